@@ -1,0 +1,55 @@
+# Treadle. `make help` lists the commands; each sets up what it needs in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-browser test-clients check format bench chaos fuzz clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Treadle needs Python 3.11 or newer")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) (once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(STAMP) ## create .venv and install Treadle with everything the tests need
+
+run: $(STAMP) ## start the gateway and its pages on SQLite and the demo model (no key needed)
+	@$(BIN)/treadle serve $(ARGS)
+
+test: $(STAMP) ## run all tests (ARGS="-k name" narrows them)
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-browser: $(STAMP) ## run only the browser tests; fails when there is no Chromium
+	@TREADLE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest tests/browser $(ARGS)
+
+test-clients: $(STAMP) ## run the real npm clients against Treadle (needs node and npm)
+	@$(BIN)/python -m pytest tests/clients $(ARGS)
+
+check: $(STAMP) ## format, lint, types, imports
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+
+format: $(STAMP) ## rewrite the sources in the house format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(STAMP) ## measure the overhead per request, event and tool round (ratios within one run)
+	@$(BIN)/python -m bench $(ARGS)
+
+chaos: $(STAMP) ## kill, freeze and starve real processes; minutes
+	@$(BIN)/python -m pytest tests/chaos $(ARGS)
+
+fuzz: $(STAMP) ## long property runs over codecs and store; minutes
+	@TREADLE_FUZZ=1 $(BIN)/python -m pytest tests/unit tests/stream -m fuzz $(ARGS)
+
+clean: ## remove what the commands above created
+	@rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis

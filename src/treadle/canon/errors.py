@@ -1,0 +1,304 @@
+"""Every error Treadle raises on purpose, as one tree.
+
+    TreadleError                      stable code, HTTP status, message, hint
+      RequestError              400   the client sent something wrong
+        ProtocolError           400     the body does not follow the protocol; names the field
+        UnsupportedFeature      400     the protocol allows it, Treadle (or the route) does not
+        LimitExceeded           413     a bound on the request itself
+        Unauthorised            401     no key, or a wrong one
+        Forbidden               403     a Host, Origin or scope that is not allowed
+        NotFound                404     no such model, response, run or path
+        Conflict                409     the thing is in another state than the request assumes
+      UpstreamError             502   the provider failed; retryable or not
+        UpstreamStatus          *       it answered with an error status (DESIGN 4b maps it)
+        UpstreamTimeout         504     it did not answer, or fell silent
+        BrokenStream            502     it ended without a finish, or spoke nonsense
+        CircuitOpen             503     Treadle does not ask it for a while
+      ToolError                 -     becomes a result the model can read, never a 5xx
+        UnknownTool · InvalidArguments · ToolTimeout · ToolFailed · OutputTooLarge · NotApproved · Interrupted
+        LimitReached                    a limit of the run kept this call from running
+      StoreError                503   the journal cannot be written or read
+      WorkspaceConflict         409   facts or draft moved on meanwhile
+      ConfigError               -     the configuration is wrong; names the key
+    Cancelled(BaseException)          control flow only
+
+An error is shown to the model (ToolError) or to the client (the others), or it is a bug (assert).
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An error as data: what is journalled, streamed and rendered into an envelope."""
+
+    code: str
+    message: str
+    status: int = 500
+    param: str | None = None
+    hint: str | None = None
+    retryable: bool = False
+    retry_after_s: float | None = None
+
+
+class TreadleError(Exception):
+    """The root: a stable code for programs, a message for people, a hint what to do."""
+
+    code: ClassVar[str] = "treadle_error"
+    status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.hint = hint
+        self._code = code
+
+    @property
+    def info(self) -> ErrorInfo:
+        """Return this error as data."""
+        return ErrorInfo(
+            code=self._code or self.code,
+            message=self.message,
+            status=self.http_status,
+            param=self.param,
+            hint=self.hint,
+            retryable=self.is_retryable,
+            retry_after_s=self.retry_after,
+        )
+
+    @property
+    def http_status(self) -> int:
+        """Return the status this very error should have."""
+        return self.status
+
+    @property
+    def is_retryable(self) -> bool:
+        """Tell whether asking again may help."""
+        return self.retryable
+
+    @property
+    def retry_after(self) -> float | None:
+        """Return after how many seconds to ask again, if that is known."""
+        return None
+
+
+class RequestError(TreadleError):
+    """The client sent something wrong."""
+
+    code = "invalid_request"
+    status = 400
+
+
+class ProtocolError(RequestError):
+    """The body does not follow the protocol; `param` names the field."""
+
+    code = "invalid_value"
+
+
+class UnsupportedFeature(RequestError):
+    """The protocol allows it; Treadle or this route does not."""
+
+    code = "unsupported_feature"
+
+
+class LimitExceeded(RequestError):
+    """The request itself is over a bound."""
+
+    code = "request_too_large"
+    status = 413
+
+
+class Unauthorised(RequestError):
+    """No key, or a wrong one."""
+
+    code = "invalid_api_key"
+    status = 401
+
+
+class Forbidden(RequestError):
+    """A Host, Origin or scope that is not allowed here."""
+
+    code = "forbidden"
+    status = 403
+
+
+class NotFound(RequestError):
+    """No such model, response, run or path."""
+
+    code = "not_found"
+    status = 404
+
+
+class Conflict(RequestError):
+    """The thing is in another state than the request assumes."""
+
+    code = "conflict"
+    status = 409
+
+
+class UpstreamError(TreadleError):
+    """The provider failed."""
+
+    code = "upstream_error"
+    status = 502
+    retryable = True
+
+
+class UpstreamStatus(UpstreamError):
+    """The provider answered with an error status, before any of the stream was sent."""
+
+    code = "upstream_status"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        code: str | None = None,
+        hint: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.upstream_status = status
+        self._retry_after_s = retry_after_s
+
+    @property
+    def http_status(self) -> int:
+        """Map the provider's status to ours: its 401 is our key, so it must not look like the client's."""
+        return _STATUS_OUT.get(self.upstream_status, 502 if self.upstream_status >= 500 else 400)
+
+    @property
+    def is_retryable(self) -> bool:
+        """Tell whether asking again may help."""
+        return self.upstream_status in (408, 409, 429) or self.upstream_status >= 500
+
+    @property
+    def retry_after(self) -> float | None:
+        """Return what the provider asked for."""
+        return self._retry_after_s
+
+
+_STATUS_OUT = {
+    400: 400,
+    401: 502,
+    403: 502,
+    404: 404,
+    408: 504,
+    413: 413,
+    422: 400,
+    429: 429,
+    503: 503,
+    504: 504,
+    529: 503,
+}
+
+
+class UpstreamTimeout(UpstreamError):
+    """The provider did not answer in time, or fell silent in the middle."""
+
+    code = "upstream_timeout"
+    status = 504
+
+
+class BrokenStream(UpstreamError):
+    """The provider's stream ended without a finish, or is not what the protocol says."""
+
+    code = "upstream_broken_stream"
+    retryable = False
+
+
+class CircuitOpen(UpstreamError):
+    """The endpoint failed so often that it is left alone for a while."""
+
+    code = "upstream_circuit_open"
+    status = 503
+
+
+class ToolError(TreadleError):
+    """Becomes a result that the model can read."""
+
+    code = "failed"
+    status = 200
+
+
+class UnknownTool(ToolError):
+    """No tool of that name is offered in this run."""
+
+    code = "unknown_tool"
+
+
+class InvalidArguments(ToolError):
+    """The arguments are not JSON, or do not fit the schema; the message lists every error with its path."""
+
+    code = "invalid_arguments"
+
+
+class ToolTimeout(ToolError):
+    """The tool took longer than its timeout."""
+
+    code = "timeout"
+
+
+class ToolFailed(ToolError):
+    """The tool raised, or said that it failed."""
+
+    code = "failed"
+
+
+class OutputTooLarge(ToolError):
+    """The tool's output is over what is kept."""
+
+    code = "too_large"
+
+
+class NotApproved(ToolError):
+    """Nobody approved the call."""
+
+    code = "denied"
+
+
+class Interrupted(ToolError):
+    """The call was interrupted and its outcome is not known."""
+
+    code = "interrupted"
+
+
+class LimitReached(ToolError):
+    """A limit of the run kept this call from running."""
+
+    code = "limit_reached"
+
+
+class StoreError(TreadleError):
+    """The journal cannot be written or read."""
+
+    code = "store_unavailable"
+    status = 503
+    retryable = True
+
+
+class WorkspaceConflict(TreadleError):
+    """Facts or draft moved on since they were read."""
+
+    code = "workspace_conflict"
+    status = 409
+
+
+class ConfigError(TreadleError):
+    """The configuration is wrong; `param` names the key."""
+
+    code = "invalid_config"
+
+
+class Cancelled(BaseException):
+    """The run was cancelled; control flow only."""

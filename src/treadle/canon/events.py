@@ -1,0 +1,180 @@
+"""Events: what happens in a run, in order. One set of nouns from the upstream's decoder to the client's encoder.
+
+A decoder turns an upstream's bytes into the *model events* (added, deltas, done, noted, and as the very last
+exactly one of finished or failed). The engine passes the item events on, renumbered over the whole run, and adds
+the *run events*. `index` is a key: unique for one item within its stream, and never a position on any wire.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from treadle.canon.errors import ErrorInfo
+from treadle.canon.items import AnyItem, CallItem, ResultItem
+from treadle.canon.request import Note
+from treadle.canon.usage import Usage
+
+Stop = Literal["done", "stop_sequence", "calls", "length", "filtered"]
+Status = Literal["queued", "running", "waiting", "requires_action", "completed", "incomplete", "failed", "cancelled"]
+ENDED: frozenset[str] = frozenset({"requires_action", "completed", "incomplete", "failed", "cancelled"})
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """Something that happened."""
+
+
+class ItemAdded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="item.added"):
+    """An item begins: its id, name and role are known, its content is empty."""
+
+    index: int
+    item: AnyItem
+
+
+class TextDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="text.delta"):
+    """More text of a message's part."""
+
+    index: int
+    text: str
+    part: int = 0
+
+
+class RefusalDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="refusal.delta"):
+    """More of a refusal."""
+
+    index: int
+    text: str
+    part: int = 0
+
+
+class ReasoningDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="reasoning.delta"):
+    """More of the reasoning: raw, or of a summary."""
+
+    index: int
+    text: str
+    part: int = 0
+    is_summary: bool = False
+
+
+class ArgumentsDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="arguments.delta"):
+    """More of a call's arguments."""
+
+    index: int
+    text: str
+
+
+class ItemDone(Event, frozen=True, kw_only=True, omit_defaults=True, tag="item.done"):
+    """An item is complete; `item` is all of it."""
+
+    index: int
+    item: AnyItem
+
+
+class Noted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="noted"):
+    """A decoder repaired, coerced or dropped something."""
+
+    note: Note
+
+
+class Finished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="finished"):
+    """A model call ended as the protocol says it should."""
+
+    stop: Stop
+    usage: Usage | None = None
+    raw_stop: str | None = None
+
+
+class Failed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="failed"):
+    """A model call broke after it had begun."""
+
+    error: ErrorInfo
+
+
+class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run.started"):
+    """A run began; its ids are durable."""
+
+    run_id: str
+    response_id: str
+    model: str
+    created_at: float
+    previous_response_id: str | None = None
+
+
+class RoundStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="round.started"):
+    """A model call is about to be made."""
+
+    round: int
+    fingerprint: str
+    tools: int = 0
+    final: bool = False
+
+
+class ToolStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool.started"):
+    """A server tool begins to run; its call is durable."""
+
+    index: int
+    call: CallItem
+    source: str = ""
+
+
+class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool.finished"):
+    """A server call has its result; it is durable."""
+
+    index: int
+    call: CallItem
+    result: ResultItem
+    source: str = ""
+    duration_s: float = 0.0
+    output_bytes: int = 0
+    truncated: bool = False
+
+
+class KeptAlive(Event, frozen=True, kw_only=True, omit_defaults=True, tag="kept_alive"):
+    """Nothing happened for a while; the connection is still wanted."""
+
+
+class RunEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run.ended"):
+    """The run is over, exactly once, and durable."""
+
+    status: Status
+    stop: Stop = "done"
+    usage: Usage | None = None
+    limit: str | None = None
+    error: ErrorInfo | None = None
+    rounds: int = 0
+    calls: int = 0
+    ended_at: float = 0.0
+
+
+ModelEvent = (
+    ItemAdded | TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta | ItemDone | Noted | Finished | Failed
+)
+RunEvent = (
+    RunStarted
+    | RoundStarted
+    | ItemAdded
+    | TextDelta
+    | RefusalDelta
+    | ReasoningDelta
+    | ArgumentsDelta
+    | ItemDone
+    | Noted
+    | ToolStarted
+    | ToolFinished
+    | KeptAlive
+    | RunEnded
+)
+
+
+class Numbered(msgspec.Struct, frozen=True, kw_only=True):
+    """A run event with its number in the journal; zero for what is live only (deltas, keep-alives)."""
+
+    event: RunEvent
+    seq: int = 0
+
+
+_decoder: msgspec.json.Decoder[RunEvent] = msgspec.json.Decoder(RunEvent)
+
+
+def read_event(data: bytes | str) -> RunEvent:
+    """Decode one run event from its JSON."""
+    return _decoder.decode(data)

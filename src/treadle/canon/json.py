@@ -1,0 +1,102 @@
+"""JSON as Treadle reads and writes it: bounded reading, one canonical spelling, clean cuts of text.
+
+Reading refuses what other parsers let through (depth without end, NaN, numbers out of range);
+writing canonically makes equal values equal bytes, so that they can be fingerprinted.
+"""
+
+import hashlib
+import re
+from typing import Any
+
+import msgspec
+
+type_errors = (msgspec.DecodeError, msgspec.ValidationError, RecursionError, UnicodeDecodeError)
+"""What a msgspec decoder can raise on hostile bytes."""
+
+DEPTH_MAX = 64
+NODES_MAX = 200_000
+
+_decoder = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+_canonical = msgspec.json.Encoder(order="sorted")
+_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[\]{},]')
+
+
+class BadJson(ValueError):
+    """The text is not JSON that Treadle accepts; the message says why, in words for a person."""
+
+
+def read_json(data: bytes | str) -> Any:
+    """Decode one JSON value within the depth and node bounds.
+
+    Raises: BadJson.
+    """
+    raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    check_bounds(raw)
+    try:
+        return _decoder.decode(raw)
+    except type_errors as error:
+        raise BadJson(str(error) or type(error).__name__) from None
+
+
+def check_bounds(raw: bytes, depth_max: int = DEPTH_MAX, nodes_max: int = NODES_MAX) -> None:
+    """Refuse JSON that nests or branches beyond the bounds, in one pass and without building anything.
+
+    Raises: BadJson.
+    """
+    depth = nodes = 0
+    for match in _STRUCTURE.finditer(raw):
+        byte = raw[match.start()]
+        if byte == 0x22:
+            continue
+        if byte in b"[{":
+            depth += 1
+            nodes += 1
+            if depth > depth_max:
+                raise BadJson(f"JSON nests deeper than {depth_max} levels")
+        elif byte == 0x2C:
+            nodes += 1
+        else:
+            depth -= 1
+        if nodes > nodes_max:
+            raise BadJson(f"JSON has more than {nodes_max} values")
+
+
+def write_json(value: Any) -> bytes:
+    """Encode compactly, keys in the order given."""
+    return _encoder.encode(value)
+
+
+def canonical_json(value: Any) -> bytes:
+    """Encode compactly with sorted keys: equal values give equal bytes."""
+    return _canonical.encode(value)
+
+
+def fingerprint(value: Any) -> str:
+    """Return the sha256 of the canonical JSON, in hex."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def cut_text(text: str, bytes_max: int) -> str:
+    """Return the longest prefix of at most `bytes_max` UTF-8 bytes that ends on a character boundary.
+
+    A combining mark, a joiner or a variation selector is not parted from the character before it.
+    """
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= bytes_max:
+        return text
+    kept = raw[:bytes_max].decode("utf-8", "ignore")
+    while kept and _joins(text[len(kept)], kept[-1]):
+        kept = kept[:-1]
+    return kept
+
+
+def _joins(following: str, last: str) -> bool:
+    return last == "\u200d" or following == "\u200d" or _is_mark(following)
+
+
+def _is_mark(char: str) -> bool:
+    code = ord(char)
+    return (
+        0x0300 <= code <= 0x036F or 0xFE00 <= code <= 0xFE0F or 0x1F3FB <= code <= 0x1F3FF or 0x20D0 <= code <= 0x20FF
+    )

@@ -1,0 +1,198 @@
+"""Messages and journal entries: the conversation as it is kept and as a person reads it.
+
+A message has a `kind`, human `content` and structured `data` (S3's shape, byte for byte where it names a field).
+An entry is a message, or a piece of bookkeeping, with its place in a run. Items and entries translate both ways
+without loss.
+"""
+
+from typing import Any, Literal, cast
+
+import msgspec
+
+from treadle.canon.items import (
+    AnyItem,
+    CallItem,
+    MessageItem,
+    OpaqueItem,
+    ReasoningItem,
+    ReferenceItem,
+    ResultItem,
+    TextPart,
+    text_of,
+)
+from treadle.canon.json import BadJson, cut_text, read_json, write_json
+
+MessageKind = Literal["system", "user", "assistant", "tool_call", "tool_result"]
+EntryKind = Literal[
+    "system",
+    "user",
+    "assistant",
+    "tool_call",
+    "tool_result",
+    "reasoning",
+    "other",
+    "plan",
+    "tool_start",
+    "status",
+    "note",
+    "error",
+]
+ITEM_KINDS: frozenset[str] = frozenset(
+    {"system", "user", "assistant", "tool_call", "tool_result", "reasoning", "other"}
+)
+CONTENT_BYTES_MAX = 2_000
+_KIND_OF_ROLE: dict[str, MessageKind] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+}
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message of a conversation, the same in memory and on disk."""
+
+    kind: MessageKind
+    content: str | None = None
+    data: msgspec.Raw | None = None
+    name: str | None = None
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the journal of a run. `seq` is dense from 1; zero until the journal gives it one."""
+
+    kind: EntryKind
+    at: float
+    seq: int = 0
+    content: str | None = None
+    data: msgspec.Raw | None = None
+    name: str | None = None
+    call_id: str | None = None
+    item_id: str | None = None
+    is_input: bool = False
+
+
+def entry_of_item(item: AnyItem, *, at: float, is_input: bool = False, extra: dict[str, Any] | None = None) -> Entry:
+    """Write an item as an entry; `extra` adds bookkeeping to the data of a call or result."""
+    match item:
+        case MessageItem():
+            return Entry(
+                kind=_KIND_OF_ROLE[item.role],
+                content=text_of(item.content),
+                data=None if _is_plain(item) else _raw({"item": _without_id(item)}),
+                name=item.name,
+                item_id=item.id or None,
+                at=at,
+                is_input=is_input,
+            )
+        case CallItem():
+            data: dict[str, Any] = {
+                "id": item.call_id,
+                "type": item.kind,
+                "function": {"name": item.name, "arguments": item.arguments},
+            }
+            return _tool_entry("tool_call", item, data, at, is_input, extra)
+        case ResultItem():
+            data = {
+                "tool_call_id": item.call_id,
+                "name": item.name,
+                "output": text_of(item.output),
+                "success": not item.is_error,
+            }
+            return _tool_entry("tool_result", item, data, at, is_input, extra)
+        case ReasoningItem():
+            content = "\n\n".join(item.summary or item.text)
+            return Entry(
+                kind="reasoning",
+                content=content or None,
+                data=_raw({"item": _without_id(item)}),
+                item_id=item.id or None,
+                at=at,
+                is_input=is_input,
+            )
+        case OpaqueItem() | ReferenceItem():
+            return Entry(
+                kind="other",
+                data=_raw({"item": _without_id(item)}),
+                item_id=item.id or None,
+                at=at,
+                is_input=is_input,
+            )
+
+
+def item_of_entry(entry: Entry) -> AnyItem:
+    """Read the item back from its entry. The entry must be of an item's kind."""
+    assert entry.kind in ITEM_KINDS, entry.kind
+    if entry.data is None:
+        role = cast("Any", entry.kind)
+        parts = (TextPart(text=entry.content),) if entry.content else ()
+        return MessageItem(id=entry.item_id or "", role=role, content=parts, name=entry.name)
+    item = _envelope.decode(entry.data).item
+    return msgspec.structs.replace(item, id=entry.item_id or "")
+
+
+def message_of_entry(entry: Entry) -> Message:
+    """Return the entry as a message of S3's five kinds. The entry must be one."""
+    return Message(kind=cast("Any", entry.kind), content=entry.content, data=entry.data, name=entry.name)
+
+
+def call_summary(name: str, arguments: str) -> str:
+    """Write a call for a person: `glob(pattern="*.c", path="src/")`."""
+    try:
+        values: Any = read_json(arguments) if arguments.strip() else {}
+    except BadJson:
+        values = None
+    if not isinstance(values, dict):
+        return f"{name}({cut_text(arguments, CONTENT_BYTES_MAX)})"
+    pairs = cast("dict[str, Any]", values)
+    inner = ", ".join(f"{key}={write_json(value).decode()}" for key, value in pairs.items())
+    return f"{name}({cut_text(inner, CONTENT_BYTES_MAX)})"
+
+
+class _Kept(msgspec.Struct):
+    item: AnyItem
+
+
+_envelope: msgspec.json.Decoder[_Kept] = msgspec.json.Decoder(_Kept)
+
+
+def _tool_entry(
+    kind: Literal["tool_call", "tool_result"],
+    item: CallItem | ResultItem,
+    data: dict[str, Any],
+    at: float,
+    is_input: bool,
+    extra: dict[str, Any] | None,
+) -> Entry:
+    if isinstance(item, CallItem):
+        content = call_summary(item.name, item.arguments)
+    else:
+        content = item.summary or cut_text(text_of(item.output), CONTENT_BYTES_MAX)
+    return Entry(
+        kind=kind,
+        content=content,
+        data=_raw({**data, **(extra or {}), "item": _without_id(item)}),
+        name=item.name,
+        call_id=item.call_id,
+        item_id=item.id or None,
+        at=at,
+        is_input=is_input,
+    )
+
+
+def _is_plain(item: MessageItem) -> bool:
+    """Tell whether kind, content and name say everything, so that `data` can stay empty as in S3."""
+    if item.role == "developer" or item.phase is not None or item.is_partial:
+        return False
+    if not item.content:
+        return True
+    part = item.content[0]
+    return len(item.content) == 1 and isinstance(part, TextPart) and bool(part.text) and part.annotations is None
+
+
+def _without_id(item: AnyItem) -> AnyItem:
+    return msgspec.structs.replace(item, id="")
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(write_json(value))

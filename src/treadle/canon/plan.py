@@ -1,0 +1,87 @@
+"""The plan: the frozen request surface of one model call, with its fingerprint.
+
+The fingerprint is the sha256 of the plan's canonical JSON. Item ids are ours and are never sent, so they are
+left out: equal surfaces have equal fingerprints. A `Planner` keeps the hash of the history it has seen, so
+that a round costs what it adds and not what came before.
+"""
+
+import hashlib
+
+import msgspec
+
+from treadle.canon.items import AnyItem
+from treadle.canon.json import canonical_json
+from treadle.canon.request import Options
+from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one model call sends: the exact items, tools and options."""
+
+    items: tuple[AnyItem, ...]
+    model: str
+    options: Options = Options()
+    tool_choice: ToolChoice = AUTO
+    tools: tuple[ToolSpec, ...] = ()
+    fingerprint: str = ""
+    tools_sha256: str = ""
+
+
+class Planner:
+    """Makes the plans of one run: the history only grows, so each item is encoded and hashed once."""
+
+    def __init__(self, model: str, tools: tuple[ToolSpec, ...], options: Options) -> None:
+        self._model = model
+        self._tools = tools
+        self._options = options
+        self._items: list[AnyItem] = []
+        self._hash = hashlib.sha256(b'{"items":[')
+        tools_json = canonical_json(tools)
+        self._tools_sha256 = hashlib.sha256(tools_json).hexdigest()
+        self._head = b'],"model":' + canonical_json(model) + b',"options":' + canonical_json(options)
+        self._tail = b',"tools":' + tools_json + b"}"
+
+    @property
+    def items(self) -> list[AnyItem]:
+        """Return the history so far."""
+        return self._items
+
+    def add(self, items: list[AnyItem]) -> None:
+        """Append to the history."""
+        for item in items:
+            if self._items:
+                self._hash.update(b",")
+            self._hash.update(canonical_json(bare(item)))
+            self._items.append(item)
+
+    def plan(self, tool_choice: ToolChoice) -> Plan:
+        """Freeze the surface of the next model call."""
+        digest = self._hash.copy()
+        digest.update(self._head + b',"tool_choice":' + canonical_json(tool_choice) + self._tail)
+        return Plan(
+            items=tuple(self._items),
+            model=self._model,
+            options=self._options,
+            tool_choice=tool_choice,
+            tools=self._tools,
+            fingerprint=digest.hexdigest(),
+            tools_sha256=self._tools_sha256,
+        )
+
+
+def bare(item: AnyItem) -> AnyItem:
+    """Return the item without the id that Treadle gave it."""
+    return msgspec.structs.replace(item, id="") if item.id else item
+
+
+def plan_json(plan: Plan) -> bytes:
+    """Return the canonical JSON that the fingerprint is taken of."""
+    return canonical_json(
+        {
+            "items": [bare(item) for item in plan.items],
+            "model": plan.model,
+            "options": plan.options,
+            "tool_choice": plan.tool_choice,
+            "tools": plan.tools,
+        }
+    )

@@ -1,0 +1,66 @@
+"""What a client asks for, freed of the protocol it was spelled in."""
+
+from typing import Literal
+
+import msgspec
+
+from treadle.canon.items import AnyItem
+from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
+
+Protocol = Literal["chat", "responses", "messages", "gemini", "treadle"]
+NoteAction = Literal["dropped", "coerced", "emulated", "repaired", "buffered", "kept"]
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something a pure room wants said: a repair, a thing it could not carry. The shell logs and journals it."""
+
+    code: str
+    action: NoteAction
+    message: str
+    field: str | None = None
+    count: int = 1
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the model shall answer. `extra` holds fields Treadle does not act on, spelled as in `extra_protocol`."""
+
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    output_schema: msgspec.Raw | None = None
+    extra: dict[str, msgspec.Raw] = {}
+    extra_protocol: str = ""
+
+
+class Surface(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the client wants to be answered: nothing of this reaches the model."""
+
+    stream: bool = False
+    include_usage: bool = False
+    legacy_functions: bool = False
+    extended_events: bool = False
+    metadata: msgspec.Raw | None = None
+    tools_echo: msgspec.Raw | None = None
+    tool_choice_echo: msgspec.Raw | None = None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One request of a client. `items` is the input in order; history named by id is joined by the runs room."""
+
+    protocol: Protocol
+    model: str
+    items: tuple[AnyItem, ...] = ()
+    instructions: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: ToolChoice = AUTO
+    options: Options = Options()
+    surface: Surface = Surface()
+    store: bool = True
+    background: bool = False
+    previous_response_id: str | None = None
+    max_tool_calls: int | None = None
+    notes: tuple[Note, ...] = ()

@@ -1,0 +1,137 @@
+"""Tools as nouns: what the model is told of one, how Treadle may run it, and what a run of it gave."""
+
+from typing import Literal
+
+import msgspec
+
+from treadle.canon.items import AnyPart, CallKind, Side
+
+Effect = Literal["read", "idempotent", "write", "destructive"]
+Approval = Literal["never", "always", "by_effect"]
+ChoiceMode = Literal["auto", "none", "required", "named"]
+RC = Literal[
+    "ok",
+    "invalid_arguments",
+    "unknown_tool",
+    "timeout",
+    "denied",
+    "expired",
+    "failed",
+    "too_large",
+    "cancelled",
+    "interrupted",
+    "limit_reached",
+]
+"""The closed list of result codes for tools that have no code of their own; a bounded metric label."""
+
+EMPTY_SCHEMA = msgspec.Raw(b'{"type":"object","properties":{}}')
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the model is told of a tool. `parameters` is a JSON Schema, kept as it was written."""
+
+    name: str
+    description: str = ""
+    parameters: msgspec.Raw = EMPTY_SCHEMA
+    strict: bool | None = None
+    kind: CallKind = "function"
+    format: msgspec.Raw | None = None
+    namespace: str | None = None
+
+
+class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How Treadle may run a server tool."""
+
+    effect: Effect = "write"
+    approval: Approval = "by_effect"
+    timeout_s: float = 10.0
+    retries: int = 0
+    output_bytes_max: int = 65_536
+    parallel: bool = False
+    resources: tuple[str, ...] = ()
+    exec: bool = False
+    egress: bool = False
+
+    @property
+    def needs_approval(self) -> bool:
+        """Tell whether a person must agree before this tool runs."""
+        return self.approval == "always" or (self.approval == "by_effect" and self.effect == "destructive")
+
+
+class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that Treadle runs: its spec, its policy, and where it comes from (`python`, `local`, `mcp:name` …)."""
+
+    spec: ToolSpec
+    policy: ToolPolicy = ToolPolicy()
+    source: str = "python"
+
+    @property
+    def name(self) -> str:
+        """Return the name the model calls it by."""
+        return self.spec.name
+
+
+class ToolChoice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether and what the model must call; `allowed` narrows the offered tools by name."""
+
+    mode: ChoiceMode = "auto"
+    name: str | None = None
+    allowed: tuple[str, ...] | None = None
+
+
+AUTO = ToolChoice()
+NONE = ToolChoice(mode="none")
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that went wrong in a tool."""
+
+    code: str
+    message: str
+    path: str | None = None
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool gave, in one shape whatever the tool: `data` is any JSON value."""
+
+    ok: bool
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    warnings: tuple[str, ...] = ()
+    errors: tuple[Fault, ...] = ()
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished run of a tool: what the model reads (`text`, `parts`), what a person reads, and the bookkeeping."""
+
+    text: str
+    rc: str = "ok"
+    summary: str | None = None
+    envelope: Envelope | None = None
+    parts: tuple[AnyPart, ...] = ()
+    output_bytes: int = 0
+    truncated: bool = False
+    handle: str | None = None
+    duration_s: float = 0.0
+
+    @property
+    def is_error(self) -> bool:
+        """Tell whether the model should read this as a failure."""
+        return self.rc not in ("ok", "0")
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool as offered in a run: the spec the model sees, who runs it, and under which policy."""
+
+    spec: ToolSpec
+    side: Side
+    policy: ToolPolicy | None = None
+    source: str = "client"
+
+
+class CallContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a call stands: what a tool may know of the run that asks for it."""
+
+    run_id: str
+    call_id: str = ""
+    session_id: str | None = None
+    round: int = 0

@@ -1,0 +1,29 @@
+import msgspec
+import pytest
+from hypothesis import given
+
+from treadle.canon.events import ItemDone, RunEnded, RunStarted, TextDelta, ToolFinished, read_event
+from treadle.canon.items import CallItem, ResultItem
+from treadle.canon.usage import Usage
+from unit.canon import strategies
+
+
+@given(strategies.items)
+def test_an_item_event_survives_json(item):
+    """What a client of the runs API reads is what happened."""
+    event = ItemDone(index=3, item=item)
+    assert read_event(msgspec.json.encode(event)) == event
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0),
+        TextDelta(index=0, text="hé"),
+        ToolFinished(index=1, call=CallItem(call_id="c", name="f"), result=ResultItem(call_id="c"), duration_s=0.5),
+        RunEnded(status="completed", usage=Usage(input_tokens=1, output_tokens=2)),
+    ],
+)
+def test_a_run_event_survives_json(event):
+    """Run events decode to themselves by their type."""
+    assert read_event(msgspec.json.encode(event)) == event

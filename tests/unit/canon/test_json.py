@@ -1,0 +1,59 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.canon.json import BadJson, canonical_json, cut_text, fingerprint, read_json
+
+
+def test_equal_values_have_equal_canonical_bytes():
+    """Key order does not matter to the canonical spelling."""
+    assert canonical_json({"b": 1, "a": [1, {"d": 2, "c": 3}]}) == b'{"a":[1,{"c":3,"d":2}],"b":1}'
+
+
+def test_fingerprint_is_the_sha256_of_the_canonical_bytes():
+    """The fingerprint of an empty object is the well-known digest of its two bytes."""
+    assert fingerprint({}) == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"[" * 65 + b"]" * 65, "deeper than 64"),
+        (b"[" * 1_000_000, "deeper than 64"),
+        (b"[" + b"0," * 200_001 + b"0]", "more than 200000"),
+        (b'{"a":', "truncated"),
+        (b"NaN", "malformed"),
+        (b"1e999", "out of range"),
+        (b"", "truncated"),
+        (b'{"a":1} x', "malformed"),
+        (b'"\xff"', "utf-8"),
+    ],
+)
+def test_hostile_json_is_refused_in_words(text: bytes, words: str):
+    """Depth, width, broken and out-of-range JSON are refused with a reason, and never by another exception."""
+    with pytest.raises(BadJson) as caught:
+        read_json(text)
+    assert words in str(caught.value).lower()
+
+
+def test_brackets_inside_strings_do_not_count_as_depth():
+    """Structure inside a string is text."""
+    assert read_json('["' + "[" * 500 + '\\""]') == ["[" * 500 + '"']
+
+
+@given(st.text(), st.integers(0, 60))
+def test_a_cut_is_a_prefix_within_the_bound_and_valid_utf8(text: str, bytes_max: int):
+    """Whatever the text and the bound, the cut fits, is a prefix, and can be encoded."""
+    cleaned = text.encode("utf-8", "replace").decode()
+    cut = cut_text(cleaned, bytes_max)
+    assert cleaned.startswith(cut)
+    assert len(cut.encode()) <= bytes_max
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_max", "kept"),
+    [("abc", 3, "abc"), ("aé", 2, "a"), ("ae\u0301", 2, "a"), ("👩‍🚀!", 8, ""), ("👍🏽", 4, "")],
+)
+def test_a_cut_never_parts_what_is_one_character_to_a_person(text: str, bytes_max: int, kept: str):
+    """Accents, joiners and skin tones stay with the character they belong to."""
+    assert cut_text(text, bytes_max) == kept
