@@ -1,0 +1,1 @@
+"""The loop that keeps turning: a pure state machine that decides, and a shell that does."""

@@ -1,0 +1,331 @@
+"""The shell of a run: does what `turn` decides, through the five ports, and tells what happens as events.
+
+What must be durable before anybody sees it is journalled here first: a call before its tool starts, a result before
+the next model call, an item before its `done`, the end before the terminal event. Deltas are told at once.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from treadle.canon.errors import BrokenStream, ErrorInfo, UpstreamError
+from treadle.canon.events import (
+    ItemDone,
+    Noted,
+    Numbered,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    ToolFinished,
+    ToolStarted,
+)
+from treadle.canon.ids import RESULT, IdSource
+from treadle.canon.items import ResultItem, TextPart
+from treadle.canon.messages import Entry, entry_of_item
+from treadle.canon.tools import CallContext, Outcome, ToolPolicy
+from treadle.engine.ports import Approver, Clock, Journal, Model, Toolbox
+from treadle.engine.schedule import waves
+from treadle.engine.turn import AskModel, Decision, End, PlannedCall, RunTools, Turn
+
+Step = tuple[RunEvent | None, Entry | None]
+Publish = Callable[[list[Numbered]], None]
+
+
+class Ports(msgspec.Struct, frozen=True, kw_only=True):
+    """What the loop reaches the world through."""
+
+    model: Model
+    toolbox: Toolbox
+    clock: Clock
+    approver: Approver
+    ids: IdSource
+
+
+class Loop:
+    """Drives one turn to its end. Call `begin` for the first steps, make them durable, then `run`."""
+
+    def __init__(self, turn: Turn, ports: Ports, context: CallContext, wall_s: float | None, final_s: float) -> None:
+        self._turn = turn
+        self._ports = ports
+        self._context = context
+        self._wall_s = wall_s
+        self._final_s = final_s
+        self._steps: list[Step] = []
+        self._started: set[str] = set()
+        self._answered: set[str] = set()
+        self._first: AskModel | None = None
+        self._journal: Journal | None = None
+        self._publish: Publish = _tell_nobody
+        self._deadline: float | None = None
+
+    @property
+    def has_run_tools(self) -> bool:
+        """Tell whether any tool has started: from then on a retry of the request is not harmless."""
+        return bool(self._started)
+
+    def begin(self) -> list[Step]:
+        """Return the steps of the first round, to be made durable together with the run itself."""
+        self._first = self._turn.ask()
+        return [self._round_step(self._first)]
+
+    async def run(self, journal: Journal, publish: Publish) -> RunEnded:
+        """Turn until there is an end; the terminal event is durable and published when this returns.
+
+        Raises: StoreError, when the journal cannot be written any more.
+        """
+        assert self._first is not None, "begin() comes first"
+        self.attach(journal, publish)
+        self._deadline = None if self._wall_s is None else self._ports.clock.monotonic() + self._wall_s
+        decision: Decision = self._first
+        while True:
+            match decision:
+                case AskModel():
+                    decision = await self._round(decision)
+                case RunTools():
+                    decision = await self._tools(decision.calls)
+                case End():
+                    return await self._end(decision)
+
+    def attach(self, journal: Journal, publish: Publish) -> None:
+        """Say where to write and whom to tell."""
+        self._journal, self._publish = journal, publish
+
+    async def abort(self, error: ErrorInfo | None = None) -> RunEnded:
+        """End a run whose `run` was cancelled or broke: every open call gets its result, then comes the end."""
+        end = self._turn.abort(error)
+        calls = tuple(
+            msgspec.structs.replace(planned, outcome=_interrupted())
+            if planned.call.call_id in self._started
+            else planned
+            for planned in end.calls
+            if planned.call.call_id not in self._answered
+        )
+        return await self._end(End(ended=end.ended, calls=calls))
+
+    async def _round(self, ask: AskModel) -> Decision:
+        """Make one model call and pass on what it says."""
+        await self._flush()
+        if ask.final and self._deadline is not None:
+            self._deadline = max(self._deadline, self._ports.clock.monotonic() + self._final_s)
+        stream = self._ports.model.stream(ask.plan, self._context.run_id)
+        limit = asyncio.timeout(self._remaining_s())
+        try:
+            async with limit:
+                async for batch in stream:
+                    for event in batch:
+                        for said in self._turn.feed(event):
+                            self._note(said)
+                    if self._turn.is_round_over:
+                        break
+                    await self._flush()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return self._turn.expire()
+        except UpstreamError as error:
+            self._turn.fail(error.info)
+        finally:
+            await stream.aclose()
+        if not self._turn.is_round_over:
+            self._turn.fail(BrokenStream("The upstream ended without a finish.").info)
+        return self._turn.decide()
+
+    async def _tools(self, calls: tuple[PlannedCall, ...]) -> Decision:
+        """Answer every server call of the turn, in waves; results come in call order."""
+        results: list[ResultItem] = []
+        groups = waves([_policy(planned) for planned in calls])
+        for number, group in enumerate(groups):
+            wave = [calls[position] for position in group]
+            self._announce(wave)
+            await self._flush()
+            outcomes = await self._run_wave(wave)
+            if number == len(groups) - 1:
+                outcomes[-1] = self._turn.mark_last(outcomes[-1])
+            results.extend(self._answer(planned, outcome) for planned, outcome in zip(wave, outcomes, strict=True))
+            if number < len(groups) - 1:
+                await self._flush()
+        decision = self._turn.settle(results)
+        if isinstance(decision, AskModel):
+            self._steps.append(self._round_step(decision))
+        return decision
+
+    async def _run_wave(self, wave: list[PlannedCall]) -> list[Outcome]:
+        if len(wave) == 1:
+            return [await self._run_call(wave[0])]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._run_call(planned)) for planned in wave]
+        return [task.result() for task in tasks]
+
+    async def _run_call(self, planned: PlannedCall) -> Outcome:
+        """Run one call within what is left of the run's time, once it is admitted and approved."""
+        if planned.outcome is not None:
+            return planned.outcome
+        context = msgspec.structs.replace(self._context, call_id=planned.call.call_id, round=self._turn.budget.rounds)
+        started = self._ports.clock.monotonic()
+        limit = asyncio.timeout(self._remaining_s())
+        try:
+            async with limit:
+                outcome = await self._approved(planned, context)
+                if outcome is None:
+                    self._started.add(planned.call.call_id)
+                    outcome = await self._ports.toolbox.run(planned.call, context)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            outcome = self._turn.refuse_late()
+        return msgspec.structs.replace(outcome, duration_s=self._ports.clock.monotonic() - started)
+
+    async def _approved(self, planned: PlannedCall, context: CallContext) -> Outcome | None:
+        """Return why the call may not run, or None if it may."""
+        offer = planned.offer
+        if offer is None or offer.policy is None or not offer.policy.needs_approval:
+            return None
+        verdict = await self._ports.approver.ask(planned.call, offer, context)
+        if verdict.approved:
+            return None
+        body = {"error": {"code": verdict.code, "message": verdict.reason}}
+        return Outcome(text=msgspec.json.encode(body).decode(), rc=verdict.code, summary=verdict.reason)
+
+    async def _end(self, end: End) -> RunEnded:
+        """Answer what is still open, journal the end, then tell it."""
+        for planned in end.calls:
+            self._announce([planned])
+            assert planned.outcome is not None
+            self._answer(planned, planned.outcome)
+        for item in self._turn.partials():
+            self._steps.append((None, entry_of_item(item, at=self._now())))
+        ended = msgspec.structs.replace(end.ended, ended_at=self._now())
+        self._steps.append((ended, _status_entry(ended)))
+        await self._flush(ended)
+        return ended
+
+    def _announce(self, wave: list[PlannedCall]) -> None:
+        """Say that the calls start; only what will really run gets a start mark in the journal."""
+        for planned in wave:
+            source = planned.offer.source if planned.offer is not None else ""
+            event = ToolStarted(index=planned.index, call=planned.call, source=source)
+            self._steps.append((event, None if planned.outcome is not None else _start_entry(planned, self._now())))
+
+    def _answer(self, planned: PlannedCall, outcome: Outcome) -> ResultItem:
+        """Make the result of a call out of its outcome and note it."""
+        call = planned.call
+        result = ResultItem(
+            id=self._ports.ids.new(RESULT),
+            call_id=call.call_id,
+            name=call.name,
+            output=outcome.parts or (TextPart(text=outcome.text),),
+            is_error=outcome.is_error,
+            kind=call.kind,
+            summary=outcome.summary,
+            rc=outcome.rc,
+        )
+        finished = ToolFinished(
+            index=planned.index,
+            call=call,
+            result=result,
+            source=planned.offer.source if planned.offer is not None else "",
+            duration_s=outcome.duration_s,
+            output_bytes=outcome.output_bytes,
+            truncated=outcome.truncated,
+        )
+        extra = {"rc": outcome.rc, "duration_s": outcome.duration_s, "bytes": outcome.output_bytes}
+        self._steps.append((finished, entry_of_item(result, at=self._now(), extra=extra)))
+        self._answered.add(call.call_id)
+        return result
+
+    def _note(self, event: RunEvent) -> None:
+        """Queue an event; live ones go out at once if nothing durable waits before them."""
+        entry = None
+        if isinstance(event, ItemDone):
+            entry = entry_of_item(event.item, at=self._now())
+        elif isinstance(event, Noted):
+            data = msgspec.Raw(msgspec.json.encode(event.note))
+            entry = Entry(kind="note", content=event.note.message, data=data, at=self._now())
+        self._steps.append((event, entry))
+
+    async def _flush(self, ended: RunEnded | None = None) -> None:
+        """Tell what may be told at once, make the rest durable, then tell it, in order.
+
+        A cancellation that comes meanwhile is raised afterwards; one that comes with the end is too late.
+        """
+        steps, self._steps = self._steps, []
+        first = next((n for n, (_, entry) in enumerate(steps) if entry is not None), len(steps))
+        if first:
+            self._publish([Numbered(event=event) for event, _ in steps[:first] if event is not None])
+        if first == len(steps):
+            return
+        assert self._journal is not None
+        entries = [entry for _, entry in steps[first:] if entry is not None]
+        append = asyncio.ensure_future(self._journal.append(entries, ended))
+        cancelled = await wait_out(append)
+        numbers = iter([entry.seq for entry in append.result()])
+        numbered = [(event, 0 if entry is None else next(numbers)) for event, entry in steps[first:]]
+        self._publish([Numbered(event=event, seq=seq) for event, seq in numbered if event is not None])
+        if cancelled is not None and ended is None:
+            raise cancelled
+
+    def _round_step(self, ask: AskModel) -> Step:
+        plan = ask.plan
+        event = RoundStarted(round=ask.round, fingerprint=plan.fingerprint, tools=len(plan.tools), final=ask.final)
+        data = {
+            "round": ask.round,
+            "final": ask.final,
+            "fingerprint": plan.fingerprint,
+            "items": len(plan.items),
+            "tools": len(plan.tools),
+            "tools_sha256": plan.tools_sha256,
+            "tool_choice": plan.tool_choice,
+        }
+        entry = Entry(kind="plan", name=plan.model, data=msgspec.Raw(msgspec.json.encode(data)), at=self._now())
+        return event, entry
+
+    def _remaining_s(self) -> float | None:
+        if self._deadline is None:
+            return None
+        return max(0.0, self._deadline - self._ports.clock.monotonic())
+
+    def _now(self) -> float:
+        return self._ports.clock.now()
+
+
+async def wait_out(work: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
+    """Wait for something that must not be left half done; return the cancellation that came meanwhile."""
+    cancelled = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled
+
+
+def _policy(planned: PlannedCall) -> ToolPolicy:
+    if planned.offer is None or planned.offer.policy is None:
+        return ToolPolicy()
+    return planned.offer.policy
+
+
+def _start_entry(planned: PlannedCall, at: float) -> Entry:
+    data = {"source": planned.offer.source if planned.offer else "", "effect": _policy(planned).effect, "attempt": 1}
+    return Entry(
+        kind="tool_start",
+        name=planned.call.name,
+        call_id=planned.call.call_id,
+        data=msgspec.Raw(msgspec.json.encode(data)),
+        at=at,
+    )
+
+
+def _status_entry(ended: RunEnded) -> Entry:
+    return Entry(kind="status", content=ended.status, data=msgspec.Raw(msgspec.json.encode(ended)), at=ended.ended_at)
+
+
+def _interrupted() -> Outcome:
+    body = {"error": {"code": "cancelled", "message": "The run was cancelled; the outcome of this call is not known."}}
+    return Outcome(text=msgspec.json.encode(body).decode(), rc="cancelled", summary="cancelled, outcome not known")
+
+
+def _tell_nobody(_: list[Numbered]) -> None:
+    """Drop the events of a run that nobody watches."""

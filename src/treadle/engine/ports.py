@@ -1,0 +1,78 @@
+"""The five things the engine needs from outside, as Protocols. Adapters fit by shape."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from treadle.canon.events import ModelEvent, RunEnded
+from treadle.canon.items import CallItem
+from treadle.canon.messages import Entry
+from treadle.canon.plan import Plan
+from treadle.canon.tools import CallContext, Offer, Outcome
+
+
+class Model(Protocol):
+    """A model to stream from."""
+
+    def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+        """Make one model call and yield its events in batches, one batch for each read of the network.
+
+        The last event of the last batch is Finished or Failed. Closing the generator closes the connection.
+        Raises: UpstreamError, before the first batch only.
+        """
+        ...
+
+
+class Toolbox(Protocol):
+    """Runs server tools."""
+
+    async def run(self, call: CallItem, context: CallContext) -> Outcome:
+        """Validate and run one call, within its policy's timeout and caps.
+
+        Every failure of the tool is an Outcome; only cancellation is raised.
+        """
+        ...
+
+
+class Journal(Protocol):
+    """The durable log of one run."""
+
+    async def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> Sequence[Entry]:
+        """Make the entries durable, in order, and return them with their numbers; `ended` closes the run with them.
+
+        Raises: StoreError, also when another process has taken the run over.
+        """
+        ...
+
+
+class Clock(Protocol):
+    """Time, injected."""
+
+    def now(self) -> float:
+        """Return the wall clock: seconds since 1970."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision about one concrete call."""
+
+    approved: bool
+    code: str = "denied"
+    reason: str = ""
+
+
+class Approver(Protocol):
+    """Someone to ask before a call runs."""
+
+    async def ask(self, call: CallItem, offer: Offer, context: CallContext) -> Verdict:
+        """Return the decision about this call."""
+        ...

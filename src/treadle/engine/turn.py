@@ -1,0 +1,317 @@
+"""The state machine of a run: it is fed what the model says and what the tools gave, and decides what is next.
+
+Pure: it makes no call, knows no clock and writes nothing. The loop does what it decides. Everything that keeps
+"one result for every call, in call order, always" true is here.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from treadle.canon.errors import ErrorInfo, UnknownTool
+from treadle.canon.events import (
+    ArgumentsDelta,
+    Failed,
+    Finished,
+    ItemAdded,
+    ItemDone,
+    ModelEvent,
+    Noted,
+    ReasoningDelta,
+    RefusalDelta,
+    RunEnded,
+    RunEvent,
+    Status,
+    Stop,
+    TextDelta,
+)
+from treadle.canon.ids import CALL, IdSource
+from treadle.canon.items import (
+    AnyItem,
+    CallItem,
+    MessageItem,
+    RefusalPart,
+    ResultItem,
+    Side,
+    TextPart,
+)
+from treadle.canon.plan import Plan, Planner
+from treadle.canon.tools import AUTO, NONE, Offer, Outcome, ToolChoice
+from treadle.canon.usage import Usage, add_usage
+from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
+
+
+class AskModel(msgspec.Struct, frozen=True, kw_only=True):
+    """Make this model call next."""
+
+    plan: Plan
+    round: int
+    final: bool = False
+
+
+class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One server call of the turn: run it under its offer, or, with an outcome already, only answer it."""
+
+    index: int
+    call: CallItem
+    offer: Offer | None = None
+    outcome: Outcome | None = None
+
+
+class RunTools(msgspec.Struct, frozen=True, kw_only=True):
+    """Run these calls and come back with an outcome for each."""
+
+    calls: tuple[PlannedCall, ...]
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True):
+    """The run is over. `calls` are server calls that never ran and get these results first."""
+
+    ended: RunEnded
+    calls: tuple[PlannedCall, ...] = ()
+
+
+Decision = AskModel | RunTools | End
+
+
+class _OpenItem:
+    """An item that has begun and not ended; its text is kept in case it never ends."""
+
+    __slots__ = ("item", "texts")
+
+    def __init__(self, item: AnyItem) -> None:
+        self.item = item
+        self.texts: dict[tuple[int, bool], list[str]] = {}
+
+
+class Turn:
+    """One run from its first plan to its end."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        offers: Mapping[str, Offer],
+        *,
+        choice: ToolChoice = AUTO,
+        limits: Limits = GATEWAY_LIMITS,
+        ids: IdSource,
+        max_tool_calls: int | None = None,
+    ) -> None:
+        self._planner = planner
+        self._offers = offers
+        self._choice = choice
+        self._limits = limits
+        self._ids = ids
+        self._budget = Budget(limits, max_tool_calls)
+        self._used_call_ids = {item.call_id for item in planner.items if isinstance(item, CallItem)}
+        self._final = False
+        self._base = 0
+        self._next_base = 0
+        self._open: dict[int, _OpenItem] = {}
+        self._calls: dict[int, tuple[str, str | None]] = {}
+        self._done: list[tuple[int, AnyItem]] = []
+        self._finish: Finished | None = None
+        self._error: ErrorInfo | None = None
+        self._usage: Usage | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """Return what has been used so far."""
+        return self._budget
+
+    @property
+    def is_round_over(self) -> bool:
+        """Tell whether the current model call has ended, well or badly."""
+        return self._finish is not None or self._error is not None
+
+    def ask(self) -> AskModel:
+        """Return the next model call; the first one obeys the request's tool choice, later ones are free."""
+        self._base = self._next_base
+        self._open.clear()
+        self._calls.clear()
+        self._done.clear()
+        self._finish = self._error = None
+        if self._final:
+            choice = NONE
+        else:
+            self._budget.begin_round()
+            first = self._budget.rounds == 1
+            choice = self._choice if first or self._choice.mode in ("auto", "none") else AUTO
+        return AskModel(plan=self._planner.plan(choice), round=self._budget.rounds, final=self._final)
+
+    def feed(self, event: ModelEvent) -> list[RunEvent]:
+        """Take one event of the current model call; return what the run says because of it."""
+        match event:
+            case ItemAdded():
+                return [self._added(event)]
+            case TextDelta() | RefusalDelta() | ReasoningDelta():
+                index = self._base + event.index
+                opened = self._open.get(index)
+                if opened is not None:
+                    opened.texts.setdefault((event.part, isinstance(event, RefusalDelta)), []).append(event.text)
+                return [msgspec.structs.replace(event, index=index)]
+            case ArgumentsDelta():
+                return [msgspec.structs.replace(event, index=self._base + event.index)]
+            case ItemDone():
+                return [self._item_done(event)]
+            case Noted():
+                return [event]
+            case Finished():
+                self._finish = event
+                self._usage = add_usage(self._usage, event.usage)
+                return []
+            case Failed():
+                self.fail(event.error)
+                return []
+
+    def fail(self, error: ErrorInfo) -> None:
+        """End the current model call as broken."""
+        self._error = error
+
+    def decide(self) -> Decision:
+        """Say what follows now that the model call has ended."""
+        self._next_base = max((index + 1 for index, _ in self._done), default=self._base)
+        self._next_base = max([self._next_base, *(index + 1 for index in self._open)])
+        if self._error is not None or self._finish is None:
+            return self._end("failed", "done", error=self._error)
+        if self._finish.stop in ("length", "filtered"):
+            return self._end("incomplete", self._finish.stop)
+        calls = [(index, item) for index, item in self._done if isinstance(item, CallItem)]
+        server = [(index, call) for index, call in calls if call.side == "server"]
+        self._planner.add([item for _, item in self._done])
+        if not calls:
+            return self._end("completed", self._finish.stop)
+        if not server:
+            return self._end("requires_action", "calls")
+        if self._final:
+            return self._end("completed", "done")
+        return RunTools(calls=tuple(self._plan_call(index, call) for index, call in server))
+
+    def settle(self, results: Sequence[ResultItem]) -> Decision:
+        """Take the results of the turn's server calls, in call order; say what follows."""
+        self._planner.add(list(results))
+        unknown = next((result for result in results if result.rc == "unknown_tool"), None)
+        if unknown is not None and self._limits.strict_unknown_tool:
+            error = UnknownTool(f"The model called the unknown tool {unknown.name!r}.").info
+            return self._end("failed", "done", error=msgspec.structs.replace(error, status=502))
+        if self._has_client_calls:
+            return self._end("requires_action", "calls")
+        self._final = self._budget.limit is not None
+        return self.ask()
+
+    def mark_last(self, outcome: Outcome) -> Outcome:
+        """Word the last outcome of the turn: at a limit it says which.
+
+        A turn that goes on at the client ends its run anyway, so no limit stops it.
+        """
+        if self._has_client_calls:
+            return outcome
+        self._budget.end_round()
+        if self._budget.limit is None or outcome.rc == "limit_reached":
+            return outcome
+        return mark_limit(outcome, self._budget.words())
+
+    def expire(self) -> End:
+        """End the run in the middle of a model call because its time is used up."""
+        self._budget.reach("wall_time")
+        return self._end("incomplete", "length")
+
+    def abort(self, error: ErrorInfo | None = None) -> End:
+        """End the run at once, wherever it is: cancelled, or failed with an error of Treadle's own."""
+        return self._end("cancelled" if error is None else "failed", "done", error=error)
+
+    def refuse_late(self) -> Outcome:
+        """Return what a call gets whose turn came after the run's time was used up."""
+        self._budget.reach("wall_time")
+        return refuse(self._budget.words())
+
+    def partials(self) -> list[AnyItem]:
+        """Return what was said of the messages that never ended, so that it is not lost."""
+        kept: list[AnyItem] = []
+        for opened in self._open.values():
+            if not isinstance(opened.item, MessageItem) or not opened.texts:
+                continue
+            parts = tuple(
+                RefusalPart(text="".join(texts)) if is_refusal else TextPart(text="".join(texts))
+                for (_, is_refusal), texts in sorted(opened.texts.items())
+            )
+            kept.append(msgspec.structs.replace(opened.item, content=parts, is_partial=True))
+        return kept
+
+    @property
+    def _has_client_calls(self) -> bool:
+        return any(isinstance(item, CallItem) and item.side == "client" for _, item in self._done)
+
+    def _added(self, event: ItemAdded) -> ItemAdded:
+        index = self._base + event.index
+        item = event.item
+        if isinstance(item, CallItem):
+            item = self._own(item)
+            self._calls[index] = (item.call_id, item.upstream_id)
+        self._open[index] = _OpenItem(item)
+        return ItemAdded(index=index, item=item)
+
+    def _item_done(self, event: ItemDone) -> ItemDone:
+        index = self._base + event.index
+        self._open.pop(index, None)
+        item = event.item
+        if isinstance(item, CallItem):
+            if index in self._calls:
+                call_id, upstream_id = self._calls[index]
+                item = msgspec.structs.replace(
+                    item, call_id=call_id, upstream_id=upstream_id, side=self._side(item.name)
+                )
+            else:
+                item = self._own(item)
+        self._done.append((index, item))
+        return ItemDone(index=index, item=item)
+
+    def _own(self, call: CallItem) -> CallItem:
+        """Give the call its side, and an id that no other call of the conversation has."""
+        side = self._side(call.name)
+        if call.call_id not in self._used_call_ids:
+            self._used_call_ids.add(call.call_id)
+            return msgspec.structs.replace(call, side=side)
+        fresh = self._ids.new(CALL)
+        self._used_call_ids.add(fresh)
+        return msgspec.structs.replace(call, side=side, call_id=fresh, upstream_id=call.call_id)
+
+    def _side(self, name: str) -> Side:
+        """Say who answers a call: Treadle also answers what nobody offered, and what is called past a limit."""
+        offer = self._offers.get(name)
+        return "client" if offer is not None and offer.side == "client" and not self._final else "server"
+
+    def _plan_call(self, index: int, call: CallItem) -> PlannedCall:
+        offer = self._offers.get(call.name)
+        if not self._budget.admit(call):
+            return PlannedCall(index=index, call=call, offer=offer, outcome=refuse(self._budget.words()))
+        return PlannedCall(index=index, call=call, offer=offer)
+
+    def _end(self, status: Status, stop: Stop, *, error: ErrorInfo | None = None) -> End:
+        """End the run; server calls of the turn that have no result yet get one that says why they never ran."""
+        answered = {item.call_id for item in self._planner.items if isinstance(item, ResultItem)}
+        limit = self._budget.limit
+        orphans = tuple(
+            PlannedCall(index=index, call=item, offer=self._offers.get(item.name), outcome=self._not_run(status, stop))
+            for index, item in self._done
+            if isinstance(item, CallItem) and item.side == "server" and item.call_id not in answered
+        )
+        ended = RunEnded(
+            status=status,
+            stop=stop,
+            usage=self._usage,
+            limit=limit,
+            error=error,
+            rounds=self._budget.rounds,
+            calls=self._budget.calls,
+        )
+        return End(ended=ended, calls=orphans)
+
+    def _not_run(self, status: Status, stop: Stop) -> Outcome:
+        if self._budget.limit is not None and status == "completed":
+            return refuse(self._budget.words())
+        why = {"failed": "the model's reply broke off", "cancelled": "the run was cancelled"}.get(
+            status, f"the model's reply ended early ({stop})"
+        )
+        text = msgspec.json.encode({"error": {"code": "cancelled", "message": f"Not run: {why}."}}).decode()
+        return Outcome(text=text, rc="cancelled", summary=f"not run: {why}")
