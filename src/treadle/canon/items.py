@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from treadle.canon.json import OptionalRaw
+
 Role = Literal["system", "developer", "user", "assistant"]
 Side = Literal["server", "client"]
 CallKind = Literal["function", "custom"]
@@ -23,7 +25,7 @@ class TextPart(Part, frozen=True, kw_only=True, omit_defaults=True, tag="text"):
     """Plain text; `annotations` is kept as its provider wrote it."""
 
     text: str
-    annotations: msgspec.Raw | None = None
+    annotations: OptionalRaw = None
 
 
 class RefusalPart(Part, frozen=True, kw_only=True, omit_defaults=True, tag="refusal"):

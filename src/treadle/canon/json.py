@@ -6,9 +6,15 @@ writing canonically makes equal values equal bytes, so that they can be fingerpr
 
 import hashlib
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    OptionalRaw = msgspec.Raw | None
+else:
+    # msgspec (seen with 0.22) decodes `Raw | None` only from null; as plain Raw, absent is None and the rest is kept.
+    OptionalRaw = msgspec.Raw
 
 type_errors = (msgspec.DecodeError, msgspec.ValidationError, RecursionError, UnicodeDecodeError)
 """What a msgspec decoder can raise on hostile bytes."""

@@ -20,7 +20,7 @@ from treadle.canon.items import (
     TextPart,
     text_of,
 )
-from treadle.canon.json import BadJson, cut_text, read_json, write_json
+from treadle.canon.json import BadJson, OptionalRaw, cut_text, read_json, write_json
 
 MessageKind = Literal["system", "user", "assistant", "tool_call", "tool_result"]
 EntryKind = Literal[
@@ -54,7 +54,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     kind: MessageKind
     content: str | None = None
-    data: msgspec.Raw | None = None
+    data: OptionalRaw = None
     name: str | None = None
 
 
@@ -65,7 +65,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: float
     seq: int = 0
     content: str | None = None
-    data: msgspec.Raw | None = None
+    data: OptionalRaw = None
     name: str | None = None
     call_id: str | None = None
     item_id: str | None = None

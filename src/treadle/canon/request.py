@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from treadle.canon.items import AnyItem
+from treadle.canon.json import OptionalRaw
 from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
 
 Protocol = Literal["chat", "responses", "messages", "gemini", "treadle"]
@@ -31,7 +32,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seed: int | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
-    output_schema: msgspec.Raw | None = None
+    output_schema: OptionalRaw = None
     extra: dict[str, msgspec.Raw] = {}
     extra_protocol: str = ""
 
@@ -43,9 +44,9 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     include_usage: bool = False
     legacy_functions: bool = False
     extended_events: bool = False
-    metadata: msgspec.Raw | None = None
-    tools_echo: msgspec.Raw | None = None
-    tool_choice_echo: msgspec.Raw | None = None
+    metadata: OptionalRaw = None
+    tools_echo: OptionalRaw = None
+    tool_choice_echo: OptionalRaw = None
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

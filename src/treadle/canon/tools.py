@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from treadle.canon.items import AnyPart, CallKind, Side
+from treadle.canon.json import OptionalRaw
 
 Effect = Literal["read", "idempotent", "write", "destructive"]
 Approval = Literal["never", "always", "by_effect"]
@@ -35,7 +36,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parameters: msgspec.Raw = EMPTY_SCHEMA
     strict: bool | None = None
     kind: CallKind = "function"
-    format: msgspec.Raw | None = None
+    format: OptionalRaw = None
     namespace: str | None = None
 
 

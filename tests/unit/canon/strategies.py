@@ -21,7 +21,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 words = st.from_regex(r"[a-z][a-z0-9_-]{0,12}", fullmatch=True)
 raws = st.sampled_from([b"{}", b'{"a":1}', b"[1,2]", b'"x"']).map(msgspec.Raw)
 parts = st.one_of(
-    st.builds(TextPart, text=texts),
+    st.builds(TextPart, text=texts, annotations=st.none() | raws),
     st.builds(RefusalPart, text=texts),
     st.builds(ImagePart, url=st.just("https://example.org/a.png"), detail=st.none() | st.just("low")),
     st.builds(FilePart, file_id=words, filename=st.none() | words),

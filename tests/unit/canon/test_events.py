@@ -4,6 +4,8 @@ from hypothesis import given
 
 from treadle.canon.events import ItemDone, RunEnded, RunStarted, TextDelta, ToolFinished, read_event
 from treadle.canon.items import CallItem, ResultItem
+from treadle.canon.request import Options, Request, Surface
+from treadle.canon.tools import ToolSpec
 from treadle.canon.usage import Usage
 from unit.canon import strategies
 
@@ -27,3 +29,15 @@ def test_an_item_event_survives_json(item):
 def test_a_run_event_survives_json(event):
     """Run events decode to themselves by their type."""
     assert read_event(msgspec.json.encode(event)) == event
+
+
+def test_a_request_survives_json():
+    """What is kept of a request can be read back, raw fields included."""
+    request = Request(
+        protocol="responses",
+        model="m",
+        tools=(ToolSpec(name="f", format=msgspec.Raw(b'{"type":"text"}')),),
+        options=Options(output_schema=msgspec.Raw(b'{"type":"object"}'), extra={"x": msgspec.Raw(b"[1]")}),
+        surface=Surface(metadata=msgspec.Raw(b'{"a":"b"}')),
+    )
+    assert msgspec.json.decode(msgspec.json.encode(request), type=Request) == request

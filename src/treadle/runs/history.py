@@ -1,0 +1,203 @@
+"""What the model reads before the new input: the chain of earlier runs, and turns of which the client knows half.
+
+Three things are put right here, once, for every upstream: references become the items they name, a mixed turn
+(server and client calls of one reply) is joined again in call order, and a call that never got a result is closed.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from treadle.canon.errors import NotFound
+from treadle.canon.ids import CALL_ITEM, ITEM, MESSAGE, REASONING, RESULT, IdSource
+from treadle.canon.items import (
+    AnyItem,
+    CallItem,
+    MessageItem,
+    OpaqueItem,
+    ReasoningItem,
+    ReferenceItem,
+    ResultItem,
+    text_of,
+    text_result,
+)
+from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
+from treadle.canon.request import Note, Request
+from treadle.store.journal import RunRow, Store
+
+_PREFIX: dict[type, str] = {MessageItem: MESSAGE, ReasoningItem: REASONING, CallItem: CALL_ITEM, ResultItem: RESULT}
+INTERRUPTED = '{"error":{"code":"interrupted","message":"Interrupted, outcome unknown."}}'
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True):
+    """The conversation up to the model's turn: `before` is stored already, `added` is this run's input."""
+
+    before: tuple[AnyItem, ...]
+    added: tuple[AnyItem, ...]
+    previous: RunRow | None = None
+    rejoined: tuple[RunRow, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+class History:
+    """Joins requests with what the store remembers."""
+
+    def __init__(self, store: Store, ids: IdSource) -> None:
+        self._store = store
+        self._ids = ids
+
+    async def join(self, request: Request, *, key_id: str, previous_run_id: str | None = None) -> Joined:
+        """Return the whole conversation of a request.
+
+        Raises: NotFound for an id that the caller has not stored.
+        """
+        previous = await self._previous(request, key_id, previous_run_id)
+        before = await self._before(previous)
+        added = [await self._resolve(item, key_id) for item in request.items]
+        known = {item.call_id for item in before if isinstance(item, CallItem)}
+        turns, rows = await self._mixed_turns(added, known, key_id)
+        added = rejoin(added, turns)
+        closed = close_orphans([*before, *added])
+        fresh = _not_stored(closed, before)
+        notes = _notes(len(closed) - len(before) - len(added))
+        named = tuple(self._named(item) for item in fresh)
+        return Joined(before=tuple(before), added=named, previous=previous, rejoined=tuple(rows), notes=notes)
+
+    async def _previous(self, request: Request, key_id: str, run_id: str | None) -> RunRow | None:
+        wanted = request.previous_response_id or run_id
+        if wanted is None:
+            return None
+        row = await self._store.find_run(wanted, key_id=key_id)
+        if row is None:
+            raise NotFound(
+                f"Previous response with id {wanted!r} not found.",
+                code="previous_response_not_found",
+                param="previous_response_id",
+                hint="It was never stored, was deleted, or belongs to another key.",
+            )
+        return row
+
+    async def _before(self, previous: RunRow | None) -> list[AnyItem]:
+        if previous is None:
+            return []
+        return [item_of_entry(entry) for entry in await self._store.history(previous.id)]
+
+    async def _resolve(self, item: AnyItem, key_id: str) -> AnyItem:
+        if not isinstance(item, ReferenceItem):
+            return item
+        entry = await self._store.find_item(item.id, key_id=key_id)
+        if entry is None:
+            raise NotFound(f"Item with id {item.id!r} not found.", param="input", code="item_not_found")
+        return item_of_entry(entry)
+
+    async def _mixed_turns(
+        self, items: Sequence[AnyItem], known: set[str], key_id: str
+    ) -> tuple[dict[str, list[AnyItem]], list[RunRow]]:
+        """Find the remembered turns that the client calls among the items belong to."""
+        turns: dict[str, list[AnyItem]] = {}
+        rows: dict[str, RunRow] = {}
+        asked = ""
+        for item in items:
+            if isinstance(item, MessageItem) and item.role == "user":
+                asked = text_of(item.content)
+            if not isinstance(item, CallItem) or item.call_id in turns or item.call_id in known:
+                continue
+            row = await self._store.find_call(item.call_id, key_id=key_id)
+            if row is None or row.status != "requires_action":
+                continue
+            turn = remembered_turn(await self._store.entries(row.id), item, asked)
+            if turn:
+                rows[row.id] = row
+                turns.update({piece.call_id: turn for piece in turn if isinstance(piece, CallItem)})
+        return turns, list(rows.values())
+
+    def _named(self, item: AnyItem) -> AnyItem:
+        if item.id:
+            return item
+        return msgspec.structs.replace(item, id=self._ids.new(_PREFIX.get(type(item), ITEM)))
+
+
+def remembered_turn(entries: Sequence[Entry], call: CallItem, asked: str) -> list[AnyItem]:
+    """Return the last round of a journal if it is a mixed turn that this very call belongs to, else nothing.
+
+    Some upstreams count their call ids from zero in every reply, so the id alone proves nothing: the call must have
+    the same name and arguments, and must have followed the same question.
+    """
+    turn: list[AnyItem] = []
+    question: str | None = None
+    for entry in entries:
+        if entry.kind == "plan":
+            turn = []
+        elif entry.kind in ITEM_KINDS and not entry.is_input:
+            turn.append(item_of_entry(entry))
+        elif entry.kind == "user":
+            question = entry.content
+    is_mixed = any(isinstance(piece, ResultItem) for piece in turn)
+    is_same = any(
+        isinstance(piece, CallItem)
+        and (piece.call_id, piece.name, piece.arguments) == (call.call_id, call.name, call.arguments)
+        for piece in turn
+    )
+    return turn if is_mixed and is_same and question in (None, asked) else []
+
+
+def rejoin(items: Sequence[AnyItem], turns: Mapping[str, Sequence[AnyItem]]) -> list[AnyItem]:
+    """Put each mixed turn together again: all its calls as the model made them, then all results in call order.
+
+    `turns` maps the id of every call of a remembered turn to that turn.
+    """
+    if not turns:
+        return list(items)
+    sent = {item.call_id: item for item in items if isinstance(item, ResultItem)}
+    joined: list[AnyItem] = []
+    done: set[str] = set()
+    for item in items:
+        if not isinstance(item, CallItem | ResultItem) or item.call_id not in turns:
+            joined.append(item)
+            continue
+        if item.call_id in done:
+            continue
+        calls = [piece for piece in turns[item.call_id] if isinstance(piece, CallItem)]
+        kept = {piece.call_id: piece for piece in turns[item.call_id] if isinstance(piece, ResultItem)}
+        joined.extend(calls)
+        results = (kept.get(call.call_id) or sent.get(call.call_id) for call in calls)
+        joined.extend(result for result in results if result is not None)
+        done.update(call.call_id for call in calls)
+    return joined
+
+
+def close_orphans(items: Sequence[AnyItem]) -> list[AnyItem]:
+    """Give every call that has no result one that says so, after the calls it stands among."""
+    answered = {item.call_id for item in items if isinstance(item, ResultItem)}
+    closed: list[AnyItem] = []
+    waiting: list[CallItem] = []
+    for item in [*items, None]:
+        if not isinstance(item, CallItem | OpaqueItem | ReasoningItem):
+            closed.extend(text_result(call, INTERRUPTED, is_error=True, rc="interrupted") for call in waiting)
+            waiting = []
+        if item is None:
+            break
+        closed.append(item)
+        if isinstance(item, CallItem) and item.call_id not in answered:
+            waiting.append(item)
+    return closed
+
+
+def _not_stored(closed: list[AnyItem], before: list[AnyItem]) -> list[AnyItem]:
+    """Return what is not stored yet: closing an orphan of an earlier run puts its result among the stored items."""
+    stored = iter(before)
+    expected = next(stored, None)
+    fresh: list[AnyItem] = []
+    for item in closed:
+        if expected is not None and item is expected:
+            expected = next(stored, None)
+        else:
+            fresh.append(item)
+    return fresh
+
+
+def _notes(closed: int) -> tuple[Note, ...]:
+    if closed <= 0:
+        return ()
+    message = f"{closed} call(s) without a result were closed as interrupted."
+    return (Note(code="orphan_call_closed", action="repaired", message=message, field="input", count=closed),)

@@ -1,0 +1,93 @@
+"""A run that is going on in this process: its loop, its feed, its right to write, and the handle others hold."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from treadle.canon.errors import StoreError, TreadleError
+from treadle.canon.events import Numbered, RunEnded
+from treadle.canon.messages import Entry
+from treadle.engine.loop import Loop
+from treadle.runs.feed import Feed
+from treadle.store.journal import RunJournal, RunRow
+
+
+class LiveRun:
+    """What the runs room knows of a run while it lasts."""
+
+    def __init__(self, row: RunRow, loop: Loop, entries: list[Entry], opening: list[Numbered]) -> None:
+        self.row = row
+        self.loop = loop
+        self.entries = entries
+        self.opening = opening
+        self.feed = Feed()
+        self.journal: RunJournal | None = None
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ended: RunEnded | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.is_entered = False
+        self.is_over = False
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """Ask the run to end; it still answers its open calls and tells its end."""
+        if self.is_cancelled:
+            return
+        self.is_cancelled = True
+        if self.task is not None and self.is_entered and self.ended is None:
+            self.task.cancel()
+
+    async def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> Sequence[Entry]:
+        """Write to the journal as the engine's port wants it."""
+        if self.journal is None:
+            raise StoreError("The run was never made durable.")
+        try:
+            if ended is None:
+                return await self.journal.append(entries)
+            return await self.journal.finish(entries, ended)
+        except StoreError:
+            raise
+        except TreadleError as error:
+            raise StoreError(f"The journal refused the entry: {error.message}", code=error.info.code) from error
+
+
+class RunHandle:
+    """A run as the rooms above see it."""
+
+    def __init__(self, live: LiveRun) -> None:
+        self._live = live
+
+    @property
+    def run_id(self) -> str:
+        """Return the id of the run."""
+        return self._live.row.id
+
+    @property
+    def response_id(self) -> str:
+        """Return the id under which the client's API knows it."""
+        return self._live.row.response_id
+
+    @property
+    def created_at(self) -> float:
+        """Return when it began."""
+        return self._live.row.created_at
+
+    @property
+    def has_run_tools(self) -> bool:
+        """Tell whether a tool has started, so that the same request again would not be harmless."""
+        return self._live.loop.has_run_tools
+
+    def events(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
+        """Yield the events after the one numbered `after`, in batches, until the end."""
+        return self._live.feed.read(after)
+
+    async def cancel(self) -> None:
+        """End the run and wait until its end is durable."""
+        self._live.cancel()
+        await self.wait()
+
+    async def wait(self) -> RunEnded:
+        """Wait for the end."""
+        assert self._live.task is not None
+        await asyncio.wait([self._live.task])
+        assert self._live.ended is not None, "a run always ends"
+        return self._live.ended

@@ -1,0 +1,99 @@
+"""What a run offers to its model: the client's tools and Treadle's own, who runs which, frozen and capped."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from treadle.canon.errors import LimitExceeded, ProtocolError
+from treadle.canon.request import Note, Request
+from treadle.canon.tools import Offer, ServerTool, ToolChoice
+
+Collision = Literal["server", "client", "error"]
+
+
+class OfferRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How offers are made."""
+
+    collision: Collision = "server"
+    tools_max: int = 128
+    tools_bytes_max: int = 200_000
+
+
+class Offered(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools of one run by name, in the order the model sees them, and what had to be left out."""
+
+    offers: dict[str, Offer]
+    choice: ToolChoice
+    notes: tuple[Note, ...] = ()
+
+
+def make_offers(request: Request, server_tools: Sequence[ServerTool], rules: OfferRules) -> Offered:
+    """Decide which tools the model is offered and who runs each.
+
+    Raises: ProtocolError for a choice or a name that cannot be; LimitExceeded for too many client tools.
+    """
+    offers: dict[str, Offer] = {}
+    for position, spec in enumerate(request.tools):
+        if spec.name in offers:
+            raise ProtocolError(f"The tool name {spec.name!r} is used twice.", param=f"tools[{position}].name")
+        offers[spec.name] = Offer(spec=spec, side="client")
+    _check_size(offers, rules)
+    notes = _add_server_tools(offers, request, server_tools, rules)
+    choice = request.tool_choice
+    if choice.allowed is not None:
+        offers = {name: offer for name, offer in offers.items() if name in choice.allowed}
+    if choice.mode == "named" and choice.name not in offers:
+        raise ProtocolError(f"tool_choice names the tool {choice.name!r}, which is not offered.", param="tool_choice")
+    if choice.mode == "required" and not offers:
+        raise ProtocolError("tool_choice is 'required', but no tool is offered.", param="tool_choice")
+    return Offered(offers=offers, choice=msgspec.structs.replace(choice, allowed=None), notes=tuple(notes))
+
+
+def _add_server_tools(
+    offers: dict[str, Offer], request: Request, server_tools: Sequence[ServerTool], rules: OfferRules
+) -> list[Note]:
+    """Add Treadle's own tools as far as they fit; say which did not."""
+    if request.tool_choice.mode == "none":
+        return []
+    size = sum(_size(offer) for offer in offers.values())
+    left_out: list[str] = []
+    for tool in server_tools:
+        offer = Offer(spec=tool.spec, side="server", policy=tool.policy, source=tool.source)
+        if tool.name in offers:
+            _collide(offers, offer, rules.collision)
+            continue
+        size += _size(offer)
+        if len(offers) >= rules.tools_max or size > rules.tools_bytes_max:
+            left_out.append(tool.name)
+            continue
+        offers[tool.name] = offer
+    if not left_out:
+        return []
+    message = f"Not offered, there are too many tools: {', '.join(left_out)}."
+    return [Note(code="tools_left_out", action="dropped", message=message, field="tools", count=len(left_out))]
+
+
+def _collide(offers: dict[str, Offer], offer: Offer, rule: Collision) -> None:
+    name = offer.spec.name
+    if rule == "error":
+        raise ProtocolError(
+            f"The tool {name!r} exists on the server too.",
+            param="tools",
+            hint='Rename it, or set tools.collision to "server" or "client".',
+        )
+    if rule == "server":
+        offers[name] = offer
+
+
+def _check_size(offers: dict[str, Offer], rules: OfferRules) -> None:
+    if len(offers) > rules.tools_max:
+        raise LimitExceeded(f"The request has {len(offers)} tools; {rules.tools_max} are allowed.", param="tools")
+    size = sum(_size(offer) for offer in offers.values())
+    if size > rules.tools_bytes_max:
+        raise LimitExceeded(f"The tools take {size} bytes; {rules.tools_bytes_max} are allowed.", param="tools")
+
+
+def _size(offer: Offer) -> int:
+    spec = offer.spec
+    return len(spec.name) + len(spec.description.encode()) + len(bytes(spec.parameters))

@@ -1,0 +1,131 @@
+"""Names of metrics, what is counted from a run's events, and what must never be written: all in one place.
+
+Labels come from closed sets: a tool's name only if it is registered, a result code only if it is in the list or a
+small number. Arguments, results and keys are never logged; sizes and names are.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+from treadle.canon.events import Noted, RoundStarted, RunEnded, RunEvent, ToolFinished
+from treadle.canon.tools import RC
+
+disable_created_metrics()
+
+REDACTED = "[redacted]"
+_SECRET_NAME = re.compile(r"key|token|secret|passw|credential|authorization|cookie", re.IGNORECASE)
+_KNOWN_RC: frozenset[str] = frozenset(get_args(RC))
+_LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class Metrics:
+    """The series of one process, in a registry of its own so that two runtimes do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._iterations = self._counter("tool_call_iterations", "Model calls made in runs (rounds).")
+        self._calls = self._counter("tool_calls", "Server calls answered, by tool.", "tool")
+        self._failures = self._counter("tool_call_failures", "Server calls that failed, by result code.", "rc")
+        self._output = self._counter("tool_output_bytes", "Bytes that server tools returned.")
+        self._latency = self._histogram("tool_call_duration_seconds", "Time a server call took.")
+        self._runs = self._counter("treadle_runs", "Runs ended, by protocol and status.", "protocol", "status")
+        self._limits = self._counter("treadle_run_limits", "Runs that reached a limit, by limit.", "limit")
+        self._tokens = self._counter("treadle_tokens", "Tokens reported by upstreams, by direction.", "direction")
+        self._repairs = self._counter("treadle_notes", "Repairs, coercions and drops, by code.", "code")
+        self.live_runs = Gauge("treadle_live_runs", "Runs going on in this process.", registry=self.registry)
+        self.requests = self._counter("treadle_http_requests", "HTTP requests, by route and status.", "route", "status")
+        self.request_latency = self._histogram("treadle_http_request_duration_seconds", "Time to the last byte.")
+        self._tools: frozenset[str] = frozenset()
+
+    def know_tools(self, names: Iterable[str]) -> None:
+        """Name the tools that may appear as a label; all others are counted as `unknown`."""
+        self._tools = frozenset(names)
+
+    def observe(self, event: RunEvent, protocol: str) -> None:
+        """Count what one event of a run says."""
+        match event:
+            case RoundStarted():
+                self._iterations.inc()
+            case ToolFinished():
+                name = event.call.name
+                self._calls.labels(name if name in self._tools else "unknown").inc()
+                self._output.inc(event.output_bytes)
+                self._latency.observe(event.duration_s)
+                if event.result.is_error:
+                    self._failures.labels(rc_label(event.result.rc)).inc()
+            case Noted():
+                self._repairs.labels(event.note.code).inc(event.note.count)
+            case RunEnded():
+                self._runs.labels(protocol, event.status).inc()
+                if event.limit is not None:
+                    self._limits.labels(event.limit).inc()
+                if event.usage is not None:
+                    self._tokens.labels("input").inc(event.usage.input_tokens)
+                    self._tokens.labels("output").inc(event.usage.output_tokens)
+            case _:
+                pass
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(name, text, buckets=_LATENCY_S, registry=self.registry)
+
+
+def rc_label(rc: str) -> str:
+    """Return the result code as a label of a bounded set: the closed list, small numbers, else `other`."""
+    if rc in _KNOWN_RC or (rc.lstrip("-").isdigit() and len(rc) <= 4):
+        return rc
+    return "other"
+
+
+class Redactor:
+    """Blanks out values whose name tells a secret, and every known secret value wherever it stands."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        found = sorted({secret for secret in secrets if len(secret) >= 6}, key=len, reverse=True)
+        self._secrets = re.compile("|".join(map(re.escape, found))) if found else None
+
+    def text(self, text: str) -> str:
+        """Return the text without the known secrets."""
+        return text if self._secrets is None else self._secrets.sub(REDACTED, text)
+
+    def fields(self, fields: Mapping[str, object]) -> dict[str, object]:
+        """Return the fields with secret ones blanked."""
+        return {name: self._value(name, value) for name, value in fields.items()}
+
+    def _value(self, name: str, value: object) -> object:
+        if _SECRET_NAME.search(name) and not name.endswith(("_tokens", "_env")):
+            return REDACTED
+        return self.text(value) if isinstance(value, str) else value
+
+
+class JsonLines(logging.Formatter):
+    """Log records as one JSON object a line: time, level, logger, message, and the fields given as `extra`."""
+
+    _plain = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+    def __init__(self, redactor: Redactor | None = None) -> None:
+        super().__init__()
+        self._redactor = redactor or Redactor()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write one record."""
+        fields: dict[str, Any] = {
+            name: value for name, value in vars(record).items() if name not in self._plain and not name.startswith("_")
+        }
+        line: dict[str, object] = {
+            "at": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": self._redactor.text(record.getMessage()),
+            **self._redactor.fields(fields),
+        }
+        if record.exc_info:
+            line["exception"] = self._redactor.text(self.formatException(record.exc_info))
+        return msgspec.json.encode(line, enc_hook=repr).decode()

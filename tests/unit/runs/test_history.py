@@ -1,0 +1,100 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.canon.items import CallItem, ResultItem, text_message, text_result
+from treadle.canon.messages import Entry, entry_of_item
+from treadle.runs.history import INTERRUPTED, close_orphans, rejoin, remembered_turn
+from unit.canon import strategies
+
+USER = text_message("user", "go")
+SERVER = CallItem(call_id="s1", name="ours", side="server")
+CLIENT = CallItem(call_id="c1", name="theirs")
+LATER = CallItem(call_id="s2", name="ours", side="server")
+TURN = [SERVER, CLIENT, LATER, text_result(SERVER, "one"), text_result(LATER, "three")]
+TURNS = {"s1": TURN, "c1": TURN, "s2": TURN}
+
+
+def test_a_mixed_turn_is_joined_in_call_order():
+    """The client sends its half; the model sees all calls, then all results in the order of the calls."""
+    sent = [USER, CLIENT, text_result(CLIENT, "two")]
+    assert rejoin(sent, TURNS) == [
+        USER,
+        SERVER,
+        CLIENT,
+        LATER,
+        text_result(SERVER, "one"),
+        text_result(CLIENT, "two"),
+        text_result(LATER, "three"),
+    ]
+
+
+def test_what_the_client_sends_of_the_servers_half_is_not_doubled():
+    """A client that replays server calls too gets the same conversation."""
+    sent = [USER, SERVER, text_result(SERVER, "one"), CLIENT, text_result(CLIENT, "two"), LATER]
+    assert rejoin(sent, TURNS) == rejoin([USER, CLIENT, text_result(CLIENT, "two")], TURNS)
+
+
+def test_ordinary_calls_are_left_alone():
+    """Without a remembered turn nothing changes."""
+    sent = [USER, CLIENT, text_result(CLIENT, "two")]
+    assert rejoin(sent, {}) == sent
+
+
+def test_a_call_without_a_result_is_closed_after_its_group():
+    """Providers refuse an open call: it reads as interrupted, and its siblings stay together."""
+    other = CallItem(call_id="c2", name="theirs")
+    items = [USER, CLIENT, other, text_result(other, "two"), USER]
+    closing = text_result(CLIENT, INTERRUPTED, is_error=True, rc="interrupted")
+    assert close_orphans(items) == [USER, CLIENT, other, closing, text_result(other, "two"), USER]
+
+
+def test_an_open_call_at_the_end_is_closed():
+    """Also when nothing follows it."""
+    assert close_orphans([CLIENT]) == [CLIENT, text_result(CLIENT, INTERRUPTED, is_error=True, rc="interrupted")]
+
+
+def test_a_result_that_comes_late_still_counts():
+    """Input may hold calls first and results later, in any order."""
+    items = [CLIENT, USER, text_result(CLIENT, "two")]
+    assert close_orphans(items) == items
+
+
+PLAN = Entry(kind="plan", at=0)
+
+
+def journal(question: str | None, *turn: CallItem | ResultItem) -> list[Entry]:
+    """Return the entries of a run that was asked this and replied that."""
+    asked = [] if question is None else [entry_of_item(text_message("user", question), at=0, is_input=True)]
+    return [*asked, PLAN, *(entry_of_item(item, at=0) for item in turn)]
+
+
+@pytest.mark.parametrize(
+    ("question", "call", "is_found"),
+    [
+        ("go", CLIENT, True),
+        (None, CLIENT, True),
+        ("something else", CLIENT, False),
+        ("go", CallItem(call_id="c1", name="other"), False),
+        ("go", CallItem(call_id="c1", name="theirs", arguments='{"a":1}'), False),
+    ],
+)
+def test_a_turn_is_remembered_only_by_its_own_call(question, call, is_found):
+    """Upstreams reuse ids: name, arguments and the question must agree too, or another conversation would leak in."""
+    assert remembered_turn(journal(question, *TURN), call, "go") == (TURN if is_found else [])
+
+
+def test_a_turn_without_server_calls_needs_no_memory():
+    """The client knows all of it."""
+    assert remembered_turn(journal("go", CLIENT), CLIENT, "go") == []
+
+
+@given(st.lists(strategies.items, max_size=12))
+def test_every_call_has_a_result_afterwards_and_nothing_is_lost(items):
+    """Whatever comes in, closing only adds results, and adds none twice."""
+    closed = close_orphans(items)
+    results = {item.call_id for item in closed if isinstance(item, ResultItem)}
+    assert all(item.call_id in results for item in closed if isinstance(item, CallItem))
+    kept = [item for item in closed if not (isinstance(item, ResultItem) and item.rc == "interrupted")]
+    assert kept == [item for item in items if not (isinstance(item, ResultItem) and item.rc == "interrupted")]
+    assert close_orphans(closed) == closed

@@ -1,0 +1,316 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from treadle.canon.errors import Conflict, NotFound, ProtocolError, UpstreamTimeout
+from treadle.canon.events import Numbered, RunEnded, RunStarted, ToolFinished
+from treadle.canon.ids import CountingIds
+from treadle.canon.items import CallItem, MessageItem, ResultItem, text_message, text_of, text_result
+from treadle.canon.messages import Entry, entry_of_item
+from treadle.canon.request import Request
+from treadle.canon.tools import Outcome, ServerTool, ToolPolicy, ToolSpec
+from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.runs.recovery import close_abandoned
+from treadle.store.journal import RunRow, SessionRow
+from treadle.store.sqlite import SqliteStore
+from treadle.telemetry import Metrics
+from unit.engine.fakes import FakeClock, FakeModel, FakeToolbox, ask_for, call, ok, say
+
+OURS = ServerTool(spec=ToolSpec(name="ours"), policy=ToolPolicy(effect="read"))
+
+
+class QuietClock(FakeClock):
+    """A clock on which nothing ever falls due."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.Event().wait()
+
+
+class Table:
+    """Models and tools by name."""
+
+    def __init__(self, model: FakeModel, tools: tuple[ServerTool, ...]) -> None:
+        self._model = model
+        self._tools = tools
+
+    def model_for(self, name: str) -> FakeModel:
+        if name == "missing":
+            raise NotFound("no such model", param="model")
+        return self._model
+
+    def tools(self) -> tuple[ServerTool, ...]:
+        return self._tools
+
+
+@asynccontextmanager
+async def running(
+    model: FakeModel, toolbox: FakeToolbox | None = None, *tools: ServerTool, **options: object
+) -> AsyncIterator[tuple[Runs, SqliteStore]]:
+    """Open the runs room on a private store."""
+    clock = QuietClock()
+    store = SqliteStore(":memory:", clock=clock.now)
+    await store.open()
+    table = Table(model, tools)
+    rooms = Rooms(
+        store=store,
+        models=table,
+        tools=table,
+        toolbox=toolbox or FakeToolbox(),
+        clock=clock,
+        ids=CountingIds(),
+        metrics=Metrics(),
+    )
+    runs = Runs(rooms, RunsOptions(**options))
+    await runs.open()
+    try:
+        yield runs, store
+    finally:
+        await runs.close()
+        await store.close()
+
+
+def asking(text: str = "go", **fields: object) -> Request:
+    """Return a request of one user message."""
+    items = fields.pop("items", None) or (text_message("user", text),)
+    return Request(protocol=fields.pop("protocol", "responses"), model="m", items=items, **fields)
+
+
+async def events_of(runs: Runs, request: Request, **how: object) -> list[Numbered]:
+    """Run a request to its end and return what was told."""
+    handle = await runs.start(request, **how)
+    told = [numbered async for batch in handle.events() for numbered in batch]
+    await handle.wait()
+    return told
+
+
+async def test_a_run_is_told_and_kept_the_same():
+    """What a reader saw live is what the journal tells afterwards, with the same numbers."""
+    model = FakeModel(ask_for(call("ours")), say("done"))
+    async with running(model, FakeToolbox(ours=ok("42")), OURS) as (runs, _):
+        live = await events_of(runs, asking())
+        run_id = live[0].event.run_id
+        assert await runs.replay(run_id) == live
+        assert [n async for batch in runs.events(run_id, after=live[-2].seq) for n in batch] == live[-1:]
+
+
+async def test_the_next_request_continues_the_previous_response():
+    """The model reads the whole conversation, and instructions of the first request do not leak into it."""
+    model = FakeModel(say("one"), say("two"))
+    async with running(model) as (runs, _):
+        first = await events_of(runs, asking("a", instructions="be brief"))
+        response_id = first[0].event.response_id
+        second = await events_of(runs, asking("b", previous_response_id=response_id))
+        assert second[0].event.previous_response_id == response_id
+    texts = [(item.role, text_of(item.content)) for item in model.plans[1].items if isinstance(item, MessageItem)]
+    assert texts == [("user", "a"), ("assistant", "one"), ("user", "b")]
+    assert [item.role for item in model.plans[0].items] == ["system", "user"]
+
+
+async def test_an_unknown_previous_response_is_not_found():
+    """The error names the field."""
+    async with running(FakeModel(say("x"))) as (runs, _):
+        with pytest.raises(NotFound) as caught:
+            await runs.start(asking(previous_response_id="resp_gone"))
+        assert caught.value.param == "previous_response_id"
+
+
+async def test_another_keys_response_is_not_found():
+    """Ids of one key are nothing to another."""
+    async with running(FakeModel(say("x"))) as (runs, _):
+        first = await events_of(runs, asking(), key_id="alice")
+        with pytest.raises(NotFound):
+            await runs.start(asking(previous_response_id=first[0].event.response_id), key_id="bob")
+
+
+async def test_a_mixed_turn_is_joined_again_when_the_client_sends_its_half():
+    """A Chat client sends only its own call and result; the model sees both, in order, with the server's result."""
+    mixed = ask_for(call("ours", call_id="s1"), call("theirs", call_id="c1"))
+    model = FakeModel(mixed, say("done"))
+    tools = (ToolSpec(name="theirs"),)
+    async with running(model, FakeToolbox(ours=ok("42")), OURS) as (runs, _):
+        first = await events_of(runs, asking(protocol="chat", tools=tools))
+        assert first[-1].event.status == "requires_action"
+        theirs = CallItem(call_id="c1", name="theirs", arguments="{}")
+        items = (text_message("user", "go"), theirs, text_result(theirs, "seven"))
+        second = await events_of(runs, asking(protocol="chat", tools=tools, items=items))
+        assert second[-1].event.status == "completed"
+    sent = model.plans[1].items
+    assert [(type(item).__name__, getattr(item, "call_id", "")) for item in sent] == [
+        ("MessageItem", ""),
+        ("CallItem", "s1"),
+        ("CallItem", "c1"),
+        ("ResultItem", "s1"),
+        ("ResultItem", "c1"),
+    ]
+    assert [text_of(item.output) for item in sent if isinstance(item, ResultItem)] == ["42", "seven"]
+
+
+async def test_what_is_not_to_be_stored_is_gone_after_the_run():
+    """`store: false` leaves the numbers and nothing of the content."""
+    async with running(FakeModel(say("secret"))) as (runs, store):
+        told = await events_of(runs, asking("hush", store=False))
+        row = await store.find_run(told[0].event.run_id)
+        assert row is not None
+        assert row.status == "completed"
+        assert await store.entries(row.id) == []
+
+
+async def test_a_mixed_turn_that_is_not_to_be_stored_lives_until_its_results_arrive():
+    """Its memory is needed once more; then it is gone too."""
+    model = FakeModel(ask_for(call("ours", call_id="s1"), call("theirs", call_id="c1")), say("done"))
+    tools = (ToolSpec(name="theirs"),)
+    async with running(model, FakeToolbox(ours=ok("42")), OURS) as (runs, store):
+        first = await events_of(runs, asking(tools=tools, store=False))
+        run_id = first[0].event.run_id
+        assert await store.entries(run_id) != []
+        theirs = CallItem(call_id="c1", name="theirs", arguments="{}")
+        items = (text_message("user", "go"), theirs, text_result(theirs, "seven"))
+        await events_of(runs, asking(tools=tools, items=items, store=False))
+        assert await store.entries(run_id) == []
+
+
+async def test_without_persistence_nothing_is_left():
+    """A run lasts while it lasts."""
+    async with running(FakeModel(say("x")), persistence=False) as (runs, store):
+        await events_of(runs, asking())
+        assert await store.list_runs() == []
+
+
+async def test_a_cancelled_run_ends_once_and_keeps_its_results():
+    """Cancelling twice is like cancelling once; every call has its result."""
+    toolbox = FakeToolbox(ours=asyncio.Event())
+    async with running(FakeModel(ask_for(call("ours"))), toolbox, OURS) as (runs, store):
+        handle = await runs.start(asking())
+        await asyncio.wait_for(toolbox.running.wait(), 5)
+        await asyncio.gather(handle.cancel(), handle.cancel())
+        told = [numbered.event async for batch in handle.events() for numbered in batch]
+        assert [event.status for event in told if isinstance(event, RunEnded)] == ["cancelled"]
+        assert [event.result.rc for event in told if isinstance(event, ToolFinished)] == ["cancelled"]
+        row = await store.find_run(handle.run_id)
+        assert row is not None
+        assert row.status == "cancelled"
+        assert runs.find_live(handle.run_id) is None
+        assert await runs.cancel(handle.run_id) is False
+
+
+async def test_a_run_cancelled_at_birth_ends_as_cancelled():
+    """Also before its task took its first step."""
+    async with running(FakeModel(say("x"))) as (runs, store):
+        start = asyncio.create_task(runs.start(asking()))
+        await asyncio.sleep(0)
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+        while live := list(runs._live.values()):
+            await asyncio.wait([live[0].task], timeout=5)
+        assert [row.status for row in await store.list_runs()] == ["cancelled"]
+
+
+async def test_closing_ends_live_runs_properly():
+    """Readers get their end when the process stops."""
+    toolbox = FakeToolbox(ours=asyncio.Event())
+    async with running(FakeModel(ask_for(call("ours"))), toolbox, OURS) as (runs, _):
+        handle = await runs.start(asking())
+        await asyncio.wait_for(toolbox.running.wait(), 5)
+        await runs.close()
+        assert (await handle.wait()).status == "cancelled"
+
+
+async def test_a_bug_in_a_tool_box_ends_one_run_and_is_not_shown():
+    """The run fails with an error that tells no inside; its call has a result."""
+
+    class Broken(FakeToolbox):
+        async def run(self, call, context):
+            raise RuntimeError("secret detail")
+
+    async with running(FakeModel(ask_for(call("ours"))), Broken(), OURS) as (runs, _):
+        told = await events_of(runs, asking())
+        ended = told[-1].event
+        assert (ended.status, ended.error.code, ended.error.status) == ("failed", "internal_error", 500)
+        assert "secret" not in msgspec.json.encode(ended).decode()
+        assert len([event for event in told if isinstance(event.event, ToolFinished)]) == 1
+
+
+async def test_a_refusing_upstream_fails_the_run_and_is_kept():
+    """The error is on the row."""
+    async with running(FakeModel(UpstreamTimeout("silent"))) as (runs, store):
+        told = await events_of(runs, asking())
+        row = await store.find_run(told[0].event.run_id)
+        assert row is not None
+        assert (row.status, row.error.code) == ("failed", "upstream_timeout")
+
+
+async def test_a_session_remembers():
+    """The second prompt of a session reads the first; two at once are refused."""
+    model = FakeModel(say("one"), say("two"))
+    async with running(model) as (runs, store):
+        await store.create_session(SessionRow(id="sess_1", created_at=0, updated_at=0, name="work"))
+        await events_of(runs, asking("a"), session_id="sess_1")
+        await events_of(runs, asking("b"), session_id="sess_1")
+        assert len(model.plans[1].items) == 3
+        with pytest.raises(NotFound):
+            await runs.start(asking(), session_id="sess_2")
+
+
+async def test_a_session_runs_one_thing_at_a_time():
+    """A second run of a session that is busy is a conflict."""
+    toolbox = FakeToolbox(ours=asyncio.Event())
+    async with running(FakeModel(ask_for(call("ours"))), toolbox, OURS) as (runs, store):
+        await store.create_session(SessionRow(id="sess_1", created_at=0, updated_at=0))
+        await runs.start(asking(), session_id="sess_1")
+        with pytest.raises(Conflict):
+            await runs.start(asking(), session_id="sess_1")
+
+
+async def test_a_response_id_is_spelled_as_its_api_does():
+    """Chat ids begin with chatcmpl-, others with resp_."""
+    async with running(FakeModel(say("x"))) as (runs, _):
+        chat = (await events_of(runs, asking(protocol="chat")))[0].event
+        other = (await events_of(runs, asking()))[0].event
+        assert isinstance(chat, RunStarted)
+        assert (chat.response_id.split("-")[0], other.response_id.split("_")[0]) == ("chatcmpl", "resp")
+
+
+async def test_a_bad_request_starts_nothing():
+    """Refused before anything is stored."""
+    async with running(FakeModel(say("x"))) as (runs, store):
+        twice = (ToolSpec(name="a"), ToolSpec(name="a"))
+        with pytest.raises(ProtocolError):
+            await runs.start(asking(tools=twice))
+        with pytest.raises(NotFound):
+            await runs.start(msgspec.structs.replace(asking(), model="missing"))
+        assert await store.list_runs() == []
+
+
+async def test_a_dead_process_leaves_no_open_call():
+    """A run whose lease ended is closed at the next start: its open call is answered, its status failed."""
+    async with running(FakeModel(say("x"))) as (_, store):
+        row = RunRow(
+            id="run_dead",
+            response_id="resp_dead",
+            conversation_id="conv",
+            protocol="responses",
+            model="m",
+            created_at=0,
+        )
+        dead = CallItem(id="fc_1", call_id="call_1", name="ours", side="server")
+        entries = [Entry(kind="status", content="running", at=0), entry_of_item(dead, at=0)]
+        await (await store.start_run(row, entries, owner="dead", lease_s=0.001)).release()
+        assert await close_abandoned(store, QuietClock(), "me", 15) == ["run_dead"]
+        found = await store.find_run("run_dead")
+        assert found is not None
+        assert (found.status, found.error.code) == ("failed", "interrupted")
+        kinds = [(entry.kind, entry.call_id) for entry in await store.entries("run_dead")]
+        assert kinds[-2:] == [("tool_result", "call_1"), ("status", None)]
+
+
+async def test_outcomes_are_told_with_their_size():
+    """The numbers that metrics and traces need are on the event."""
+    toolbox = FakeToolbox(ours=lambda _: Outcome(text="12345", output_bytes=5))
+    async with running(FakeModel(ask_for(call("ours")), say("ok")), toolbox, OURS) as (runs, _):
+        told = await events_of(runs, asking())
+        finished = next(n.event for n in told if isinstance(n.event, ToolFinished))
+        assert (finished.output_bytes, finished.source) == (5, "python")
