@@ -20,6 +20,17 @@ REQUEST = "req"
 BLOB = "blob"
 
 
+def shown_call_id(item_id: str) -> str:
+    """Return the id under which a server call is shown to clients that know no call ids for it, from its item's id."""
+    return f"{SERVER_CALL}_{item_id.removeprefix(f'{CALL_ITEM}_')}"
+
+
+def stored_call_id(item_id: str) -> str:
+    """Return the item's id behind one that `shown_call_id` made; any other id is its own."""
+    rest = item_id.removeprefix(f"{SERVER_CALL}_")
+    return item_id if rest == item_id else f"{CALL_ITEM}_{rest}"
+
+
 class IdSource(Protocol):
     """Where new ids come from."""
 

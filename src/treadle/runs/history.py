@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from treadle.canon.errors import NotFound
-from treadle.canon.ids import CALL_ITEM, ITEM, MESSAGE, REASONING, RESULT, IdSource
+from treadle.canon.ids import CALL_ITEM, ITEM, MESSAGE, REASONING, RESULT, IdSource, shown_call_id, stored_call_id
 from treadle.canon.items import (
     AnyItem,
     CallItem,
@@ -53,7 +53,7 @@ class History:
         """
         previous = await self._previous(request, key_id, previous_run_id)
         before = await self._before(previous)
-        added = [await self._resolve(item, key_id) for item in request.items]
+        added = [found for item in request.items for found in await self._resolve(item, key_id)]
         known = {item.call_id for item in before if isinstance(item, CallItem)}
         turns, rows = await self._mixed_turns(added, known, key_id)
         added = rejoin(added, turns)
@@ -82,13 +82,22 @@ class History:
             return []
         return [item_of_entry(entry) for entry in await self._store.history(previous.id)]
 
-    async def _resolve(self, item: AnyItem, key_id: str) -> AnyItem:
+    async def _resolve(self, item: AnyItem, key_id: str) -> list[AnyItem]:
+        """Return what an item stands for; a server call that is only named brings its result along."""
         if not isinstance(item, ReferenceItem):
-            return item
-        entry = await self._store.find_item(item.id, key_id=key_id)
+            return [item]
+        entry = await self._store.find_item(stored_call_id(item.id), key_id=key_id)
         if entry is None:
             raise NotFound(f"Item with id {item.id!r} not found.", param="input", code="item_not_found")
-        return item_of_entry(entry)
+        found = item_of_entry(entry)
+        if not isinstance(found, CallItem) or found.side == "client":
+            return [found]
+        row = await self._store.find_call(found.call_id, key_id=key_id)
+        entries = [] if row is None else await self._store.entries(row.id)
+        return [
+            found,
+            *(item_of_entry(kept) for kept in entries if kept.kind == "tool_result" and kept.call_id == found.call_id),
+        ]
 
     async def _mixed_turns(
         self, items: Sequence[AnyItem], known: set[str], key_id: str
@@ -108,7 +117,9 @@ class History:
             turn = remembered_turn(await self._store.entries(row.id), item, asked)
             if turn:
                 rows[row.id] = row
-                turns.update({piece.call_id: turn for piece in turn if isinstance(piece, CallItem)})
+                for piece in turn:
+                    if isinstance(piece, CallItem):
+                        turns[piece.call_id] = turns[shown_call_id(piece.id)] = turn
         return turns, list(rows.values())
 
     def _named(self, item: AnyItem) -> AnyItem:
@@ -144,7 +155,7 @@ def remembered_turn(entries: Sequence[Entry], call: CallItem, asked: str) -> lis
 def rejoin(items: Sequence[AnyItem], turns: Mapping[str, Sequence[AnyItem]]) -> list[AnyItem]:
     """Put each mixed turn together again: all its calls as the model made them, then all results in call order.
 
-    `turns` maps the id of every call of a remembered turn to that turn.
+    `turns` maps every id that a client may know a call of a remembered turn by to that turn.
     """
     if not turns:
         return list(items)
@@ -162,7 +173,7 @@ def rejoin(items: Sequence[AnyItem], turns: Mapping[str, Sequence[AnyItem]]) -> 
         joined.extend(calls)
         results = (kept.get(call.call_id) or sent.get(call.call_id) for call in calls)
         joined.extend(result for result in results if result is not None)
-        done.update(call.call_id for call in calls)
+        done.update(known for call in calls for known in (call.call_id, shown_call_id(call.id)))
     return joined
 
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from treadle.canon.errors import Conflict, NotFound, ProtocolError, UpstreamTimeout
-from treadle.canon.events import Numbered, RunEnded, RunStarted, ToolFinished
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, MessageItem, ResultItem, text_message, text_of, text_result
+from treadle.canon.events import ItemDone, Numbered, RunEnded, RunStarted, ToolFinished
+from treadle.canon.ids import CountingIds, shown_call_id
+from treadle.canon.items import CallItem, MessageItem, ReferenceItem, ResultItem, text_message, text_of, text_result
 from treadle.canon.messages import Entry, entry_of_item
 from treadle.canon.request import Request
 from treadle.canon.tools import Outcome, ServerTool, ToolPolicy, ToolSpec
@@ -146,6 +146,22 @@ async def test_a_mixed_turn_is_joined_again_when_the_client_sends_its_half():
         ("ResultItem", "c1"),
     ]
     assert [text_of(item.output) for item in sent if isinstance(item, ResultItem)] == ["42", "seven"]
+
+
+async def test_a_reference_brings_back_the_item_it_names():
+    """A message by its id, a server call by the id it was shown under, with its result; an unknown id is not found."""
+    model = FakeModel(ask_for(call("ours")), say("one"), say("two"))
+    async with running(model, FakeToolbox(ours=ok("42")), OURS) as (runs, _):
+        told = await events_of(runs, asking("a"))
+        done = [numbered.event.item.id for numbered in told if isinstance(numbered.event, ItemDone)]
+        items = (ReferenceItem(id=shown_call_id(done[0])), ReferenceItem(id=done[1]), text_message("user", "b"))
+        await events_of(runs, asking(items=items))
+        with pytest.raises(NotFound):
+            await runs.start(asking(items=(ReferenceItem(id="msg_gone"),)))
+    sent = model.plans[2].items
+    assert [type(item).__name__ for item in sent] == ["CallItem", "ResultItem", "MessageItem", "MessageItem"]
+    assert isinstance(sent[1], ResultItem)
+    assert text_of(sent[1].output) == "42"
 
 
 async def test_what_is_not_to_be_stored_is_gone_after_the_run():

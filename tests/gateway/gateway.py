@@ -1,0 +1,98 @@
+"""A whole Treadle on loopback, in a thread of its own: real HTTP on both sides, so that any client can be the judge."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import uvicorn
+
+from treadle.config import Settings, StoreSection, Upstream
+from treadle.runtime import Runtime
+from treadle.server.app import App
+from treadle.tools import Tool
+from treadle.upstream.loopback import ScriptServer, Source
+
+T = TypeVar("T")
+START_S = 20
+
+
+class Gateway:
+    """Treadle in front of a scripted upstream; `url` is the API's base, `upstream` what it talked to."""
+
+    def __init__(
+        self,
+        source: Source,
+        folder: Path,
+        *,
+        tools: Iterable[Tool] = (),
+        chunk_bytes: int | None = None,
+        **sections: Any,
+    ) -> None:
+        self._source = source
+        self._folder = folder
+        self._tools = tuple(tools)
+        self._chunk_bytes = chunk_bytes
+        self._sections = sections
+        self._ready = threading.Event()
+        self._stop: Callable[[], None] = lambda: None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="gateway")
+        self._failure: BaseException | None = None
+        self.origin = ""
+        self.upstream: ScriptServer
+        self.runtime: Runtime
+        self.loop: asyncio.AbstractEventLoop
+
+    @property
+    def url(self) -> str:
+        return f"{self.origin}/v1"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        if not self._ready.wait(START_S) or self._failure is not None:
+            raise RuntimeError("the gateway did not start") from self._failure
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.loop.call_soon_threadsafe(self._stop)
+        self._thread.join(START_S)
+        assert not self._thread.is_alive()
+
+    def ask(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something on the gateway's own loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(START_S)
+
+    async def _main(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        try:
+            async with ScriptServer(self._source, chunk_bytes=self._chunk_bytes) as upstream:
+                self.upstream = upstream
+                async with Runtime(self._settings(upstream.url), tools=self._tools) as runtime:
+                    self.runtime = runtime
+                    await self._serve(App(runtime))
+        except BaseException as error:
+            self._failure = error
+            self._ready.set()
+            raise
+
+    def _settings(self, url: str) -> Settings:
+        store = StoreSection(url=f"sqlite:///{self._folder / 'treadle.db'}")
+        upstream = Upstream(name="script", base_url=url, models=("script",))
+        return Settings(**{"store": store, "upstream": (upstream,), "default_model": "script", **self._sections})
+
+    async def _serve(self, app: App) -> None:
+        config = uvicorn.Config(app, port=0, lifespan="off", log_config=None, ws="none", timeout_graceful_shutdown=2)
+        server = uvicorn.Server(config)
+        self._stop = lambda: setattr(server, "should_exit", True)
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.005)
+            if serving.done():
+                break
+        self.origin = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        self._ready.set()
+        await serving
