@@ -1,0 +1,61 @@
+"""Treadle keeps a tool-calling loop turning: any client, any model, tools run safely, every step kept.
+
+`from treadle import Runtime, tool` is where a program starts. Names are imported when they are first used, so that
+a command that needs few of them starts quickly.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treadle.canon.errors import TreadleError
+    from treadle.canon.events import RunEnded, RunEvent, RunStarted, TextDelta, ToolFinished, ToolStarted
+    from treadle.canon.usage import Usage
+    from treadle.config import Settings, load_settings
+    from treadle.runtime import Runtime
+    from treadle.tools import Tool, ToolContext, tool
+
+__all__ = [
+    "RunEnded",
+    "RunEvent",
+    "RunStarted",
+    "Runtime",
+    "Settings",
+    "TextDelta",
+    "Tool",
+    "ToolContext",
+    "ToolFinished",
+    "ToolStarted",
+    "TreadleError",
+    "Usage",
+    "load_settings",
+    "tool",
+]
+
+_HOME = {
+    "RunEnded": "canon.events",
+    "RunEvent": "canon.events",
+    "RunStarted": "canon.events",
+    "Runtime": "runtime",
+    "Settings": "config",
+    "TextDelta": "canon.events",
+    "Tool": "tools",
+    "ToolContext": "tools",
+    "ToolFinished": "canon.events",
+    "ToolStarted": "canon.events",
+    "TreadleError": "canon.errors",
+    "Usage": "canon.usage",
+    "load_settings": "config",
+    "tool": "tools",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'treadle' has no attribute {name!r}")
+    return getattr(import_module(f"treadle.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,274 @@
+"""Builds everything a process needs from its settings. Server, terminal, evaluations and library all start here."""
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from treadle.canon.errors import ConfigError, RequestError
+from treadle.canon.events import RunEnded, RunEvent
+from treadle.canon.ids import SESSION, IdSource
+from treadle.canon.items import text_message
+from treadle.canon.request import Request
+from treadle.canon.tools import CallContext
+from treadle.config import LocalSection, Settings, Upstream, load_settings, sqlite_path
+from treadle.config.reader import data_directory
+from treadle.config.settings import DEMO_MODEL
+from treadle.engine.limits import Limits
+from treadle.engine.ports import Clock, Model
+from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.runs.offers import OfferRules
+from treadle.store.connection import MEMORY
+from treadle.store.journal import SessionRow, Store
+from treadle.store.sqlite import SqliteStore
+from treadle.telemetry import Metrics, Redactor
+from treadle.tools import Registry, Runner, RunnerLimits, Tool
+from treadle.tools.demo import DEMO_TOOLS
+from treadle.tools.load import load
+from treadle.tools.local import local_tools
+from treadle.upstream.demo import DemoModel
+from treadle.upstream.endpoint import Endpoint, Secret
+from treadle.upstream.http import HttpClient
+from treadle.upstream.router import Route, Router
+
+SESSION_NAME_CHARS_MAX = 200
+STORE_NAME = "treadle.db"
+DEMO_DELAY_S = 0.02
+"""How long the demo model pauses between pieces of its answer, so that a person sees it stream."""
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def now(self) -> float:
+        """Return the wall clock."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+class RandomIds:
+    """Ids that nobody can guess."""
+
+    def new(self, prefix: str) -> str:
+        """Return a new id."""
+        return f"{prefix}_{secrets.token_hex(12)}"
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What tests and embedders may bring instead of the default: a clock, ids, an environment, more models."""
+
+    clock: Clock = SystemClock()
+    ids: IdSource = RandomIds()
+    env: Mapping[str, str] | None = None
+    models: Mapping[str, Model] = {}
+    demo_delay_s: float = DEMO_DELAY_S
+
+
+DEFAULT_PARTS = Parts()
+
+
+class Runtime:
+    """One process's Treadle: use it as an async context manager.
+
+    `tools` are functions decorated with `@tool`; they join those of the settings. `model` answers every request.
+    Without settings, `treadle.toml` and the environment are read as `treadle serve` does.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        tools: Iterable[Tool] = (),
+        model: Model | None = None,
+        parts: Parts = DEFAULT_PARTS,
+    ) -> None:
+        env = os.environ if parts.env is None else parts.env
+        self.settings = load_settings(env=env) if settings is None else settings
+        self.ids = parts.ids
+        self.clock = parts.clock
+        self.metrics = Metrics()
+        endpoints = [_endpoint(upstream, env, self.settings) for upstream in self.settings.upstream]
+        self.redactor = Redactor(endpoint.key.reveal() for endpoint in endpoints if endpoint.key is not None)
+        self.registry = _registry(self.settings, tools)
+        self.metrics.know_tools(tool.name for tool in self.registry.tools())
+        self.store: Store = _store(self.settings, self.clock, env)
+        self.router = _router(self.settings, endpoints, model, parts)
+        self._runner = Runner(self.registry, clock=self.clock, limits=_runner_limits(self.settings), keep=self._keep)
+        rooms = Rooms(
+            store=self.store,
+            models=self.router,
+            tools=self.registry,
+            toolbox=self._runner,
+            clock=self.clock,
+            ids=self.ids,
+            metrics=self.metrics,
+        )
+        self.runs = Runs(rooms, _runs_options(self.settings))
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Open the store and take up what a dead process left.
+
+        Raises: StoreError, saying what to do.
+        """
+        await self.store.open()
+        await self.runs.open()
+
+    async def close(self, grace_s: float = 0.0) -> None:
+        """End what is going on, properly, and let go of everything."""
+        await self.runs.close(grace_s)
+        await self.router.close()
+        self._runner.close()
+        await self.store.close()
+
+    async def run(
+        self, prompt: str, *, model: str | None = None, session: str | None = None
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Run a prompt and yield the same events as the server; leaving early cancels the run.
+
+        Raises: RequestError, StoreError.
+        """
+        request = Request(protocol="treadle", model=model or "", items=(text_message("user", prompt),))
+        session_id = None if session is None else await self.session(session)
+        handle = await self.runs.start(request, session_id=session_id)
+        ended = False
+        try:
+            async for batch in handle.events():
+                for numbered in batch:
+                    ended = ended or isinstance(numbered.event, RunEnded)
+                    if ended:
+                        await handle.wait()
+                    yield numbered.event
+        finally:
+            if not ended:
+                await handle.cancel()
+
+    async def session(self, name: str) -> str:
+        """Return the id of the session of that name, made now if there is none.
+
+        Raises: RequestError for a name that cannot be one.
+        """
+        found = await self.store.find_session(name, key_id="")
+        if found is not None:
+            return found.id
+        if not name.strip() or len(name) > SESSION_NAME_CHARS_MAX:
+            raise RequestError(f"A session's name has 1 to {SESSION_NAME_CHARS_MAX} characters.", param="session")
+        now = self.clock.now()
+        row = SessionRow(id=self.ids.new(SESSION), name=name, created_at=now, updated_at=now)
+        await self.store.create_session(row)
+        return row.id
+
+    async def _keep(self, data: bytes, context: CallContext) -> str:
+        return await self.store.put_blob(data, run_id=context.run_id)
+
+
+def _endpoint(upstream: Upstream, env: Mapping[str, str], settings: Settings) -> Endpoint:
+    value = env.get(upstream.key_env, "") if upstream.key_env else ""
+    return Endpoint(
+        name=upstream.name,
+        base_url=upstream.base_url,
+        protocol=upstream.protocol,
+        key=Secret(value) if value else None,
+        key_env=upstream.key_env,
+        headers=upstream.headers,
+        models=upstream.models,
+        connect_s=upstream.connect_s,
+        idle_s=upstream.idle_s or settings.limits.idle_s,
+    )
+
+
+def _router(settings: Settings, endpoints: Sequence[Endpoint], model: Model | None, parts: Parts) -> Router:
+    """Route to the configured endpoints, to the models brought along, and to the demo model where there is no other."""
+    models = dict(parts.models)
+    default = settings.model
+    if model is not None:
+        default = default if default and default != DEMO_MODEL else "model"
+        return Router(client=HttpClient(), ids=parts.ids, models={default: model, **models}, default=default)
+    if not endpoints and not models:
+        models[DEMO_MODEL] = DemoModel(parts.ids, delay_s=parts.demo_delay_s, sleep=parts.clock.sleep)
+    routes = [Route(model=route.model, upstream=route.upstream, rename=route.rename) for route in settings.route]
+    return Router(endpoints, client=HttpClient(), ids=parts.ids, routes=routes, models=models, default=default)
+
+
+def _registry(settings: Settings, tools: Iterable[Tool]) -> Registry:
+    """Collect the server tools: those brought along, those of the settings, else the demo's."""
+    chosen = settings.tools
+    registry = Registry(enabled=("*",) if chosen.enabled else ())
+    for brought in tools:
+        registry.add(brought)
+    for place in chosen.load:
+        for loaded in load(place):
+            registry.add(loaded)
+    if chosen.local.enabled:
+        for each in _local_tools(chosen.local):
+            registry.add(each)
+    if chosen.demo and not registry.tools():
+        for demo in DEMO_TOOLS:
+            registry.add(demo)
+    return registry
+
+
+def _local_tools(section: LocalSection) -> list[Tool]:
+    known = {each.name: each for each in local_tools(section.root)}
+    missing = [name for name in section.enabled if name not in known]
+    if missing:
+        raise ConfigError(
+            f"there is no local tool {missing[0]!r}", param="tools.local.enabled", hint=f"there are {', '.join(known)}"
+        )
+    return [known[name] for name in section.enabled]
+
+
+def _store(settings: Settings, clock: Clock, env: Mapping[str, str]) -> SqliteStore:
+    if settings.store.persistence == "off":
+        return SqliteStore(MEMORY, clock=clock.now)
+    path = sqlite_path(settings.store.url) if settings.store.url else data_directory(env) / STORE_NAME
+    return SqliteStore(str(path), clock=clock.now)
+
+
+def _runner_limits(settings: Settings) -> RunnerLimits:
+    limits = settings.limits
+    return RunnerLimits(
+        arguments_bytes_max=limits.arguments_bytes_max,
+        output_bytes_max=limits.max_tool_output_bytes,
+        stored_bytes_max=limits.stored_bytes_max,
+    )
+
+
+def _runs_options(settings: Settings) -> RunsOptions:
+    limits = settings.limits
+    return RunsOptions(
+        owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+        default_model=settings.model,
+        persistence=settings.store.persistence == "on",
+        limits=Limits(
+            max_iterations=limits.max_iterations,
+            max_total_tool_calls=limits.max_total_tool_calls,
+            identical_repeats_max=limits.identical_repeats_max,
+            wall_s=limits.wall_s or None,
+            strict_unknown_tool=settings.tools.strict_unknown_tool,
+        ),
+        offers=OfferRules(
+            collision=settings.tools.collision, tools_max=limits.tools_max, tools_bytes_max=limits.tools_bytes_max
+        ),
+    )

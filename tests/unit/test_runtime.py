@@ -1,0 +1,129 @@
+from pathlib import Path
+
+import pytest
+
+from treadle import Runtime, Settings, TextDelta, ToolFinished, tool
+from treadle.canon.errors import ConfigError, NotFound, RequestError
+from treadle.canon.events import RunEnded, RunEvent
+from treadle.canon.ids import CountingIds
+from treadle.config import LocalSection, StoreSection, ToolsSection, Upstream
+from treadle.runtime import Parts
+from treadle.upstream.reply import ReplyCall
+from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
+
+QUICK = Parts(demo_delay_s=0)
+
+
+@tool(effect="read")
+def double(number: int) -> int:
+    """Double a number.
+
+    Args:
+        number: What to double.
+    """
+    return 2 * number
+
+
+def settings(folder: Path, **sections: object) -> Settings:
+    """Return settings with a store of their own."""
+    return Settings(store=StoreSection(url=f"sqlite:///{folder / 'treadle.db'}"), **sections)
+
+
+async def told(runtime: Runtime, prompt: str, **how: object) -> list[RunEvent]:
+    """Return the events of one prompt."""
+    return [event async for event in runtime.run(prompt, **how)]
+
+
+def text(events: list[RunEvent]) -> str:
+    """Return what was said."""
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+async def test_the_demo_answers_from_a_real_tool(tmp_path: Path):
+    """With no settings at all there is a model and a tool, and no key is needed."""
+    async with Runtime(settings(tmp_path), parts=QUICK) as runtime:
+        events = await told(runtime, "What is the weather in Paris?")
+    called = [event.call.name for event in events if isinstance(event, ToolFinished)]
+    assert called == ["get_weather"]
+    assert "Paris" in text(events)
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].status == "completed"
+
+
+async def test_a_decorated_function_is_a_tool(tmp_path: Path):
+    """The library's promise: a function with hints and a docstring, a model, a prompt."""
+    script = Script(
+        turns=(ScriptTurn(calls=(ReplyCall(name="double", args={"number": 21}),)), ScriptTurn(text="It is 42."))
+    )
+    model = ScriptedModel(script, ids=CountingIds())
+    async with Runtime(settings(tmp_path), tools=[double], model=model) as runtime:
+        events = await told(runtime, "double 21")
+        assert [spec.name for spec in runtime.registry.tools()] == ["double"]
+    assert text(events) == "It is 42."
+    results = [event.result.output[0].text for event in events if isinstance(event, ToolFinished)]
+    assert results == ["42"]
+
+
+async def test_a_session_goes_on_where_it_was(tmp_path: Path):
+    """The second prompt of a session is answered with the first in sight, also by another process."""
+    script = Script(turns=(ScriptTurn(text="Noted."), ScriptTurn(text="Blue.")))
+    model = ScriptedModel(script, ids=CountingIds())
+    async with Runtime(settings(tmp_path), model=model) as runtime:
+        await told(runtime, "My colour is blue.", session="work")
+    async with Runtime(settings(tmp_path), model=model) as runtime:
+        await told(runtime, "Which colour?", session="work")
+    assert len(model.player.plans[1].items) == 3
+
+
+async def test_leaving_early_cancels_the_run(tmp_path: Path):
+    """Whoever stops reading stops the run."""
+    async with Runtime(settings(tmp_path), parts=Parts(demo_delay_s=0.001)) as runtime:
+        events = runtime.run("hello")
+        async for event in events:
+            if isinstance(event, TextDelta):
+                break
+        await events.aclose()
+        assert [row.status for row in await runtime.store.list_runs()] == ["cancelled"]
+
+
+async def test_a_switch_turns_every_server_tool_off(tmp_path: Path):
+    """ENABLE_TOOLS=false leaves nothing to call."""
+    chosen = settings(tmp_path, tools=ToolsSection(enabled=False))
+    async with Runtime(chosen, parts=QUICK) as runtime:
+        events = await told(runtime, "What is the weather in Paris?")
+    assert not [event for event in events if isinstance(event, ToolFinished)]
+
+
+async def test_local_tools_are_those_that_are_named(tmp_path: Path):
+    """Off unless configured, and an unknown name says which there are."""
+    local = LocalSection(enabled=("glob",), root=str(tmp_path))
+    runtime = Runtime(settings(tmp_path, tools=ToolsSection(local=local)))
+    assert [spec.name for spec in runtime.registry.tools()] == ["glob"]
+    with pytest.raises(ConfigError) as caught:
+        Runtime(settings(tmp_path, tools=ToolsSection(local=LocalSection(enabled=("rm",)))))
+    assert "glob" in (caught.value.hint or "")
+
+
+async def test_an_unknown_model_is_not_found(tmp_path: Path):
+    """The error names what there is."""
+    upstream = Upstream(name="one", base_url="http://127.0.0.1:1/v1", models=("a",))
+    other = Upstream(name="two", base_url="http://127.0.0.1:1/v1", models=("b",))
+    async with Runtime(settings(tmp_path, upstream=(upstream, other))) as runtime:
+        with pytest.raises(NotFound):
+            await told(runtime, "hi", model="zzz")
+
+
+async def test_a_session_needs_a_name(tmp_path: Path):
+    """Blank and endless names are refused."""
+    async with Runtime(settings(tmp_path), parts=QUICK) as runtime:
+        for name in (" ", "x" * 201):
+            with pytest.raises(RequestError):
+                await told(runtime, "hi", session=name)
+
+
+async def test_a_key_of_the_environment_reaches_no_repr(tmp_path: Path):
+    """The runtime knows it, its parts do not show it."""
+    upstream = Upstream(name="one", base_url="http://127.0.0.1:1/v1", key_env="ONE_KEY")
+    runtime = Runtime(settings(tmp_path, upstream=(upstream,)), parts=Parts(env={"ONE_KEY": "sk-very-secret"}))
+    assert "sk-very-secret" not in repr(vars(runtime))
+    assert runtime.redactor.text("x sk-very-secret y") == "x [redacted] y"
