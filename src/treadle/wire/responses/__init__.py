@@ -1,0 +1,6 @@
+"""The OpenAI Responses API towards clients: its requests read, its events and response object written."""
+
+from treadle.wire.responses.encode import Encoder
+from treadle.wire.responses.request import read_request
+
+__all__ = ["Encoder", "read_request"]

@@ -1,0 +1,154 @@
+"""Reading content: the parts of a message or of a tool's output. A part of an unknown kind is kept as it came."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from treadle.canon.items import AnyPart, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
+from treadle.canon.request import Note
+from treadle.wire.responses.fields import NULL, at, missing, read
+
+PROTOCOL = "responses"
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """Counts what is worth a note, so that a long history gives one note of a kind and not hundreds."""
+
+    seen: dict[str, tuple[Note, int]] = {}
+
+    def count(self, note: Note) -> None:
+        """Remember that this happened once more."""
+        self.seen[note.code] = (note, self.seen.get(note.code, (note, 0))[1] + 1)
+
+    def notes(self) -> list[Note]:
+        """Return what was counted, one note for each kind."""
+        return [msgspec.structs.replace(note, count=count) for note, count in self.seen.values()]
+
+
+_BREAKPOINT = Note(
+    code="cache_breakpoint_dropped",
+    action="dropped",
+    message="prompt_cache_breakpoint of a content part is not carried",
+    field="input",
+)
+
+
+class _Head(msgspec.Struct, kw_only=True):
+    type: str
+    prompt_cache_breakpoint: msgspec.Raw = NULL
+
+
+class _Text(msgspec.Struct, kw_only=True):
+    text: str
+    annotations: msgspec.Raw = NULL
+
+
+class _Refusal(msgspec.Struct, kw_only=True):
+    refusal: str
+
+
+class _ImageUrl(msgspec.Struct, kw_only=True):
+    url: str
+
+
+class _Image(msgspec.Struct, kw_only=True):
+    image_url: str | _ImageUrl | None = None
+    file_id: str | None = None
+    detail: str | None = None
+
+
+class _File(msgspec.Struct, kw_only=True):
+    file_url: str | None = None
+    file_data: str | None = None
+    file_id: str | None = None
+    filename: str | None = None
+
+
+_head = msgspec.json.Decoder(_Head)
+_text = msgspec.json.Decoder(_Text)
+_refusal = msgspec.json.Decoder(_Refusal)
+_image = msgspec.json.Decoder(_Image)
+_file = msgspec.json.Decoder(_File)
+_string = msgspec.json.Decoder(str)
+_raws: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def text_parts(text: str | None) -> tuple[TextPart, ...]:
+    """Return a text as content; no text is no part."""
+    return (TextPart(text=text),) if text else ()
+
+
+def read_content(content: str | list[msgspec.Raw], path: str, tally: Tally) -> tuple[AnyPart, ...]:
+    """Read the content of a message; parts that hold only empty text are no content.
+
+    Raises: ProtocolError, naming the field.
+    """
+    if isinstance(content, str):
+        return text_parts(content)
+    parts = [_read_part(raw, f"{path}[{index}]", tally) for index, raw in enumerate(content)]
+    return () if all(isinstance(part, TextPart) and not part.text for part in parts) else tuple(parts)
+
+
+def read_output(raw: msgspec.Raw, path: str, tally: Tally) -> tuple[AnyPart, ...]:
+    """Read what a tool gave: a text, parts, or any other JSON value as its text.
+
+    Raises: ProtocolError, naming the field.
+    """
+    data = bytes(raw)
+    match data[:1]:
+        case b'"':
+            return text_parts(read(_string, raw, path))
+        case b"[":
+            return read_content(read(_raws, raw, path), path, tally)
+        case _:
+            return () if raw == NULL else text_parts(data.decode())
+
+
+def _read_part(raw: msgspec.Raw, path: str, tally: Tally) -> AnyPart:
+    head = read(_head, raw, path)
+    reader = _READERS.get(head.type)
+    if reader is None:
+        return OpaquePart(protocol=PROTOCOL, raw=raw)
+    if head.prompt_cache_breakpoint != NULL:
+        tally.count(_BREAKPOINT)
+    return reader(raw, path)
+
+
+def _read_text(raw: msgspec.Raw, path: str) -> TextPart:
+    part = read(_text, raw, path)
+    is_plain = bytes(part.annotations) in (b"null", b"[]")
+    return TextPart(text=part.text, annotations=None if is_plain else part.annotations)
+
+
+def _read_refusal(raw: msgspec.Raw, path: str) -> RefusalPart:
+    return RefusalPart(text=read(_refusal, raw, path).refusal)
+
+
+def _read_image(raw: msgspec.Raw, path: str) -> ImagePart:
+    part = read(_image, raw, path)
+    if part.image_url is None and part.file_id is None:
+        raise missing(at(path, "image_url"))
+    url = part.image_url.url if isinstance(part.image_url, _ImageUrl) else part.image_url
+    return ImagePart(url=url, file_id=part.file_id, detail=part.detail)
+
+
+def _read_file(raw: msgspec.Raw, path: str) -> FilePart:
+    part = read(_file, raw, path)
+    url = part.file_url
+    if part.file_data is not None:
+        # Bare base64 would read as a relative URL elsewhere.
+        is_url = part.file_data.startswith("data:")
+        url = part.file_data if is_url else f"data:application/octet-stream;base64,{part.file_data}"
+    if url is None and part.file_id is None:
+        raise missing(at(path, "file_data"))
+    return FilePart(url=url, file_id=part.file_id, filename=part.filename)
+
+
+_READERS: dict[str, Callable[[msgspec.Raw, str], AnyPart]] = {
+    "input_text": _read_text,
+    "output_text": _read_text,
+    "text": _read_text,
+    "refusal": _read_refusal,
+    "input_image": _read_image,
+    "input_file": _read_file,
+}

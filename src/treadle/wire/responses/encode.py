@@ -1,0 +1,103 @@
+"""Writing the answer of a run as Responses events, and as the whole response object, from one state.
+
+The response has one lifecycle however many rounds the run has: created, in_progress, its items, and exactly one
+terminal event. A run that was cancelled ends in `response.incomplete` with status `cancelled`: the API has that
+status but no event of that name, and `response.failed` would make clients try again.
+"""
+
+from typing import assert_never
+
+import msgspec
+
+from treadle.canon.events import (
+    ArgumentsDelta,
+    ItemAdded,
+    ItemDone,
+    KeptAlive,
+    Noted,
+    ReasoningDelta,
+    RefusalDelta,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+)
+from treadle.canon.ids import IdSource
+from treadle.canon.request import Request
+from treadle.wire.responses.events import LifecycleEvent, Outlet
+from treadle.wire.responses.lanes import Lanes
+from treadle.wire.responses.response import ResponseObject, begun, ended
+
+_TERMINALS = {
+    "completed": "response.completed",
+    "incomplete": "response.incomplete",
+    "failed": "response.failed",
+    "cancelled": "response.incomplete",
+}
+
+
+class Encoder:
+    """Turns the events of one run into SSE frames; `extended` adds S2's own events beside the official ones."""
+
+    def __init__(self, request: Request, ids: IdSource, *, extended: bool = False) -> None:
+        self._request = request
+        self._out = Outlet(
+            streams=request.surface.stream,
+            extended=extended or request.surface.extended_events,
+        )
+        self._lanes = Lanes(self._out, ids, request.tools)
+        self._response: ResponseObject | None = None
+        self._is_over = False
+
+    def feed(self, event: RunEvent) -> list[bytes]:
+        """Return the frames for an event; none when the request does not stream."""
+        match event:
+            case TextDelta() | ArgumentsDelta() | ReasoningDelta() | RefusalDelta() | ItemAdded() | ItemDone():
+                self._lanes.feed(event)
+            case ToolStarted() | ToolFinished():
+                self._lanes.feed(event)
+            case RunStarted():
+                self._start(event)
+            case RoundStarted():
+                self._lanes.settle()
+            case KeptAlive():
+                self._lanes.settle()
+                self._announce("response.in_progress")
+            case RunEnded():
+                self._end(event)
+            case Noted():
+                pass
+            case _:
+                assert_never(event)
+        return self._out.take()
+
+    def body(self) -> bytes:
+        """Return the response object as it is now; after the run has ended, the whole of it."""
+        return msgspec.json.encode(self._current())
+
+    def _start(self, event: RunStarted) -> None:
+        self._response = begun(self._request, event)
+        self._announce("response.created")
+        self._announce("response.in_progress")
+
+    def _end(self, event: RunEnded) -> None:
+        assert not self._is_over, "a run ends once"
+        self._is_over = True
+        self._lanes.end(is_cut=event.status == "incomplete")
+        self._response = ended(self._current(), event, self._lanes.done)
+        self._announce(_TERMINALS[self._response.status])
+        if self._out.extended:
+            self._announce("response.done")
+            self._out.end()
+
+    def _announce(self, kind: str) -> None:
+        self._out.send(
+            LifecycleEvent(type=kind, sequence_number=self._out.number(), response=self._current()),
+        )
+
+    def _current(self) -> ResponseObject:
+        assert self._response is not None, "a run starts before anything else happens in it"
+        return self._response

@@ -1,0 +1,156 @@
+"""One open item at a time: items that overlap in a run are written one after the other, in order of appearance.
+
+Most clients cannot follow two open items. The first open item goes out as it comes; what belongs to later ones
+waits in their lanes, which are bounded because the upstream's text and arguments are. The end of an item is held
+until the next event, because only the end of the run tells whether its last item was cut off.
+"""
+
+from typing import assert_never
+
+from treadle.canon.events import ItemAdded, ItemDone, ToolFinished, ToolStarted
+from treadle.canon.ids import CALL_ITEM, MESSAGE, REASONING, SERVER_CALL, IdSource, shown_call_id
+from treadle.canon.items import CallItem, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
+from treadle.canon.tools import ToolSpec
+from treadle.wire.responses.content import PROTOCOL
+from treadle.wire.responses.events import Outlet
+from treadle.wire.responses.parts import Place
+from treadle.wire.responses.response import OutputItem
+from treadle.wire.responses.writers import (
+    CallWriter,
+    Delta,
+    ItemWriter,
+    MessageWriter,
+    OpaqueWriter,
+    ReasoningWriter,
+    ServerCallWriter,
+    Source,
+)
+
+Opening = ItemAdded | ItemDone | ToolStarted | ToolFinished
+LaneEvent = Opening | Delta
+
+
+class _Lane:
+    """One item: the events it still waits to write, and its writer once it is open."""
+
+    def __init__(self) -> None:
+        self.waiting: list[LaneEvent] = []
+        self.writer: ItemWriter | None = None
+        self.is_settled = False
+
+
+class Lanes:
+    """Writes items in order and keeps those that are done."""
+
+    def __init__(self, out: Outlet, ids: IdSource, tools: tuple[ToolSpec, ...]) -> None:
+        self._out = out
+        self._ids = ids
+        self._specs = {spec.name: spec for spec in tools}
+        self._lanes: dict[int, _Lane] = {}
+        self._done: list[OutputItem] = []
+
+    @property
+    def done(self) -> tuple[OutputItem, ...]:
+        """Return the items that are done, in the order of their output_index."""
+        return tuple(self._done)
+
+    def feed(self, event: LaneEvent) -> None:
+        """Write an event of an item, or let it wait until the items before it are done."""
+        lane = self._lanes.get(event.index)
+        if lane is None:
+            if not isinstance(event, Opening) or not _is_shown(event):
+                return
+            lane = self._lanes[event.index] = _Lane()
+        if lane.is_settled:
+            return
+        lane.waiting.append(event)
+        self._advance()
+
+    def settle(self) -> None:
+        """Close the item that is only held back because it might have been the last."""
+        if self._lanes and next(iter(self._lanes.values())).is_settled:
+            self._close_first("completed")
+
+    def end(self, *, is_cut: bool) -> None:
+        """Close everything that is open; with `is_cut` the last item is not whole though it was said to be."""
+        while self._lanes:
+            self._advance()
+            lane = next(iter(self._lanes.values()))
+            is_whole = lane.is_settled and not is_cut
+            self._close_first("completed" if is_whole else "incomplete")
+
+    def _advance(self) -> None:
+        """Write what the first lane holds, and go on with the next as long as the first is whole."""
+        while self._lanes:
+            lane = next(iter(self._lanes.values()))
+            waiting, lane.waiting = lane.waiting, []
+            for event in waiting:
+                self._write(lane, event)
+            if not lane.is_settled or len(self._lanes) == 1:
+                return
+            self._close_first("completed")
+
+    def _write(self, lane: _Lane, event: LaneEvent) -> None:
+        if isinstance(event, Opening):
+            source = event if isinstance(event, ToolStarted | ToolFinished) else event.item
+            if lane.writer is None:
+                lane.writer = self._open(source)
+            if isinstance(event, ItemDone | ToolFinished):
+                lane.writer.settle(source)
+                lane.is_settled = True
+        elif lane.writer is not None:
+            lane.writer.feed(event)
+
+    def _open(self, source: Source) -> ItemWriter:
+        place = Place(item_id=self._item_id(source), output_index=len(self._done))
+        match source:
+            case MessageItem():
+                return MessageWriter(self._out, place, source)
+            case ReasoningItem():
+                return ReasoningWriter(self._out, place)
+            case CallItem():
+                return CallWriter(self._out, place, source, self._specs.get(source.name))
+            case ToolStarted() | ToolFinished():
+                return ServerCallWriter(self._out, place, source)
+            case OpaqueItem():
+                return OpaqueWriter(self._out, place, source)
+            case ResultItem() | ReferenceItem():
+                raise AssertionError("not an output item")
+            case _:
+                assert_never(source)
+
+    def _item_id(self, source: Source) -> str:
+        if isinstance(source, ToolStarted | ToolFinished):
+            return server_call_id(source.call) or self._ids.new(SERVER_CALL)
+        return source.id or self._ids.new(_PREFIXES.get(type(source), MESSAGE))
+
+    def _close_first(self, status: str) -> None:
+        lane = self._lanes.pop(next(iter(self._lanes)))
+        if lane.writer is not None:
+            self._done.append(lane.writer.close(status))
+
+
+_PREFIXES: dict[type, str] = {MessageItem: MESSAGE, ReasoningItem: REASONING, CallItem: CALL_ITEM}
+
+
+def server_call_id(call: CallItem) -> str:
+    """Return the id a server call is shown under, always the same for the same call; empty if it has none."""
+    return shown_call_id(call.id.removeprefix(f"{SERVER_CALL}_")) if call.id else ""
+
+
+def _is_shown(event: Opening) -> bool:
+    """Tell whether an event begins an output item: server calls are shown by their run, results inside the call."""
+    if isinstance(event, ToolStarted | ToolFinished):
+        return True
+    item = event.item
+    match item:
+        case CallItem():
+            return item.side == "client"
+        case OpaqueItem():
+            return item.protocol == PROTOCOL
+        case MessageItem() | ReasoningItem():
+            return True
+        case ResultItem() | ReferenceItem():
+            return False
+        case _:
+            assert_never(item)

@@ -1,0 +1,183 @@
+"""Writing the parts of an item: each is opened, fed and closed before the next one begins.
+
+Text, refusals, raw reasoning and summaries go the same way and differ only in a row of the table. What a
+decoder never streamed but says at the end is sent as one last delta, so that the deltas always add up.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from treadle.canon.items import AnyPart, RefusalPart, TextPart
+from treadle.wire.responses.events import Outlet, PartEvent, TextEvent
+from treadle.wire.responses.response import EMPTY, ContentPart, OutputText, ReasoningText, Refusal, SummaryText
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an item stands in the stream."""
+
+    item_id: str
+    output_index: int
+
+
+class Finality(msgspec.Struct, frozen=True, kw_only=True):
+    """A part as its item says it in the end."""
+
+    kind: "PartKind"
+    text: str
+    annotations: msgspec.Raw = EMPTY
+
+
+class PartKind(msgspec.Struct, frozen=True, kw_only=True):
+    """How a kind of part is spelled: the prefix of its part events and of its text events, and its body."""
+
+    part: str
+    text: str
+    body: Callable[[str, msgspec.Raw], ContentPart]
+    is_summary: bool = False
+    is_refusal: bool = False
+    logprobs: tuple[()] | UnsetType = UNSET
+
+
+def _text_body(text: str, annotations: msgspec.Raw) -> ContentPart:
+    return OutputText(text=text, annotations=annotations)
+
+
+def _refusal_body(text: str, _: msgspec.Raw) -> ContentPart:
+    return Refusal(refusal=text)
+
+
+def _reasoning_body(text: str, _: msgspec.Raw) -> ContentPart:
+    return ReasoningText(text=text)
+
+
+def _summary_body(text: str, _: msgspec.Raw) -> ContentPart:
+    return SummaryText(text=text)
+
+
+TEXT = PartKind(part="response.content_part", text="response.output_text", body=_text_body, logprobs=())
+REFUSAL = PartKind(part="response.content_part", text="response.refusal", body=_refusal_body, is_refusal=True)
+REASONING = PartKind(part="response.content_part", text="response.reasoning_text", body=_reasoning_body)
+SUMMARY = PartKind(
+    part="response.reasoning_summary_part",
+    text="response.reasoning_summary_text",
+    body=_summary_body,
+    is_summary=True,
+)
+
+
+def finalities(content: tuple[AnyPart, ...]) -> list[Finality]:
+    """Return the parts of a message that this protocol can show in an answer."""
+    shown: list[Finality] = []
+    for part in content:
+        match part:
+            case TextPart():
+                shown.append(Finality(kind=TEXT, text=part.text, annotations=part.annotations or EMPTY))
+            case RefusalPart():
+                shown.append(Finality(kind=REFUSAL, text=part.text))
+            case _:
+                continue
+    return shown
+
+
+class PartRow:
+    """The parts of one item that share an index: opened in order, one at a time."""
+
+    def __init__(self, out: Outlet, place: Place) -> None:
+        self._out = out
+        self._place = place
+        self._open: _OpenPart | None = None
+        self._bodies: list[ContentPart] = []
+
+    @property
+    def bodies(self) -> tuple[ContentPart, ...]:
+        """Return the closed parts, whole."""
+        return tuple(self._bodies)
+
+    def feed(self, kind: PartKind, part: int, text: str) -> None:
+        """Send more text of a part, opening it first if it is new."""
+        if self._open is None or self._open.key != (kind.text, part):
+            self.close()
+            self._start(kind, part)
+        assert self._open is not None
+        self._open.feed(text)
+
+    def settle(self, finals: list[Finality]) -> None:
+        """Close all parts as the item says them; what was never opened is sent whole."""
+        if self._open is not None:
+            mine = len(self._bodies)
+            final = finals[mine] if mine < len(finals) and finals[mine].kind is self._open.kind else None
+            self.close(final)
+        for index in range(len(self._bodies), len(finals)):
+            self._start(finals[index].kind, index)
+            self.close(finals[index])
+
+    def close(self, final: Finality | None = None) -> None:
+        """Close the open part, if there is one."""
+        if self._open is not None:
+            self._bodies.append(self._open.close(final))
+            self._open = None
+
+    def _start(self, kind: PartKind, part: int) -> None:
+        self._open = _OpenPart(self._out, self._place, kind, part, len(self._bodies))
+
+
+class _OpenPart:
+    def __init__(self, out: Outlet, place: Place, kind: PartKind, part: int, index: int) -> None:
+        self.kind = kind
+        self.key = (kind.text, part)
+        self._out = out
+        self._place = place
+        self._content_index = UNSET if kind.is_summary else index
+        self._summary_index = index if kind.is_summary else UNSET
+        self._said: list[str] = []
+        self._send_part("added", kind.body("", EMPTY))
+
+    def feed(self, text: str) -> None:
+        if not text:
+            return
+        self._said.append(text)
+        self._send_text("delta", delta=text)
+
+    def close(self, final: Finality | None) -> ContentPart:
+        said = "".join(self._said)
+        text = said if final is None else final.text
+        if text.startswith(said):
+            self.feed(text[len(said) :])
+        if self.kind.is_refusal:
+            self._send_text("done", refusal=text)
+        else:
+            self._send_text("done", text=text)
+        body = self.kind.body(text, EMPTY if final is None else final.annotations)
+        self._send_part("done", body)
+        return body
+
+    def _send_text(
+        self, step: str, delta: str | UnsetType = UNSET, text: str | UnsetType = UNSET, refusal: str | UnsetType = UNSET
+    ) -> None:
+        event = TextEvent(
+            type=f"{self.kind.text}.{step}",
+            sequence_number=self._out.number(),
+            item_id=self._place.item_id,
+            output_index=self._place.output_index,
+            content_index=self._content_index,
+            summary_index=self._summary_index,
+            delta=delta,
+            text=text,
+            refusal=refusal,
+            logprobs=self.kind.logprobs,
+        )
+        self._out.send(event)
+
+    def _send_part(self, step: str, body: ContentPart) -> None:
+        event = PartEvent(
+            type=f"{self.kind.part}.{step}",
+            sequence_number=self._out.number(),
+            item_id=self._place.item_id,
+            output_index=self._place.output_index,
+            content_index=self._content_index,
+            summary_index=self._summary_index,
+            part=body,
+        )
+        self._out.send(event)

@@ -1,0 +1,223 @@
+"""Reading the tools of a request and which of them the model may or must call.
+
+A tool that can be called back (function, custom, or a namespace of them) becomes a spec; one that only its
+provider can run is left out and noted. A namespace is flattened into the name, because no other protocol has one.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from treadle.canon.errors import ProtocolError
+from treadle.canon.request import Note
+from treadle.canon.tools import AUTO, EMPTY_SCHEMA, NONE, ToolChoice, ToolSpec
+from treadle.wire.responses.fields import NULL, at, missing, read
+
+PLAIN_NAMESPACE = "functions"
+"""The namespace whose tools go by their bare name."""
+
+
+def flat_name(name: str, namespace: str | None) -> str:
+    """Return the name the model knows a tool of a namespace by."""
+    return name if not namespace or namespace == PLAIN_NAMESPACE else f"{namespace}__{name}"
+
+
+def bare_name(spec: ToolSpec) -> str:
+    """Return the name that the client gave the tool inside its namespace."""
+    if spec.namespace is None or spec.namespace == PLAIN_NAMESPACE:
+        return spec.name
+    return spec.name.removeprefix(f"{spec.namespace}__")
+
+
+class _Function(msgspec.Struct, kw_only=True):
+    name: str
+    description: str | None = None
+    parameters: msgspec.Raw = NULL
+    strict: bool | None = None
+    format: msgspec.Raw = NULL
+
+
+class _Nested(msgspec.Struct, kw_only=True):
+    function: _Function
+
+
+class _Head(msgspec.Struct, kw_only=True):
+    type: str = "function"
+    function: msgspec.Raw = NULL
+
+
+class _Namespace(msgspec.Struct, kw_only=True):
+    name: str
+    tools: list[msgspec.Raw]
+
+
+class _Named(msgspec.Struct, kw_only=True):
+    name: str | None = None
+    namespace: str | None = None
+
+
+class _Choice(msgspec.Struct, kw_only=True):
+    type: str
+    name: str | None = None
+    namespace: str | None = None
+    function: _Named | None = None
+    custom: _Named | None = None
+    mode: str | None = None
+    tools: list["_Choice"] | None = None
+    allowed_tools: msgspec.Raw = NULL
+
+
+class _Allowed(msgspec.Struct, kw_only=True):
+    mode: str | None = None
+    tools: list[_Choice] | None = None
+
+
+_head = msgspec.json.Decoder(_Head)
+_function = msgspec.json.Decoder(_Function)
+_nested = msgspec.json.Decoder(_Nested)
+_namespace = msgspec.json.Decoder(_Namespace)
+_choice: msgspec.json.Decoder[str | _Choice | None] = msgspec.json.Decoder(str | _Choice | None)
+_allowed = msgspec.json.Decoder(_Allowed)
+
+
+class ToolShelf:
+    """Collects the specs of a request by their flat names, in the order they came."""
+
+    def __init__(self) -> None:
+        self._specs: dict[str, ToolSpec] = {}
+        self.notes: list[Note] = []
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Return what was collected."""
+        return tuple(self._specs.values())
+
+    def add(self, raws: Iterable[msgspec.Raw], path: str, namespace: str | None = None) -> None:
+        """Read a list of tools that stands at `path`.
+
+        Raises: ProtocolError, naming the field.
+        """
+        for index, raw in enumerate(raws):
+            place = f"{path}[{index}]"
+            head = read(_head, raw, place)
+            match head.type:
+                case "function":
+                    self._keep(_read_function(raw, head, place), namespace, place)
+                case "custom":
+                    self._keep(_read_custom(raw, place), namespace, place)
+                case "namespace":
+                    inner = read(_namespace, raw, place)
+                    self.add(inner.tools, at(place, "tools"), inner.name)
+                case hosted:
+                    self._drop("hosted_tool_dropped", f"Treadle does not run the hosted tool '{hosted}'", place)
+
+    def find(self, name: str, namespace: str | None) -> str:
+        """Return the flat name of a tool that a client may name with or without its namespace."""
+        flat = flat_name(name, namespace)
+        if flat in self._specs:
+            return flat
+        matches = [spec.name for spec in self._specs.values() if bare_name(spec) == name]
+        return matches[0] if len(matches) == 1 else flat
+
+    def _keep(self, spec: ToolSpec, namespace: str | None, path: str) -> None:
+        spec = msgspec.structs.replace(spec, name=flat_name(spec.name, namespace), namespace=namespace)
+        earlier = self._specs.get(spec.name)
+        if earlier is not None and earlier != spec:
+            self._drop("duplicate_tool", f"an earlier definition of the tool '{spec.name}' is replaced", path)
+        self._specs[spec.name] = spec
+
+    def _drop(self, code: str, message: str, path: str) -> None:
+        self.notes.append(Note(code=code, action="dropped", message=message, field=path))
+
+
+def read_choice(raw: msgspec.Raw, shelf: ToolShelf) -> ToolChoice:
+    """Read `tool_choice` in any of its forms; a hosted tool that is not offered cannot be forced and is noted.
+
+    Raises: ProtocolError.
+    """
+    choice = read(_choice, raw, "tool_choice")
+    if choice is None:
+        return AUTO
+    if isinstance(choice, str):
+        return _mode(choice, "tool_choice", _MODES)
+    return _FORMS.get(choice.type, _hosted)(choice, shelf)
+
+
+_MODES = {"auto": AUTO, "none": NONE, "required": ToolChoice(mode="required")}
+_ALLOWED_MODES = {"auto": AUTO, "required": ToolChoice(mode="required")}
+
+
+def _mode(word: str, path: str, modes: dict[str, ToolChoice]) -> ToolChoice:
+    if word not in modes:
+        raise ProtocolError(f"'{path}': '{word}' is none of {', '.join(modes)}", param=path)
+    return modes[word]
+
+
+def _named(choice: _Choice, shelf: ToolShelf) -> ToolChoice:
+    name = _name_of(choice, shelf)
+    if name is None:
+        raise missing("tool_choice.name")
+    return ToolChoice(mode="named", name=name)
+
+
+def _server(choice: _Choice, shelf: ToolShelf) -> ToolChoice:
+    return _hosted(choice, shelf) if choice.name is None else ToolChoice(mode="named", name=choice.name)
+
+
+def _narrowed(choice: _Choice, shelf: ToolShelf) -> ToolChoice:
+    nested = choice.allowed_tools != NULL
+    path = "tool_choice.allowed_tools" if nested else "tool_choice"
+    allowed = read(_allowed, choice.allowed_tools, path) if nested else _Allowed(mode=choice.mode, tools=choice.tools)
+    if allowed.tools is None:
+        raise missing(at(path, "tools"))
+    mode = _mode(allowed.mode or "auto", at(path, "mode"), _ALLOWED_MODES)
+    names = [_allowed_name(entry, shelf) for entry in allowed.tools]
+    return msgspec.structs.replace(mode, allowed=tuple(name for name in names if name is not None))
+
+
+def _allowed_name(entry: _Choice, shelf: ToolShelf) -> str | None:
+    name = _name_of(entry, shelf)
+    if name is None:
+        _hosted(entry, shelf)
+    return name
+
+
+def _hosted(choice: _Choice, shelf: ToolShelf) -> ToolChoice:
+    message = f"the hosted tool '{choice.type}' is not offered and cannot be chosen"
+    shelf.notes.append(Note(code="tool_choice_dropped", action="dropped", message=message, field="tool_choice"))
+    return AUTO
+
+
+def _name_of(choice: _Choice, shelf: ToolShelf) -> str | None:
+    inner = choice.function or choice.custom
+    name = choice.name or (inner.name if inner else None)
+    return None if name is None else shelf.find(name, choice.namespace or (inner.namespace if inner else None))
+
+
+_FORMS: dict[str, Callable[[_Choice, ToolShelf], ToolChoice]] = {
+    "function": _named,
+    "custom": _named,
+    "mcp": _server,
+    "allowed_tools": _narrowed,
+}
+
+
+def _read_function(raw: msgspec.Raw, head: _Head, path: str) -> ToolSpec:
+    # The nested form is that of Chat Completions; S2's clients send it here too.
+    tool = read(_function, raw, path) if head.function == NULL else read(_nested, raw, path).function
+    return ToolSpec(
+        name=tool.name,
+        description=tool.description or "",
+        parameters=EMPTY_SCHEMA if tool.parameters == NULL else tool.parameters,
+        strict=tool.strict,
+    )
+
+
+def _read_custom(raw: msgspec.Raw, path: str) -> ToolSpec:
+    tool = read(_function, raw, path)
+    return ToolSpec(
+        name=tool.name,
+        description=tool.description or "",
+        kind="custom",
+        format=None if tool.format == NULL else tool.format,
+    )
