@@ -36,7 +36,7 @@ check: $(STAMP) ## format, lint, types, imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-cache
 
 format: $(STAMP) ## rewrite the sources in the house format
 	@$(BIN)/ruff format .
@@ -48,8 +48,8 @@ bench: $(STAMP) ## measure the overhead per request, event and tool round (ratio
 chaos: $(STAMP) ## kill, freeze and starve real processes; minutes
 	@$(BIN)/python -m pytest tests/chaos $(ARGS)
 
-fuzz: $(STAMP) ## long property runs over codecs and store; minutes
-	@TREADLE_FUZZ=1 $(BIN)/python -m pytest tests/unit tests/stream -m fuzz $(ARGS)
+fuzz: $(STAMP) ## long property runs over codecs, store and tools; minutes
+	@TREADLE_HYPOTHESIS=fuzz $(BIN)/python -m pytest -m hypothesis $(ARGS)
 
 clean: ## remove what the commands above created
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -102,7 +102,8 @@ class Runtime:
         self.metrics = Metrics()
         endpoints = [_endpoint(upstream, env, self.settings) for upstream in self.settings.upstream]
         self.redactor = Redactor(endpoint.key.reveal() for endpoint in endpoints if endpoint.key is not None)
-        self.registry = _registry(self.settings, tools)
+        is_demo = self.settings.offers_demo_tools and model is None and not parts.models
+        self.registry = _registry(self.settings, [*tools], DEMO_TOOLS if is_demo else ())
         self.metrics.know_tools(tool.name for tool in self.registry.tools())
         self.store: Store = _store(self.settings, self.clock, env)
         self.router = _router(self.settings, endpoints, model, parts)
@@ -211,21 +212,16 @@ def _router(settings: Settings, endpoints: Sequence[Endpoint], model: Model | No
     return Router(endpoints, client=HttpClient(), ids=parts.ids, routes=routes, models=models, default=default)
 
 
-def _registry(settings: Settings, tools: Iterable[Tool]) -> Registry:
-    """Collect the server tools: those brought along, those of the settings, else the demo's."""
+def _registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[Tool]) -> Registry:
+    """Collect the server tools: those brought along, those of the settings, and the demo's where there are no own."""
     chosen = settings.tools
     registry = Registry(enabled=("*",) if chosen.enabled else ())
-    for brought in tools:
-        registry.add(brought)
-    for place in chosen.load:
-        for loaded in load(place):
-            registry.add(loaded)
+    own = [*brought, *(loaded for place in chosen.load for loaded in load(place))]
+    for each in own or demo:
+        registry.add(each)
     if chosen.local.enabled:
         for each in _local_tools(chosen.local):
             registry.add(each)
-    if chosen.demo and not registry.tools():
-        for demo in DEMO_TOOLS:
-            registry.add(demo)
     return registry
 
 

@@ -81,7 +81,7 @@ class Gateway:
 
     def _settings(self, url: str) -> Settings:
         store = StoreSection(url=f"sqlite:///{self._folder / 'treadle.db'}")
-        upstream = Upstream(name="script", base_url=url, models=("script",))
+        upstream = Upstream(name="script", base_url=url, models=("*",))
         return Settings(**{"store": store, "upstream": (upstream,), "default_model": "script", **self._sections})
 
     async def _serve(self, app: App) -> None:

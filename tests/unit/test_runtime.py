@@ -97,7 +97,7 @@ async def test_a_switch_turns_every_server_tool_off(tmp_path: Path):
 async def test_local_tools_are_those_that_are_named(tmp_path: Path):
     """Off unless configured, and an unknown name says which there are."""
     local = LocalSection(enabled=("glob",), root=str(tmp_path))
-    runtime = Runtime(settings(tmp_path, tools=ToolsSection(local=local)))
+    runtime = Runtime(settings(tmp_path, tools=ToolsSection(local=local, demo=False)))
     assert [spec.name for spec in runtime.registry.tools()] == ["glob"]
     with pytest.raises(ConfigError) as caught:
         Runtime(settings(tmp_path, tools=ToolsSection(local=LocalSection(enabled=("rm",)))))

@@ -1,0 +1,1 @@
+"""Scenarios that are played, graded and reported: how well tools are called."""

@@ -1,0 +1,56 @@
+"""The invariants that the journal of every run must hold, whatever the scenario. Pure.
+
+One result for each server call, in call order, before the next model call; entries numbered without a gap; one end,
+and nothing after it; the same end told to whoever listened.
+"""
+
+from collections.abc import Sequence
+
+from treadle.canon.events import RunEnded
+from treadle.canon.items import CallItem
+from treadle.canon.messages import Entry, item_of_entry
+from treadle.evals.transcript import PlayedRun, Transcript, end_of
+
+
+def log_problems(transcript: Transcript) -> list[str]:
+    """Return which invariants the runs break, one sentence each."""
+    if not transcript.runs:
+        return ["there is no run"]
+    return [
+        f"run {number}: {problem}" for number, run in enumerate(transcript.runs, 1) for problem in _run_problems(run)
+    ]
+
+
+def _run_problems(run: PlayedRun) -> list[str]:
+    problems: list[str] = []
+    numbers = [entry.seq for entry in run.entries]
+    if numbers != list(range(1, len(numbers) + 1)):
+        problems.append(f"entries are not numbered 1, 2, 3 …: {numbers}")
+    for calls, results in _rounds(run.entries):
+        if calls != results:
+            problems.append(f"the calls {calls} have the results {results}")
+    ends = [position for position, entry in enumerate(run.entries) if end_of(entry) is not None]
+    if ends != [len(run.entries) - 1]:
+        problems.append(f"there must be one end, and last; found {len(ends)}")
+    told = [event for event in run.events if isinstance(event, RunEnded)]
+    if run.events and (len(told) != 1 or run.events[-1] is not told[0]):
+        problems.append(f"one terminal event must be told, and last; {len(told)} were")
+    return problems
+
+
+def _rounds(entries: Sequence[Entry]) -> list[tuple[list[str], list[str]]]:
+    """Return, for each model call, the ids of the server calls it made and of the results that followed."""
+    rounds: list[tuple[list[str], list[str]]] = [([], [])]
+    for entry in entries:
+        if entry.kind == "plan":
+            rounds.append(([], []))
+        elif entry.kind == "tool_call" and not entry.is_input and _is_server_call(entry):
+            rounds[-1][0].append(entry.call_id or "")
+        elif entry.kind == "tool_result" and not entry.is_input:
+            rounds[-1][1].append(entry.call_id or "")
+    return rounds
+
+
+def _is_server_call(entry: Entry) -> bool:
+    item = item_of_entry(entry)
+    return isinstance(item, CallItem) and item.side == "server"

@@ -1,0 +1,176 @@
+"""Scenario files: one TOML document each, read strictly into frozen structs.
+
+A file says what is there (`tools`, `limits`, `world`), what the user says (`turn`), what the scripted model answers
+(`script`), and what must have come of it (`expect`). A typo is an error that names its place. Reading only; playing
+is the runner's.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from treadle.canon.errors import ConfigError, ProtocolError
+from treadle.config import LimitsSection
+from treadle.upstream.script import ScriptTurn
+from treadle.workspace.pointer import read_pointer
+
+Mode = Literal["exact", "any_order", "subset", "superset"]
+Comparator = Literal["exact", "number", "casefold", "regex"]
+
+SCENARIOS = Path(__file__).parent / "scenarios"
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class ExpectedCall(_Table, frozen=True, kw_only=True):
+    """A call as it should be made.
+
+    Each argument in `args` must have its value, each in `one_of` one of the values; those named in `optional` may be
+    missing, or there with any value if nothing else is said of them. Any other argument is one too many.
+    """
+
+    name: str
+    args: dict[str, Any] = {}
+    one_of: dict[str, tuple[Any, ...]] = {}
+    optional: tuple[str, ...] = ()
+    compare: dict[str, Comparator] = {}
+
+    def __post_init__(self) -> None:
+        accepted = {**{name: (value,) for name, value in self.args.items()}, **self.one_of}
+        for name, comparator in self.compare.items():
+            if name not in accepted:
+                raise ValueError(f"`compare` names the argument `{name}`, which `args` and `one_of` do not")
+            if comparator == "regex":
+                _check_patterns(value for value in accepted[name] if isinstance(value, str))
+
+
+class ExpectedText(_Table, frozen=True, kw_only=True):
+    """What the last answer must and must not say, whatever its case and spacing."""
+
+    contains: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    regex: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_patterns(self.regex)
+
+
+class ExpectedEnd(_Table, frozen=True, kw_only=True):
+    """How the last run must have ended; an empty `limit` says that none was reached."""
+
+    status: str = "completed"
+    limit: str = ""
+
+
+class Expect(_Table, frozen=True, kw_only=True):
+    """What must have come of it: each field that is given is one grader's."""
+
+    calls: tuple[ExpectedCall, ...] | None = None
+    mode: Mode = "exact"
+    no_calls: bool = False
+    state: dict[str, Any] | None = None
+    absent: tuple[str, ...] = ()
+    milestones: tuple[str, ...] = ()
+    mines: tuple[str, ...] = ()
+    text: ExpectedText | None = None
+    valid_arguments: bool = False
+    calls_max: int | None = None
+    rounds_max: int | None = None
+    ended: ExpectedEnd | None = None
+
+    def __post_init__(self) -> None:
+        if all(getattr(self, field.name) == field.default for field in msgspec.structs.fields(self)):
+            raise ValueError("nothing is expected")
+        for pointer in (*(self.state or {}), *self.absent):
+            try:
+                read_pointer(pointer)
+            except ProtocolError as error:
+                raise ValueError(error.message) from None
+
+
+class World(_Table, frozen=True, kw_only=True):
+    """The workspace at the start."""
+
+    facts: dict[str, Any] = {}
+    draft: dict[str, Any] = {}
+    locks: tuple[str, ...] = ()
+    ui: dict[str, Any] = {}
+
+
+class UserTurn(_Table, frozen=True, kw_only=True):
+    """What the user says; each turn is a run, and continues the one before."""
+
+    user: str
+
+
+class Scenario(_Table, frozen=True, kw_only=True):
+    """One scenario."""
+
+    id: Annotated[str, Meta(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)+$")]
+    title: Annotated[str, Meta(min_length=1)]
+    turn: Annotated[tuple[UserTurn, ...], Meta(min_length=1)]
+    script: Annotated[tuple[ScriptTurn, ...], Meta(min_length=1)]
+    expect: Annotated[tuple[Expect, ...], Meta(min_length=1)]
+    tags: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    limits: LimitsSection = LimitsSection()
+    world: World = World()
+
+
+def read_scenario(toml: str, name: str = "scenario") -> Scenario:
+    """Read one scenario; `name` is what errors call it.
+
+    Raises: ConfigError, which names the place in the document.
+    """
+    try:
+        return msgspec.convert(tomllib.loads(toml), Scenario)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not TOML: {error}", param=name) from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{name}: {_readable(str(error))}", param=name) from None
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Read a scenario file.
+
+    Raises: ConfigError.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}", param=str(path)) from None
+    return read_scenario(text, path.name)
+
+
+def find_scenarios(*paths: Path) -> list[Path]:
+    """Return the scenario files named, those in folders named, or the ones that come with Treadle.
+
+    Raises: ConfigError, when a path does not exist or has none.
+    """
+    found: list[Path] = []
+    for path in paths or (SCENARIOS,):
+        files = sorted(path.glob("**/*.toml")) if path.is_dir() else [path]
+        if not files or not files[0].exists():
+            raise ConfigError(f"there is no scenario at {path}", param=str(path), hint="name a .toml file or a folder")
+        found += files
+    return found
+
+
+def _check_patterns(patterns: Iterable[str]) -> None:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"`{pattern}` is not a regular expression: {error}") from None
+
+
+def _readable(message: str) -> str:
+    """Say it of a table: the decoder speaks of objects."""
+    return message.removeprefix("Object contains ").replace("Object missing", "missing", 1)

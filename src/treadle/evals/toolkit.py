@@ -1,0 +1,128 @@
+"""The tools that scenarios use: deterministic, in memory, over one world that is thrown away after the play.
+
+The workspace tools are what a model may do with a workspace: read it, patch the draft, propose facts. There is no
+tool that commits facts, on purpose.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from treadle.canon.errors import ConfigError, ToolFailed, TreadleError
+from treadle.canon.tools import ToolPolicy
+from treadle.evals.scenario import World
+from treadle.tools import Tool
+from treadle.tools.function import function_tool
+from treadle.workspace.pointer import Json
+from treadle.workspace.state import Change, Proposal, Step, Workspace, lock, patch_draft, propose
+
+_WEATHER = {"paris": ("cloudy", 21), "tokyo": ("clear", 26), "reykjavik": ("snow", -3)}
+SLOW_TIMEOUT_S = 0.05
+
+_READ = ToolPolicy(effect="read", parallel=True)
+_WRITE = ToolPolicy(effect="write")
+_POLICIES: dict[str, ToolPolicy] = {
+    "state.get": _READ,
+    "draft.patch": _WRITE,
+    "facts.propose": _WRITE,
+    "get_weather": _READ,
+    "add": _READ,
+    "fail": _WRITE,
+    "slow": ToolPolicy(effect="read", timeout_s=SLOW_TIMEOUT_S),
+}
+
+
+class Toolkit:
+    """One world and the tools that act on it."""
+
+    def __init__(self, world: World) -> None:
+        workspace = Workspace(facts=world.facts, draft=world.draft, ui=world.ui)
+        for path in world.locks:
+            workspace = lock(workspace, path, actor="person").workspace
+        self.workspace = workspace
+
+    def tools(self, names: Sequence[str]) -> list[Tool]:
+        """Return the tools of these names.
+
+        Raises: ConfigError, naming what there is.
+        """
+        functions = {
+            "state.get": self._get_state,
+            "draft.patch": self._patch_draft,
+            "facts.propose": self._propose_fact,
+            "get_weather": _get_weather,
+            "add": _add,
+            "fail": _fail,
+            "slow": _slow,
+        }
+        unknown = sorted(set(names) - functions.keys())
+        if unknown:
+            raise ConfigError(f"the toolkit has no {', '.join(unknown)}; it has {', '.join(functions)}", param="tools")
+        return [function_tool(functions[name], name=name, policy=_POLICIES[name], source="evals") for name in names]
+
+    def document(self) -> Json:
+        """Return the world as `state` expectations see it: proposals as what they would set, path by path."""
+        proposals: list[Json] = [
+            {change.path: change.value for change in proposal.changes} for proposal in self.workspace.proposals
+        ]
+        return {**self.workspace.document(), "proposals": proposals}
+
+    def _get_state(self, path: str = "") -> Any:
+        """Read the workspace, or the part of it at a JSON Pointer such as /draft/title."""
+        try:
+            return self.workspace.get(path)
+        except TreadleError as error:
+            raise _told(error) from None
+
+    def _patch_draft(self, path: str, value: Any = None, op: Literal["set", "remove", "append"] = "set") -> Any:
+        """Change the draft at a JSON Pointer such as /draft/title. Locked paths cannot be changed."""
+        change = Change(path=path, value=value, op=op)
+        return self._take(lambda: patch_draft(self.workspace, [change], actor="model"))
+
+    def _propose_fact(self, path: str, value: Any, reason: str = "") -> Any:
+        """Propose to change a fact at a JSON Pointer such as /facts/name. A person decides."""
+        proposal = Proposal(
+            id=f"p{len(self.workspace.proposals) + 1}",
+            changes=(Change(path=path, value=value),),
+            reason=reason,
+            base_version=self.workspace.facts_version,
+        )
+        taken = self._take(lambda: propose(self.workspace, proposal, actor="model"))
+        return {"proposal_id": proposal.id, "waiting_for": "a person", **taken}
+
+    def _take(self, step: Callable[[], Step]) -> dict[str, Any]:
+        try:
+            self.workspace, record = step()
+        except TreadleError as error:
+            raise _told(error) from None
+        return {"version": record.version}
+
+
+def _told(error: TreadleError) -> ToolFailed:
+    """Return the refusal of the workspace as something the model can read."""
+    return ToolFailed(error.message, code=error.info.code)
+
+
+def _get_weather(city: str, unit: Literal["celsius", "fahrenheit"] = "celsius") -> Any:
+    """Tell the weather in a city."""
+    if city.casefold() not in _WEATHER:
+        raise ToolFailed(f"There is no weather for {city!r}.", code="unknown_city")
+    sky, celsius = _WEATHER[city.casefold()]
+    degrees = celsius if unit == "celsius" else celsius * 9 / 5 + 32
+    return {"city": city, "sky": sky, "temperature": degrees, "unit": unit}
+
+
+def _add(a: float, b: float) -> float:
+    """Add two numbers."""
+    return a + b
+
+
+def _fail() -> str:
+    """Fail, always."""
+    raise RuntimeError("this tool always fails")
+
+
+async def _slow() -> str:
+    """Take longer than anybody waits."""
+    await asyncio.Event().wait()
+    return "never"

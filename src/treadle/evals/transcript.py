@@ -1,0 +1,137 @@
+"""What happened in a scenario, as graders see it: the journal of each of its runs, and views of it.
+
+Everything is read from journal entries, so a stored transcript can be graded again at any time. Pure.
+"""
+
+import msgspec
+
+from treadle.canon.events import RunEnded, RunEvent, read_event
+from treadle.canon.items import CallItem, ResultItem, Side, text_of
+from treadle.canon.json import BadJson, read_json
+from treadle.canon.messages import Entry, item_of_entry
+from treadle.canon.tools import ServerTool
+
+
+class PlayedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: what the journal kept, and what was told while it went on."""
+
+    entries: tuple[Entry, ...]
+    events: tuple[RunEvent, ...] = ()
+
+
+class MadeCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call with its result, if it has one. `codes` are the ways in which the result names its outcome."""
+
+    name: str
+    arguments: str
+    call_id: str
+    side: Side
+    output: str | None = None
+    codes: tuple[str, ...] = ()
+
+
+class Transcript(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs of a scenario in order, and the server tools they could use."""
+
+    runs: tuple[PlayedRun, ...] = ()
+    tools: tuple[ServerTool, ...] = ()
+
+    @property
+    def calls(self) -> list[MadeCall]:
+        """Return every call the model made, in order."""
+        results = {item.call_id: item for item in self._items() if isinstance(item, ResultItem)}
+        return [_made(item, results.get(item.call_id)) for item in self._items() if isinstance(item, CallItem)]
+
+    @property
+    def rounds(self) -> int:
+        """Return how many model calls were made that could call tools."""
+        return sum(run.rounds for run in self.endings)
+
+    @property
+    def endings(self) -> list[RunEnded]:
+        """Return the end of each run that has one."""
+        ends = (end_of(entry) for run in self.runs for entry in run.entries)
+        return [end for end in ends if end is not None]
+
+    @property
+    def answer(self) -> str:
+        """Return what the model said last."""
+        texts = [entry.content or "" for entry in self._entries("assistant")]
+        return texts[-1] if texts else ""
+
+    @property
+    def marks(self) -> list[str]:
+        """Return what milestones and mines can name, in the order it happened.
+
+        `call:NAME` when a call is made; `call:NAME CODE` and `result:CODE` when it is answered;
+        `limit:NAME` and `status:STATUS` when a run ends.
+        """
+        marks: list[str] = []
+        for run in self.runs:
+            for entry in run.entries:
+                marks += _marks(entry)
+        return marks
+
+    def effect_of(self, name: str) -> str:
+        """Return the effect class of a tool; one that is not known counts as writing."""
+        return next((tool.policy.effect for tool in self.tools if tool.name == name), "write")
+
+    def _entries(self, kind: str) -> list[Entry]:
+        return [entry for run in self.runs for entry in run.entries if entry.kind == kind and not entry.is_input]
+
+    def _items(self) -> list[CallItem | ResultItem]:
+        kept = [entry for run in self.runs for entry in run.entries if not entry.is_input]
+        items = [item_of_entry(entry) for entry in kept if entry.kind in ("tool_call", "tool_result")]
+        return [item for item in items if isinstance(item, CallItem | ResultItem)]
+
+
+def end_of(entry: Entry) -> RunEnded | None:
+    """Return the end of a run if that is what the entry tells."""
+    if entry.kind != "status" or entry.data is None:
+        return None
+    event = read_event(bytes(entry.data))
+    return event if isinstance(event, RunEnded) else None
+
+
+class _Problem(msgspec.Struct):
+    code: str
+
+
+class _Told(msgspec.Struct):
+    error: _Problem
+
+
+def codes_of(result: ResultItem) -> tuple[str, ...]:
+    """Return the result's own code, and the one its text tells the model where that is another."""
+    try:
+        told = msgspec.convert(read_json(text_of(result.output)), _Told).error.code
+    except (BadJson, msgspec.ValidationError):
+        return (result.rc,)
+    return (result.rc,) if told == result.rc else (result.rc, told)
+
+
+def _made(call: CallItem, result: ResultItem | None) -> MadeCall:
+    return MadeCall(
+        name=call.name,
+        arguments=call.arguments,
+        call_id=call.call_id,
+        side=call.side,
+        output=None if result is None else text_of(result.output),
+        codes=() if result is None else codes_of(result),
+    )
+
+
+def _marks(entry: Entry) -> list[str]:
+    if entry.is_input or entry.data is None:
+        return []
+    match entry.kind:
+        case "tool_call":
+            return [f"call:{entry.name}"]
+        case "tool_result":
+            item = item_of_entry(entry)
+            assert isinstance(item, ResultItem)
+            return [mark for code in codes_of(item) for mark in (f"call:{entry.name} {code}", f"result:{code}")]
+        case _:
+            end = end_of(entry)
+            limits = [f"limit:{end.limit}"] if end is not None and end.limit else []
+            return [] if end is None else [*limits, f"status:{end.status}"]

@@ -1,0 +1,197 @@
+"""The cchat host-call ABI, version 1, as tables: calls, flags, commands, error numbers and the tool's signature.
+
+Two import modules offer it: `treadle` with the strict rules, and `spear`, whose guests keep the behaviour they were
+built for. Only the contract is here; nothing in this module calls a guest.
+"""
+
+from enum import IntEnum, IntFlag
+from typing import Literal
+
+import msgspec
+
+ABI_VERSION = 1
+MODULE = "treadle"
+MODULE_COMPATIBLE = "spear"
+FIRST_FD = 1_000
+TABLE_NAMES = ("__indirect_function_table", "table")
+"""Exported tables in the order they are tried; after them the first exported table of functions."""
+
+BY_EXPORT_NAME = -1
+"""The `fn_offset` of a tool that is not in a table but exported as `tool_<name>`."""
+
+ROLES = frozenset({"system", "developer", "user", "assistant"})
+"""What a guest may write as; not `tool`, because results must not be forged."""
+
+ValueType = Literal["i32", "i64"]
+
+
+class Errno(IntEnum):
+    """Linux error numbers; a call that fails returns the negative one."""
+
+    EPERM = 1
+    ENOENT = 2
+    EIO = 5
+    E2BIG = 7
+    EBADF = 9
+    EAGAIN = 11
+    ENOMEM = 12
+    EACCES = 13
+    EFAULT = 14
+    EBUSY = 16
+    EEXIST = 17
+    EINVAL = 22
+    ENOSPC = 28
+    EPIPE = 32
+    ENOSYS = 38
+    ELOOP = 40
+    EILSEQ = 84
+    ECONNRESET = 104
+    ENOTCONN = 107
+    ETIMEDOUT = 110
+
+
+class WasiErrno(IntEnum):
+    """The same names in WASI libc, which a guest's `errno.h` may mean; its EINVAL is Linux's ENOSPC."""
+
+    EBADF = 8
+    EFAULT = 21
+    EINVAL = 28
+    EIO = 29
+    ENOMEM = 48
+    ENOSPC = 51
+
+
+class Flag(IntFlag):
+    """The bits of `cchat_send`; any other bit is -EINVAL."""
+
+    METRICS = 1
+    AUTO_TOOL_CALL = 2
+
+
+class Command(IntEnum):
+    """What `cchat_ctl` is asked to do."""
+
+    SET_PARAM = 1
+    GET_METRICS = 2
+
+
+class HostCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One function that a guest may import. A negative result is an error number."""
+
+    name: str
+    parameters: tuple[str, ...] = ()
+    result: ValueType = "i32"
+    errors: frozenset[Errno] = frozenset()
+    compatible: bool = True  # offered by `spear` too
+
+    @property
+    def signature(self) -> tuple[tuple[ValueType, ...], tuple[ValueType, ...]]:
+        """Return the types of the parameters and of the result."""
+        return tuple("i32" for _ in self.parameters), (self.result,)
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the two import modules differ.
+
+    Where a bad tool is not refused it is accepted, never called, and logged. A send without AUTO_TOOL_CALL that
+    appends the assistant's message lets the guest run its own loop.
+    """
+
+    refuses_bad_tools: bool
+    refuses_second_close: bool
+    appends_without_auto: bool
+
+
+RULES = {
+    MODULE: Rules(refuses_bad_tools=True, refuses_second_close=True, appends_without_auto=True),
+    MODULE_COMPATIBLE: Rules(refuses_bad_tools=False, refuses_second_close=False, appends_without_auto=False),
+}
+
+_E = Errno
+CALLS: dict[str, HostCall] = {
+    call.name: call
+    for call in (
+        HostCall(name="cchat_create", errors=frozenset({_E.ENOSPC})),
+        HostCall(
+            name="cchat_write_msg",
+            parameters=("fd", "role_ptr", "role_len", "content_ptr", "content_len"),
+            errors=frozenset({_E.EBADF, _E.EFAULT, _E.EILSEQ, _E.EINVAL, _E.E2BIG}),
+        ),
+        HostCall(
+            name="cchat_write_fn",
+            parameters=("fd", "fn_offset", "json_ptr", "json_len"),
+            errors=frozenset({_E.EBADF, _E.EFAULT, _E.EILSEQ, _E.EINVAL, _E.EEXIST, _E.ENOSYS, _E.E2BIG, _E.ENOSPC}),
+        ),
+        HostCall(
+            name="cchat_ctl",
+            parameters=("fd", "cmd", "arg_ptr", "arg_len_ptr"),
+            errors=frozenset({_E.EBADF, _E.EFAULT, _E.EINVAL, _E.EIO, _E.ENOSPC, _E.EACCES}),
+        ),
+        HostCall(
+            name="cchat_send",
+            parameters=("fd", "flags"),
+            errors=frozenset({_E.EBADF, _E.EINVAL, _E.ENOSYS, _E.ELOOP, _E.EBUSY, _E.ENOSPC}),
+        ),
+        HostCall(
+            name="cchat_recv",
+            parameters=("response_fd", "out_ptr", "out_len_ptr"),
+            errors=frozenset({_E.EBADF, _E.EFAULT, _E.ENOSPC}),
+        ),
+        HostCall(name="cchat_close", parameters=("fd",), errors=frozenset({_E.EBADF})),
+        HostCall(name="cchat_abi", compatible=False),
+        HostCall(
+            name="cchat_write_result",
+            parameters=("fd", "id_ptr", "id_len", "content_ptr", "content_len"),
+            errors=frozenset({_E.EBADF, _E.EFAULT, _E.EILSEQ, _E.EINVAL, _E.E2BIG}),
+            compatible=False,
+        ),
+        HostCall(
+            name="cchat_error",
+            parameters=("out_ptr", "out_len_ptr"),
+            errors=frozenset({_E.EFAULT, _E.ENOSPC}),
+            compatible=False,
+        ),
+        HostCall(name="log", parameters=("level", "ptr", "len"), errors=frozenset({_E.EFAULT, _E.EINVAL, _E.E2BIG})),
+        HostCall(name="time_now_ms", result="i64"),
+        HostCall(name="wall_time_s", result="i64"),
+        HostCall(name="random_i64", result="i64"),
+    )
+}
+
+TOOL = HostCall(
+    name="tool",
+    parameters=("args_ptr", "args_len", "out_ptr", "out_len_ptr"),
+    errors=frozenset({_E.ENOSPC, _E.EFAULT, _E.EIO}),
+)
+"""What a guest's own function must look like to be registered."""
+
+OUT_BYTES_FIRST = 16_384
+"""The output buffer offered first; one -ENOSPC may ask for more."""
+
+
+def calls_of(module: str) -> tuple[HostCall, ...]:
+    """Return what the import module offers; a module of another name offers nothing."""
+    if module not in RULES:
+        return ()
+    return tuple(call for call in CALLS.values() if call.compatible or module == MODULE)
+
+
+def wants_space(rc: int, wanted_bytes: int, capacity_bytes: int) -> bool:
+    """Tell whether a tool's return code asks for a larger buffer.
+
+    A guest that returns `-EINVAL` from WASI's errno.h returns Linux's -ENOSPC, so the number alone proves nothing:
+    the length must have grown past what was offered.
+    """
+    return rc in (-Errno.ENOSPC, -WasiErrno.ENOSPC) and wanted_bytes > capacity_bytes
+
+
+def outcome_of(rc: int, wanted_bytes: int, capacity_bytes: int) -> Errno | None:
+    """Read a tool's last return code: None for success, else what went wrong."""
+    if rc == 0:
+        return Errno.EFAULT if wanted_bytes > capacity_bytes else None
+    if wants_space(rc, wanted_bytes, capacity_bytes):
+        return Errno.ENOSPC
+    return Errno(-rc) if -rc in _NUMBERS else Errno.EIO
+
+
+_NUMBERS = frozenset(Errno)

@@ -1,0 +1,5 @@
+"""The demo model: deterministic and offline, it calls the tool that fits the text and answers from the result."""
+
+from treadle.upstream.demo.model import DemoModel
+
+__all__ = ["DemoModel"]

@@ -1,0 +1,121 @@
+"""What a provider's refusal means to Treadle's client (DESIGN 4b): status, message, code, hint, retry-after.
+
+Pure: the answer's status, headers and first bytes go in, one UpstreamStatus comes out. It must not pass on a key,
+not even a masked one, nor a whole HTML page.
+"""
+
+import re
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+
+from treadle.canon.errors import UpstreamStatus
+from treadle.canon.json import BadJson, cut_text, read_json
+from treadle.upstream.endpoint import Endpoint
+
+MESSAGE_BYTES_MAX = 2_000
+CODE_CHARS_MAX = 64
+RETRY_AFTER_S_MAX = 3_600.0
+
+_KEY_REFUSED = "upstream_key_refused"
+_CODE_OF_STATUS = {401: _KEY_REFUSED, 403: _KEY_REFUSED, 404: "model_not_found", 429: "rate_limit_exceeded"}
+_CONTEXT_LENGTH = "context_length_exceeded"
+_CONTEXT_WORDS = (
+    "context length",
+    "context_length",
+    "context window",
+    "prompt is too long",
+    "maximum number of tokens",
+)
+_TOKEN = re.compile(r"\S+")
+
+
+def read_failure(
+    endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes, *, now: float
+) -> UpstreamStatus:
+    """Turn an error answer into the error that the client shall see. `now` is the wall clock, for dates."""
+    message, code = _read_body(body)
+    message = cut_text(_clean(endpoint, message), MESSAGE_BYTES_MAX)
+    said = f": {message}" if message else " and said nothing more"
+    return UpstreamStatus(
+        f"upstream '{endpoint.name}' answered {status}{said}",
+        status=status,
+        code=_code(status, code, message),
+        hint=_hint(endpoint, status),
+        retry_after_s=read_retry_after(headers, now),
+    )
+
+
+def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Return the seconds to wait that the headers ask for, at most an hour; None where they make no sense."""
+    seconds = _number(headers.get("retry-after-ms", ""), 0.001)
+    value = headers.get("retry-after", "").strip()
+    if seconds is None:
+        seconds = _number(value, 1.0)
+    if seconds is None and value:
+        seconds = _seconds_until(value, now)
+    if seconds is None or not seconds >= 0:
+        return None
+    return min(seconds, RETRY_AFTER_S_MAX)
+
+
+def _number(value: str, unit_s: float) -> float | None:
+    try:
+        return float(value) * unit_s
+    except ValueError:
+        return None
+
+
+def _seconds_until(date: str, now: float) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp() - now
+    except (ValueError, OverflowError):
+        return None
+
+
+def _read_body(body: bytes) -> tuple[str, str | None]:
+    """Find message and code in the shapes providers use: OpenAI's, a bare message, FastAPI's detail, text, a page."""
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        value: Any = read_json(body)
+    except BadJson:
+        return ("an HTML page instead of an error" if text[:1] == "<" else text), None
+    if isinstance(value, list) and value:
+        value = cast("list[Any]", value)[0]
+    if not isinstance(value, dict):
+        return text, None
+    outer = cast("dict[str, Any]", value)
+    error = outer.get("error", outer)
+    if not isinstance(error, dict):
+        return str(error), None
+    inner = cast("dict[str, Any]", error)
+    message = inner.get("message") or inner.get("detail") or text
+    code = inner.get("code")
+    return (message if isinstance(message, str) else str(message)), (code if isinstance(code, str) else None)
+
+
+def _clean(endpoint: Endpoint, message: str) -> str:
+    """Take out the key, and what looks like a masked one: its ends are enough to recognise it by."""
+    return _TOKEN.sub(lambda token: "[redacted]" if "***" in token[0] else token[0], endpoint.redact(message))
+
+
+def _code(status: int, code: str | None, message: str) -> str | None:
+    """Keep the provider's code, except where it would tell the client that its own key is wrong."""
+    if status in (401, 403):
+        return _KEY_REFUSED
+    lowered = message.lower()
+    if status in (400, 413, 422) and any(words in lowered for words in _CONTEXT_WORDS):
+        return _CONTEXT_LENGTH
+    if code and len(code) <= CODE_CHARS_MAX and code.isascii() and code.isprintable():
+        return code
+    return _CODE_OF_STATUS.get(status)
+
+
+def _hint(endpoint: Endpoint, status: int) -> str | None:
+    if status in (401, 403):
+        if endpoint.key is None and endpoint.key_env is None:
+            return f"Treadle has no key for upstream '{endpoint.name}': name its environment variable as `key_env`"
+        return f"this is Treadle's own key for '{endpoint.name}', not yours: check {endpoint.key_env or 'its key'}"
+    if status == 404:
+        return f"does {endpoint.host} serve this model, and is base_url {endpoint.base_url} right?"
+    return None

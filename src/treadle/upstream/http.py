@@ -1,0 +1,194 @@
+"""The HTTP client towards providers: one session per process, chunks as they arrive from the network.
+
+Every failure leaves here as an UpstreamError that names the host, never as aiohttp's own, whose text can hold the
+request's headers. It follows no redirect, keeps no cookie and asks no proxy of the environment unless told to.
+It must not look inside a body, except to read a refusal.
+"""
+
+import ssl
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import msgspec
+
+from treadle.canon.errors import BrokenStream, UpstreamError, UpstreamTimeout
+from treadle.upstream.endpoint import Endpoint
+from treadle.upstream.failure import read_failure
+
+ERROR_BYTES_MAX = 65_536
+RESPONSE_BYTES_MAX = 67_108_864
+
+
+class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the head of an answer said; `request_id` is the provider's own, for its support and our logs."""
+
+    status: int
+    content_type: str
+    request_id: str
+
+
+class HttpStream:
+    """The body of one answer, read as it arrives."""
+
+    def __init__(self, endpoint: Endpoint, response: aiohttp.ClientResponse, bytes_max: int) -> None:
+        self.info = StreamInfo(
+            status=response.status,
+            content_type=response.content_type,
+            request_id=response.headers.get("x-request-id", ""),
+        )
+        self._endpoint = endpoint
+        self._response = response
+        self._bytes_left = bytes_max
+
+    async def read(self) -> bytes:
+        """Return what has arrived, waiting for at least one byte; nothing at the end.
+
+        Raises: UpstreamTimeout, BrokenStream.
+        """
+        try:
+            chunk = await self._response.content.readany()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _failure(self._endpoint, error, begun=True) from None
+        self._bytes_left -= len(chunk)
+        if self._bytes_left < 0:
+            raise BrokenStream(f"upstream '{self._endpoint.name}' sent more than one response may hold")
+        return chunk
+
+
+class HttpClient:
+    """Posts requests to endpoints, reusing connections. `connections_max` bounds all of them together."""
+
+    def __init__(
+        self,
+        *,
+        connections_max: int = 1_000,
+        response_bytes_max: int = RESPONSE_BYTES_MAX,
+        env_proxies: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._connections_max = connections_max
+        self._response_bytes_max = response_bytes_max
+        self._env_proxies = env_proxies
+        self._now = now
+        self._session: aiohttp.ClientSession | None = None
+
+    @asynccontextmanager
+    async def post(self, endpoint: Endpoint, path: str, body: bytes) -> AsyncGenerator[HttpStream, None]:
+        """Send a JSON body and give the answer as a stream; leaving early closes the connection.
+
+        Raises: UpstreamStatus, UpstreamTimeout, BrokenStream, UpstreamError.
+        """
+        try:
+            response = await self._open().post(
+                endpoint.url(path),
+                data=body,
+                headers=_headers(endpoint),
+                timeout=_timeout(endpoint),
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _failure(endpoint, error, begun=False) from None
+        try:
+            stream = HttpStream(endpoint, response, self._response_bytes_max)
+            await self._check(endpoint, response, stream)
+            yield stream
+        finally:
+            response.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._connections_max),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=self._env_proxies,
+            )
+        return self._session
+
+    async def _check(self, endpoint: Endpoint, response: aiohttp.ClientResponse, stream: HttpStream) -> None:
+        """Refuse an answer that is not the start of a reply."""
+        if response.status >= 400:
+            body = await _read_start(stream)
+            raise read_failure(endpoint, response.status, response.headers, body, now=self._now())
+        if response.status >= 300:
+            raise BrokenStream(
+                f"upstream '{endpoint.name}' answered {response.status}, a redirect; Treadle follows none",
+                hint=f"set base_url to where {endpoint.host} redirects to",
+            )
+        if response.content_type in ("text/html", "application/xhtml+xml"):
+            raise BrokenStream(
+                f"upstream '{endpoint.name}' answered with an HTML page instead of a model's reply",
+                hint=f"is base_url {endpoint.base_url} right? It usually ends in /v1",
+            )
+
+
+async def _read_start(stream: HttpStream) -> bytes:
+    """Read the start of an error body; one that breaks off is still worth what came."""
+    body = b""
+    try:
+        while len(body) < ERROR_BYTES_MAX and (chunk := await stream.read()):
+            body += chunk
+    except UpstreamError:
+        pass
+    return body[:ERROR_BYTES_MAX]
+
+
+def _headers(endpoint: Endpoint) -> dict[str, str]:
+    """Ask for an uncompressed answer: compression would hold small events back until its block is full."""
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "text/event-stream, application/json",
+        "Accept-Encoding": "identity",
+        "User-Agent": "treadle",
+    }
+    if endpoint.key is not None:
+        headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
+    headers.update(endpoint.headers)
+    return headers
+
+
+def _timeout(endpoint: Endpoint) -> aiohttp.ClientTimeout:
+    """Bound connecting, and silence between two reads; a long answer that goes on is fine."""
+    return aiohttp.ClientTimeout(
+        total=None, connect=endpoint.connect_s, sock_connect=endpoint.connect_s, sock_read=endpoint.idle_s
+    )
+
+
+def _failure(endpoint: Endpoint, error: Exception, *, begun: bool) -> UpstreamError:
+    """Say what a network error means, in words that hold nothing of the request."""
+    where = f"upstream '{endpoint.name}' ({endpoint.host})"
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return UpstreamTimeout(
+                f"{where} could not be reached within {endpoint.connect_s:g} s",
+                hint="is the host up, and are there fewer streams than connections_max?",
+            )
+        case TimeoutError():
+            return UpstreamTimeout(f"{where} fell silent for {endpoint.idle_s:g} s")
+        case aiohttp.ClientConnectorDNSError():
+            return UpstreamError(f"{where} has no address", hint=f"is the host in base_url {endpoint.base_url} right?")
+        case aiohttp.ClientSSLError() | ssl.SSLError():
+            return UpstreamError(
+                f"{where} has no TLS that can be trusted: {_reason(error)}",
+                hint=f"is base_url {endpoint.base_url} right, and its certificate valid?",
+            )
+        case aiohttp.ClientConnectorError():
+            return UpstreamError(
+                f"{where} cannot be reached: {_reason(error)}", hint=f"is anything listening at {endpoint.host}?"
+            )
+        case _ if begun:
+            return BrokenStream(f"{where} broke off in the middle of its answer")
+        case _:
+            return UpstreamError(f"{where} broke off before it answered")
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "os_error", error)
+    return str(getattr(cause, "strerror", None) or type(cause).__name__)

@@ -1,0 +1,121 @@
+"""Replies spelled as a provider would send them: canonical events through the protocol's own encoder.
+
+It only makes bytes: sending them, cutting off and stalling belong to whoever has the connection.
+"""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from treadle.canon.errors import ErrorInfo
+from treadle.canon.events import (
+    ArgumentsDelta,
+    ItemAdded,
+    ItemDone,
+    ReasoningDelta,
+    RefusalDelta,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    Status,
+    Stop,
+    TextDelta,
+)
+from treadle.canon.ids import CountingIds
+from treadle.canon.items import AnyPart, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
+from treadle.canon.request import Request, Surface
+from treadle.upstream.endpoint import ProtocolName
+from treadle.upstream.reply import Faults, Reply, ReplyCall
+from treadle.upstream.shapes import spoil
+from treadle.wire.errors import write_error
+from treadle.wire.protocols import PROTOCOLS
+
+ARGUMENTS_PIECE_CHARS = 12
+_WORD = re.compile(r"\s*\S+\s*|\s+")
+_STATUS_OF_STOP: dict[Stop, Status] = {"length": "incomplete", "filtered": "incomplete", "calls": "requires_action"}
+
+
+def write_frames(reply: Reply, *, model: str, protocol: ProtocolName = "chat") -> list[bytes]:
+    """Spell the reply as the frames of a stream, faults of shape included."""
+    request = Request(protocol=protocol, model=model, surface=Surface(stream=True, include_usage=True))
+    encoder = PROTOCOLS[protocol].encoder(request, CountingIds(namespace="u"))
+    frames = [frame for event in events_of(reply, model) for frame in encoder.feed(event)]
+    return spoil(frames, reply.faults, protocol)
+
+
+def write_body(reply: Reply, *, model: str, protocol: ProtocolName = "chat") -> bytes:
+    """Spell the reply as one whole response."""
+    request = Request(protocol=protocol, model=model)
+    encoder = PROTOCOLS[protocol].encoder(request, CountingIds(namespace="u"))
+    for event in events_of(reply, model):
+        encoder.feed(event)
+    return encoder.body()
+
+
+def write_refusal(faults: Faults, protocol: ProtocolName = "chat") -> tuple[dict[str, str], bytes]:
+    """Spell the fault `status` as the headers and body of an error answer."""
+    error = ErrorInfo(code=faults.code or "scripted", message=faults.message, status=faults.status or 500)
+    headers = {"content-type": "application/json"}
+    if faults.retry_after_s is not None:
+        headers["retry-after"] = f"{faults.retry_after_s:g}"
+    return headers, write_error(protocol, error)
+
+
+def cut(data: bytes, chunk_bytes: int | None) -> list[bytes]:
+    """Cut the bytes into network reads of this size; None leaves them whole."""
+    size = chunk_bytes or max(1, len(data))
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def events_of(reply: Reply, model: str) -> list[RunEvent]:
+    """Tell the reply as the events of a run of one round."""
+    ids = CountingIds(namespace="r")
+    events: list[RunEvent] = [RunStarted(run_id=ids.new("run"), response_id=ids.new("resp"), model=model, created_at=0)]
+    index = 0
+    for item in (*_reasoning(reply, ids), *_message(reply, ids)):
+        events += _item_events(index, item)
+        index += 1
+    for call in reply.calls:
+        events += _call_events(index, call, ids)
+        index += 1
+    stop = reply.finish or ("calls" if reply.calls else "done")
+    events.append(RunEnded(status=_STATUS_OF_STOP.get(stop, "completed"), stop=stop, usage=reply.usage, rounds=1))
+    return events
+
+
+def _reasoning(reply: Reply, ids: CountingIds) -> Iterator[ReasoningItem]:
+    if reply.reasoning:
+        yield ReasoningItem(id=ids.new("rs"), text=(reply.reasoning,))
+
+
+def _message(reply: Reply, ids: CountingIds) -> Iterator[MessageItem]:
+    parts: list[AnyPart] = []
+    if reply.text:
+        parts.append(TextPart(text=reply.text))
+    if reply.refusal:
+        parts.append(RefusalPart(text=reply.refusal))
+    if parts or not (reply.calls or reply.reasoning):
+        yield MessageItem(id=ids.new("msg"), role="assistant", content=tuple(parts))
+
+
+def _item_events(index: int, item: ReasoningItem | MessageItem) -> Iterator[RunEvent]:
+    if isinstance(item, ReasoningItem):
+        yield ItemAdded(index=index, item=msgspec.structs.replace(item, text=()))
+        yield from (ReasoningDelta(index=index, text=word) for word in _WORD.findall("".join(item.text)))
+    else:
+        yield ItemAdded(index=index, item=msgspec.structs.replace(item, content=()))
+        for number, part in enumerate(item.content):
+            assert isinstance(part, TextPart | RefusalPart)
+            delta = TextDelta if isinstance(part, TextPart) else RefusalDelta
+            yield from (delta(index=index, text=word, part=number) for word in _WORD.findall(part.text))
+    yield ItemDone(index=index, item=item)
+
+
+def _call_events(index: int, call: ReplyCall, ids: CountingIds) -> Iterator[RunEvent]:
+    text = call.arguments
+    item = CallItem(id=ids.new("fc"), call_id=call.id or ids.new("call"), name=call.name)
+    yield ItemAdded(index=index, item=item)
+    for start in range(0, len(text), ARGUMENTS_PIECE_CHARS):
+        yield ArgumentsDelta(index=index, text=text[start : start + ARGUMENTS_PIECE_CHARS])
+    yield ItemDone(index=index, item=msgspec.structs.replace(item, arguments=text))

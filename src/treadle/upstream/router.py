@@ -1,0 +1,184 @@
+"""From a model's name to the model that answers: the first rule that claims the name wins.
+
+1. A route, in the order written. 2. A model in this process, by its name. 3. An endpoint's own patterns: an exact
+name, else the longest pattern. 4. `openai/…`: the upstream of that name, prefix stripped. 5. The only upstream.
+It makes no call itself and knows nothing of what is asked.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from treadle.canon.errors import ConfigError, NotFound
+from treadle.canon.ids import IdSource
+from treadle.upstream.endpoint import Endpoint, check_pattern
+from treadle.upstream.http import HttpClient
+from treadle.upstream.model import Model, UpstreamModel
+
+NAME_CHARS_SHOWN = 100
+"""Names come from clients: one of a megabyte shall neither fill a log nor be compared with every known one."""
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """Names like `model` go to `upstream`, there called `rename`; a `*` in that is what the `*` of `model` took."""
+
+    model: str
+    upstream: str
+    rename: str | None = None
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that can be asked by this name, and the upstream that serves it."""
+
+    id: str
+    upstream: str
+
+
+class Router:
+    """Finds models. `models` are those of this process, by the name they go by; they route like upstreams."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint] = (),
+        *,
+        client: HttpClient,
+        ids: IdSource,
+        routes: Sequence[Route] = (),
+        models: Mapping[str, Model] | None = None,
+        default: str = "",
+    ) -> None:
+        self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
+        self._models = dict(models or {})
+        self._client = client
+        self._ids = ids
+        self._routes = tuple(routes)
+        self._patterns = [
+            (_weight(pattern), pattern, endpoint.name) for endpoint in endpoints for pattern in endpoint.models
+        ]
+        self._patterns.sort(key=lambda claim: claim[0], reverse=True)
+        self._default = default
+        self._check(endpoints)
+
+    def model_for(self, name: str) -> Model:
+        """Return the model that answers to this name; an empty name means the default.
+
+        Raises: NotFound, naming the nearest models that exist.
+        """
+        wanted = name or self._default or next((info.id for info in self.models()), "")
+        found = self._find(wanted)
+        if found is None:
+            raise self._not_found(wanted)
+        return self._bind(*found)
+
+    def models(self) -> list[ModelInfo]:
+        """List the models that have a name of their own, the default first."""
+        found = self._find(self._default)
+        infos = [ModelInfo(id=self._default, upstream=found[0])] if found else []
+        infos += [ModelInfo(id=route.model, upstream=route.upstream) for route in self._routes]
+        infos += [ModelInfo(id=name, upstream=name) for name in self._models]
+        for endpoint in self._endpoints.values():
+            infos += [ModelInfo(id=pattern, upstream=endpoint.name) for pattern in endpoint.models]
+        unique: dict[str, ModelInfo] = {}
+        for info in infos:
+            if "*" not in info.id:
+                unique.setdefault(info.id, info)
+        return list(unique.values())
+
+    async def close(self) -> None:
+        """Close the connections to all endpoints."""
+        await self._client.close()
+
+    def _check(self, endpoints: Sequence[Endpoint]) -> None:
+        names = [endpoint.name for endpoint in endpoints] + list(self._models)
+        if twice := _first_twice(names):
+            raise ConfigError(f"two upstreams are named {twice!r}", param="name")
+        for route in self._routes:
+            check_pattern(route.model)
+            if route.upstream not in names:
+                raise ConfigError(
+                    f"route {route.model!r} names the unknown upstream {route.upstream!r}", param="upstream"
+                )
+
+    def _find(self, name: str) -> tuple[str, str] | None:
+        """Return the upstream that this name goes to, and what the name is there."""
+        if not name:
+            return None
+        return self._by_route(name) or self._by_claim(name) or self._by_prefix(name) or self._only(name)
+
+    def _by_route(self, name: str) -> tuple[str, str] | None:
+        for route in self._routes:
+            taken = match_pattern(route.model, name)
+            if taken is not None:
+                return route.upstream, route.rename.replace("*", taken) if route.rename else name
+        return None
+
+    def _by_claim(self, name: str) -> tuple[str, str] | None:
+        if name in self._models:
+            return name, name
+        for _, pattern, upstream in self._patterns:
+            if match_pattern(pattern, name) is not None:
+                return upstream, name
+        return None
+
+    def _by_prefix(self, name: str) -> tuple[str, str] | None:
+        upstream, slash, rest = name.partition("/")
+        if slash and rest and (upstream in self._endpoints or upstream in self._models):
+            return upstream, rest
+        return None
+
+    def _only(self, name: str) -> tuple[str, str] | None:
+        """Take the only upstream there is; a model of this process counts only where there is no endpoint."""
+        candidates = self._endpoints or self._models
+        return (next(iter(candidates)), name) if len(candidates) == 1 else None
+
+    def _bind(self, upstream: str, name: str) -> Model:
+        if upstream in self._models:
+            return self._models[upstream]
+        return UpstreamModel(self._endpoints[upstream], self._client, self._ids, name=name)
+
+    def _not_found(self, name: str) -> NotFound:
+        shown = name[:NAME_CHARS_SHOWN]
+        known = [info.id for info in self.models()]
+        upstreams = [*self._endpoints, *self._models]
+        near = difflib.get_close_matches(shown, known, n=3, cutoff=0.5) or known[:3]
+        return NotFound(
+            f"no upstream serves the model {shown!r}"
+            if shown
+            else "the request names no model, and there is no default",
+            code="model_not_found",
+            param="model",
+            hint=_hint(near, upstreams, shown),
+        )
+
+
+def match_pattern(pattern: str, name: str) -> str | None:
+    """Return what the pattern's `*` stands for in the name (nothing, if it has none); None if it does not match."""
+    head, star, tail = pattern.partition("*")
+    if not star:
+        return "" if name == pattern else None
+    if len(name) >= len(head) + len(tail) and name.startswith(head) and name.endswith(tail):
+        return name[len(head) : len(name) - len(tail)]
+    return None
+
+
+def _weight(pattern: str) -> tuple[bool, int]:
+    """Rank an exact name above every pattern, and a long pattern above a short one."""
+    return "*" not in pattern, len(pattern)
+
+
+def _first_twice(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def _hint(near: list[str], upstreams: list[str], shown: str) -> str:
+    if not upstreams:
+        return "no upstream is configured: set a provider's key, or add one to treadle.toml"
+    asked = shown or "MODEL"
+    nearest = f"nearest known models: {', '.join(near)}; " if near else ""
+    return f"{nearest}any model of an upstream can be asked as UPSTREAM/MODEL, for example {upstreams[0]}/{asked}"

@@ -1,0 +1,174 @@
+"""Graders: each passes what it should, and fails with a reason what it should not."""
+
+from typing import Any
+
+import pytest
+
+from treadle.evals.graders import Evidence, Verdict, grade
+from treadle.evals.scenario import Expect, ExpectedCall, ExpectedEnd, ExpectedText
+from treadle.evals.transcript import Transcript
+from unit.evals.journals import answered, call, ended, play, said, tool, transcript
+
+ADD = answered(call("add", "c1", a=1, b=2), "3")
+GOOD = transcript(*ADD, said("It is 3."))
+
+
+def verdict(expect: Expect, **evidence: Any) -> Verdict:
+    """Return the one verdict that was asked for, after the two that are always given."""
+    verdicts = grade([expect], Evidence(**{"transcript": GOOD, **evidence}))
+    assert [each.grader for each in verdicts[:2]] == ["script", "log"]
+    assert len(verdicts) == 3
+    return verdicts[2]
+
+
+def passed(grader: str) -> Verdict:
+    """Return the verdict of a grader that has nothing to say."""
+    return Verdict(grader=grader, passed=True, reason="as expected")
+
+
+def failed(grader: str, reason: str) -> Verdict:
+    """Return the verdict of a grader that fails for this reason."""
+    return Verdict(grader=grader, passed=False, reason=reason)
+
+
+def test_script_and_log_grade_every_scenario() -> None:
+    """Whether anything else is expected or not: what did not fit the script and a broken journal fail it."""
+    assert grade([], Evidence(transcript=GOOD)) == [passed("script"), passed("log")]
+    open_call = transcript(call("add", "c1"))
+    assert grade([], Evidence(transcript=open_call, mismatches=("asked otherwise", "1 turn left"))) == [
+        failed("script", "asked otherwise; 1 turn left"),
+        failed("log", "run 1: the calls ['c1'] have the results []"),
+    ]
+
+
+def test_one_expectation_may_ask_several_graders() -> None:
+    """Each field that is given is graded."""
+    expect = Expect(milestones=("call:add",), mines=("call:rm",), calls_max=1, ended=ExpectedEnd())
+    names = [each.grader for each in grade([expect], Evidence(transcript=GOOD))]
+    assert names == ["script", "log", "milestones", "mines", "budget", "ended"]
+
+
+def test_calls_let_extra_reading_pass_and_nothing_else() -> None:
+    """The lesson of others: a harmless look must not fail a scenario; a write must."""
+    expect = Expect(calls=(ExpectedCall(name="add", args={"a": 1, "b": 2}),))
+    assert verdict(expect) == passed("calls")
+    looked = (*answered(call("get", "c0")), *ADD)
+    readable = transcript(*looked, tools=(tool("get", effect="read"),))
+    assert verdict(expect, transcript=readable) == passed("calls")
+    assert verdict(expect, transcript=transcript(*looked)) == failed(
+        "calls", 'expected add({"a":1,"b":2}), got get({})'
+    )
+
+
+def test_an_empty_list_of_calls_expects_none_that_writes() -> None:
+    """`calls = []` is an expectation too."""
+    assert verdict(Expect(calls=())) == failed("calls", 'expected no more calls, got add({"a":1,"b":2})')
+
+
+def test_no_calls_means_none() -> None:
+    """Also none that only reads."""
+    assert verdict(Expect(no_calls=True), transcript=transcript(said("8"))) == passed("no_calls")
+    assert verdict(Expect(no_calls=True)) == failed("no_calls", 'expected no call, got add({"a":1,"b":2})')
+
+
+BEFORE = {"draft": {"foo": "", "n": 1, "list": [1, 2]}, "facts": {}}
+STATES: list[tuple[dict[str, Any], Any, str | None]] = [
+    ({"state": {"/draft/foo": "bar"}}, {"draft": {**BEFORE["draft"], "foo": "bar"}, "facts": {}}, None),
+    ({"state": {}}, BEFORE, None),
+    (
+        {"state": {"/draft/foo": "bar"}},
+        {"draft": {**BEFORE["draft"], "foo": "baz"}, "facts": {}},
+        '/draft/foo: expected "bar", got "baz"',
+    ),
+    ({"state": {"/draft/new": 1}}, BEFORE, "/draft/new: expected 1, got nothing"),
+    ({"state": {"/draft/new": 1}}, {"draft": {**BEFORE["draft"], "new": 1}, "facts": {}}, None),
+    (
+        {"state": {"/draft/n": 1}},
+        {"draft": {**BEFORE["draft"], "n": True}, "facts": {}},
+        "/draft/n: expected 1, got true",
+    ),
+    (
+        {"state": {"/draft/foo": ""}},
+        {**BEFORE, "facts": {"name": "Eve"}},
+        'something else changed: from {"draft":{"list":[1,2],"n":1},"facts":{}} '
+        'to {"draft":{"list":[1,2],"n":1},"facts":{"name":"Eve"}}',
+    ),
+    ({"absent": ("/draft/foo",)}, BEFORE, "/draft/foo: expected nothing there"),
+    ({"absent": ("/draft/foo",)}, {"draft": {"n": 1, "list": [1, 2]}, "facts": {}}, None),
+    (
+        {"state": {"/draft/list/2": 3, "/draft/list/10": 11}},
+        {"draft": {**BEFORE["draft"], "list": list(range(1, 12))}, "facts": {}},
+        'something else changed: from {"draft":{"foo":"","list":[1,2],"n":1},"facts":{}} '
+        'to {"draft":{"foo":"","list":[1,2,4,5,6,7,8,9,10],"n":1},"facts":{}}',
+    ),
+]
+
+
+@pytest.mark.parametrize(("expected", "after", "problem"), STATES)
+def test_state_is_what_was_named_and_otherwise_unchanged(
+    expected: dict[str, Any], after: Any, problem: str | None
+) -> None:
+    """Named places have their value; a change anywhere else fails, however harmless it looks."""
+    wanted = passed("state") if problem is None else failed("state", problem)
+    assert verdict(Expect(**expected), before=BEFORE, after=after) == wanted
+
+
+def test_milestones_come_in_order_with_anything_between() -> None:
+    """The same mark twice needs it to happen twice."""
+    seen = transcript(*answered(call("a", "c1")), *answered(call("b", "c2")))
+    assert verdict(Expect(milestones=("call:a", "call:b ok")), transcript=seen) == passed("milestones")
+    marks = "call:a, call:a ok, result:ok, call:b, call:b ok, result:ok, status:completed"
+    for milestones, missed in ((("call:b", "call:a"), "call:a"), (("call:a", "call:a"), "call:a")):
+        assert verdict(Expect(milestones=milestones), transcript=seen) == failed(
+            "milestones", f"{missed!r} was not reached, or too early; there was {marks}"
+        )
+
+
+def test_a_mine_must_not_be_stepped_on() -> None:
+    """A mine names the same marks as a milestone."""
+    assert verdict(Expect(mines=("call:rm", "call:add failed"))) == passed("mines")
+    assert verdict(Expect(mines=("call:add ok",))) == failed("mines", "stepped on call:add ok")
+
+
+def test_text_is_searched_in_whatever_case_and_spacing() -> None:
+    """Contains and excludes look at the flattened answer, a pattern at the answer itself; never equality."""
+    seen = transcript(said("It  is\n3."))
+    good = ExpectedText(contains=("IT IS 3",), excludes=("4",), regex=(r"is\s3\.$",))
+    assert verdict(Expect(text=good), transcript=seen) == passed("text")
+    bad = ExpectedText(contains=("4",), excludes=("is 3",), regex=("^is",))
+    assert verdict(Expect(text=bad), transcript=seen) == failed(
+        "text", "the answer 'It  is\\n3.' does not say '4', says 'is 3', does not match '^is'"
+    )
+
+
+def test_valid_arguments_fit_the_declared_schema() -> None:
+    """A tool that was not declared has no schema to fit."""
+    schema = b'{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}'
+    known = transcript(*ADD, tools=(tool("add", schema=schema),))
+    assert verdict(Expect(valid_arguments=True), transcript=known) == passed("schema")
+    wrong = transcript(
+        *answered(call("add", "c1", a="x")),
+        *answered(call("add", "c2", raw="{")),
+        *answered(call("rm", "c3")),
+        tools=(tool("add", schema=schema),),
+    )
+    assert verdict(Expect(valid_arguments=True), transcript=wrong) == failed(
+        "schema", 'not valid for the declared schema: add({"a":"x"}), add({), rm({})'
+    )
+
+
+def test_the_budget_counts_calls_and_rounds() -> None:
+    """At the bound is within it."""
+    assert verdict(Expect(calls_max=1, rounds_max=1)) == passed("budget")
+    assert verdict(Expect(calls_max=0, rounds_max=0)) == failed("budget", "1 calls, at most 0; 1 rounds, at most 0")
+
+
+def test_the_end_has_a_status_and_a_limit() -> None:
+    """An empty limit says that none was reached; no end at all fails."""
+    limited = Transcript(runs=(play(ended(limit="max_iterations")),))
+    assert verdict(Expect(ended=ExpectedEnd())) == passed("ended")
+    assert verdict(Expect(ended=ExpectedEnd(limit="max_iterations")), transcript=limited) == passed("ended")
+    assert verdict(Expect(ended=ExpectedEnd(status="failed")), transcript=limited) == failed(
+        "ended", "expected failed (limit none), got completed (limit max_iterations)"
+    )
+    assert verdict(Expect(ended=ExpectedEnd()), transcript=Transcript()) == failed("ended", "no run ended")

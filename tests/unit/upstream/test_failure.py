@@ -1,0 +1,141 @@
+"""Refusals of providers, mapped as DESIGN 4b says."""
+
+import pytest
+
+from treadle.canon.json import write_json
+from treadle.upstream.endpoint import Endpoint, Secret
+from treadle.upstream.failure import MESSAGE_BYTES_MAX, RETRY_AFTER_S_MAX, read_failure, read_retry_after
+
+KEY = "sk-very-secret-0001"
+ENDPOINT = Endpoint(name="openai", base_url="https://api.example.org/v1", key=Secret(KEY), key_env="OPENAI_API_KEY")
+NOW = 1_000_000_000.0
+
+
+def fail(status: int, body: bytes = b'{"error":{"message":"no","code":null}}', **headers: str):
+    """Return the error that an answer becomes."""
+    return read_failure(ENDPOINT, status, {name.replace("_", "-"): v for name, v in headers.items()}, body, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("status", "http_status", "code", "is_retryable"),
+    [
+        (400, 400, "upstream_status", False),
+        (401, 502, "upstream_key_refused", False),
+        (403, 502, "upstream_key_refused", False),
+        (404, 404, "model_not_found", False),
+        (408, 504, "upstream_status", True),
+        (413, 413, "upstream_status", False),
+        (422, 400, "upstream_status", False),
+        (429, 429, "rate_limit_exceeded", True),
+        (500, 502, "upstream_status", True),
+        (502, 502, "upstream_status", True),
+        (503, 503, "upstream_status", True),
+        (504, 504, "upstream_status", True),
+        (529, 503, "upstream_status", True),
+    ],
+)
+def test_each_status_keeps_its_meaning(status, http_status, code, is_retryable):
+    """Every row of the table: the status the client sees, the code, whether to ask again."""
+    info = fail(status).info
+    assert (info.status, info.code, info.retryable) == (http_status, code, is_retryable)
+    assert info.message == f"upstream 'openai' answered {status}: no"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_is_said_to_be_treadle_s_own(status):
+    """The client must not look for the fault in its own key, and the operator learns which variable to check."""
+    error = fail(status, b'{"error":{"message":"Incorrect API key","code":"invalid_api_key"}}')
+    assert error.hint == "this is Treadle's own key for 'openai', not yours: check OPENAI_API_KEY"
+    assert error.info.code == "upstream_key_refused"
+
+
+def test_a_missing_key_is_said_to_be_missing():
+    """Without any key the hint says how to name one."""
+    bare = Endpoint(name="local", base_url="http://127.0.0.1:1/v1")
+    error = read_failure(bare, 401, {}, b"", now=NOW)
+    assert error.hint == "Treadle has no key for upstream 'local': name its environment variable as `key_env`"
+    assert error.message == "upstream 'local' answered 401 and said nothing more"
+
+
+def test_a_missing_model_hints_at_model_and_base_url():
+    """A 404 is as often a wrong base URL as a wrong model."""
+    assert fail(404).hint == "does api.example.org serve this model, and is base_url https://api.example.org/v1 right?"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"Incorrect API key provided: {KEY}.",
+        "Incorrect API key provided: sk-ve***********0001.",
+        'key "sk-v****0001" is wrong',
+    ],
+)
+def test_a_key_in_the_provider_s_message_is_taken_out(said):
+    """Neither the key nor its masked ends reach a client."""
+    message = fail(401, write_json({"error": {"message": said}})).message
+    assert "[redacted]" in message
+    assert "0001" not in message
+    assert "sk-v" not in message
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "code"),
+    [
+        (b'{"error":{"message":"Too long","code":"context_length_exceeded"}}', "Too long", "context_length_exceeded"),
+        (
+            b'{"error":{"message":"maximum context length is 8192"}}',
+            "maximum context length is 8192",
+            "context_length_exceeded",
+        ),
+        (b'{"object":"error","message":"bad","code":400}', "bad", "upstream_status"),
+        (b'[{"error":{"message":"bad","code":400}}]', "bad", "upstream_status"),
+        (b'{"error":"bad"}', "bad", "upstream_status"),
+        (b'{"detail":"bad"}', "bad", "upstream_status"),
+        (b'{"detail":[{"loc":["body"]}]}', "[{'loc': ['body']}]", "upstream_status"),
+        (b'{"error":{"message":"bad","code":"tool_use_failed"}}', "bad", "tool_use_failed"),
+        (b'{"error":{"message":"bad","code":"a\\nb"}}', "bad", "upstream_status"),
+        (b'{"error":{"message":null,"code":null}}', '{"error":{"message":null,"code":null}}', "upstream_status"),
+        (b"plain words", "plain words", "upstream_status"),
+        (b"[]", "[]", "upstream_status"),
+        (b"7", "7", "upstream_status"),
+        (b"\xff\xfe", "\ufffd\ufffd", "upstream_status"),
+        (b"<html><body>Bad gateway</body></html>", "an HTML page instead of an error", "upstream_status"),
+    ],
+)
+def test_message_and_code_are_found_in_the_shapes_providers_use(body, message, code):
+    """Whatever the envelope, the provider's own words and code are kept, and an HTML page is not."""
+    error = fail(400, body)
+    assert (error.message, error.info.code) == (f"upstream 'openai' answered 400: {message}", code)
+
+
+def test_a_long_message_is_cut():
+    """An error of a megabyte does not travel on to the client."""
+    assert len(fail(500, b"x" * 100_000).message) < MESSAGE_BYTES_MAX + 100
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": " 1.5 "}, 1.5),
+        ({"retry-after-ms": "250", "retry-after": "7"}, 0.25),
+        ({"retry-after": "Sun, 09 Sep 2001 01:47:10 GMT"}, 30.0),
+        ({"retry-after": "Sun, 09 Sep 2001 01:46:10 GMT"}, None),
+        ({"retry-after": "1e9"}, RETRY_AFTER_S_MAX),
+        ({"retry-after": "inf"}, RETRY_AFTER_S_MAX),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "-5"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "Fri, 99 Foo 2001"}, None),
+        ({"retry-after": "9" * 400}, RETRY_AFTER_S_MAX),
+    ],
+)
+def test_retry_after_is_read_as_seconds_or_date_and_bounded(headers, seconds):
+    """Seconds, milliseconds and dates are understood; nonsense and the past are ignored, eternity is capped."""
+    assert read_retry_after(headers, NOW) == seconds
+
+
+def test_retry_after_travels_with_the_error():
+    """A rate limit tells the client when to come back."""
+    assert fail(429, retry_after="12").info.retry_after_s == 12.0

@@ -1,0 +1,174 @@
+"""From bytes to events: what `decode` guarantees whatever the network does."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from treadle.canon.errors import BrokenStream, UpstreamError, UpstreamTimeout
+from treadle.canon.events import Failed, Finished, ItemDone, ModelEvent, Noted, TextDelta
+from treadle.canon.ids import CountingIds
+from treadle.canon.items import CallItem, text_message
+from treadle.canon.plan import Plan
+from treadle.canon.request import Note
+from treadle.upstream.model import decode, open_call
+
+NOTE = Note(code="dropped_field", action="dropped", message="a field", field="x")
+HELLO = b'data: {"choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]}\n\n'
+STOP = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+PLAN = Plan(items=(text_message("user", "hi"),), model="m")
+
+
+class Wire:
+    """Chunks as a network gives them: it may fail at the end, and it remembers how far it was read."""
+
+    def __init__(self, *chunks: bytes, error: UpstreamError | None = None) -> None:
+        self.chunks = chunks
+        self.error = error
+        self.read = 0
+        self.is_closed = False
+
+    async def __call__(self) -> AsyncGenerator[bytes, None]:
+        """Yield the chunks, then fail if told to."""
+        try:
+            for chunk in self.chunks:
+                self.read += 1
+                yield chunk
+            if self.error is not None:
+                raise self.error
+        finally:
+            self.is_closed = True
+
+
+async def batches(wire: Wire, *notes: Note) -> list[list[ModelEvent]]:
+    """Decode what the wire gives as a Chat stream."""
+    _, decoder = open_call("chat", PLAN, CountingIds(), "up")
+    return [batch async for batch in decode(wire(), decoder, notes)]
+
+
+async def test_each_read_that_says_something_is_one_batch():
+    """Chunks without an event give no empty batch, chunks with several give them together."""
+    got = await batches(Wire(b": ping\n\n", HELLO, HELLO[:10], HELLO[10:] + STOP + DONE))
+    assert [[type(event) for event in batch if isinstance(event, TextDelta | Finished)] for batch in got] == [
+        [TextDelta],
+        [TextDelta, Finished],
+    ]
+
+
+async def test_notes_come_before_the_first_events():
+    """What writing the request dropped is said first, once."""
+    got = await batches(Wire(HELLO, STOP + DONE), NOTE)
+    assert got[0][0] == Noted(note=NOTE)
+    assert sum(event == Noted(note=NOTE) for batch in got for event in batch) == 1
+
+
+async def test_notes_are_not_lost_when_nothing_else_comes():
+    """Also a stream without any event tells its notes, before the failure."""
+    ((first, *_, last),) = await batches(Wire(), NOTE)
+    assert first == Noted(note=NOTE)
+    assert isinstance(last, Failed)
+
+
+@pytest.mark.parametrize("chunks", [(), (b": ping\n\n",), (b'data: {"choices":[]}\n\n',)])
+async def test_a_failure_before_the_first_batch_is_raised(chunks):
+    """As long as nothing was said, the error is the caller's to retry or to answer with a status."""
+    with pytest.raises(UpstreamTimeout, match="silent"):
+        await batches(Wire(*chunks, error=UpstreamTimeout("silent")), NOTE)
+
+
+async def test_a_failure_after_it_is_the_last_event():
+    """What the network did is told, not what the decoder guesses from a stream that just ended."""
+    got = await batches(Wire(HELLO, error=UpstreamTimeout("silent")))
+    assert got[-1][-1] == Failed(error=UpstreamTimeout("silent").info)
+    assert sum(isinstance(event, Finished | Failed) for batch in got for event in batch) == 1
+
+
+async def test_a_failure_after_the_finish_reason_is_no_failure():
+    """The model had finished; only the farewell was lost."""
+    got = await batches(Wire(HELLO, STOP, error=BrokenStream("cut")))
+    assert isinstance(got[-1][-1], Finished)
+
+
+async def test_an_end_without_finish_is_a_failure():
+    """A stream that just stops is never a success."""
+    got = await batches(Wire(HELLO))
+    last = got[-1][-1]
+    assert isinstance(last, Failed)
+    assert last.error.code == "upstream_broken_stream"
+
+
+async def test_after_the_terminal_event_the_rest_is_read_and_ignored():
+    """The connection can only be used again once its body was read, and what follows [DONE] means nothing."""
+    wire = Wire(HELLO + STOP + DONE, HELLO, HELLO, error=BrokenStream("cut"))
+    got = await batches(wire)
+    assert isinstance(got[-1][-1], Finished)
+    assert (len(got), wire.read, wire.is_closed) == (1, 3, True)
+
+
+async def test_a_reader_that_stops_at_the_terminal_event_still_drains():
+    """The engine closes the stream as soon as it has the end; the body is read to its end all the same."""
+    wire = Wire(HELLO + STOP + DONE, b": bye\n\n")
+    _, decoder = open_call("chat", PLAN, CountingIds(), "up")
+    stream = decode(wire(), decoder)
+    await anext(stream)
+    await stream.aclose()
+    assert (wire.read, wire.is_closed) == (2, True)
+
+
+async def test_a_failed_stream_is_closed_and_not_drained():
+    """After an error nobody waits for what else the provider has to say."""
+    wire = Wire(b'data: {"error":{"message":"boom","code":"x"}}\n\n', HELLO)
+    got = await batches(wire)
+    assert isinstance(got[-1][-1], Failed)
+    assert (wire.read, wire.is_closed) == (1, True)
+
+
+async def test_a_body_that_does_not_end_is_left_after_a_moment():
+    """A provider that keeps the connection open after [DONE] does not keep the run."""
+
+    async def endless() -> AsyncGenerator[bytes, None]:
+        yield HELLO + STOP + DONE
+        await asyncio.Event().wait()
+
+    _, decoder = open_call("chat", PLAN, CountingIds(), "up")
+    async with asyncio.timeout(10):
+        got = [batch async for batch in decode(endless(), decoder)]
+    assert isinstance(got[-1][-1], Finished)
+
+
+async def test_closing_early_closes_the_chunks():
+    """Whoever stops reading stops the network too."""
+    wire = Wire(HELLO, HELLO, STOP + DONE)
+    _, decoder = open_call("chat", PLAN, CountingIds(), "up")
+    stream = decode(wire(), decoder)
+    await anext(stream)
+    await stream.aclose()
+    assert (wire.read, wire.is_closed) == (1, True)
+
+
+async def test_a_call_id_of_the_history_is_not_given_twice():
+    """An upstream that reuses an id gets a new one, so that results can be told apart."""
+    chunk = (
+        b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_1","function":'
+        b'{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}\n\n'
+    )
+    plan = Plan(items=(text_message("user", "hi"), CallItem(call_id="call_1", name="f")), model="m")
+    _, decoder = open_call("chat", plan, CountingIds(), "up")
+    got = [event async for batch in decode(Wire(chunk + DONE)(), decoder) for event in batch]
+    (call,) = [event.item for event in got if isinstance(event, ItemDone) and isinstance(event.item, CallItem)]
+    assert call.call_id != "call_1"
+    assert call.upstream_id == "call_1"
+
+
+@pytest.mark.parametrize(("size", "ending"), [(1_000_000, Finished), (5_000_000, Failed)])
+async def test_arguments_over_a_run_s_limit_still_become_a_call(size, ending):
+    """Up to the bound on memory the tool runner can refuse them with a result; past it the stream fails."""
+    text = b'{\\"x\\":\\"' + b"y" * size + b'\\"}'
+    chunk = (
+        b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"'
+        + text
+        + b'"}}]},"finish_reason":"tool_calls"}]}\n\n'
+    )
+    got = await batches(Wire(chunk + DONE))
+    assert isinstance(got[-1][-1], ending)
