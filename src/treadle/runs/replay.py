@@ -115,6 +115,12 @@ def tell_all(entries: Sequence[Entry]) -> list[Numbered]:
     return [numbered for entry in entries for numbered in teller.tell(entry)]
 
 
+def after_number(told: Sequence[Numbered], after: int) -> list[Numbered]:
+    """Return what was told after the event numbered `after`."""
+    last = max((n for n, numbered in enumerate(told) if 0 < numbered.seq <= after), default=-1)
+    return list(told[last + 1 :])
+
+
 def _emptied(item: AnyItem) -> AnyItem:
     changes: dict[str, Any] = {}
     match item:

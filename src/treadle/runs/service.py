@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.canon.errors import Conflict, ErrorInfo, NotFound, StoreError, TreadleError
 from treadle.canon.events import (
+    ENDED,
     Noted,
     Numbered,
     RoundStarted,
@@ -32,11 +33,14 @@ from treadle.runs.history import History, Joined
 from treadle.runs.live import LiveRun, RunHandle
 from treadle.runs.offers import Offered, OfferRules, make_offers
 from treadle.runs.recovery import close_abandoned
-from treadle.runs.replay import tell_all
+from treadle.runs.replay import Teller, after_number, tell_all
 from treadle.store.journal import LEASE_LOST, RunRow, Store
 from treadle.telemetry import Metrics
 
 log = logging.getLogger("treadle.runs")
+
+POLL_S = 0.25
+"""How often the journal of a run that another process drives is looked at."""
 
 _RESPONSE_PREFIX = {"chat": COMPLETION}
 
@@ -101,9 +105,7 @@ class Runs:
 
     async def open(self) -> None:
         """Close what a dead process left behind, then keep the leases of this one alive."""
-        closed = await close_abandoned(self._store, self._clock, self._options.owner, self._options.lease_s)
-        for run_id in closed:
-            log.warning("run closed after its process died", extra={"run_id": run_id})
+        await self._close_abandoned()
         await self._store.expire(self._clock.now())
         self._heart = asyncio.create_task(self._beat(), name="treadle-heartbeat")
 
@@ -151,26 +153,33 @@ class Runs:
             live = next((run for run in self._live.values() if run.row.response_id == run_or_response_id), None)
         return None if live is None else RunHandle(live)
 
-    async def replay(self, run_id: str, after: int = 0) -> list[Numbered]:
+    async def replay(self, run_id: str) -> list[Numbered]:
         """Return the events of a run from its journal.
 
         Raises: NotFound.
         """
-        told = tell_all(await self._store.entries(run_id))
-        last = max((n for n, numbered in enumerate(told) if 0 < numbered.seq <= after), default=-1)
-        return told[last + 1 :]
+        return tell_all(await self._store.entries(run_id))
 
     async def events(self, run_id: str, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
-        """Yield the events of any run: live ones as they happen, ended ones from the journal.
+        """Yield the events of any run until its end: live as they happen here, else as they come into the journal.
 
         Raises: NotFound.
         """
         handle = self.find_live(run_id)
-        if handle is None:
-            yield await self.replay(run_id, after)
+        if handle is not None:
+            async for batch in handle.events(after):
+                yield batch
             return
-        async for batch in handle.events(after):
-            yield batch
+        teller, seen = Teller(), 0
+        while True:
+            entries = await self._store.entries(run_id, after=seen)
+            told = [numbered for entry in entries for numbered in teller.tell(entry)]
+            if fresh := after_number(told, after):
+                yield fresh
+            if any(isinstance(numbered.event, RunEnded) for numbered in told) or await self._is_over(run_id):
+                return
+            seen = entries[-1].seq if entries else seen
+            await self._clock.sleep(POLL_S)
 
     async def cancel(self, run_id: str) -> bool:
         """Cancel a live run; False if it is not live here."""
@@ -179,6 +188,11 @@ class Runs:
             return False
         await handle.cancel()
         return True
+
+    async def _is_over(self, run_id: str) -> bool:
+        """Tell whether nothing more can come: the run has ended, and its content may be gone already."""
+        row = await self._store.find_run(run_id)
+        return row is None or (row.status in ENDED and not await self._store.entries(run_id, limit=1))
 
     async def _session_head(self, session_id: str | None, key_id: str) -> str | None:
         if session_id is None:
@@ -349,7 +363,7 @@ class Runs:
         live.feed.publish(batch)
 
     async def _beat(self) -> None:
-        """Renew the leases of the live runs; a run that was taken over is stopped here."""
+        """Keep the leases of the live runs, stop what was taken over, and close what other processes left behind."""
         while True:
             await self._clock.sleep(self._options.lease_s / 3)
             for live in list(self._live.values()):
@@ -360,6 +374,15 @@ class Runs:
                 except TreadleError as error:
                     if error.info.code == LEASE_LOST:
                         live.cancel()
+            try:
+                await self._close_abandoned()
+            except TreadleError as error:
+                log.warning("cannot look for abandoned runs", extra={"code": error.info.code})
+
+    async def _close_abandoned(self) -> None:
+        closed = await close_abandoned(self._store, self._clock, self._options.owner, self._options.lease_s)
+        for run_id in closed:
+            log.warning("run closed after its process died", extra={"run_id": run_id})
 
 
 _INTERNAL = ErrorInfo(code="internal_error", message="Treadle failed; the log says why.", status=500)
