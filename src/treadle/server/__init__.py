@@ -1,0 +1,1 @@
+"""The server: HTTP in front of the runtime, and the pages."""

@@ -1,0 +1,175 @@
+"""The ASGI application: the table of routes, and the edge where every error becomes an answer.
+
+Plain ASGI, no framework: a request on the hot path is one dictionary lookup away from its handler.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from treadle.canon.errors import ErrorInfo, NotFound, TreadleError
+from treadle.canon.ids import REQUEST
+from treadle.runtime import Runtime
+from treadle.server import chat, models, operations, pages, responses, runs
+from treadle.server.guard import Guard, sane_request_id
+from treadle.server.http import Exchange, HttpError, Receive, Scope, Send
+from treadle.server.service import Service
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Service, Exchange], Awaitable[None]]
+SEGMENT_CHARS_MAX = 256
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One row of the table. `{name}` in the pattern takes one segment, `{name*}` all the rest."""
+
+    methods: str
+    pattern: str
+    handler: Handler
+
+
+TABLE: tuple[Route, ...] = (
+    Route("POST", "/v1/chat/completions", chat.create),
+    Route("POST", "/v1/responses", responses.create),
+    Route("GET", "/v1/responses", responses.upgrade),
+    Route("GET HEAD", "/v1/responses/{response_id}", responses.get),
+    Route("DELETE", "/v1/responses/{response_id}", responses.delete),
+    Route("GET HEAD", "/v1/models", models.index),
+    Route("GET HEAD", "/v1/models/{model*}", models.get),
+    Route("POST", "/treadle/v1/runs", runs.create),
+    Route("GET HEAD", "/treadle/v1/runs", runs.index),
+    Route("GET HEAD", "/treadle/v1/runs/{run_id}", runs.get),
+    Route("GET", "/treadle/v1/runs/{run_id}/events", runs.events),
+    Route("POST", "/treadle/v1/runs/{run_id}/cancel", runs.cancel),
+    Route("GET HEAD", "/treadle/v1/tools", runs.tools),
+    Route("GET HEAD", "/healthz", operations.health),
+    Route("GET HEAD", "/readyz", operations.ready),
+    Route("GET HEAD", "/metrics", operations.metrics),
+    Route("GET HEAD", "/", pages.chat),
+    Route("GET HEAD", "/web/{file*}", pages.static),
+)
+
+
+class Routes:
+    """Finds the route of a path. Client APIs answer with and without their `/v1`, as clients differ in that."""
+
+    def __init__(self, table: tuple[Route, ...] = TABLE) -> None:
+        self._exact: dict[str, dict[str, Route]] = {}
+        self._patterns: list[tuple[list[str], dict[str, Route]]] = []
+        for route in table:
+            self._add(route, route.pattern)
+            if route.pattern.startswith("/v1/"):
+                self._add(route, route.pattern.removeprefix("/v1"))
+
+    def find(self, exchange: Exchange) -> Route:
+        """Return the route and put the path's parameters on the exchange.
+
+        Raises: NotFound, HttpError for a path that exists with other methods.
+        """
+        by_method = self._exact.get(exchange.path) or self._match(exchange)
+        if by_method is None:
+            raise NotFound(f"There is nothing at {exchange.method} {exchange.path}.", hint="The page is at /.")
+        route = by_method.get(exchange.method)
+        if route is None:
+            allow = ", ".join(by_method)
+            message = f"{exchange.path} takes {allow}, not {exchange.method}."
+            raise HttpError(405, "method_not_allowed", message, headers=((b"allow", allow.encode()),))
+        return route
+
+    def _add(self, route: Route, pattern: str) -> None:
+        is_exact = "{" not in pattern
+        by_method = self._exact.setdefault(pattern, {}) if is_exact else self._of_pattern(pattern.split("/"))
+        by_method.update(dict.fromkeys(route.methods.split(), route))
+
+    def _of_pattern(self, segments: list[str]) -> dict[str, Route]:
+        for known, found in self._patterns:
+            if known == segments:
+                return found
+        added: dict[str, Route] = {}
+        self._patterns.append((segments, added))
+        return added
+
+    def _match(self, exchange: Exchange) -> dict[str, Route] | None:
+        given = exchange.path.split("/")
+        for pattern, by_method in self._patterns:
+            params = _params(pattern, given)
+            if params is not None:
+                exchange.params = params
+                return by_method
+        return None
+
+
+class App:
+    """Treadle over HTTP, as an ASGI 3 application."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.service = Service(runtime)
+        server = runtime.settings.server
+        self._guard = Guard(server.host, server.allowed_hosts)
+        self._routes = Routes()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            raise NotImplementedError(f"Treadle speaks HTTP, not {scope['type']}")
+        began = time.perf_counter()
+        headers = list(scope["headers"])
+        exchange = Exchange(scope, receive, send, "")
+        request_id = sane_request_id(exchange.headers.get(b"x-request-id", b""))
+        exchange.request_id = request_id or self.service.runtime.ids.new(REQUEST)
+        pattern = "none"
+        try:
+            self._guard.check(exchange, headers)
+            route = self._routes.find(exchange)
+            pattern = route.pattern
+            await route.handler(self.service, exchange)
+        except TreadleError as error:
+            await self._refuse(exchange, error)
+        except Exception:  # noqa: BLE001 the ASGI edge: a bug answers one request badly and no other
+            await _apologise(exchange)
+        finally:
+            metrics = self.service.runtime.metrics
+            metrics.requests.labels(pattern, str(exchange.status)).inc()
+            metrics.request_latency.observe(time.perf_counter() - began)
+
+    async def _refuse(self, exchange: Exchange, error: TreadleError) -> None:
+        if exchange.begun:
+            _break_off(exchange, error.info.code)
+        elif error.http_status == 404 and pages.wants_page(exchange):
+            await pages.missing(self.service, exchange)
+        else:
+            await exchange.refuse(error.info, error.headers if isinstance(error, HttpError) else ())
+
+
+def _params(pattern: list[str], given: list[str]) -> dict[str, str] | None:
+    params: dict[str, str] = {}
+    for position, segment in enumerate(pattern):
+        if segment.endswith("*}"):
+            rest = "/".join(given[position:])
+            return {**params, segment[1:-2]: rest} if rest else None
+        value = given[position] if position < len(given) else ""
+        if segment.startswith("{"):
+            if not value or len(value) > SEGMENT_CHARS_MAX:
+                return None
+            params[segment[1:-1]] = value
+        elif segment != value:
+            return None
+    return params if len(pattern) == len(given) else None
+
+
+async def _apologise(exchange: Exchange) -> None:
+    """Answer for a bug: the request id for people to quote, nothing of the inside."""
+    log.exception("unexpected error", extra={"request_id": exchange.request_id, "path": exchange.path})
+    if exchange.begun:
+        _break_off(exchange, "internal_error")
+    else:
+        message = f"Something went wrong inside Treadle; request id {exchange.request_id}."
+        await exchange.refuse(ErrorInfo(code="internal_error", message=message, status=500))
+
+
+def _break_off(exchange: Exchange, code: str) -> None:
+    """Leave a stream without its end: the connection is then cut, which no client takes for a success."""
+    log.warning("stream broken off", extra={"request_id": exchange.request_id, "code": code})

@@ -1,0 +1,135 @@
+"""Who may come in: decides by method, path and headers alone, and never looks inside a body.
+
+A gateway on loopback must not be driven by a web page from elsewhere. A page can reach it by a name that resolves to
+127.0.0.1 (DNS rebinding: caught by Host), by a plain cross-origin POST (caught by Origin, Sec-Fetch-Site and
+Content-Type, since JSON needs a preflight that is never granted) and by a form (caught by Content-Type).
+"""
+
+import functools
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+from treadle.canon.errors import Forbidden
+from treadle.server.http import Exchange, Header, HttpError
+
+HEADERS_MAX = 128
+HEADER_BYTES_MAX = 65_536
+PATH_CHARS_MAX = 2_048
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_BROWSER_MARKS = (b"origin", b"sec-fetch-site", b"sec-fetch-mode")
+_ANY_ADDRESS = frozenset({"", "0.0.0.0", "::"})
+
+
+def sane_request_id(given: bytes) -> str | None:
+    """Return the client's request id if it can safely be logged and sent back."""
+    text = given.decode("latin-1")
+    return text if _REQUEST_ID.fullmatch(text) else None
+
+
+@functools.lru_cache(maxsize=256)
+def is_loopback(host: str) -> bool:
+    """Tell whether a name or address can only mean this machine."""
+    name = host.strip("[]").rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """Checks every request before a route sees it."""
+
+    def __init__(self, host: str, allowed_hosts: tuple[str, ...] = ()) -> None:
+        own = () if host in _ANY_ADDRESS else (host,)
+        self._hosts = frozenset(name.strip("[]").lower() for name in (*own, *allowed_hosts))
+
+    def check(self, exchange: Exchange, headers: list[Header]) -> None:
+        """Let the request through, or say why not.
+
+        Raises: Forbidden, HttpError.
+        """
+        _check_size(exchange.path, headers)
+        self._check_host(headers)
+        _check_origin(exchange)
+        if exchange.method == "POST":
+            _check_content(exchange)
+
+    def _check_host(self, headers: list[Header]) -> None:
+        given = [value for name, value in headers if name == b"host"]
+        if len(given) != 1:
+            raise HttpError(400, "invalid_host", "The request must have exactly one Host header.")
+        host = _hostname(given[0].decode("latin-1"))
+        if not host or not (is_loopback(host) or host in self._hosts):
+            raise Forbidden(
+                "This server does not answer to the name in the Host header.",
+                code="host_not_allowed",
+                hint="Use localhost, or add the name to server.allowed_hosts in the configuration.",
+            )
+
+
+def _check_size(path: str, headers: list[Header]) -> None:
+    if len(path) > PATH_CHARS_MAX:
+        raise HttpError(414, "path_too_long", f"The path is over {PATH_CHARS_MAX} characters.")
+    if len(headers) > HEADERS_MAX or sum(len(name) + len(value) for name, value in headers) > HEADER_BYTES_MAX:
+        message = f"The request has over {HEADERS_MAX} headers, or over {HEADER_BYTES_MAX} bytes of them."
+        raise HttpError(431, "headers_too_large", message)
+
+
+def _check_origin(exchange: Exchange) -> None:
+    """Refuse what a browser sends on behalf of another origin; programs send none of these headers."""
+    origin = exchange.header(b"origin")
+    if origin and not _is_same_origin(origin, exchange.header(b"host")):
+        raise _foreign("another origin")
+    if exchange.method not in _SAFE_METHODS and exchange.header(b"sec-fetch-site") == "cross-site":
+        raise _foreign("another site")
+
+
+def _check_content(exchange: Exchange) -> None:
+    encoding = exchange.header(b"content-encoding").lower()
+    if encoding not in ("", "identity"):
+        raise HttpError(415, "unsupported_encoding", "Request bodies must not be compressed.")
+    kind = exchange.header(b"content-type").partition(";")[0].strip().lower()
+    if kind == "application/json":
+        return
+    # A program that forgot the header is harmless; a browser sends such a body without asking us first.
+    if not kind and not any(mark in exchange.headers for mark in _BROWSER_MARKS):
+        return
+    raise HttpError(
+        415,
+        "unsupported_media_type",
+        "The body must be sent as Content-Type: application/json.",
+        hint="With curl, add -H 'content-type: application/json'.",
+    )
+
+
+def _is_same_origin(origin: str, host: str) -> bool:
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+
+
+@functools.lru_cache(maxsize=256)
+def _hostname(host: str) -> str:
+    """Return the name in a Host header without its port, lower case; empty when it is malformed."""
+    try:
+        parts = urlsplit(f"//{host}")
+        _ = parts.port
+    except ValueError:
+        return ""
+    if parts.netloc != host or "@" in host:
+        return ""
+    return (parts.hostname or "").lower()
+
+
+def _foreign(what: str) -> Forbidden:
+    return Forbidden(
+        f"The request was sent by a page of {what}.",
+        code="origin_not_allowed",
+        hint="Call the server from a program, or open its own page.",
+    )

@@ -1,0 +1,245 @@
+"""One HTTP exchange over ASGI: a bounded request in, one answer or one stream out.
+
+Adds to every answer what every answer needs (request id, safety headers), and writes errors in the envelope of the
+API whose path was called. Knows no route and starts no run.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Required, TypedDict
+from urllib.parse import parse_qsl
+
+from treadle.canon.errors import ErrorInfo, LimitExceeded, RequestError
+from treadle.canon.json import write_json
+from treadle.wire.errors import write_error
+
+Header = tuple[bytes, bytes]
+
+
+class Scope(TypedDict):
+    """What of an ASGI scope Treadle reads."""
+
+    type: str
+    method: str
+    path: str
+    query_string: bytes
+    headers: Iterable[Header]
+
+
+class Message(TypedDict, total=False):
+    """An ASGI message, either way."""
+
+    type: Required[str]
+    body: bytes
+    more_body: bool
+    status: int
+    headers: list[Header]
+
+
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+JSON = b"application/json"
+NO_STORE = (b"cache-control", b"no-store")
+_ALWAYS: tuple[Header, ...] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_STREAM: tuple[Header, ...] = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+_QUERY_BYTES_MAX = 8_192
+_RETRY_AFTER_S = 1.0
+_ENVELOPES: tuple[tuple[str, str], ...] = (
+    ("/v1/chat", "chat"),
+    ("/chat", "chat"),
+    ("/v1/responses", "responses"),
+    ("/responses", "responses"),
+    ("/v1/messages", "messages"),
+    ("/messages", "messages"),
+    ("/v1beta", "gemini"),
+    ("/v1/models", "models"),
+    ("/models", "models"),
+    ("/v1", "chat"),
+)
+
+
+class HttpError(RequestError):
+    """A refusal that only HTTP knows, with a status of its own."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        headers: tuple[Header, ...] = (),
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.headers = headers
+        self._status = status
+        self._retry_after_s = retry_after_s
+
+    @property
+    def http_status(self) -> int:
+        """Return the status this was made with."""
+        return self._status
+
+    @property
+    def is_retryable(self) -> bool:
+        """Tell whether a time to come back was given."""
+        return self._retry_after_s is not None
+
+    @property
+    def retry_after(self) -> float | None:
+        """Return after how many seconds to ask again, if that is known."""
+        return self._retry_after_s
+
+
+class Exchange:
+    """A request, and the one answer to it."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        self.method = scope["method"]
+        self.path = scope["path"]
+        self.headers = dict(scope["headers"])
+        self.request_id = request_id
+        self.params: dict[str, str] = {}
+        self.begun = False
+        self.status = 0
+        self._query = scope["query_string"]
+        self._receive = receive
+        self._send = send
+
+    def header(self, name: bytes) -> str:
+        """Return a header of the request, or an empty string."""
+        return self.headers.get(name, b"").decode("latin-1")
+
+    @property
+    def envelope(self) -> str:
+        """Return the protocol in whose form errors on this path are written."""
+        found = next((protocol for prefix, protocol in _ENVELOPES if self.path.startswith(prefix)), "treadle")
+        if found != "models":
+            return found
+        return "messages" if b"anthropic-version" in self.headers else "chat"
+
+    def query(self) -> dict[str, str]:
+        """Return the query's fields; of a repeated one the last.
+
+        Raises: HttpError.
+        """
+        if len(self._query) > _QUERY_BYTES_MAX:
+            raise HttpError(414, "query_too_long", f"The query is over {_QUERY_BYTES_MAX} bytes.")
+        return dict(parse_qsl(self._query.decode("latin-1"), keep_blank_values=True))
+
+    async def body(self, bytes_max: int, timeout_s: float) -> bytes:
+        """Read the whole body.
+
+        Raises: LimitExceeded when it is longer than `bytes_max`, HttpError when it is broken off or too slow.
+        """
+        declared = self.headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > bytes_max:
+            raise _too_large(bytes_max)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._read(bytes_max)
+        except TimeoutError:
+            message = f"The body did not arrive within {timeout_s:g} s."
+            raise HttpError(408, "request_timeout", message, headers=((b"connection", b"close"),)) from None
+
+    async def _read(self, bytes_max: int) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise HttpError(400, "body_incomplete", "The connection closed before the body was complete.")
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > bytes_max:
+                raise _too_large(bytes_max)
+            chunks.append(chunk)
+            if not message.get("more_body", False):
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def disconnected(self) -> None:
+        """Wait until the client is gone. The body must have been read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def answer(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: bytes = JSON,
+        headers: tuple[Header, ...] = (NO_STORE,),
+    ) -> None:
+        """Send a whole answer."""
+        length = (b"content-length", b"%d" % len(body))
+        typed = ((b"content-type", content_type), length) if status not in (204, 304) else ()
+        await self._start(status, (*typed, *headers))
+        await self._send(
+            {
+                "type": "http.response.body",
+                "body": b"" if self.method == "HEAD" else body,
+                "more_body": False,
+            }
+        )
+
+    async def answer_json(self, status: int, value: object, headers: tuple[Header, ...] = ()) -> None:
+        """Send a value as JSON that no cache keeps."""
+        await self.answer(status, write_json(value), JSON, (NO_STORE, *headers))
+
+    async def refuse(self, error: ErrorInfo, headers: tuple[Header, ...] = ()) -> None:
+        """Send an error in the envelope of the API that was called."""
+        body = (
+            _treadle_error(error) if self.envelope == "treadle" else write_error(self.envelope, error, self.request_id)
+        )
+        await self.answer(error.status, body, JSON, (NO_STORE, *_retry_after(error), *headers))
+
+    async def begin(self, headers: tuple[Header, ...] = ()) -> None:
+        """Open a stream of server-sent events."""
+        await self._start(200, (*_STREAM, *headers))
+
+    async def write(self, data: bytes) -> None:
+        """Send more of the stream."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self, data: bytes = b"") -> None:
+        """Send the last of the stream."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def _start(self, status: int, headers: tuple[Header, ...]) -> None:
+        assert not self.begun, "an exchange has one answer"
+        self.begun = True
+        self.status = status
+        request_id = (b"x-request-id", self.request_id.encode("latin-1"))
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *_ALWAYS, request_id]})
+
+
+def _treadle_error(error: ErrorInfo) -> bytes:
+    """Write an error as Treadle's own API does, which has a place for the hint."""
+    return write_json(
+        {"error": {"code": error.code, "message": error.message, "hint": error.hint, "param": error.param}}
+    )
+
+
+def _too_large(bytes_max: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"The request body is over {bytes_max} bytes.",
+        hint="Send less, or raise server.body_bytes_max in the configuration.",
+    )
+
+
+def _retry_after(error: ErrorInfo) -> tuple[Header, ...]:
+    """Say when to come back wherever a client would otherwise guess."""
+    if error.retry_after_s is None and error.status not in (429, 503):
+        return ()
+    seconds = math.ceil(max(0.0, error.retry_after_s if error.retry_after_s is not None else _RETRY_AFTER_S))
+    return ((b"retry-after", b"%d" % seconds),)

@@ -1,0 +1,44 @@
+"""What operators ask: is it alive, is it ready, what has it counted."""
+
+import asyncio
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from treadle.canon.errors import StoreError
+from treadle.server.http import NO_STORE, Exchange
+from treadle.server.service import Service
+
+PING_TIMEOUT_S = 2.0
+
+
+async def health(service: Service, exchange: Exchange) -> None:
+    """GET /healthz: the process answers."""
+    await exchange.answer_json(200, {"status": "ok"})
+
+
+async def ready(service: Service, exchange: Exchange) -> None:
+    """GET /readyz: new runs can be started, or why they cannot."""
+    reason = await _obstacle(service)
+    if reason is None:
+        await exchange.answer_json(200, {"status": "ready"})
+    else:
+        await exchange.answer_json(503, {"status": "unavailable", "reason": reason}, ((b"retry-after", b"1"),))
+
+
+async def metrics(service: Service, exchange: Exchange) -> None:
+    """GET /metrics: every series in Prometheus' text form."""
+    body = generate_latest(service.runtime.metrics.registry)
+    await exchange.answer(200, body, CONTENT_TYPE_LATEST.encode(), (NO_STORE,))
+
+
+async def _obstacle(service: Service) -> str | None:
+    if service.is_draining:
+        return "shutting down"
+    try:
+        async with asyncio.timeout(PING_TIMEOUT_S):
+            await service.runtime.store.ping()
+    except StoreError as error:
+        return f"store: {error.message}"
+    except TimeoutError:
+        return f"store: no answer within {PING_TIMEOUT_S:g} s"
+    return None

@@ -1,0 +1,137 @@
+"""The process: binds the port, serves until told to stop, and leaves in good order.
+
+On SIGTERM or Ctrl-C it takes no new runs and says so at /readyz, lets runs end for a while, ends the others so that
+every stream gets its terminal event, and only then closes its connections. A second signal does not wait.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import msgspec
+import uvicorn
+
+from treadle.canon.errors import ConfigError
+from treadle.config import ServerSection
+from treadle.runtime import Runtime
+from treadle.server.app import App
+from treadle.server.guard import is_loopback
+from treadle.server.service import GRACE_S
+
+CLOSE_TIMEOUT_S = 5
+IDLE_CONNECTION_S = 75
+"""Longer than clients keep a connection in their pools, so that it is they who close it and no request is lost."""
+
+BACKLOG = 2_048
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server listens."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Return the address for a browser on this machine."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        return f"http://{host}:{self.port}"
+
+
+Announce = Callable[[Address], None]
+
+
+async def serve(runtime: Runtime, announce: Announce | None = None, grace_s: float = GRACE_S) -> None:
+    """Serve an open runtime until a signal comes; `announce` is called once requests are answered.
+
+    Raises: ConfigError, when the address cannot or must not be listened on.
+    """
+    listener = bind(runtime.settings.server)
+    app = App(runtime)
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=IDLE_CONNECTION_S,
+        timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
+    )
+    # It warns of every WebSocket probe that is answered with 426; what matters here is logged by Treadle itself.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    server = _Server(config, app, announce, grace_s)
+    with listener:
+        await server.serve(sockets=[listener])
+
+
+def bind(settings: ServerSection) -> socket.socket:
+    """Open the listening socket.
+
+    Raises: ConfigError, saying what to do.
+    """
+    host, port = settings.host, settings.port
+    if not (is_loopback(host) or settings.allow_remote):
+        raise ConfigError(
+            f"{host} can be reached from other machines, and Treadle asks nobody for a key yet.",
+            param="server.host",
+            hint="Listen on 127.0.0.1, or set server.allow_remote = true behind a proxy that authenticates.",
+        )
+    try:
+        listener = _listener(host.strip("[]"), port)
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot listen on {host} port {port}: {error.strerror or error}.",
+            param="server.port",
+            hint="Is Treadle running already? --port 0 picks a free port.",
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, app: App, announce: Announce | None, grace_s: float) -> None:
+        super().__init__(config)
+        self._app = app
+        self._announce = announce
+        self._grace_s = grace_s
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to leave; leave at once when asked again."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then say where."""
+        await super().startup(sockets)
+        if self._announce is not None and sockets:
+            host, port = sockets[0].getsockname()[:2]
+            self._announce(Address(host=host, port=port))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the runs first, so that the connections have nothing left to wait for."""
+        drain = asyncio.ensure_future(self._app.service.drain(self._grace_s))
+        while not drain.done() and not self.force_exit:
+            await asyncio.wait((drain,), timeout=0.1)
+        if not drain.done():
+            drain.cancel()
+            await self._app.service.drain(0.0)
+        await super().shutdown(sockets)

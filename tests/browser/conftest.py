@@ -1,0 +1,97 @@
+"""A real Chromium: the distribution's own, found on PATH or named by TREADLE_CHROMIUM."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+
+from gateway.server_process import Served, served
+
+SCREENSHOTS = os.environ.get("TREADLE_SCREENSHOTS")
+
+
+def _chromium() -> str:
+    names = (os.environ.get("TREADLE_CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
+    found = next((path for name in names if name and (path := shutil.which(name))), None)
+    if found is not None:
+        return found
+    message = "there is no Chromium on PATH, and TREADLE_CHROMIUM names none"
+    if os.environ.get("TREADLE_REQUIRE_BROWSER") == "1":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests of a worker."""
+    path = _chromium()
+    # Chromium refuses its own sandbox to root; a plain user keeps it.
+    flags = ["--disable-dev-shm-usage", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=flags)
+        yield browser
+        browser.close()
+
+
+class Watched:
+    """A page whose complaints and requests are kept."""
+
+    def __init__(self, page: Page, server: Served) -> None:
+        self.page = page
+        self.server = server
+        self.complaints: list[str] = []
+        self.strays: list[str] = []
+        page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        page.on("request", self._see)
+
+    def _see(self, request: Request) -> None:
+        if not request.url.startswith(f"{self.server.url}/"):
+            self.strays.append(request.url)
+
+    def open(self) -> Page:
+        """Go to the chat page."""
+        self.page.goto(f"{self.server.url}/")
+        return self.page
+
+    def ask(self, question: str) -> None:
+        """Type a question and send it by the keyboard."""
+        self.page.get_by_label("Your question").fill(question)
+        self.page.keyboard.press("Enter")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The demo model, a little slow, so that streaming can be seen."""
+    with served(tmp_path_factory.mktemp("pages"), delay_s=0.02) as running:
+        yield running
+
+
+def new_context(browser: Browser, *, width: int = 1180, height: int = 800, dark: bool = False) -> BrowserContext:
+    """Open a window of that size."""
+    scheme = "dark" if dark else "light"
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    context.set_default_timeout(15_000)
+    return context
+
+
+@pytest.fixture
+def watched(browser: Browser, server: Served) -> Iterator[Watched]:
+    """A desktop window on the chat page; at the end nothing may have complained or left the origin."""
+    context = new_context(browser)
+    seen = Watched(context.new_page(), server)
+    yield seen
+    context.close()
+    assert (seen.complaints, seen.strays) == ([], [])
+
+
+@pytest.fixture
+def shots(tmp_path: Path) -> Path:
+    """Where screenshots go; TREADLE_SCREENSHOTS names a folder that keeps them."""
+    folder = Path(SCREENSHOTS or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

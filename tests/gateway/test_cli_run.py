@@ -1,0 +1,217 @@
+"""`treadle run` and its neighbours as real processes: output, exit codes, signals, and what they load."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from treadle.canon.events import RunEnded, RunStarted, ToolFinished, read_event
+
+TREADLE = [sys.executable, "-m", "treadle.cli.main"]
+QUESTION = "what is the weather in Paris?"
+TOOLS = '''
+import time
+from treadle import tool
+
+@tool(effect="destructive")
+def wipe_disk(name: str) -> str:
+    """Wipe a disk."""
+    return "wiped"
+
+@tool(effect="read", timeout_s=60)
+def wait_long(name: str) -> str:
+    """Wait very long for a name."""
+    time.sleep(30)
+    return "done"
+'''
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a person who has nothing set."""
+    (tmp_path / "mine.py").write_text(TOOLS, encoding="utf-8")
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}
+    return {**kept, "HOME": str(tmp_path), "PYTHONUTF8": "1", "PYTHONWARNINGS": "error"}
+
+
+def treadle(
+    *arguments: str, env: dict[str, str], cwd: Path, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a person would."""
+    source = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
+    return subprocess.run(
+        [*TREADLE, *arguments], env=env, cwd=cwd, capture_output=True, text=True, timeout=60, check=False, **source
+    )
+
+
+def test_one_prompt_is_answered_through_a_tool(env: dict[str, str], tmp_path: Path) -> None:
+    """No key, no file, no flag: the demo model calls a server tool and answers; calls are notes on stderr."""
+    done = treadle("run", QUESTION, env=env, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Paris" in done.stdout
+    assert done.stderr.startswith('treadle: get_weather(city="Paris") → ok, ')
+    assert (tmp_path / ".local/share/treadle/treadle.db").exists()
+
+
+def test_json_is_one_object(env: dict[str, str], tmp_path: Path) -> None:
+    """`-p` without a command is `run`; the object has every field that is promised."""
+    done = treadle("-p", QUESTION, "--output", "json", env=env, cwd=tmp_path)
+    result = msgspec.json.decode(done.stdout)
+    assert done.returncode == 0
+    assert list(result) == ["run_id", "response_id", "text", "usage", "status", "limit", "error"]
+    assert result["run_id"].startswith("run_")
+    assert result["response_id"].startswith("resp_")
+    assert (result["status"], result["limit"], result["error"]) == ("completed", None, None)
+    assert "Paris" in result["text"]
+    assert done.stderr == ""
+
+
+def test_jsonl_is_the_events_of_the_run(env: dict[str, str], tmp_path: Path) -> None:
+    """One event a line, from the start to exactly one end, with the tool's result between."""
+    done = treadle("run", QUESTION, "--output", "jsonl", env=env, cwd=tmp_path)
+    events = [read_event(line) for line in done.stdout.splitlines()]
+    assert isinstance(events[0], RunStarted)
+    assert [type(event) for event in events].count(RunEnded) == 1
+    assert isinstance(events[-1], RunEnded)
+    assert [event.call.name for event in events if isinstance(event, ToolFinished)] == ["get_weather"]
+
+
+def test_piped_text_is_part_of_the_prompt(env: dict[str, str], tmp_path: Path) -> None:
+    """A pipe alone is the prompt."""
+    done = treadle("run", env=env, cwd=tmp_path, stdin=f"{QUESTION}\n")
+    assert (done.returncode, "Paris" in done.stdout) == (0, True)
+
+
+def test_a_tool_that_needs_approval_is_denied(env: dict[str, str], tmp_path: Path) -> None:
+    """Nobody can be asked, so the call is denied, and the exit code says so."""
+    done = treadle("run", "Use wipe_disk `sda`", "--tools", "mine.py", env=env, cwd=tmp_path)
+    assert "→ denied" in done.stderr
+    assert done.returncode == 3
+
+
+def test_a_limit_has_its_exit_code(env: dict[str, str], tmp_path: Path) -> None:
+    """The answer is there, and the limit is named on stderr."""
+    done = treadle("run", QUESTION, env={**env, "TREADLE_TERMINAL__MAX_TOOL_CALLS": "0"}, cwd=tmp_path)
+    assert done.returncode == 4
+    assert "treadle: the limit max_total_tool_calls was reached" in done.stderr
+
+
+def test_a_wrong_configuration_is_one_line(env: dict[str, str], tmp_path: Path) -> None:
+    """Code 2, the key, the file and the line."""
+    (tmp_path / "treadle.toml").write_text("[limits]\nmax_itrations = 1\n", encoding="utf-8")
+    done = treadle("run", "hi", env=env, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "treadle: treadle.toml:2: limits.max_itrations: unknown key; did you mean max_iterations?\n"
+
+
+def test_an_upstream_that_is_not_there_is_an_error(env: dict[str, str], tmp_path: Path) -> None:
+    """Code 1 and no traceback, whatever the form."""
+    gone = {**env, "OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    done = treadle("run", "hi", "-m", "x", env=gone, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("treadle: ")
+    assert "Traceback" not in done.stderr
+    result = msgspec.json.decode(treadle("run", "hi", "-m", "x", "--output", "json", env=gone, cwd=tmp_path).stdout)
+    assert (result["status"], result["error"]["message"] != "") == ("failed", True)
+
+
+def test_an_upstream_without_a_model_asks_for_one(env: dict[str, str], tmp_path: Path) -> None:
+    """Code 2, and how to name it."""
+    done = treadle("run", "hi", env={**env, "OPENAI_API_KEY": "k"}, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "-m NAME" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_cancels_the_run(env: dict[str, str], tmp_path: Path, number: int, code: int) -> None:
+    """The run ends as cancelled, its open call gets a result, and the exit code is that of the signal."""
+    arguments = ["run", "Use wait_long `ada`", "--tools", "mine.py", "--output", "jsonl"]
+    seen: list[str] = []
+    with subprocess.Popen(
+        [*TREADLE, *arguments], env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            seen.append(line)
+            if '"tool.started"' in line:
+                process.send_signal(number)
+    assert process.returncode == code
+    events = [read_event(line) for line in seen]
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].status == "cancelled"
+    assert [event.result.is_error for event in events if isinstance(event, ToolFinished)] == [True]
+
+
+def test_a_reader_that_leaves_is_no_traceback(env: dict[str, str], tmp_path: Path) -> None:
+    """`treadle run … | head -0` ends quietly."""
+    source, sink = os.pipe()
+    os.close(source)
+    done = subprocess.run(
+        [*TREADLE, "run", QUESTION],
+        env=env,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=sink,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(sink)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_run_loads_no_screen(env: dict[str, str], tmp_path: Path) -> None:
+    """Neither rich nor prompt_toolkit is imported for a script."""
+    program = (
+        "import sys\nfrom treadle.cli.main import main\n"
+        f"code = main(['run', {QUESTION!r}])\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)\nsys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=env,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert not {"rich", "prompt_toolkit", "uvicorn"} & set(done.stderr.split())
+
+
+def test_help_answers_at_once(env: dict[str, str], tmp_path: Path) -> None:
+    """The best of five starts is within 150 ms of a bare interpreter's."""
+
+    def best(*arguments: str) -> float:
+        times: list[float] = []
+        for _ in range(5):
+            began = time.perf_counter()
+            subprocess.run(arguments, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
+            times.append(time.perf_counter() - began)
+        return min(times)
+
+    assert best(*TREADLE, "--help") - best(sys.executable, "-c", "pass") < 0.15
+
+
+def test_the_scenarios_pass(env: dict[str, str], tmp_path: Path) -> None:
+    """`treadle eval` plays the offline suite without a key, and writes JSON and JUnit."""
+    done = treadle("eval", "--json", "--junit", "report.xml", env=env, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    report = msgspec.json.decode(done.stdout)
+    assert {sample["outcome"] for sample in report["samples"]} == {"pass"}
+    assert (tmp_path / "report.xml").read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_an_eval_of_nothing_is_refused(env: dict[str, str], tmp_path: Path) -> None:
+    """A path without a scenario is a mistake, not a success."""
+    done = treadle("eval", "nowhere", env=env, cwd=tmp_path)
+    assert (done.returncode, done.stderr.startswith("treadle: ")) == (2, True)

@@ -1,0 +1,226 @@
+"""A reply: when the status goes out, what a failure looks like, silence, and clients that go away."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import pytest
+
+from treadle.canon.errors import ErrorInfo
+from treadle.canon.events import (
+    ItemAdded,
+    Numbered,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+    ToolStarted,
+)
+from treadle.canon.items import CallItem, MessageItem
+from treadle.server.http import Exchange, Receive, Scope, Send
+from treadle.server.stream import OFF_LOOP_BYTES, Reply, read
+from unit.server.visit import LOCAL, Visit
+
+STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
+ROUND = RoundStarted(round=1, fingerprint="f")
+CALL = CallItem(call_id="call_1", name="t", side="server")
+MESSAGE = ItemAdded(index=0, item=MessageItem(role="assistant"))
+COMPLETED = RunEnded(status="completed")
+BUSY = ErrorInfo(code="busy", message="Busy.", status=429, retryable=True, retry_after_s=3.0)
+
+
+class Handle:
+    """A run whose events the test decides."""
+
+    def __init__(self, *batches: list[RunEvent]) -> None:
+        self.run_id = "run_1"
+        self.response_id = "resp_1"
+        self.has_run_tools = False
+        self.cancelled = asyncio.Event()
+        self._batches: asyncio.Queue[list[RunEvent] | None] = asyncio.Queue()
+        for batch in batches:
+            self.tell(*batch)
+
+    def tell(self, *events: RunEvent) -> None:
+        self._batches.put_nowait(list(events))
+        if events and isinstance(events[-1], RunEnded):
+            self.stop()
+
+    def stop(self) -> None:
+        self._batches.put_nowait(None)
+
+    async def events(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
+        while (batch := await self._batches.get()) is not None:
+            self.has_run_tools = self.has_run_tools or any(isinstance(event, ToolStarted) for event in batch)
+            yield [Numbered(event=event) for event in batch]
+
+    async def cancel(self) -> None:
+        self.cancelled.set()
+        self.tell(RunEnded(status="cancelled"))
+
+    async def wait(self) -> RunEnded:
+        return RunEnded(status="failed", error=ErrorInfo(code="lost", message="Lost.", status=503))
+
+
+class Encoder:
+    """Writes an event's name as its frame; server calls are silent, as in Chat."""
+
+    def __init__(self, *, streams: bool) -> None:
+        self._streams = streams
+        self._names: list[str] = []
+
+    def feed(self, event: RunEvent) -> list[bytes]:
+        name = type(event).__name__
+        self._names.append(name)
+        silent = isinstance(event, RoundStarted | ToolStarted) or (
+            isinstance(event, ItemAdded) and isinstance(event.item, CallItem)
+        )
+        return [] if silent or not self._streams else [f"<{name}>".encode()]
+
+    def body(self) -> bytes:
+        return ",".join(self._names).encode()
+
+
+def _visit(handle: Handle, *, streams: bool, keep_alive_s: float = 60.0) -> Visit:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send, "req_1")
+        await exchange.body(100, 1.0)
+        await Reply(exchange, cast("Any", handle), Encoder(streams=streams), streams=streams).run(keep_alive_s)
+
+    return Visit(app, "POST", "/v1/chat/completions", headers=[LOCAL])
+
+
+async def test_the_stream_opens_with_the_first_event_of_the_answer() -> None:
+    """Until then the status is open; what was held goes out with it, in one write."""
+    handle = Handle([STARTED, ROUND])
+    visit = _visit(handle, streams=True).begin()
+    handle.tell(MESSAGE, TextDelta(index=0, text="hi"))
+    await visit.until(b"<TextDelta>")
+    assert (visit.status, visit.headers["x-treadle-run"]) == (200, "run_1")
+    assert visit.writes == [b"<RunStarted><ItemAdded><TextDelta>"]
+    handle.tell(COMPLETED)
+    await visit.done()
+    assert visit.writes[1:] == [b"<RunEnded>"]
+
+
+async def test_a_failure_before_the_answer_is_an_http_error() -> None:
+    """The upstream's refusal keeps its meaning: status, envelope, and when to come back."""
+    visit = await _visit(Handle([STARTED, ROUND], [RunEnded(status="failed", error=BUSY)]), streams=True).run()
+    assert (visit.status, visit.headers["retry-after"], visit.headers["x-treadle-run"]) == (429, "3", "run_1")
+    assert "x-should-retry" not in visit.headers
+    assert visit.json()["error"]["code"] == "busy"
+
+
+async def test_a_failure_in_the_answer_ends_the_stream() -> None:
+    """Once something is visible the encoder tells the failure, also when all of it came in one batch."""
+    failed = RunEnded(status="failed", error=BUSY)
+    visit = await _visit(Handle([STARTED, MESSAGE, failed]), streams=True).run()
+    assert (visit.status, visit.writes) == (200, [b"<RunStarted><ItemAdded><RunEnded>"])
+
+
+async def test_a_failure_after_a_silent_tool_asks_not_to_be_retried() -> None:
+    """Nothing was visible yet, so the status is still open; but the tool must not run twice."""
+    events: list[RunEvent] = [STARTED, ItemAdded(index=0, item=CALL), ToolStarted(index=0, call=CALL)]
+    visit = await _visit(Handle(events, [RunEnded(status="failed", error=BUSY)]), streams=True).run()
+    assert (visit.status, visit.headers["x-should-retry"]) == (429, "false")
+
+
+async def test_a_failure_that_retrying_cannot_help_says_so() -> None:
+    """Clients retry every 5xx unless told otherwise."""
+    error = ErrorInfo(code="upstream_status", message="Our key is wrong.", status=502)
+    visit = await _visit(Handle([STARTED, RunEnded(status="failed", error=error)]), streams=False).run()
+    assert (visit.status, visit.headers["x-should-retry"]) == (502, "false")
+
+
+async def test_without_streaming_the_same_encoder_gives_the_body() -> None:
+    """The body is the stream folded; the limit is named in a header."""
+    ended = RunEnded(status="completed", limit="max_iterations")
+    visit = await _visit(Handle([STARTED, ROUND, MESSAGE], [ended]), streams=False).run()
+    assert visit.body == b"RunStarted,RoundStarted,ItemAdded,RunEnded"
+    assert (visit.status, visit.headers["content-type"], visit.headers["x-treadle-limit"]) == (
+        200,
+        "application/json",
+        "max_iterations",
+    )
+
+
+async def test_an_empty_answer_is_still_a_stream() -> None:
+    """A run that ends well without saying anything opens and ends properly."""
+    visit = await _visit(Handle([STARTED, COMPLETED]), streams=True).run()
+    assert (visit.status, visit.writes) == (200, [b"<RunStarted><RunEnded>"])
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_client_that_goes_away_cancels_its_run(streams: bool) -> None:
+    """Nobody is left to read the answer, so nobody should pay for it."""
+    handle = Handle([STARTED, MESSAGE])
+    visit = _visit(handle, streams=streams).begin()
+    visit.leave()
+    async with asyncio.timeout(5):
+        await handle.cancelled.wait()
+    await visit.done()
+
+
+async def test_an_encoder_that_breaks_takes_its_run_with_it() -> None:
+    """Nobody could read what the run would go on to say."""
+    handle = Handle([STARTED])
+    encoder = Encoder(streams=True)
+    encoder.feed = _broken  # type: ignore[method-assign]
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send, "req_1")
+        await exchange.body(100, 1.0)
+        await Reply(exchange, cast("Any", handle), encoder, streams=True).run(60.0)
+
+    with pytest.raises(ZeroDivisionError):
+        await Visit(app, "POST", "/v1/chat/completions").run()
+    assert handle.cancelled.is_set()
+
+
+def _broken(event: RunEvent) -> list[bytes]:
+    raise ZeroDivisionError
+
+
+async def test_silence_in_an_answer_is_broken_by_an_empty_event() -> None:
+    """The encoder's own empty event keeps the connection; it opens the stream if a silent tool runs long."""
+    handle = Handle([STARTED, ItemAdded(index=0, item=CALL)])
+    visit = _visit(handle, streams=True, keep_alive_s=0.01).begin()
+    await visit.until(b"<KeptAlive><KeptAlive>")
+    assert visit.body.startswith(b"<RunStarted><KeptAlive>")
+    handle.tell(COMPLETED)
+    await visit.done()
+    assert visit.body.endswith(b"<RunEnded>")
+
+
+async def test_silence_before_the_answer_keeps_the_status_open() -> None:
+    """Before the upstream's first byte an error can still be an HTTP error, so nothing is sent."""
+    handle = Handle([STARTED, ROUND])
+    visit = _visit(handle, streams=True, keep_alive_s=0.005).begin()
+    await visit.until_reads(5)
+    assert visit.status == 0
+    handle.tell(RunEnded(status="failed", error=BUSY))
+    await visit.done()
+    assert visit.status == 429
+
+
+async def test_a_run_whose_events_stop_without_an_end_still_gets_one() -> None:
+    """A run that lost its journal ends as failed, and the client hears of it."""
+    handle = Handle([STARTED])
+    handle.stop()
+    visit = await _visit(handle, streams=True).run()
+    assert (visit.status, visit.json()["error"]["code"]) == (503, "lost")
+
+
+async def test_a_large_body_is_read_off_the_loop() -> None:
+    """A megabyte of history does not stop the other streams."""
+    where: list[int] = []
+
+    def reader(body: bytes) -> int:
+        where.append(threading.get_ident())
+        return len(body)
+
+    assert await read(b"x" * OFF_LOOP_BYTES, reader) == OFF_LOOP_BYTES
+    assert await read(b"x" * (OFF_LOOP_BYTES + 1), reader) == OFF_LOOP_BYTES + 1
+    assert where[0] == threading.get_ident() != where[1]

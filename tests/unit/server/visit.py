@@ -1,0 +1,106 @@
+"""A client without a network: drives an ASGI application and keeps what it answers."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from treadle.server.http import Message, Receive, Scope, Send
+
+BOUND_S = 5.0
+LOCAL = ("host", "localhost:8700")
+JSON_TYPE = ("content-type", "application/json")
+
+
+class Visit:
+    """One request to an application and the answer so far."""
+
+    def __init__(
+        self,
+        app: Any,
+        method: str,
+        path: str,
+        *,
+        headers: Sequence[tuple[str, str]] = (LOCAL,),
+        body: bytes | Sequence[bytes] = b"",
+    ) -> None:
+        raw_path, _, query = path.partition("?")
+        self.scope: Scope = {
+            "type": "http",
+            "method": method,
+            "path": raw_path,
+            "query_string": query.encode(),
+            "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
+        }
+        chunks = [body] if isinstance(body, bytes) else list(body)
+        self._inbox: asyncio.Queue[Message] = asyncio.Queue()
+        for number, chunk in enumerate(chunks, 1):
+            self._inbox.put_nowait({"type": "http.request", "body": chunk, "more_body": number < len(chunks)})
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.writes: list[bytes] = []
+        self.is_complete = False
+        self.reads = 0
+        self._news = asyncio.Condition()
+        self._app = app
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.writes)
+
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+    async def run(self) -> "Visit":
+        """Make the request and wait for the whole answer."""
+        self.begin()
+        return await self.done()
+
+    def begin(self) -> "Visit":
+        """Make the request without waiting for the answer."""
+        receive: Receive = self._receive
+        send: Send = self._send
+        self._task = asyncio.create_task(self._app(self.scope, receive, send))
+        return self
+
+    async def done(self) -> "Visit":
+        """Wait until the application has returned."""
+        assert self._task is not None
+        async with asyncio.timeout(BOUND_S):
+            await self._task
+        return self
+
+    async def until(self, needle: bytes) -> None:
+        """Wait until these bytes have come."""
+        async with asyncio.timeout(BOUND_S), self._news:
+            await self._news.wait_for(lambda: needle in self.body)
+
+    async def until_reads(self, count: int) -> None:
+        """Wait until the application has asked that often for more of the request."""
+        async with asyncio.timeout(BOUND_S), self._news:
+            await self._news.wait_for(lambda: self.reads >= count)
+
+    def leave(self) -> None:
+        """Go away without waiting for the end."""
+        self._inbox.put_nowait({"type": "http.disconnect"})
+
+    async def _receive(self) -> Message:
+        async with self._news:
+            self.reads += 1
+            self._news.notify_all()
+        return await self._inbox.get()
+
+    async def _send(self, message: Message) -> None:
+        async with self._news:
+            if message["type"] == "http.response.start":
+                assert self.status == 0, "a second start of the answer"
+                self.status = message.get("status", 0)
+                self.headers = {name.decode(): value.decode("latin-1") for name, value in message.get("headers", [])}
+            else:
+                assert self.status != 0, "a body before the start of the answer"
+                assert not self.is_complete, "a body after the end of the answer"
+                self.writes.append(message.get("body", b""))
+                self.is_complete = not message.get("more_body", False)
+            self._news.notify_all()
