@@ -1,0 +1,211 @@
+"""The checks of `treadle doctor`: each looks at one thing and says what it found. None of them changes anything."""
+
+import ctypes
+import os
+import platform
+import re
+import socket
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from treadle.canon.errors import TreadleError
+from treadle.config import Settings, Upstream, sqlite_path
+from treadle.config.environment import UNSPOKEN
+
+PYTHON_MIN = (3, 11)
+PROBE_S = 3.0
+"""How long an upstream may take to answer."""
+
+_SQLITE_MAGIC = b"SQLite format 3\x00"
+_OPENAT2 = 437
+_LANDLOCK_CREATE_RULESET = 444
+_LANDLOCK_VERSION = 1
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look found. `advice` says what to do about it."""
+
+    name: str
+    state: Literal["ok", "note", "broken"]
+    detail: str
+    advice: str = ""
+
+
+def check_all(settings: Settings, env: Mapping[str, str], *, is_offline: bool) -> list[Check]:
+    """Do all checks, in the order in which a person would mend things."""
+    return [
+        check_python(),
+        check_packages(),
+        check_store(settings),
+        *check_upstreams(settings, env, is_offline=is_offline),
+        *check_keys(env),
+        check_tools(settings),
+        check_port(settings),
+        check_openat2(),
+        check_landlock(),
+    ]
+
+
+def check_python() -> Check:
+    """Look at the interpreter."""
+    version = platform.python_version()
+    if sys.version_info[:2] < PYTHON_MIN:
+        return Check(name="python", state="broken", detail=version, advice="install Python 3.11 or newer")
+    return Check(name="python", state="ok", detail=f"{version} on {platform.system()} {platform.machine()}")
+
+
+def check_packages() -> Check:
+    """Look whether what the base install needs is there."""
+    try:
+        wanted = metadata.requires("treadle") or []
+    except metadata.PackageNotFoundError:
+        return Check(name="packages", state="broken", detail="treadle is not installed", advice="pip install -e .")
+    names = [_requirement_name(line) for line in wanted if "extra ==" not in line]
+    missing = [name for name in names if not _is_installed(name)]
+    if missing:
+        return Check(name="packages", state="broken", detail=f"missing: {', '.join(missing)}", advice="make setup")
+    return Check(name="packages", state="ok", detail=f"treadle {metadata.version('treadle')}, {len(names)} packages")
+
+
+def check_store(settings: Settings) -> Check:
+    """Look whether the journal can be written, without making it."""
+    if settings.store.persistence == "off":
+        return Check(name="store", state="note", detail="persistence is off: runs are kept only while they last")
+    path = sqlite_path(settings.store.url) if settings.store.url else Path()
+    place = path if path.exists() else next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir() or not os.access(place, os.W_OK):
+        advice = "name another file: --store sqlite:///FILE, or store.url in treadle.toml"
+        return Check(name="store", state="broken", detail=f"{path} can not be written", advice=advice)
+    if not path.exists():
+        return Check(name="store", state="ok", detail=f"{path} (will be made)")
+    with path.open("rb") as file:
+        head = file.read(len(_SQLITE_MAGIC))
+    if head and head != _SQLITE_MAGIC:
+        advice = "move it away, or name another file in store.url"
+        return Check(name="store", state="broken", detail=f"{path} is not a SQLite database", advice=advice)
+    return Check(name="store", state="ok", detail=f"{path}, {path.stat().st_size / 1_048_576:.1f} MiB")
+
+
+def check_upstreams(settings: Settings, env: Mapping[str, str], *, is_offline: bool) -> list[Check]:
+    """Ask every upstream for its models, all at once."""
+    if not settings.upstream:
+        advice = "set OPENAI_API_KEY or OPENROUTER_API_KEY, or write an [[upstream]], for a real model"
+        return [Check(name="upstream", state="note", detail="none: the demo model answers", advice=advice)]
+    with ThreadPoolExecutor(len(settings.upstream)) as pool:
+        asked = [pool.submit(check_upstream, each, env, is_offline=is_offline) for each in settings.upstream]
+        return [future.result() for future in asked]
+
+
+def check_upstream(upstream: Upstream, env: Mapping[str, str], *, is_offline: bool) -> Check:
+    """Look whether an upstream has its key and answers."""
+    name = f"upstream {upstream.name}"
+    key = env.get(upstream.key_env, "") if upstream.key_env else ""
+    if upstream.key_env and not key:
+        advice = f"export {upstream.key_env}=…"
+        return Check(name=name, state="broken", detail=f"{upstream.key_env} is unset", advice=advice)
+    told = f"{upstream.key_env} is set" if upstream.key_env else "no key needed"
+    if is_offline:
+        return Check(name=name, state="note", detail=f"{upstream.base_url}, {told}, not asked")
+    return _probe(name, upstream, key, told)
+
+
+def _probe(name: str, upstream: Upstream, key: str, told: str) -> Check:
+    headers = {**upstream.headers, **({"authorization": f"Bearer {key}"} if key else {})}
+    request = urllib.request.Request(f"{upstream.base_url.rstrip('/')}/models", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=PROBE_S) as response:
+            status = response.status
+    except urllib.error.HTTPError as error:
+        status = error.code
+        error.close()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        advice = "check base_url, the network, and whether the server runs"
+        return Check(name=name, state="broken", detail=f"{upstream.base_url}: {reason}", advice=advice)
+    if status in (401, 403):
+        advice = f"the key in {upstream.key_env} is refused" if upstream.key_env else "it wants a key: set key_env"
+        return Check(name=name, state="broken", detail=f"{upstream.base_url} answers {status}", advice=advice)
+    return Check(name=name, state="ok", detail=f"{upstream.base_url} answers, {told}")
+
+
+def check_keys(env: Mapping[str, str]) -> Iterable[Check]:
+    """Name the keys that are set but that nothing here can use."""
+    for name, protocol in UNSPOKEN.items():
+        if env.get(name):
+            detail = f"{name} is set, but Treadle does not speak {protocol} to upstreams"
+            yield Check(name="keys", state="note", detail=detail, advice="use OPENROUTER_API_KEY for such models")
+
+
+def check_tools(settings: Settings) -> Check:
+    """Load the tools of the configuration."""
+    from treadle.runtime import Runtime
+
+    if not settings.tools.enabled:
+        return Check(name="tools", state="note", detail="server tools are turned off")
+    try:
+        names = [tool.name for tool in Runtime(settings).registry.tools()]
+    except TreadleError as error:
+        return Check(name="tools", state="broken", detail=error.message, advice=error.hint or "")
+    return Check(name="tools", state="ok", detail=", ".join(names) or "none")
+
+
+def check_port(settings: Settings) -> Check:
+    """Look whether the gateway could listen."""
+    server = settings.server
+    with socket.socket(socket.AF_INET6 if ":" in server.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((server.host.strip("[]"), server.port))
+        except OSError as error:
+            detail = f"{server.host}:{server.port}: {error.strerror or error}"
+            return Check(
+                name="port", state="note", detail=detail, advice="treadle may run already; --port takes another"
+            )
+    return Check(name="port", state="ok", detail=f"{server.host}:{server.port} is free")
+
+
+def check_openat2() -> Check:
+    """Look whether the kernel can confine the file tools by itself."""
+    if _has_syscall(_OPENAT2):
+        return Check(name="openat2", state="ok", detail="the kernel keeps file tools inside their folder")
+    return Check(name="openat2", state="note", detail="not here: file tools walk each path without following links")
+
+
+def check_landlock() -> Check:
+    """Look whether commands could be confined."""
+    version = _syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION)
+    if version > 0:
+        return Check(name="landlock", state="ok", detail=f"version {version}")
+    return Check(name="landlock", state="note", detail="not here: no kernel sandbox for commands")
+
+
+def _has_syscall(number: int) -> bool:
+    """Call it with nothing sensible: a kernel that knows it complains of the arguments."""
+    return sys.platform == "linux" and _syscall(number, -1, None, None, 0) == -1 and ctypes.get_errno() not in (0, 38)
+
+
+def _syscall(number: int, *arguments: int | None) -> int:
+    if sys.platform != "linux":
+        return -1
+    return int(ctypes.CDLL(None, use_errno=True).syscall(number, *arguments))
+
+
+def _requirement_name(line: str) -> str:
+    found = re.match(r"[A-Za-z0-9._-]+", line)
+    return found[0] if found else line
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,129 @@
+"""What all commands share: exit codes, the flags that make settings, and how an error is said.
+
+It loads no runtime and no screen: a command that needs one imports it when it runs.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from treadle.canon.errors import ConfigError, NotApproved, RequestError, TreadleError
+
+if TYPE_CHECKING:
+    from treadle.config import Loaded, Settings
+
+OK = 0
+ERROR = 1
+USAGE = 2
+DENIED = 3
+LIMIT = 4
+CANCELLED = 130
+TERMINATED = 143
+
+EXIT_CODES = """\
+exit codes: 0 done, 1 error, 2 usage or configuration, 3 a tool was denied, 4 a limit was reached,
+130 cancelled, 143 terminated"""
+
+_FLAG_KEYS = {
+    "host": "server.host",
+    "port": "server.port",
+    "allow_remote": "server.allow_remote",
+    "log_level": "server.log_level",
+    "store": "store.url",
+    "tools": "tools.load",
+    "model": "default_model",
+}
+"""The flag of a command and the key it sets."""
+
+
+def add_config_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that choose a configuration."""
+    parser.add_argument("--config", metavar="FILE", help="read this file instead of ./treadle.toml")
+    parser.add_argument("--store", metavar="URL", help="keep runs here: sqlite:///FILE")
+    parser.add_argument(
+        "--tools",
+        metavar="FILE_OR_MODULE",
+        action="append",
+        help="load the @tool functions of a Python file or module (may be repeated)",
+    )
+
+
+def add_model_flag(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that chooses a model."""
+    parser.add_argument(
+        "-m", "--model", metavar="NAME", help="the model to ask (default: default_model, else the demo)"
+    )
+
+
+def add_json_flag(parser: argparse.ArgumentParser) -> None:
+    """Add the flag for programs that read the output."""
+    parser.add_argument("--json", action="store_true", help="print JSON for a program to read")
+
+
+def read_flags(args: argparse.Namespace) -> "Loaded":
+    """Read the settings that the file, the environment and this command's flags make.
+
+    Raises: ConfigError.
+    """
+    from treadle.config import read_settings
+
+    given = vars(args)
+    overrides: Mapping[str, object] = {key: given[flag] or None for flag, key in _FLAG_KEYS.items() if flag in given}
+    if given.get("port") == 0:
+        overrides = {**overrides, "server.port": 0}
+    return read_settings(given.get("config"), env=os.environ, overrides=overrides)
+
+
+def terminal_settings(args: argparse.Namespace) -> "Settings":
+    """Read the settings with the terminal's limits, local tools confined to the project around the working directory.
+
+    Raises: ConfigError.
+    """
+    import msgspec
+
+    from treadle.config import for_terminal
+
+    loaded = read_flags(args)
+    settings = for_terminal(loaded.settings)
+    if loaded.source("tools.local.root") != "default":
+        return settings
+    local = msgspec.structs.replace(settings.tools.local, root=str(project_root(Path.cwd())))
+    return msgspec.structs.replace(settings, tools=msgspec.structs.replace(settings.tools, local=local))
+
+
+def project_root(folder: Path) -> Path:
+    """Return the top of the repository that a folder is in, else the folder."""
+    return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
+
+
+def quiet_logs() -> None:
+    """Keep log lines of the rooms below out of the answer: what matters to a person comes as an event."""
+    logging.getLogger("treadle").addHandler(logging.NullHandler())
+    logging.getLogger("treadle").propagate = False
+
+
+def report(error: TreadleError) -> int:
+    """Say an error on stderr, the way out below it, and return the exit code."""
+    from treadle.cli.terminal.clean import clean
+
+    print(f"treadle: {clean(error.message)}", file=sys.stderr)
+    for line in (error.hint or "").splitlines():
+        print(f"  hint: {clean(line)}", file=sys.stderr)
+    return exit_code(error)
+
+
+def exit_code(error: TreadleError) -> int:
+    """Return the exit code of an error."""
+    match error:
+        case ConfigError():
+            return USAGE
+        case RequestError() if error.param in ("model", "prompt"):
+            return USAGE
+        case NotApproved():
+            return DENIED
+        case _:
+            return ERROR

@@ -1,0 +1,119 @@
+"""`treadle config`: show what is in force and where it comes from, check a file, write an example."""
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from treadle.cli import command
+from treadle.cli.terminal.clean import clean
+
+if TYPE_CHECKING:
+    from treadle.config import Loaded
+
+EPILOG = """\
+Later wins: treadle.toml, then TREADLE_SECTION__KEY in the environment, then flags.
+
+examples:
+  treadle config show                         every key, its value, and where that comes from
+  treadle config example > treadle.toml       a commented file with every key
+  treadle config check treadle.toml           find all mistakes at once"""
+
+SOURCE_COLUMN = 48
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """One key in force."""
+
+    key: str
+    value: Any
+    source: str
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    parser.epilog = EPILOG
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    show = actions.add_parser("show", help="print every key in force and where it comes from")
+    command.add_config_flags(show)
+    command.add_json_flag(show)
+    actions.add_parser("example", help="print a commented treadle.toml with every key and its default")
+    check = actions.add_parser("check", help="find the mistakes in a file")
+    check.add_argument("config", metavar="FILE", help="the file to check")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do the action that was asked for."""
+    return {"show": _show, "example": _example, "check": _check}[args.action](args)
+
+
+def _show(args: argparse.Namespace) -> int:
+    loaded = command.read_flags(args)
+    shown = list_shown(loaded)
+    keys = key_states(loaded)
+    if args.json:
+        document = {"file": loaded.file, "settings": shown, "keys": keys}
+        print(msgspec.json.format(msgspec.json.encode(document)).decode())
+        return command.OK
+    print(f"# file: {loaded.file or 'none (treadle.toml is not here)'}")
+    for row in shown:
+        line = f"{row.key} = {_text(row.value)}"
+        print(clean(f"{line:<{SOURCE_COLUMN}}  # {row.source}"))
+    for name, state in keys.items():
+        print(clean(f"# key {name}: {state}"))
+    return command.OK
+
+
+def _example(args: argparse.Namespace) -> int:
+    from treadle.config import write_example
+
+    print(write_example(), end="")
+    return command.OK
+
+
+def _check(args: argparse.Namespace) -> int:
+    """Read the file alone: a variable that happens to be set must not hide a mistake."""
+    from treadle.config import read_settings
+
+    loaded = read_settings(args.config, env={})
+    print(f"{loaded.file}: no mistakes")
+    return command.OK
+
+
+def list_shown(loaded: "Loaded") -> list[Shown]:
+    """Return every key in force; of secrets there are none, only names of variables."""
+    return list(_rows(loaded, msgspec.to_builtins(loaded.settings), ""))
+
+
+def key_states(loaded: "Loaded") -> dict[str, str]:
+    """Return for each variable that holds a provider's key whether it is set."""
+    names = [upstream.key_env for upstream in loaded.settings.upstream if upstream.key_env]
+    return {name: "set" if os.environ.get(name) else "unset" for name in dict.fromkeys(names)}
+
+
+def _rows(loaded: "Loaded", value: Any, path: str) -> list[Shown]:
+    pairs: list[tuple[str, Any]]
+    if isinstance(value, dict) and (value or not path):
+        table = cast("dict[str, Any]", value)
+        pairs = [(f"{path}.{key}" if path else key, inner) for key, inner in table.items()]
+    elif _is_rows(value):
+        pairs = [(f"{path}[{index}]", inner) for index, inner in enumerate(cast("list[Any]", value))]
+    else:
+        return [Shown(key=path, value=value, source=_source(loaded, path))]
+    return [row for name, inner in pairs for row in _rows(loaded, inner, name)]
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list | tuple) and any(isinstance(row, dict) for row in cast("list[Any]", value))
+
+
+def _source(loaded: "Loaded", path: str) -> str:
+    """Return the origin of a key, or of the whole list that it came with."""
+    while path not in loaded.sources and path:
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    return loaded.source(path)
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

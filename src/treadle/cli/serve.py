@@ -1,0 +1,103 @@
+"""`treadle serve`: start the gateway and say where to look."""
+
+import argparse
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from treadle.cli import command
+
+if TYPE_CHECKING:
+    from treadle.config import Settings
+    from treadle.runtime import Runtime
+    from treadle.server.serve import Address
+    from treadle.telemetry import Redactor
+
+EPILOG = """\
+With no configuration and no key it answers with the demo model and keeps runs in SQLite. Only this machine can
+reach it unless --allow-remote says otherwise.
+
+examples:
+  treadle serve
+  treadle serve --port 9000 --tools my_tools.py
+  OPENAI_API_KEY=… treadle serve
+  curl http://127.0.0.1:8700/v1/chat/completions -H 'content-type: application/json' \\
+    -d '{"model":"demo","messages":[{"role":"user","content":"what is the weather in Paris?"}]}'"""
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    parser.epilog = EPILOG
+    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on (default: 8700; 0 picks a free one)")
+    parser.add_argument("--allow-remote", action="store_true", help="allow a host that other machines can reach")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="how much to log")
+    command.add_model_flag(parser)
+    command.add_config_flags(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until stopped."""
+    settings = command.read_flags(args).settings
+    if sys.platform == "win32":
+        from asyncio import run as run_loop
+    else:
+        from uvloop import run as run_loop
+    run_loop(_serve(settings))
+    return command.OK
+
+
+async def _serve(settings: "Settings") -> None:
+    from treadle.runtime import Runtime
+    from treadle.server.serve import serve
+
+    async with Runtime(settings) as runtime:
+        _log_to_stderr(settings.server.log_level, runtime.redactor)
+
+        def announce(address: "Address") -> None:
+            for line in greeting(runtime, address.url):
+                print(line, flush=True)
+
+        await serve(runtime, announce)
+
+
+def greeting(runtime: "Runtime", url: str) -> list[str]:
+    """Return the lines that say where to look and what answers."""
+    settings = runtime.settings
+    upstreams = ", ".join(upstream.name for upstream in settings.upstream)
+    tools = ", ".join(tool.name for tool in runtime.registry.tools())
+    is_kept = settings.store.persistence == "on"
+    return [
+        f"Treadle is at {url}/",
+        f"  APIs     {url}/v1/chat/completions, {url}/v1/responses",
+        f"  models   {upstreams or 'the demo model (set OPENAI_API_KEY for a real one)'}",
+        f"  tools    {tools or 'none'}",
+        f"  journal  {settings.store.url if is_kept else 'off'}",
+        "Ctrl-C stops it.",
+    ]
+
+
+def _log_to_stderr(level: str, redactor: "Redactor") -> None:
+    """Log for a person on a terminal, and as JSON lines for everything else."""
+    from treadle.telemetry import JsonLines
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines(redactor) if sys.stderr.isatty() else JsonLines(redactor))
+    logger = logging.getLogger("treadle")
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    logger.propagate = False
+
+
+class _Lines(logging.Formatter):
+    """One short line a record, harmless for the terminal."""
+
+    def __init__(self, redactor: "Redactor") -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
+        self._redactor = redactor
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write one record."""
+        from treadle.cli.terminal.clean import clean
+
+        return clean(self._redactor.text(super().format(record)))

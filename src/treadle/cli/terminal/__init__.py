@@ -1,0 +1,1 @@
+"""The terminal: harmless text, finished blocks, and a line to type in."""

@@ -1,0 +1,26 @@
+"""Make text of models and tools harmless for a terminal.
+
+A terminal obeys what it prints: it can be told to clear the screen, change its title, write the clipboard or turn
+the direction of text around. Every such character becomes a visible symbol here; nothing is dropped.
+"""
+
+_C0_PICTURES = 0x2400
+_KEPT = frozenset({0x09, 0x0A})
+
+
+def _table() -> dict[int, str]:
+    table = {code: chr(_C0_PICTURES + code) for code in range(0x20) if code not in _KEPT}
+    table[0x7F] = "\u2421"
+    hidden = [*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+    table.update({code: f"<U+{code:04X}>" for code in hidden})
+    # A lone surrogate can not be encoded at all; printing it would end the program.
+    table.update({code: f"<U+{code:04X}>" for code in range(0xD800, 0xE000)})
+    return table
+
+
+_TABLE = _table()
+
+
+def clean(text: str) -> str:
+    """Return the text with control characters and direction overrides as visible symbols; newline and tab stay."""
+    return text.translate(_TABLE)

@@ -1,0 +1,119 @@
+"""Markdown as it streams: finished blocks leave at once and for good, only the open one may still change.
+
+`Blocks` cuts the stream and knows nothing of a screen. `render` uses rich, imported when first needed. Text must be
+clean before it comes here: rich lets escape sequences through.
+"""
+
+import io
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`]*$")
+BLOCK_CHARS_MAX = 65_536
+"""A block longer than this is let go where it stands, so that repainting it stays cheap."""
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished piece: markdown to render, or one line of code to print as it is."""
+
+    kind: Literal["markdown", "code"]
+    text: str
+
+
+class Blocks:
+    """Cuts streamed markdown at blank lines outside code, and code at every line."""
+
+    def __init__(self) -> None:
+        self._line = ""
+        self._lines: list[str] = []
+        self._chars = 0
+        self._fence = ""
+        self._is_after_blank = False
+
+    @property
+    def open_text(self) -> str:
+        """Return what has come but may still change: the open markdown block, or the open line of code."""
+        return "\n".join([*self._lines, self._line])
+
+    @property
+    def is_code(self) -> bool:
+        """Tell whether the open text is inside a fence."""
+        return bool(self._fence)
+
+    def feed(self, text: str) -> list[Block]:
+        """Take in more text and return the blocks it finished."""
+        *complete, self._line = (self._line + text).split("\n")
+        done: list[Block] = []
+        for line in complete:
+            done.extend(self._take(line))
+        if self._chars + len(self._line) > BLOCK_CHARS_MAX:
+            done.extend(self.finish())
+        return done
+
+    def finish(self) -> list[Block]:
+        """Return what is left; the stream may go on after it."""
+        line, self._line = self._line, ""
+        return [*(self._take(line) if line else []), *self._flush()]
+
+    def _take(self, line: str) -> list[Block]:
+        mark = _FENCE.match(line)
+        if self._fence:
+            if mark and line.strip().startswith(self._fence) and not line.strip().strip(self._fence[0]):
+                self._fence = ""
+            return [Block(kind="code", text=line)]
+        done: list[Block] = []
+        if mark:
+            self._fence = mark[1]
+            return [*self._flush(), Block(kind="code", text=line)]
+        if self._is_after_blank and line.strip() and not line[0].isspace():
+            done = self._flush()
+        # A blank line ends a block only if what follows is not indented: that may be part of the same list item.
+        self._is_after_blank = not line.strip()
+        if line.strip() or self._lines:
+            self._lines.append(line)
+            self._chars += len(line) + 1
+        return done
+
+    def _flush(self) -> list[Block]:
+        text = "\n".join(self._lines).strip("\n")
+        self._lines, self._chars, self._is_after_blank = [], 0, False
+        return [Block(kind="markdown", text=text)] if text else []
+
+
+def render(text: str, width: int, *, colour: bool) -> str:
+    """Render clean markdown to lines of at most `width` columns, without a newline at the end."""
+    from rich.markdown import Markdown
+
+    console = _console(width, colour)
+    document = Markdown("", hyperlinks=False)
+    # rich would drop HTML, and with it stray tags of tool calls that a person should see.
+    document.parsed = _parser().parse(text)
+    with console.capture() as capture:
+        console.print(document)
+    return "\n".join(line.rstrip() for line in capture.get().split("\n")).strip("\n")
+
+
+@cache
+def _console(width: int, colour: bool) -> "Console":
+    from rich.console import Console
+
+    return Console(
+        file=io.StringIO(),
+        width=width,
+        force_terminal=True,
+        color_system="standard" if colour else None,
+        highlight=False,
+    )
+
+
+@cache
+def _parser() -> Any:
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])

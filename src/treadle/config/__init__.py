@@ -1,0 +1,17 @@
+"""Settings: one frozen struct tree from TOML, environment and flags."""
+
+from treadle.config.example import write_example as write_example
+from treadle.config.reader import Loaded as Loaded
+from treadle.config.reader import load_settings as load_settings
+from treadle.config.reader import read_settings as read_settings
+from treadle.config.settings import LimitsSection as LimitsSection
+from treadle.config.settings import LocalSection as LocalSection
+from treadle.config.settings import Route as Route
+from treadle.config.settings import ServerSection as ServerSection
+from treadle.config.settings import Settings as Settings
+from treadle.config.settings import StoreSection as StoreSection
+from treadle.config.settings import TerminalSection as TerminalSection
+from treadle.config.settings import ToolsSection as ToolsSection
+from treadle.config.settings import Upstream as Upstream
+from treadle.config.settings import for_terminal as for_terminal
+from treadle.config.settings import sqlite_path as sqlite_path

@@ -1,0 +1,192 @@
+"""Reading: treadle.toml, then the environment over it, then flags over both, into one checked Settings.
+
+Everything wrong is reported at once. This is the only module of the room that opens a file.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from treadle.canon.errors import ConfigError
+from treadle.config.environment import CONFIG_VARIABLE, Setting, provider_upstreams, read_environment
+from treadle.config.problems import Path as KeyPath
+from treadle.config.problems import Tree, dotted, find_problems, line_of, raise_problems
+from treadle.config.rules import find_contradictions
+from treadle.config.settings import SQLITE, Settings
+
+FILE_NAME = "treadle.toml"
+FILE_BYTES_MAX = 1_048_576
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings with where they come from: `sources` maps a key to its origin; a key not in it has its default."""
+
+    settings: Settings
+    sources: dict[str, str]
+    file: str | None = None
+
+    def source(self, key: str) -> str:
+        """Return where the value of a key comes from."""
+        return self.sources.get(key, "default")
+
+
+def load_settings(
+    path: str | Path | None = None, *, env: Mapping[str, str], overrides: Mapping[str, object] | None = None
+) -> Settings:
+    """Read the settings from a file (or ./treadle.toml), the environment and overrides by dotted key.
+
+    Raises: ConfigError, naming every mistake.
+    """
+    return read_settings(path, env=env, overrides=overrides).settings
+
+
+def read_settings(
+    path: str | Path | None = None, *, env: Mapping[str, str], overrides: Mapping[str, object] | None = None
+) -> Loaded:
+    """Read the settings and remember where each came from. An override of None is no override.
+
+    Raises: ConfigError, naming every mistake.
+    """
+    file = _find_file(path, env)
+    settings = _read_file(file) if file is not None else []
+    from_env, problems = read_environment(env)
+    settings += from_env
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            settings.append(Setting(path=tuple(key.split(".")), value=value, origin="command line"))
+    tree, origins = _merge(settings)
+    _add_defaults(tree, origins, env)
+    problems += find_problems(Settings, tree, origins)
+    raise_problems(problems)
+    loaded = msgspec.convert(tree, Settings)
+    raise_problems(find_contradictions(loaded, origins))
+    return Loaded(settings=loaded, sources=origins, file=str(file) if file is not None else None)
+
+
+def data_directory(env: Mapping[str, str]) -> Path:
+    """Return where a person's data of Treadle lives."""
+    if base := env.get("XDG_DATA_HOME"):
+        return Path(base) / "treadle"
+    home = env.get("HOME")
+    return (Path(home) if home else Path.home()) / ".local" / "share" / "treadle"
+
+
+def _find_file(path: str | Path | None, env: Mapping[str, str]) -> Path | None:
+    named = path or env.get(CONFIG_VARIABLE)
+    if named:
+        return Path(named)
+    return Path(FILE_NAME) if Path(FILE_NAME).is_file() else None
+
+
+def _read_file(file: Path) -> list[Setting]:
+    try:
+        with file.open("rb") as source:
+            raw = source.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        hint = "treadle config example > treadle.toml writes one" if isinstance(error, FileNotFoundError) else None
+        raise ConfigError(f"{file}: {error.strerror or error}", hint=hint) from None
+    if len(raw) > FILE_BYTES_MAX:
+        raise ConfigError(f"{file}: is larger than {FILE_BYTES_MAX} bytes")
+    try:
+        text = raw.decode()
+        tree = tomllib.loads(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{file}: is not TOML: {str(error) or 'nested too deeply'}") from None
+    _rebase(tree, file.parent)
+    return [Setting(path=path, value=value, origin=_place(file, text, path)) for path, value in _leaves(tree)]
+
+
+def _place(file: Path, text: str, path: KeyPath) -> str:
+    line = line_of(text, path)
+    return f"{file}:{line}" if line is not None else str(file)
+
+
+def _rebase(tree: Tree, folder: Path) -> None:
+    """Paths in the file are meant from where the file stands, not from where Treadle was started."""
+    if folder == Path():
+        return
+    tools, store = tree.get("tools"), tree.get("store")
+    if isinstance(tools, dict):
+        section = cast("Tree", tools)
+        local, load = section.get("local"), section.get("load")
+        if isinstance(local, dict):
+            table = cast("Tree", local)
+            table["root"] = _from(folder, table.get("root", "."))
+        if isinstance(load, list):
+            section["load"] = [
+                _from(folder, name) if str(name).endswith(".py") else name for name in cast("list[Any]", load)
+            ]
+    if isinstance(store, dict):
+        section = cast("Tree", store)
+        url = section.get("url")
+        if isinstance(url, str) and url.startswith(SQLITE):
+            section["url"] = SQLITE + _from(folder, url.removeprefix(SQLITE))
+
+
+def _from(folder: Path, name: Any) -> Any:
+    if not isinstance(name, str) or name.startswith("~"):
+        return name
+    return os.path.normpath(folder / name)
+
+
+def _leaves(value: Any, path: KeyPath = ()) -> list[tuple[KeyPath, Any]]:
+    """Flatten tables and lists of tables; everything else is a leaf."""
+    if isinstance(value, dict) and value:
+        pairs = cast("Tree", value).items()
+        return [leaf for key, inner in pairs for leaf in _leaves(inner, (*path, key))]
+    if isinstance(value, list) and value and all(isinstance(row, dict) for row in cast("list[Any]", value)):
+        rows = enumerate(cast("list[Any]", value))
+        return [leaf for index, row in rows for leaf in _leaves(row, (*path, index))]
+    return [(path, value)] if path else []
+
+
+def _merge(settings: list[Setting]) -> tuple[Tree, dict[str, str]]:
+    """Lay the settings over each other, later ones on top, and remember who won."""
+    tree: Tree = {}
+    origins: dict[str, str] = {}
+    off = [setting for setting in settings if setting.origin == "environment ENABLE_TOOLS" and not setting.value]
+    for setting in [*settings, *off]:
+        name = dotted(setting.path)
+        for key in [key for key in origins if key.startswith((f"{name}.", f"{name}["))]:
+            del origins[key]
+        _put(tree, setting.path, setting.value)
+        origins[name] = setting.origin
+    return tree, origins
+
+
+def _put(tree: Any, path: KeyPath, value: Any) -> None:
+    """Set one value. A step that does not fit what is there replaces it; the check names the mistake."""
+    step, rest = path[0], path[1:]
+    if isinstance(step, int):
+        rows = cast("list[Any]", tree)
+        rows.extend({} for _ in range(step + 1 - len(rows)))
+    if not rest:
+        tree[step] = value
+        return
+    wanted: type = list if isinstance(rest[0], int) else dict
+    inner: Any = cast("Tree", tree).get(str(step)) if isinstance(tree, dict) else tree[step]
+    if not isinstance(inner, wanted):
+        inner = wanted()
+        tree[step] = inner
+    _put(inner, rest, value)
+
+
+def _add_defaults(tree: Tree, origins: dict[str, str], env: Mapping[str, str]) -> None:
+    """Fill in what depends on the machine: the place of the store, and upstreams from keys in the environment."""
+    store = tree.setdefault("store", {})
+    if isinstance(store, dict) and not cast("Tree", store).get("url"):
+        store["url"] = f"{SQLITE}{data_directory(env) / 'treadle.db'}"
+    if tree.get("upstream"):
+        return
+    found = provider_upstreams(env)
+    tree["upstream"] = [upstream for _, upstream in found]
+    for index, (provider, upstream) in enumerate(found):
+        origins.update({f"upstream[{index}].{key}": f"environment {provider.key_env}" for key in upstream})
+        model = env.get(provider.model_env or "")
+        if model and not tree.get("default_model"):
+            tree["default_model"] = model if len(found) == 1 else f"{provider.name}/{model}"
+            origins["default_model"] = f"environment {provider.model_env}"

@@ -1,0 +1,106 @@
+"""What the types can not say: values that are well formed each for itself and still can not work together.
+
+Takes settings that already decoded, returns problems; reads nothing.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from treadle.config.problems import KEY_HINT, Problem, nearest, origin_of
+from treadle.config.settings import DEMO_MODEL, SQLITE, Settings, Upstream
+
+_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+def find_contradictions(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
+    """Return everything that can not work although every single value is of the right type."""
+    problems = [
+        *_server_problems(settings),
+        *_store_problems(settings),
+        *_upstream_problems(settings),
+        *_route_problems(settings),
+    ]
+    return [msgspec.structs.replace(problem, origin=_origin(problem.path, origins)) for problem in problems]
+
+
+def _origin(path: str, origins: Mapping[str, str]) -> str:
+    steps = path.replace("[", ".").replace("]", "").split(".")
+    return origin_of(tuple(int(step) if step.isdecimal() else step for step in steps), origins)
+
+
+def _server_problems(settings: Settings) -> Iterable[Problem]:
+    server = settings.server
+    if not server.allow_remote and not is_loopback(server.host):
+        hint = "server.allow_remote = true (or --allow-remote) says that this is meant"
+        yield Problem(path="server.host", message=f"{server.host} can be reached from other machines", hint=hint)
+
+
+def _store_problems(settings: Settings) -> Iterable[Problem]:
+    url = settings.store.url
+    if not url.startswith(SQLITE) or url == SQLITE:
+        hint = "sqlite:///data.db is a file here, sqlite:////var/lib/treadle.db one at an absolute path"
+        yield Problem(path="store.url", message="is not sqlite:///FILE", hint=hint)
+
+
+def _upstream_problems(settings: Settings) -> Iterable[Problem]:
+    names = {DEMO_MODEL}
+    for index, upstream in enumerate(settings.upstream):
+        path = f"upstream[{index}]"
+        if upstream.name in names:
+            yield Problem(path=f"{path}.name", message=f"the name {upstream.name!r} is taken")
+        names.add(upstream.name)
+        yield from _endpoint_problems(path, upstream)
+
+
+def _endpoint_problems(path: str, upstream: Upstream) -> Iterable[Problem]:
+    if not _is_http(upstream.base_url):
+        message = "is not an http:// or https:// address with a host and without user name or query"
+        yield Problem(path=f"{path}.base_url", message=message, hint="for example https://api.openai.com/v1")
+    if upstream.key_env is not None and not _VARIABLE.match(upstream.key_env):
+        yield Problem(path=f"{path}.key_env", message="is not the name of an environment variable", hint=KEY_HINT)
+    if upstream.idle_s is not None and upstream.idle_s <= 0:
+        yield Problem(path=f"{path}.idle_s", message="expected a number > 0")
+    for number, pattern in enumerate(upstream.models):
+        yield from _pattern_problems(f"{path}.models[{number}]", pattern)
+    for name, value in upstream.headers.items():
+        if not (name + value).isascii() or not (name + value).isprintable():
+            message = "holds a line break or another character that no HTTP header may hold"
+            yield Problem(path=f"{path}.headers.{name!r}", message=message)
+
+
+def _route_problems(settings: Settings) -> Iterable[Problem]:
+    names = [upstream.name for upstream in settings.upstream]
+    for index, route in enumerate(settings.route):
+        yield from _pattern_problems(f"route[{index}].model", route.model)
+        if route.upstream not in names:
+            near = nearest(route.upstream, names)
+            known = f"did you mean {near}?" if near else f"known: {', '.join(names) or 'none'}"
+            message = f"there is no upstream {route.upstream!r}; {known}"
+            yield Problem(path=f"route[{index}].upstream", message=message)
+
+
+def _pattern_problems(path: str, pattern: str) -> Iterable[Problem]:
+    """One `*` keeps matching linear and unambiguous."""
+    if not pattern or pattern.count("*") > 1:
+        yield Problem(path=path, message="expected a model name with at most one *")
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        has_host = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return has_host and parts.username is None and not parts.query and not parts.fragment
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,182 @@
+"""The settings as structs: every key, its type, bounds, default and one line for people.
+
+The descriptions are what `treadle config example` and the documents print. This module reads nothing:
+`Settings()` is a gateway on the demo model, whatever the machine.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+SQLITE = "sqlite:///"
+DEMO_MODEL = "demo"
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of treadle.toml."""
+
+
+class ServerSection(Section, frozen=True, kw_only=True):
+    """The HTTP server of `treadle serve`."""
+
+    host: Annotated[str, Meta(min_length=1, description="address to listen on")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="port to listen on; 0 picks a free one")] = 8700
+    allow_remote: Annotated[bool, Meta(description="allow a host that other machines can reach")] = False
+    allowed_hosts: Annotated[
+        tuple[str, ...], Meta(description="more names accepted in the Host header, such as gateway.example.org")
+    ] = ()
+    body_bytes_max: Annotated[int, Meta(ge=1024, description="largest request body, in bytes")] = 33_554_432
+    keep_alive_s: Annotated[float, Meta(gt=0, description="a silent stream says something this often")] = 10.0
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="how much to log on stderr")
+    ] = "info"
+
+
+class StoreSection(Section, frozen=True, kw_only=True):
+    """Where runs and sessions are kept."""
+
+    url: Annotated[
+        str, Meta(description="sqlite:///FILE; empty is treadle/treadle.db in the user's data directory")
+    ] = ""
+    persistence: Annotated[Literal["on", "off"], Meta(description='"off" keeps a run only while it lasts')] = "on"
+
+
+class LimitsSection(Section, frozen=True, kw_only=True):
+    """Bounds on every run of the gateway. They are absolute."""
+
+    max_iterations: Annotated[int, Meta(ge=1, description="rounds (model calls) of one run")] = 8
+    max_total_tool_calls: Annotated[int, Meta(ge=0, description="tool calls of one run")] = 32
+    max_tool_output_bytes: Annotated[int, Meta(ge=256, description="what the model reads of one result")] = 65_536
+    tool_timeout_s: Annotated[float, Meta(gt=0, description="time for one tool that names none itself")] = 10.0
+    identical_repeats_max: Annotated[int, Meta(ge=1, description="the same call with the same arguments")] = 3
+    arguments_bytes_max: Annotated[int, Meta(ge=1, description="arguments of one call")] = 262_144
+    wall_s: Annotated[float, Meta(ge=0, description="time for one run; 0 is without end")] = 600.0
+    idle_s: Annotated[float, Meta(gt=0, description="silence of an upstream before it counts as gone")] = 120.0
+    stored_bytes_max: Annotated[int, Meta(ge=256, description="what is kept of one result")] = 1_048_576
+    tools_max: Annotated[int, Meta(ge=1, description="tools offered to a model at once")] = 128
+    tools_bytes_max: Annotated[int, Meta(ge=1024, description="their descriptions and schemas together")] = 200_000
+
+
+class TerminalSection(Section, frozen=True, kw_only=True):
+    """`treadle chat` and `treadle run`: their own, wider limits, and what the screen shows."""
+
+    max_tool_turns: Annotated[int, Meta(ge=1, description="rounds (model calls) of one turn")] = 50
+    max_tool_calls: Annotated[int, Meta(ge=0, description="tool calls of one turn")] = 200
+    max_output_size: Annotated[int, Meta(ge=256, description="bytes kept and shown of one result")] = 1_048_576
+    max_tool_output_bytes: Annotated[int, Meta(ge=256, description="what the model reads of one result")] = 32_768
+    arguments_bytes_max: Annotated[int, Meta(ge=1, description="arguments of one call")] = 1_048_576
+    wall_s: Annotated[float, Meta(ge=0, description="time for one turn; 0 is without end")] = 0.0
+    fold_lines: Annotated[int, Meta(ge=1, description="lines of a result shown before it is folded")] = 200
+    local: Annotated[tuple[str, ...], Meta(description="local tools offered when tools.local.enabled names none")] = (
+        "glob",
+        "file_read",
+    )
+
+
+class LocalSection(Section, frozen=True, kw_only=True):
+    """Tools on the files of this machine. Off in the gateway unless named here."""
+
+    enabled: Annotated[tuple[str, ...], Meta(description='their names, such as ["glob", "file_read"]')] = ()
+    root: Annotated[str, Meta(min_length=1, description="the folder they can not leave")] = "."
+
+
+class ToolsSection(Section, frozen=True, kw_only=True):
+    """Server tools: what Treadle itself runs."""
+
+    enabled: Annotated[bool, Meta(description="false (or ENABLE_TOOLS=false) turns every server tool off")] = True
+    load: Annotated[
+        tuple[str, ...], Meta(description='files and modules with @tool functions: ["tools.py", "my_package.tools"]')
+    ] = ()
+    demo: Annotated[
+        bool, Meta(description="offer the demo tools while there is no upstream and no tool of your own")
+    ] = True
+    strict_unknown_tool: Annotated[
+        bool, Meta(description="fail a run that calls a tool nobody offers, instead of telling the model")
+    ] = False
+    collision: Annotated[
+        Literal["server", "client", "error"], Meta(description="who runs a tool that both sides have")
+    ] = "server"
+    tool_status: Annotated[
+        Literal["off", "text"], Meta(description='"text" tells Chat clients "Calling name…" as content')
+    ] = "off"
+    local: LocalSection = LocalSection()
+
+
+class Upstream(Section, frozen=True, kw_only=True):
+    """One endpoint with models. Several are several `[[upstream]]` tables."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="its name here")]
+    base_url: Annotated[str, Meta(description="http(s)://host/v1, without the endpoint's own path")]
+    protocol: Annotated[Literal["chat"], Meta(description="the API it speaks")] = "chat"
+    key_env: Annotated[str | None, Meta(description="the environment variable that holds its key")] = None
+    models: Annotated[
+        tuple[str, ...], Meta(description='model names it serves; one "*" in a name stands for any part of it')
+    ] = ()
+    headers: Annotated[dict[str, str], Meta(description="more headers to send; never a key")] = {}
+    connect_s: Annotated[float, Meta(gt=0, description="time to connect")] = 10.0
+    idle_s: Annotated[float | None, Meta(description="silence before it counts as gone; as limits.idle_s")] = None
+
+
+class Route(Section, frozen=True, kw_only=True):
+    """Which upstream answers for a model name. The first `[[route]]` that matches wins."""
+
+    model: Annotated[str, Meta(min_length=1, description='a model name; one "*" stands for any part of it')]
+    upstream: Annotated[str, Meta(min_length=1, description="the name of an upstream")]
+    rename: Annotated[str | None, Meta(description="the name that the upstream knows the model by")] = None
+
+
+class Settings(Section, frozen=True, kw_only=True):
+    """Everything that can be configured."""
+
+    default_model: Annotated[str, Meta(description="the model of `chat` and `run`, and of requests that name none")] = (
+        ""
+    )
+    extended_events: Annotated[
+        bool, Meta(description="add the response.output_tool_call.* events to every Responses stream")
+    ] = False
+    server: ServerSection = ServerSection()
+    store: StoreSection = StoreSection()
+    limits: LimitsSection = LimitsSection()
+    terminal: TerminalSection = TerminalSection()
+    tools: ToolsSection = ToolsSection()
+    upstream: tuple[Upstream, ...] = ()
+    route: tuple[Route, ...] = ()
+
+    @property
+    def model(self) -> str:
+        """Return the model to use when nobody names one; empty when that can not be known."""
+        if self.default_model or not self.upstream:
+            return self.default_model or DEMO_MODEL
+        names = (name for upstream in self.upstream for name in upstream.models if "*" not in name)
+        return next(names, "")
+
+    @property
+    def offers_demo_tools(self) -> bool:
+        """Tell whether the demo tools are on: their answers are invented, so a real model never gets them."""
+        return self.tools.enabled and self.tools.demo and not self.tools.load and not self.upstream
+
+
+def for_terminal(settings: Settings) -> Settings:
+    """Return the settings with the terminal's limits and local tools in the gateway's places."""
+    terminal = settings.terminal
+    limits = msgspec.structs.replace(
+        settings.limits,
+        max_iterations=terminal.max_tool_turns,
+        max_total_tool_calls=terminal.max_tool_calls,
+        max_tool_output_bytes=terminal.max_tool_output_bytes,
+        stored_bytes_max=terminal.max_output_size,
+        arguments_bytes_max=terminal.arguments_bytes_max,
+        wall_s=terminal.wall_s,
+    )
+    local = settings.tools.local
+    tools = msgspec.structs.replace(
+        settings.tools, local=msgspec.structs.replace(local, enabled=local.enabled or terminal.local)
+    )
+    return msgspec.structs.replace(settings, limits=limits, tools=tools)
+
+
+def sqlite_path(url: str) -> Path:
+    """Return the file that a checked `sqlite:///FILE` names; a fourth slash begins an absolute path."""
+    return Path(url.removeprefix(SQLITE)).expanduser()

@@ -1,0 +1,122 @@
+"""The output of `treadle run`: three forms, notes apart, and the exit code of every ending."""
+
+import io
+
+import msgspec
+import pytest
+
+from treadle.canon.errors import ErrorInfo
+from treadle.canon.events import (
+    ItemAdded,
+    Noted,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    read_event,
+)
+from treadle.canon.items import CallItem, MessageItem, text_result
+from treadle.canon.request import Note
+from treadle.canon.usage import Usage
+from treadle.cli.terminal.output import WRITERS, Writer
+
+STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
+CALL = CallItem(call_id="call_1", name="add", arguments='{"a":1}', side="server")
+MESSAGE = ItemAdded(index=0, item=MessageItem(id="m", role="assistant"))
+
+
+def finished(rc: str = "ok") -> ToolFinished:
+    """Return the end of a call."""
+    return ToolFinished(index=0, call=CALL, result=text_result(CALL, "x", is_error=rc != "ok", rc=rc), duration_s=0.002)
+
+
+def write(form: str, *events: RunEvent) -> tuple[str, str, Writer]:
+    """Return what a form puts on stdout and stderr, and the writer."""
+    out, notes = io.StringIO(), io.StringIO()
+    writer = WRITERS[form](out, notes)
+    for event in events:
+        writer.write(event)
+    writer.finish()
+    return out.getvalue(), notes.getvalue(), writer
+
+
+def test_text_is_the_answer_and_nothing_else() -> None:
+    """Calls, notes and endings go to stderr; the answer ends with one newline; messages are a blank line apart."""
+    out, notes, _ = write(
+        "text",
+        STARTED,
+        MESSAGE,
+        TextDelta(index=0, text="Let me see."),
+        ToolStarted(index=1, call=CALL),
+        finished(),
+        Noted(note=Note(code="c", action="dropped", message="left out x")),
+        MESSAGE,
+        TextDelta(index=2, text="It is 1."),
+        RunEnded(status="completed"),
+    )
+    assert out == "Let me see.\n\nIt is 1.\n"
+    assert notes == "treadle: add(a=1) → ok, 2 ms\ntreadle: left out x\n"
+
+
+def test_text_is_harmless_for_a_terminal() -> None:
+    """Control characters of a model are symbols."""
+    assert write("text", TextDelta(index=0, text="\x1b[2J"))[0] == "␛[2J\n"
+
+
+def test_no_answer_is_no_output() -> None:
+    """A run that said nothing prints nothing, not even a newline."""
+    assert write("text", STARTED, RunEnded(status="completed"))[0] == ""
+
+
+def test_json_is_one_object() -> None:
+    """Everything a script needs, with the text exact."""
+    usage = Usage(input_tokens=3, output_tokens=4)
+    out, notes, _ = write(
+        "json",
+        STARTED,
+        TextDelta(index=0, text="a\x1bb\u202e"),
+        RunEnded(status="completed", usage=usage, limit="wall_time"),
+    )
+    assert msgspec.json.decode(out) == {
+        "run_id": "run_1",
+        "response_id": "resp_1",
+        "text": "a\x1bb\u202e",
+        "usage": {"input_tokens": 3, "output_tokens": 4},
+        "status": "completed",
+        "limit": "wall_time",
+        "error": None,
+    }
+    assert (out.count("\n"), notes) == (1, "")
+
+
+def test_jsonl_is_one_event_a_line() -> None:
+    """Every event comes at once and reads back as itself."""
+    events = [STARTED, MESSAGE, TextDelta(index=0, text="a\nb"), finished(), RunEnded(status="completed")]
+    out, _, _ = write("jsonl", *events)
+    assert [read_event(line) for line in out.splitlines()] == events
+
+
+@pytest.mark.parametrize(
+    ("events", "code", "note"),
+    [
+        ([RunEnded(status="completed")], 0, ""),
+        ([RunEnded(status="completed", limit="max_iterations")], 4, "the limit max_iterations was reached"),
+        ([finished("denied"), RunEnded(status="completed")], 3, "add(a=1) → denied"),
+        ([RunEnded(status="cancelled")], 130, "cancelled"),
+        ([RunEnded(status="incomplete", stop="length")], 1, "reached its length limit; the answer is incomplete"),
+        ([RunEnded(status="incomplete", stop="filtered")], 1, "filter stopped the answer; the answer is incomplete"),
+        (
+            [RunEnded(status="failed", error=ErrorInfo(code="x", message="gone", hint="look"))],
+            1,
+            "treadle: gone\n  hint: look\n",
+        ),
+        ([], 1, ""),
+    ],
+)
+def test_the_exit_code_tells_the_ending(events: list[RunEvent], code: int, note: str) -> None:
+    """Done, limit, denied, cancelled, cut and failed can be told apart by a script, and are said on stderr."""
+    _, notes, writer = write("text", STARTED, *events)
+    assert writer.exit_code == code
+    assert note in notes

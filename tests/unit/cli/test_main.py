@@ -1,0 +1,118 @@
+"""The entry point: which command is meant, what is imported for it, and how errors leave."""
+
+import subprocess
+import sys
+
+import pytest
+
+from treadle.canon.errors import ConfigError, NotApproved, NotFound, UpstreamTimeout
+from treadle.cli import command, main
+
+HEAVY = ("prompt_toolkit", "rich", "aiohttp", "uvicorn", "apsw", "treadle.runtime", "treadle.server", "treadle.config")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ([], ["chat"]),
+        (["-m", "x"], ["chat", "-m", "x"]),
+        (["--config", "f"], ["chat", "--config", "f"]),
+        (["-p", "hi"], ["run", "-p", "hi"]),
+        (["-phi"], ["run", "-phi"]),
+        (["-m", "x", "--prompt=hi"], ["run", "-m", "x", "--prompt=hi"]),
+        (["run", "hi"], ["run", "hi"]),
+        (["--help"], ["--help"]),
+        (["--version"], ["--version"]),
+    ],
+)
+def test_the_command_may_be_left_out(given: list[str], meant: list[str]) -> None:
+    """Nothing means chat, a prompt means run."""
+    assert main.name_command(given) == meant
+
+
+@pytest.mark.parametrize("entry", main.COMMANDS, ids=lambda entry: entry.name)
+def test_every_command_has_help_with_an_example(entry: main.Entry, capsys: pytest.CaptureFixture[str]) -> None:
+    """A newcomer sees what a command is for and how it is used."""
+    with pytest.raises(SystemExit) as caught:
+        main.main([entry.name, "--help"])
+    shown = capsys.readouterr().out
+    assert caught.value.code == 0
+    assert shown.startswith(f"usage: treadle {entry.name}")
+    assert "examples:\n" in shown
+    assert "treadle" in shown.split("examples:\n")[1]
+
+
+def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """The table is the help."""
+    with pytest.raises(SystemExit):
+        main.main(["--help"])
+    shown = capsys.readouterr().out
+    assert all(f"{entry.name} " in shown and entry.summary in shown for entry in main.COMMANDS)
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """Return the modules that a command line imports in a fresh interpreter."""
+    program = (
+        "import sys\nfrom treadle.cli.main import main\n"
+        f"try: main({list(arguments)!r})\nexcept SystemExit: pass\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("run", "--help"), ("chat", "--help"), ("serve", "--help")])
+def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    """Help is instant because neither a screen, nor a server, nor a database is imported for it."""
+    assert not imported_by(*arguments) & set(HEAVY)
+
+
+def test_a_wrong_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown word ends with code 2 and the list of what there is."""
+    with pytest.raises(SystemExit) as caught:
+        main.main(["frobnicate"])
+    assert caught.value.code == 2
+    assert "serve" in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    """--version says which Treadle this is."""
+    from importlib.metadata import version
+
+    with pytest.raises(SystemExit):
+        main.main(["--version"])
+    assert capsys.readouterr().out == f"treadle {version('treadle')}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("a.b: bad", hint="do this"), 2),
+        (NotFound("no model", param="model"), 2),
+        (NotFound("no run"), 1),
+        (UpstreamTimeout("gone"), 1),
+        (NotApproved("no"), 3),
+    ],
+)
+def test_an_error_is_one_line_a_hint_and_a_code(
+    error: ConfigError, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No traceback: the message, the way out, and a number that a script can test."""
+
+    def fail(args: object) -> int:
+        raise error
+
+    monkeypatch.setattr("treadle.cli.config.run", fail)
+    assert main.main(["config", "show"]) == code
+    hint = f"  hint: {error.hint}\n" if error.hint else ""
+    assert capsys.readouterr().err == f"treadle: {error.message}\n{hint}"
+
+
+def test_an_interrupt_has_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C before anything could catch it is still 130."""
+
+    def fail(args: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("treadle.cli.config.run", fail)
+    assert main.main(["config", "show"]) == command.CANCELLED

@@ -1,0 +1,73 @@
+"""Rules between values: what decodes and still can not work."""
+
+from pathlib import Path
+
+import pytest
+
+from treadle.canon.errors import ConfigError
+from treadle.config import load_settings
+from treadle.config.rules import is_loopback
+
+UPSTREAM = '[[upstream]]\nname = "a"\nbase_url = "http://127.0.0.1:1/v1"\n'
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[server]\nhost = '0.0.0.0'\n", "treadle.toml:2: server.host: 0.0.0.0 can be reached from other machines"),
+        ("[store]\nurl = 'data.db'\n", "treadle.toml:2: store.url: is not sqlite:///FILE"),
+        ("[store]\nurl = 'sqlite:///'\n", "treadle.toml:2: store.url: is not sqlite:///FILE"),
+        (UPSTREAM + UPSTREAM, "treadle.toml:5: upstream[1].name: the name 'a' is taken"),
+        (UPSTREAM.replace('"a"', '"demo"'), "treadle.toml:2: upstream[0].name: the name 'demo' is taken"),
+        (UPSTREAM.replace("http:", "ftp:"), "upstream[0].base_url: is not an http://"),
+        (UPSTREAM.replace("127", "u:p@127"), "upstream[0].base_url: is not an http://"),
+        (UPSTREAM.replace(":1/", ":x/"), "upstream[0].base_url: is not an http://"),
+        (UPSTREAM.replace("/v1", "/v1?a=1"), "upstream[0].base_url: is not an http://"),
+        (UPSTREAM + "idle_s = 0\n", "treadle.toml:4: upstream[0].idle_s: expected a number > 0"),
+        (UPSTREAM + "models = ['*-*']\n", "upstream[0].models[0]: expected a model name with at most one *"),
+        (UPSTREAM + "headers = { x = 'a\\u000ab' }\n".replace("'", '"'), "holds a line break"),
+        (UPSTREAM + "[[route]]\nmodel = 'm'\nupstream = 'aa'\n", "there is no upstream 'aa'; did you mean a?"),
+        (UPSTREAM + "[[route]]\nmodel = '**'\nupstream = 'a'\n", "route[0].model: expected a model name"),
+        ("[[route]]\nmodel = 'm'\nupstream = 'x'\n", "there is no upstream 'x'; known: none"),
+    ],
+)
+def test_a_contradiction_names_its_key(text: str, message: str) -> None:
+    """Each rule says which key breaks it, and where."""
+    Path("treadle.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(env={"HOME": "/home/ada"})
+    assert message in caught.value.message
+
+
+def test_a_remote_host_needs_to_be_allowed() -> None:
+    """allow_remote says that being reachable is meant."""
+    settings = load_settings(
+        env={"HOME": "/home/ada"}, overrides={"server.host": "0.0.0.0", "server.allow_remote": True}
+    )
+    assert settings.server.host == "0.0.0.0"
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("localhost.example.org", False),
+    ],
+)
+def test_loopback_is_told_from_the_rest(host: str, expected: bool) -> None:
+    """Only addresses that no other machine reaches count."""
+    assert is_loopback(host) is expected
