@@ -16,7 +16,7 @@ from treadle.canon.events import RunEnded, RunEvent
 from treadle.canon.ids import SESSION, IdSource
 from treadle.canon.items import text_message
 from treadle.canon.request import Request
-from treadle.canon.tools import CallContext
+from treadle.canon.tools import CallContext, ToolPolicy
 from treadle.config import LocalSection, Settings, Upstream, load_settings, sqlite_path
 from treadle.config.reader import data_directory
 from treadle.config.settings import DEMO_MODEL
@@ -218,11 +218,18 @@ def _registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[Tool])
     registry = Registry(enabled=("*",) if chosen.enabled else ())
     own = [*brought, *(loaded for place in chosen.load for loaded in load(place))]
     for each in own or demo:
-        registry.add(each)
+        registry.add(_with_timeout(each, settings.limits.tool_timeout_s))
     if chosen.local.enabled:
         for each in _local_tools(chosen.local):
             registry.add(each)
     return registry
+
+
+def _with_timeout(tool: Tool, timeout_s: float) -> Tool:
+    """Give a tool that names no time of its own the configured one."""
+    if tool.policy.timeout_s != ToolPolicy().timeout_s or timeout_s == tool.policy.timeout_s:
+        return tool
+    return tool.under(msgspec.structs.replace(tool.policy, timeout_s=timeout_s))
 
 
 def _local_tools(section: LocalSection) -> list[Tool]:

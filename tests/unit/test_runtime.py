@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,7 @@ from treadle import Runtime, Settings, TextDelta, ToolFinished, tool
 from treadle.canon.errors import ConfigError, NotFound, RequestError
 from treadle.canon.events import RunEnded, RunEvent
 from treadle.canon.ids import CountingIds
-from treadle.config import LocalSection, StoreSection, ToolsSection, Upstream
+from treadle.config import LimitsSection, LocalSection, StoreSection, ToolsSection, Upstream
 from treadle.runtime import Parts
 from treadle.upstream.reply import ReplyCall
 from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
@@ -127,3 +128,34 @@ async def test_a_key_of_the_environment_reaches_no_repr(tmp_path: Path):
     runtime = Runtime(settings(tmp_path, upstream=(upstream,)), parts=Parts(env={"ONE_KEY": "sk-very-secret"}))
     assert "sk-very-secret" not in repr(vars(runtime))
     assert runtime.redactor.text("x sk-very-secret y") == "x [redacted] y"
+
+
+async def test_a_tool_that_names_no_time_gets_the_configured_one(tmp_path: Path):
+    """`limits.tool_timeout_s` is the default, not a cap: a tool's own time stands."""
+
+    @tool(timeout_s=3)
+    def quick() -> str:
+        """Be quick."""
+        return "ok"
+
+    runtime = Runtime(settings(tmp_path, limits=LimitsSection(tool_timeout_s=25)), tools=[double, quick])
+    assert {each.name: each.policy.timeout_s for each in runtime.registry.tools()} == {"double": 25, "quick": 3}
+
+
+async def test_output_over_the_cap_is_kept_behind_a_handle(tmp_path: Path):
+    """The model reads what fits and a handle; the whole is in the store."""
+
+    @tool(effect="read")
+    def long() -> str:
+        """Say much."""
+        return "x" * 5_000
+
+    script = Script(turns=(ScriptTurn(calls=(ReplyCall(name="long"),)), ScriptTurn(text="ok")))
+    chosen = settings(tmp_path, limits=LimitsSection(max_tool_output_bytes=1_000))
+    async with Runtime(chosen, tools=[long], model=ScriptedModel(script, ids=CountingIds())) as runtime:
+        events = await told(runtime, "go")
+        shown = next(event.result.output[0].text for event in events if isinstance(event, ToolFinished))
+        assert len(shown.encode()) <= 1_000
+        handle = re.search(r"[0-9a-f]{64}", shown)
+        assert handle is not None
+        assert await runtime.store.get_blob(handle[0], 0, 10_000) == b"x" * 5_000

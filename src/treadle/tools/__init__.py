@@ -1,0 +1,8 @@
+"""Tools that Treadle runs: functions made into tools, held in a registry, run within their policy."""
+
+from treadle.tools.context import ToolContext
+from treadle.tools.function import Tool, tool
+from treadle.tools.registry import Registry
+from treadle.tools.runner import Runner, RunnerLimits
+
+__all__ = ["Registry", "Runner", "RunnerLimits", "Tool", "ToolContext", "tool"]

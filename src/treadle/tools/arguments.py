@@ -1,0 +1,156 @@
+"""What the model sent, made into what the function takes: JSON text, checked in full, then converted.
+
+Everything wrong is said at once with its path, so that the model can repair its call in one go.
+"""
+
+import asyncio
+import json
+import re
+from typing import Any, cast
+
+import msgspec
+
+from treadle.canon.errors import InvalidArguments
+from treadle.canon.json import BadJson, cut_text, read_json, write_json
+from treadle.canon.tools import Fault
+from treadle.tools.schema import ERRORS_MAX, MESSAGE_BYTES_MAX, Validator, pointer
+from treadle.tools.signature import Parameter
+from treadle.tools.threads import Threads
+
+FAULTS_WAIT_S = 2.0
+_AT = re.compile(r"^(?P<reason>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
+
+
+class BadArguments(InvalidArguments):
+    """Arguments that were refused; `faults` says where and why."""
+
+    def __init__(self, message: str, faults: tuple[Fault, ...] = (), code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.faults = faults
+
+
+def read_arguments(text: str, bytes_max: int) -> dict[str, Any]:
+    """Decode the arguments of a call; blank means none.
+
+    Raises: BadArguments.
+    """
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > bytes_max:
+        raise BadArguments(
+            f"The arguments are {size} bytes, more than the {bytes_max} allowed. Send less at a time.",
+            code="arguments_too_large",
+        )
+    if not text.strip():
+        return {}
+    try:
+        value = read_json(text)
+        _refuse_duplicates(text)
+    except BadJson as error:
+        raise BadArguments(f"The arguments are not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadArguments("The arguments must be a JSON object.")
+    return cast("dict[str, Any]", value)
+
+
+async def check_arguments(validator: Validator, name: str, arguments: dict[str, Any], threads: Threads) -> None:
+    """Let arguments pass that fit the schema.
+
+    Raises: BadArguments, with all that is wrong.
+    """
+    if validator.is_valid(arguments):
+        return
+    try:
+        # Listing errors is eager and can take long on hostile input: off the loop, and not waited for without end.
+        listed = await asyncio.wait_for(threads.run(lambda: validator.faults(arguments)), FAULTS_WAIT_S)
+        faults = cast("list[Fault]", listed.value or [])
+    except TimeoutError:
+        faults = []
+    raise BadArguments(f"The arguments do not fit the parameters of {name}.", tuple(faults))
+
+
+class Converter:
+    """Turns checked arguments into the types that the function is annotated with."""
+
+    def __init__(self, name: str, parameters: tuple[Parameter, ...]) -> None:
+        self._name = name
+        self._adapters = {each.name: each.pydantic for each in parameters if each.pydantic is not None}
+        fields = [
+            (each.name, (each.annotation if each.pydantic is None else Any) | msgspec.UnsetType, msgspec.UNSET)
+            for each in parameters
+        ]
+        self._struct = msgspec.defstruct("Arguments", fields, kw_only=True)
+
+    def convert(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the keyword arguments to call the function with; what was not given is left to its default.
+
+        Raises: BadArguments.
+        """
+        typed = self._typed(arguments)
+        values = {name: getattr(typed, name) for name in arguments}
+        for name, adapter in self._adapters.items():
+            if name in values:
+                values[name] = self._validated(name, adapter, values[name])
+        return values
+
+    def _typed(self, arguments: dict[str, Any]) -> Any:
+        try:
+            return msgspec.convert(arguments, self._struct)
+        except msgspec.ValidationError as error:
+            refusal = error
+        try:
+            # JSON Schema calls 2.0 an integer, msgspec does not.
+            return msgspec.convert(_whole_numbers(arguments), self._struct)
+        except msgspec.ValidationError:
+            raise self._refused([_fault_of(refusal)]) from None
+
+    def _validated(self, name: str, adapter: Any, value: Any) -> Any:
+        try:
+            return adapter.validate_json(write_json(value))
+        except ValueError as error:
+            details = cast("list[dict[str, Any]]", getattr(error, "errors", list)())
+            found = [_fault([name, *detail["loc"]], detail["msg"]) for detail in details[:ERRORS_MAX]]
+            raise self._refused(found or [_fault([name], str(error))]) from None
+
+    def _refused(self, faults: list[Fault]) -> BadArguments:
+        return BadArguments(f"The arguments do not fit the parameters of {self._name}.", tuple(faults))
+
+
+def _refuse_duplicates(text: str) -> None:
+    """Refuse a key given twice: parsers disagree which one counts, so nobody could know what was approved."""
+
+    def unique(pairs: list[tuple[str, object]]) -> None:
+        names: set[str] = set()
+        for name, _ in pairs:
+            if name in names:
+                raise BadJson(f'the key "{cut_text(name, 100)}" is given twice')
+            names.add(name)
+
+    json.loads(text, object_pairs_hook=unique)
+
+
+def _whole_numbers(value: Any) -> Any:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        return [_whole_numbers(each) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _whole_numbers(each) for key, each in cast("dict[str, Any]", value).items()}
+    return value
+
+
+def _fault_of(error: msgspec.ValidationError) -> Fault:
+    """Read the path out of a message such as "Expected `int`, got `str` - at `$.a[1]`"."""
+    found = _AT.match(str(error))
+    if found is None:
+        return _fault([], str(error))
+    steps = [name or index for name, index in _STEP.findall(found["path"] or "")]
+    return _fault(["*" if step == "..." else step for step in steps], found["reason"])
+
+
+def _fault(path: list[str | int], message: str) -> Fault:
+    return Fault(
+        code="invalid_arguments",
+        path=cut_text(pointer(path), MESSAGE_BYTES_MAX),
+        message=cut_text(message, MESSAGE_BYTES_MAX),
+    )

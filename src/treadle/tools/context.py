@@ -1,0 +1,54 @@
+"""What a tool may know of the run that asks for it, and how it talks back while it works.
+
+A parameter annotated `ToolContext` receives one; it never appears in the tool's schema.
+"""
+
+import threading
+from collections.abc import Callable
+
+WARNINGS_MAX = 20
+
+
+class ToolContext:
+    """The side of a call that the model does not see. Safe to use from the thread of a sync tool."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str = "",
+        session_id: str | None = None,
+        call_id: str = "",
+        output_bytes_max: int = 65_536,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        self.run_id = run_id
+        self.session_id = session_id
+        self.call_id = call_id
+        self.output_bytes_max = output_bytes_max
+        self._report = report
+        self._ended = threading.Event()
+        self._warnings: list[str] = []
+
+    @property
+    def cancelled(self) -> bool:
+        """Tell whether nobody waits for the result any more: a long sync tool should look and stop."""
+        return self._ended.is_set()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what the tool warned of."""
+        return tuple(self._warnings)
+
+    def progress(self, text: str) -> None:
+        """Tell whoever watches the run how far the work is; nothing happens when nobody does."""
+        if self._report is not None and not self.cancelled:
+            self._report(text)
+
+    def warn(self, text: str) -> None:
+        """Add a line that the model reads below the result."""
+        if len(self._warnings) < WARNINGS_MAX:
+            self._warnings.append(text)
+
+    def cancel(self) -> None:
+        """Let the tool know that nobody waits any more."""
+        self._ended.set()

@@ -1,0 +1,180 @@
+"""From what a tool returned to what the model reads: one envelope inside, small text outside.
+
+Text is written as text, everything else as compact JSON; errors as `{"error":{"code","message",…}}`, or as
+S3's `{"error":"…"}` for the local tools; warnings as lines below. Golden files in the tests fix the spelling.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from treadle.canon.errors import ToolError, ToolFailed
+from treadle.canon.items import AnyPart, Part, TextPart, text_of
+from treadle.canon.json import BadJson, cut_text, read_json, write_json
+from treadle.canon.tools import Envelope, Fault
+from treadle.tools.arguments import BadArguments
+from treadle.tools.function import Style
+
+SUMMARY_CHARS_MAX = 120
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool's result in its normal form; a tool may also return one to set its own summary."""
+
+    envelope: Envelope
+    summary: str | None = None
+    parts: tuple[AnyPart, ...] = ()
+
+
+def answer_of(value: object) -> Answer:
+    """Bring whatever a tool returned into its normal form.
+
+    Raises: ToolFailed, for bytes and for values without a JSON form.
+    """
+    match value:
+        case Answer():
+            return value
+        case Envelope():
+            return Answer(envelope=_checked(value))
+        case Part():
+            return _parts((cast("AnyPart", value),))
+        case list() | tuple() if value and all(isinstance(each, Part) for each in cast("list[object]", value)):
+            return _parts(tuple(cast("list[AnyPart]", value)))
+        case _:
+            return Answer(envelope=Envelope(ok=True, data=_data(value)))
+
+
+def answer_of_error(error: ToolError) -> Answer:
+    """Bring a failure into the normal form: what happened first, then its details with their paths."""
+    details = error.faults if isinstance(error, BadArguments) else ()
+    head = Fault(code=_valid(error.info.code), message=_valid(error.message))
+    return Answer(envelope=Envelope(ok=False, errors=(head, *details)))
+
+
+def with_warnings(answer: Answer, warnings: Sequence[str]) -> Answer:
+    """Add what the tool warned of while it ran."""
+    if not warnings:
+        return answer
+    joined = (*answer.envelope.warnings, *(_valid(line) for line in warnings))
+    return msgspec.structs.replace(answer, envelope=msgspec.structs.replace(answer.envelope, warnings=joined))
+
+
+def parts_with(parts: tuple[AnyPart, ...], text: str) -> tuple[AnyPart, ...]:
+    """Return the parts with their text replaced where what the model shall read differs from it."""
+    if text_of(parts) == text:
+        return parts
+    others = tuple(part for part in parts if not isinstance(part, TextPart))
+    return (TextPart(text=text), *others) if text else others
+
+
+def write_text(answer: Answer, style: Style = "plain") -> str:
+    """Write what the model reads."""
+    envelope = answer.envelope
+    if not envelope.ok:
+        text = _error_text(envelope, style)
+    elif answer.parts:
+        text = text_of(answer.parts)
+    else:
+        text = _data_text(bytes(envelope.data))
+    lines = [f"[warning] {' '.join(line.split())}" for line in envelope.warnings]
+    return "\n".join([text, *lines] if text else lines)
+
+
+def write_summary(answer: Answer, text: str) -> str:
+    """Write one line for a person: the tool's own, the error's message, or the first line of the result."""
+    if answer.summary is not None:
+        line = answer.summary
+    elif not answer.envelope.ok:
+        line = answer.envelope.errors[0].message if answer.envelope.errors else "failed"
+    else:
+        line = next((line for line in text.splitlines() if line.strip()), "")
+    line = line.strip()
+    return line if len(line) <= SUMMARY_CHARS_MAX else f"{line[: SUMMARY_CHARS_MAX - 1]}…"
+
+
+def cut_output(text: str, bytes_max: int, *, kept_bytes: int = 0, handle: str | None = None) -> str:
+    """Cut a text to the cap on a character boundary, with a notice of what is missing and how to read it."""
+    size = len(text.encode())
+    if size <= bytes_max:
+        return text
+    room = bytes_max - len(_notice(size, size, kept_bytes, handle).encode())
+    shown = cut_text(text, max(room, 0))
+    notice = _notice(len(shown.encode()), size, kept_bytes, handle)
+    return cut_text(shown + notice, bytes_max)
+
+
+def _notice(shown: int, size: int, kept: int, handle: str | None) -> str:
+    if handle is None:
+        more = "the rest was not kept"
+    elif kept < size:
+        more = f'the first {kept} bytes are kept under the handle "{handle}"'
+    else:
+        more = f'the whole is kept under the handle "{handle}"'
+    return f"\n[output cut: {shown} of {size} bytes shown; {more}]"
+
+
+def _parts(parts: tuple[AnyPart, ...]) -> Answer:
+    return Answer(envelope=Envelope(ok=True, data=msgspec.Raw(write_json(text_of(parts)))), parts=parts)
+
+
+def _checked(envelope: Envelope) -> Envelope:
+    try:
+        read_json(bytes(envelope.data))
+    except (BadJson, TypeError):
+        raise ToolFailed("The tool returned an envelope whose data is not JSON.") from None
+    return msgspec.structs.replace(
+        envelope,
+        warnings=tuple(_valid(line) for line in envelope.warnings),
+        errors=tuple(
+            Fault(code=_valid(each.code), message=_valid(each.message), path=each.path) for each in envelope.errors
+        ),
+    )
+
+
+def _data(value: object) -> msgspec.Raw:
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise ToolFailed("The tool returned bytes; it must return text, JSON values or content parts.")
+    try:
+        return msgspec.Raw(msgspec.json.encode(value, enc_hook=_encode))
+    except UnicodeEncodeError:
+        if isinstance(value, str):
+            return msgspec.Raw(write_json(_valid(value)))
+        raise ToolFailed("The tool returned text that is not valid Unicode.") from None
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise ToolFailed(f"The tool returned a value without a JSON form: {cut_text(str(error), 200)}") from None
+
+
+def _valid(text: str) -> str:
+    """Replace lone surrogates, which file names and foreign exceptions can carry and no JSON can."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _encode(value: Any) -> Any:
+    """Give msgspec what it cannot see through by itself: pydantic models and paths."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, os.PathLike):
+        return os.fspath(cast("os.PathLike[str]", value))
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _data_text(data: bytes) -> str:
+    return cast("str", msgspec.json.decode(data)) if data[:1] == b'"' else data.decode()
+
+
+def _error_text(envelope: Envelope, style: Style) -> str:
+    head = envelope.errors[0] if envelope.errors else Fault(code="failed", message="The tool failed.")
+    details = [_detail(each) for each in envelope.errors[1:]]
+    more: dict[str, Any] = {"details": details} if details else {}
+    if style == "s3":
+        extra = cast("dict[str, Any]", read_json(bytes(envelope.data)) or {})
+        body: dict[str, Any] = {"error": head.message, "code": head.code, **extra, **more}
+    else:
+        body = {"error": {"code": head.code, "message": head.message, **more}}
+    return write_json(body).decode()
+
+
+def _detail(fault: Fault) -> dict[str, str]:
+    return {"message": fault.message} if fault.path is None else {"path": fault.path, "message": fault.message}

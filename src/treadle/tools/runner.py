@@ -1,0 +1,272 @@
+"""Runs one call: find, validate, run within the policy, and make of whatever happens an Outcome.
+
+Nothing a tool does reaches the engine as an exception; only cancellation passes. Whether a call may run at all
+(approval, limits of the run) is decided before it comes here.
+"""
+
+import asyncio
+import contextlib
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Protocol, get_args
+
+import msgspec
+
+from treadle.canon.errors import OutputTooLarge, ToolError, ToolFailed, ToolTimeout, TreadleError, UnknownTool
+from treadle.canon.items import CallItem
+from treadle.canon.json import cut_text, write_json
+from treadle.canon.tools import RC, CallContext, Outcome
+from treadle.tools.arguments import check_arguments, read_arguments
+from treadle.tools.context import ToolContext
+from treadle.tools.envelope import (
+    Answer,
+    answer_of,
+    answer_of_error,
+    cut_output,
+    parts_with,
+    with_warnings,
+    write_summary,
+    write_text,
+)
+from treadle.tools.function import Bound, Style, Tool
+from treadle.tools.registry import Registry
+from treadle.tools.threads import Threads
+
+MESSAGE_BYTES_MAX = 1_000
+NAMES_SHOWN_MAX = 20
+CANCEL_GRACE_S = 0.5
+"""How long a cancelled async tool may clean up before it is left to itself."""
+RETRY_PAUSE_S = 0.1
+_RETRIED_EFFECTS = ("read", "idempotent")
+_CODES = frozenset(get_args(RC)) - {"ok"}
+
+Keep = Callable[[bytes, CallContext], Awaitable[str | None]]
+Report = Callable[[CallContext, str], None]
+
+
+class Clock(Protocol):
+    """Time, injected."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class RunnerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds that no tool's own policy can widen."""
+
+    arguments_bytes_max: int = 262_144
+    output_bytes_max: int = 65_536
+    stored_bytes_max: int = 1_048_576
+    threads_max: int = 32
+
+
+class Runner:
+    """Runs calls of registered tools; fits the engine's Toolbox port.
+
+    Sync tools run in threads. A thread cannot be killed: after a timeout or a cancel its result is dropped and
+    its context says `cancelled`, but it stays busy until the function returns. The number of threads is bounded,
+    so tools that hang make later sync tools time out while waiting for a thread, and nothing worse.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        clock: Clock,
+        limits: RunnerLimits | None = None,
+        keep: Keep | None = None,
+        report: Report | None = None,
+    ) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._limits = limits or RunnerLimits()
+        self._keep = keep
+        self._report = report
+        self._threads = Threads(self._limits.threads_max)
+        self._left: set[asyncio.Task[Answer]] = set()
+
+    async def run(self, call: CallItem, context: CallContext) -> Outcome:
+        """Validate and run one call. Every failure of the tool is an Outcome; only cancellation is raised."""
+        started = self._clock.monotonic()
+        tool = self._registry.get(call.name)
+        if tool is None:
+            answer = answer_of_error(self._unknown(call.name))
+            outcome = await self._outcome(answer, "unknown_tool", "plain", self._limits.output_bytes_max, context)
+        else:
+            outcome = await self._run(tool, call, context)
+        return msgspec.structs.replace(outcome, duration_s=self._clock.monotonic() - started)
+
+    def close(self) -> None:
+        """Let idle threads end."""
+        self._threads.close()
+
+    async def _run(self, tool: Tool, call: CallItem, call_context: CallContext) -> Outcome:
+        bytes_max = min(tool.policy.output_bytes_max, self._limits.output_bytes_max)
+        context = self._context(call, call_context, bytes_max)
+        try:
+            arguments = read_arguments(call.arguments, self._limits.arguments_bytes_max)
+            await check_arguments(tool.validator, tool.name, arguments, self._threads)
+            answer = await self._attempts(tool, functools.partial(tool.bind, arguments, context))
+            self._check_parts(answer)
+            rc = "ok" if answer.envelope.ok else "failed"
+        except ToolError as error:
+            answer, rc = answer_of_error(error), _rc(error)
+        finally:
+            context.cancel()
+        return await self._outcome(with_warnings(answer, context.warnings), rc, tool.style, bytes_max, call_context)
+
+    async def _attempts(self, tool: Tool, bind: Callable[[], Bound]) -> Answer:
+        """Run until it succeeds, fails for good, or the time for all attempts together is over."""
+        policy = tool.policy
+        tries = 1 + (policy.retries if policy.effect in _RETRIED_EFFECTS else 0)
+        deadline = self._clock.monotonic() + policy.timeout_s
+        for attempt in range(tries):
+            try:
+                return await self._within(tool, bind, deadline - self._clock.monotonic())
+            except ToolFailed:
+                pause = RETRY_PAUSE_S * 2**attempt
+                if attempt + 1 == tries or self._clock.monotonic() + pause >= deadline:
+                    raise
+                await self._clock.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _within(self, tool: Tool, bind: Callable[[], Bound], timeout_s: float) -> Answer:
+        """Run once; a tool that ignores its cancellation is left behind rather than waited for."""
+        task = asyncio.create_task(self._call(tool, bind))
+        try:
+            await asyncio.wait({task}, timeout=timeout_s)
+        except asyncio.CancelledError:
+            await self._stop(task)
+            raise
+        if not task.done():
+            await self._stop(task)
+            raise ToolTimeout(f"{tool.name} did not finish within {tool.policy.timeout_s:g} s.")
+        if task.cancelled():
+            raise ToolFailed(f"{tool.name} cancelled itself.")
+        return task.result()
+
+    async def _call(self, tool: Tool, bind: Callable[[], Bound]) -> Answer:
+        """Convert the arguments, call the tool's code, read its result; whatever is raised becomes a ToolError."""
+        try:
+            bound = bind()
+            if tool.is_async:
+                result = bound()
+            else:
+                ended = await self._threads.run(bound)
+                if ended.raised is not None:
+                    raise _tool_error(ended.raised)
+                result = ended.value
+            return answer_of(await result if inspect.isawaitable(result) else result)
+        except ToolError:
+            raise
+        except (Exception, SystemExit) as error:
+            # A tool is foreign code: whatever it raises is its result.
+            raise _tool_error(error) from error
+
+    async def _stop(self, task: asyncio.Task[Answer]) -> None:
+        task.cancel()
+        task.add_done_callback(_forget)
+        _, pending = await asyncio.wait({task}, timeout=CANCEL_GRACE_S)
+        if pending:
+            self._left.add(task)
+            task.add_done_callback(self._left.discard)
+
+    async def _outcome(self, answer: Answer, rc: str, style: Style, bytes_max: int, context: CallContext) -> Outcome:
+        text = write_text(answer, style)
+        size = len(text.encode())
+        shown, handle = text, None
+        if size > bytes_max:
+            kept = cut_text(text, self._limits.stored_bytes_max).encode()
+            handle = await self._kept(kept, context)
+            shown = cut_output(text, bytes_max, kept_bytes=len(kept), handle=handle)
+        return Outcome(
+            text=shown,
+            rc=rc,
+            summary=write_summary(answer, text),
+            envelope=answer.envelope,
+            parts=parts_with(answer.parts, shown) if answer.parts else (),
+            output_bytes=size,
+            truncated=size > bytes_max,
+            handle=handle,
+        )
+
+    def _check_parts(self, answer: Answer) -> None:
+        size = len(write_json(answer.parts)) if answer.parts else 0
+        if size > self._limits.stored_bytes_max:
+            raise OutputTooLarge(
+                f"The tool returned {size} bytes of content parts; {self._limits.stored_bytes_max} are kept."
+            )
+
+    async def _kept(self, whole: bytes, context: CallContext) -> str | None:
+        if self._keep is None:
+            return None
+        try:
+            return await self._keep(whole, context)
+        except TreadleError:
+            # The model still gets what fits; that the rest is lost stands in the notice.
+            return None
+
+    def _context(self, call: CallItem, context: CallContext, bytes_max: int) -> ToolContext:
+        return ToolContext(
+            run_id=context.run_id,
+            session_id=context.session_id,
+            call_id=call.call_id,
+            output_bytes_max=bytes_max,
+            report=None if self._report is None else self._reporter(self._report, context),
+        )
+
+    def _reporter(self, report: Report, context: CallContext) -> Callable[[str], None]:
+        """Hand progress to the loop: a sync tool speaks from its own thread."""
+        loop = asyncio.get_running_loop()
+
+        def tell(text: str) -> None:
+            # A thread may outlive its loop; then nobody watches any more.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(report, context, text)
+
+        return tell
+
+    def _unknown(self, name: str) -> UnknownTool:
+        name = cut_text(name, 128)
+        near = self._registry.nearest(name)
+        names = [each.name for each in self._registry.tools()]
+        if near:
+            hint = f"Did you mean {', '.join(near)}?"
+        elif names:
+            hint = f"There are: {', '.join(names[:NAMES_SHOWN_MAX])}."
+        else:
+            hint = "There are no tools."
+        return UnknownTool(f'There is no tool "{name}". {hint}')
+
+
+def _rc(error: ToolError) -> str:
+    """Keep the label bounded: a code of the tool's own stands in the text, not in the metrics."""
+    code = error.info.code
+    if code in _CODES:
+        return code
+    return error.code if error.code in _CODES else "failed"
+
+
+def _tool_error(error: BaseException) -> ToolError:
+    if isinstance(error, ToolError):
+        return error
+    return ToolFailed(cut_text(f"{type(error).__name__}: {_words(error)}".rstrip(": "), MESSAGE_BYTES_MAX))
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception whose own text fails is still only a failed tool
+        return ""
+
+
+def _forget(task: asyncio.Task[Answer]) -> None:
+    """Look at the end of a task nobody waits for, so that asyncio does not complain of it."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,97 @@
+"""A bounded set of daemon threads for functions that block.
+
+Unlike the executor of asyncio it never makes the process wait at its end for a function that hangs. A thread
+cannot be killed: whoever stops waiting drops the result, and the thread is busy until its function returns.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How a function ended: with a value, or by raising."""
+
+    value: Any = None
+    raised: BaseException | None = None
+
+
+class Job(msgspec.Struct, kw_only=True, eq=False):
+    """One function to run and where to say how it ended."""
+
+    function: Callable[[], Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Ended]
+
+
+class Threads:
+    """Runs blocking functions in at most `count_max` threads, started as they are needed and kept."""
+
+    def __init__(self, count_max: int = 32) -> None:
+        self._count_max = count_max
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._count = 0
+        self._idle = 0
+
+    @property
+    def count(self) -> int:
+        """Return how many threads there are."""
+        return self._count
+
+    async def run(self, function: Callable[[], Any]) -> Ended:
+        """Run the function in a thread and return how it ended; waits for a free thread when all are busy."""
+        loop = asyncio.get_running_loop()
+        inside = contextvars.copy_context()
+        job = Job(function=lambda: inside.run(function), loop=loop, future=loop.create_future())
+        with self._lock:
+            is_new = self._idle <= self._jobs.qsize() and self._count < self._count_max
+            if is_new:
+                self._count += 1
+        self._jobs.put(job)
+        if is_new:
+            threading.Thread(target=self._work, name="treadle-tool", daemon=True).start()
+        return await job.future
+
+    def close(self) -> None:
+        """Let the threads end once they are idle; a queued job still runs first."""
+        with self._lock:
+            count, self._count_max = self._count, 0
+        for _ in range(count):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            job = self._jobs.get()
+            with self._lock:
+                self._idle -= 1
+                if job is None:
+                    self._count -= 1
+                    return
+            _do(job)
+            del job
+
+
+def _do(job: Job) -> None:
+    if job.future.cancelled():
+        return
+    try:
+        ended = Ended(value=job.function())
+    except BaseException as error:  # noqa: BLE001 - the thread must live on, and the runner names every failure
+        ended = Ended(raised=error)
+    # The loop may be gone by the time a function that hung returns; then nobody is left to be told.
+    with contextlib.suppress(RuntimeError):
+        job.loop.call_soon_threadsafe(_tell, job.future, ended)
+
+
+def _tell(future: asyncio.Future[Ended], ended: Ended) -> None:
+    if not future.done():
+        future.set_result(ended)

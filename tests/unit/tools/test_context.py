@@ -1,0 +1,27 @@
+from treadle.tools import ToolContext
+from treadle.tools.context import WARNINGS_MAX
+
+
+def test_progress_reaches_whoever_watches_until_the_call_ends() -> None:
+    """After the end nobody is told any more."""
+    heard: list[str] = []
+    context = ToolContext(report=heard.append)
+    context.progress("half")
+    context.cancel()
+    context.progress("late")
+    assert heard == ["half"]
+    assert context.cancelled
+
+
+def test_progress_without_a_watcher_is_silent() -> None:
+    """A tool may always report."""
+    ToolContext().progress("x")
+    assert ToolContext().cancelled is False
+
+
+def test_warnings_are_bounded() -> None:
+    """A tool that warns without end is heard for a while."""
+    context = ToolContext()
+    for each in range(100):
+        context.warn(str(each))
+    assert context.warnings == tuple(str(each) for each in range(WARNINGS_MAX))

@@ -1,0 +1,116 @@
+import pathlib
+import sys
+
+import pytest
+
+from treadle.canon.errors import ConfigError
+from treadle.tools import ToolContext
+from treadle.tools.load import load, load_file, load_module
+
+GOOD = """
+from __future__ import annotations
+import dataclasses
+from treadle.tools import tool
+from neighbour import SCALE
+
+@dataclasses.dataclass
+class Box:
+    width: int
+
+@tool
+def area(box: Box) -> int:
+    return box.width * SCALE
+
+alias = area
+
+def helper() -> int:
+    return 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def _same_path():
+    """Whatever a test loads, the import path is the same afterwards."""
+    before, modules = list(sys.path), set(sys.modules)
+    yield
+    assert sys.path == before
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def test_a_file_gives_its_tools_once(tmp_path: pathlib.Path) -> None:
+    """Module-level tools are found, neighbours can be imported, string annotations resolve, aliases count once."""
+    (tmp_path / "neighbour.py").write_text("SCALE = 3")
+    (tmp_path / "mine.py").write_text(GOOD)
+    [area] = load_file(tmp_path / "mine.py")
+    assert area.name == "area"
+    assert area.bind({"box": {"width": 2}}, ToolContext())() == 6
+    assert "mine.py:" in area.origin
+
+
+def test_a_module_in_the_working_directory_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--tools mytools` works from where the user stands."""
+    (tmp_path / "mytools_here.py").write_text(
+        "from treadle.tools import tool\n@tool\ndef one() -> int:\n    return 1\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert [tool.name for tool in load("mytools_here")] == ["one"]
+    assert [tool.name for tool in load("./mytools_here.py")] == ["one"]
+
+
+def test_loading_a_file_again_sees_its_new_text(tmp_path: pathlib.Path) -> None:
+    """Reloading is loading once more."""
+    place = tmp_path / "mine.py"
+    text = "from treadle.tools import tool\n@tool\ndef {}() -> int:\n    return 1\n"
+    place.write_text(text.format("one"))
+    assert [tool.name for tool in load_file(place)] == ["one"]
+    place.write_text(text.format("another_name"))
+    assert [tool.name for tool in load_file(place)] == ["another_name"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def f(:\n", "line 1: invalid syntax"),
+        (
+            "\n\nimport no_such_module_here\n",
+            "ModuleNotFoundError: No module named 'no_such_module_here' (mine.py, line 3)",
+        ),
+        ("x = 1 / 0\n", "ZeroDivisionError: division by zero (mine.py, line 1)"),
+        ("import sys\nsys.exit('bye')\n", "SystemExit: bye"),
+        ("from treadle.tools import tool\n@tool\ndef f(a) -> int: ...\n", 'parameter "a" has no type annotation'),
+        ("x = 1\n", "there are no tools in"),
+        ("x = '\0'\n", "null bytes"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_says_where_and_why(tmp_path: pathlib.Path, text: str, words: str) -> None:
+    """The error names the file, the line and the cause; nothing half-loaded is left behind."""
+    place = tmp_path / "mine.py"
+    place.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_file(place)
+    assert words in caught.value.message
+    assert str(place) in caught.value.message
+    assert caught.value.param == "tools"
+
+
+def test_missing_places_are_named(tmp_path: pathlib.Path) -> None:
+    """No file, no module, a directory, a file that is not Python: each is said."""
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load_file(tmp_path / "none.py")
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load_file(tmp_path)
+    (tmp_path / "x.txt").write_text("")
+    with pytest.raises(ConfigError, match="not a Python file"):
+        load_file(tmp_path / "x.txt")
+    with pytest.raises(ConfigError, match='the module "nosuchmodule"'):
+        load_module("nosuchmodule")
+    with pytest.raises(ConfigError, match='there are no tools in the module "json"'):
+        load_module("json")
+
+
+@pytest.mark.parametrize("name", ["", ".relative", "a..b"])
+def test_a_name_that_is_no_module_is_refused(name: str) -> None:
+    """Odd names give the same clear error."""
+    with pytest.raises(ConfigError, match="cannot load tools"):
+        load_module(name)
