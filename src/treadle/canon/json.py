@@ -25,7 +25,7 @@ NODES_MAX = 200_000
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 _canonical = msgspec.json.Encoder(order="sorted")
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[\]{},]')
+_STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{},]', re.DOTALL)
 
 
 class BadJson(ValueError):

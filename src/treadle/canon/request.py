@@ -38,19 +38,27 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Surface(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the client wants to be answered: nothing of this reaches the model."""
+    """How the client wants to be answered: nothing of this reaches the model.
+
+    `tool_status` announces server tools as text, `is_array` streams one JSON array instead of SSE frames (Gemini).
+    """
 
     stream: bool = False
     include_usage: bool = False
     legacy_functions: bool = False
     extended_events: bool = False
+    tool_status: bool = False
+    is_array: bool = False
     metadata: OptionalRaw = None
     tools_echo: OptionalRaw = None
     tool_choice_echo: OptionalRaw = None
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One request of a client. `items` is the input in order; history named by id is joined by the runs room."""
+    """One request of a client. `items` is the input in order; history named by id is joined by the runs room.
+
+    `inherits` takes what this request leaves out (instructions, tools, options) from the previous one it names.
+    """
 
     protocol: Protocol
     model: str
@@ -63,5 +71,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     store: bool = True
     background: bool = False
     previous_response_id: str | None = None
+    inherits: bool = False
     max_tool_calls: int | None = None
     notes: tuple[Note, ...] = ()

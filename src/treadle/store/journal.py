@@ -1,0 +1,246 @@
+"""The journal's interface: what a store promises to the rooms above it. No SQL and no engine's name here.
+
+A run is the unit. Its row says what was asked and how it ended, its entries say what happened. Runs chain by
+`previous_id`, so a conversation may branch. The promises, each with a test in tests/store:
+
+ J1  Dense: the entries of a run are numbered 1, 2, 3 … in the order of writing, without a gap, whoever wrote them.
+ J2  Durable: a write that has returned survives the death of the process and of the machine.
+ J3  Whole: what one call writes is there together or not at all, also when its caller is cancelled meanwhile.
+ J4  Begun together: a run's row, its input and its lease become durable in one step; an id is never taken twice.
+ J5  Fenced: only the holder of the newest epoch writes to a run; epochs only grow. The check is part of the write.
+ J6  Leased: a run that has not ended is claimed only after its lease ended or was released; every write renews it.
+ J7  One end: a run ends once, together with its last entries, and nothing is written to it afterwards.
+ J8  One call, one result: among the entries a run itself wrote, a call id has at most one call and one result.
+     Input is exempt, because a client may send what it likes.
+ J9  Exact: content and data are read back byte for byte, whatever their size, NUL and lone surrogates included.
+ J10 History: the items of a run and of all it continues, oldest first; a run continues only an older one, of the
+     same conversation. Deleting a run in the middle joins what is left.
+ J11 Forgotten is gone: after a purge, a deletion or an expiry nothing of the content can be read here any more,
+     also no blob, unless another run uses it. A purged run keeps its numbers.
+ J12 Apart: a write that fails changes nothing and harms no other; after a full disk is freed, writing goes on.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from treadle.canon.errors import ErrorInfo
+from treadle.canon.events import RunEnded, Status
+from treadle.canon.messages import Entry
+from treadle.canon.usage import Usage
+
+INLINE_BYTES_MAX = 65_536
+"""An entry's data above this size is kept once, by its sha256."""
+
+LEASE_LOST = "lease_lost"
+"""The code of the StoreError that tells a writer that its run has another owner now."""
+
+RUN_ENDED = "run_ended"
+"""The code of the Conflict that tells a writer that its run has ended already."""
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a run besides its entries. `request` holds the instructions and options it was asked with."""
+
+    id: str
+    response_id: str
+    conversation_id: str
+    protocol: str
+    model: str
+    created_at: float
+    previous_id: str | None = None
+    session_id: str | None = None
+    key_id: str = ""
+    status: Status = "running"
+    store: bool = True
+    background: bool = False
+    ended_at: float | None = None
+    expires_at: float | None = None
+    stop: str | None = None
+    limit: str | None = None
+    usage: Usage | None = None
+    error: ErrorInfo | None = None
+    rounds: int = 0
+    calls: int = 0
+    request: msgspec.Raw | None = None
+
+
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation kept under a name; `head_run_id` is where it goes on."""
+
+    id: str
+    created_at: float
+    updated_at: float
+    name: str = ""
+    key_id: str = ""
+    head_run_id: str | None = None
+
+
+class RunJournal(Protocol):
+    """The right to write to one run, as long as nobody else has claimed it."""
+
+    @property
+    def run_id(self) -> str:
+        """Return the run this journal writes to."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Return which owner this is, counted from 1: above 1 the run was recovered."""
+        ...
+
+    async def append(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Make the entries durable, in order, and return them with their numbers; renew the lease.
+
+        Raises: StoreError (code `lease_lost` after a take-over), Conflict (the run has ended, or a call
+        would get a second call or result entry), NotFound (the run was deleted).
+        """
+        ...
+
+    async def finish(self, entries: Sequence[Entry], ended: RunEnded) -> list[Entry]:
+        """Append the last entries and end the run, in one step.
+
+        Raises: as `append`; Conflict too when the run has ended already.
+        """
+        ...
+
+    async def renew(self) -> None:
+        """Make the lease run from now.
+
+        Raises: as `append`.
+        """
+        ...
+
+    async def release(self) -> None:
+        """Give the run up, so that it can be claimed at once; without effect when it is not held any more."""
+        ...
+
+
+class Store(Protocol):
+    """Where runs, their entries, sessions and blobs are kept."""
+
+    async def open(self) -> None:
+        """Make the store usable, creating or migrating it where needed.
+
+        Raises: StoreError, saying what is wrong with which place and what to do.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Finish what was asked for, then let go of everything; without effect the second time."""
+        ...
+
+    async def ping(self) -> None:
+        """Check cheaply that reading works and that writing has not stopped.
+
+        Raises: StoreError.
+        """
+        ...
+
+    async def start_run(self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float) -> RunJournal:
+        """Make a run, its input and its lease durable, and return the right to write to it.
+
+        Raises: Conflict (an id is taken, or the previous run is of another conversation), NotFound (the
+        previous run or the session is not there), StoreError.
+        """
+        ...
+
+    async def claim_abandoned(self, owner: str, lease_s: float, limit: int) -> list[tuple[RunRow, RunJournal]]:
+        """Take over runs that have not ended although their lease did, longest abandoned first."""
+        ...
+
+    async def find_run(self, run_or_response_id: str, *, key_id: str | None = None) -> RunRow | None:
+        """Return the run of that id or response id; with `key_id`, only if it belongs to that key."""
+        ...
+
+    async def list_runs(
+        self,
+        *,
+        limit: int = 50,
+        before: str | None = None,
+        status: Status | None = None,
+        session_id: str | None = None,
+        key_id: str | None = None,
+    ) -> list[RunRow]:
+        """Return runs, newest first; `before` is the id of the last run of the page before.
+
+        Raises: NotFound, when there is no run `before`.
+        """
+        ...
+
+    async def entries(self, run_id: str, *, after: int = 0, limit: int | None = None) -> list[Entry]:
+        """Return the entries of a run whose number is above `after`, in order.
+
+        Raises: NotFound.
+        """
+        ...
+
+    async def history(self, run_id: str) -> list[Entry]:
+        """Return the items of the run and of all it continues, oldest first; numbers are those of each run.
+
+        Raises: NotFound.
+        """
+        ...
+
+    async def find_item(self, item_id: str, *, key_id: str | None = None) -> Entry | None:
+        """Return the item of that id: where a run wrote it itself rather than where a client sent it back."""
+        ...
+
+    async def find_call(self, call_id: str, *, key_id: str | None = None) -> RunRow | None:
+        """Return the newest run that itself wrote a call of that id."""
+        ...
+
+    async def delete_run(self, run_or_response_id: str) -> bool:
+        """Forget a run and all of its content; tell whether there was one."""
+        ...
+
+    async def purge_run(self, run_id: str) -> None:
+        """Forget the content of an ended run and keep its numbers.
+
+        Raises: NotFound, Conflict when the run has not ended.
+        """
+        ...
+
+    async def expire(self, now: float) -> int:
+        """Forget the ended runs past their time and return how many.
+
+        A stored run stays as long as any run of its conversation does; one that is not stored goes alone.
+        """
+        ...
+
+    async def put_blob(self, data: bytes, *, run_id: str) -> str:
+        """Keep bytes as long as the run is kept, once however often they come; return their sha256 in hex.
+
+        Raises: NotFound.
+        """
+        ...
+
+    async def get_blob(self, sha256: str, offset: int, length: int) -> bytes:
+        """Return a piece of a blob: less than `length` at its end, nothing past it.
+
+        Raises: NotFound.
+        """
+        ...
+
+    async def create_session(self, row: SessionRow) -> None:
+        """Keep a new session.
+
+        Raises: Conflict (its id, or its name within the key, is taken), NotFound (its head is not there).
+        """
+        ...
+
+    async def find_session(self, id_or_name: str, *, key_id: str | None = None) -> SessionRow | None:
+        """Return the session of that id, else the one of that name used last."""
+        ...
+
+    async def list_sessions(self, limit: int = 50, *, key_id: str | None = None) -> list[SessionRow]:
+        """Return sessions, the one used last first."""
+        ...
+
+    async def set_session_head(self, session_id: str, run_id: str, *, expected: str | None) -> None:
+        """Let the session go on from `run_id`, if it still stands at `expected`.
+
+        Raises: NotFound (session or run), Conflict when another run has become the head.
+        """
+        ...

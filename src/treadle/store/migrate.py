@@ -1,0 +1,93 @@
+"""Numbered migrations: `schema/NNNN_name.sql`, each applied once, in order, and remembered with its sha256.
+
+A database that is newer than this code, was made by another text of a migration, or belongs to another program is
+refused rather than guessed at.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+
+import apsw
+import msgspec
+
+from treadle.canon.errors import StoreError
+from treadle.store.connection import select
+
+_LEDGER = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+  version    INTEGER PRIMARY KEY,
+  sha256     TEXT NOT NULL,
+  applied_at REAL NOT NULL
+) STRICT
+"""
+
+
+class Migration(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of the schema."""
+
+    version: int
+    sql: str
+
+    @property
+    def sha256(self) -> str:
+        """Return what identifies this very text."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def read_migrations() -> tuple[Migration, ...]:
+    """Return the migrations that come with this code, in order."""
+    found = sorted((files("treadle.store") / "schema").iterdir(), key=lambda file: file.name)
+    texts = [file for file in found if file.name.endswith(".sql")]
+    return tuple(Migration(version=int(file.name[:4]), sql=file.read_text("utf-8")) for file in texts)
+
+
+def migrate(connection: apsw.Connection, migrations: Sequence[Migration], now: float) -> None:
+    """Bring the database to the newest of the migrations, in one transaction, one process at a time.
+
+    Raises: StoreError, when the database cannot be taken there.
+    """
+    if not _pending(connection, migrations):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(_LEDGER)
+        for step in _pending(connection, migrations):
+            select(connection, step.sql)
+            select(connection, "INSERT INTO schema_migrations VALUES (?, ?, ?)", step.version, step.sha256, now)
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _pending(connection: apsw.Connection, migrations: Sequence[Migration]) -> list[Migration]:
+    applied = _applied(connection)
+    known = {step.version: step.sha256 for step in migrations}
+    for version, sha256 in applied.items():
+        if version not in known:
+            raise StoreError(
+                f"the store {connection.filename} has schema version {version}, this Treadle knows up to {max(known)}",
+                code="store_too_new",
+                hint="use the newer Treadle that wrote it, or name another file",
+            )
+        if known[version] != sha256:
+            raise StoreError(
+                f"the store {connection.filename} was made by another text of schema version {version}",
+                code="store_schema_changed",
+                hint="use the Treadle that made it, or name another file",
+            )
+    return [step for step in migrations if step.version not in applied]
+
+
+def _applied(connection: apsw.Connection) -> dict[int, str]:
+    tables = {str(name) for (name,) in select(connection, "SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if not tables:
+        return {}
+    if "schema_migrations" not in tables:
+        raise StoreError(
+            f"the store {connection.filename} is a database of another program (it has the table {min(tables)!r})",
+            code="store_foreign",
+            hint="name another file",
+        )
+    return dict(select(connection, "SELECT version, sha256 FROM schema_migrations ORDER BY version"))

@@ -1,0 +1,158 @@
+"""Reads, as jobs on any connection: what must fit together is read by one statement, so it is of one state."""
+
+from typing import Any
+
+import apsw
+
+from treadle.canon.errors import NotFound
+from treadle.canon.events import Status
+from treadle.canon.messages import ITEM_KINDS, Entry
+from treadle.store.connection import select
+from treadle.store.journal import RunRow, SessionRow
+from treadle.store.rows import (
+    ENTRY_FIELDS,
+    RUN_FIELDS,
+    SESSION_FIELDS,
+    bind_text,
+    read_entry,
+    read_run,
+    read_session,
+)
+
+_INTEGER_MAX = 2**62
+_EVENTS = "events e LEFT JOIN blobs b ON b.sha256 = e.blob"
+_ITEMS = "e.kind IN (" + ", ".join(f"'{kind}'" for kind in sorted(ITEM_KINDS)) + ")"
+
+_FIND_RUN = f"SELECT {RUN_FIELDS} FROM runs r WHERE (r.id = ?1 OR r.response_id = ?1) AND (?2 IS NULL OR r.key_id = ?2)"
+_LIST_RUNS = f"""
+SELECT {RUN_FIELDS} FROM runs r
+WHERE (?1 IS NULL OR r.n < ?1) AND (?2 IS NULL OR r.status = ?2) AND (?3 IS NULL OR r.session_id = ?3)
+  AND (?4 IS NULL OR r.key_id = ?4)
+ORDER BY r.n DESC LIMIT ?5
+"""
+_ENTRIES = f"""
+SELECT {ENTRY_FIELDS} FROM {_EVENTS}
+WHERE e.run = (SELECT n FROM runs WHERE id = ?1) AND e.seq > ?2 ORDER BY e.seq LIMIT ?3
+"""
+# A run continues only an older one, so the order of their numbers is the order of the chain.
+_HISTORY = f"""
+WITH RECURSIVE chain (n) AS (
+  SELECT n FROM runs WHERE id = ?
+  UNION ALL
+  SELECT r.previous FROM runs r JOIN chain c ON r.n = c.n WHERE r.previous IS NOT NULL
+)
+SELECT {ENTRY_FIELDS} FROM chain CROSS JOIN {_EVENTS}
+WHERE e.run = chain.n AND {_ITEMS} ORDER BY e.run, e.seq
+"""
+_FIND_ITEM = f"""
+SELECT {ENTRY_FIELDS} FROM {_EVENTS} JOIN runs r ON r.n = e.run
+WHERE e.item_id = ?1 AND {_ITEMS} AND (?2 IS NULL OR r.key_id = ?2)
+ORDER BY e.is_input, e.run DESC, e.seq DESC LIMIT 1
+"""
+_FIND_CALL = f"""
+SELECT {RUN_FIELDS} FROM events e JOIN runs r ON r.n = e.run
+WHERE e.call_id = ?1 AND e.kind = 'tool_call' AND e.is_input = 0 AND (?2 IS NULL OR r.key_id = ?2)
+ORDER BY e.run DESC LIMIT 1
+"""
+_FIND_SESSION = f"""
+SELECT {SESSION_FIELDS} FROM sessions s
+WHERE (s.id = ?1 OR (s.name = ?1 AND s.name <> '')) AND (?2 IS NULL OR s.key_id = ?2)
+ORDER BY s.id = ?1 DESC, s.updated_at DESC, s.n DESC LIMIT 1
+"""
+_LIST_SESSIONS = f"""
+SELECT {SESSION_FIELDS} FROM sessions s WHERE ?2 IS NULL OR s.key_id = ?2
+ORDER BY s.updated_at DESC, s.n DESC LIMIT ?1
+"""
+
+
+def find_run(connection: apsw.Connection, run_or_response_id: str, key_id: str | None) -> RunRow | None:
+    """Return the run of that id or response id."""
+    found = select(connection, _FIND_RUN, bind_text(run_or_response_id), bind_text(key_id))
+    return read_run(found[0]) if found else None
+
+
+def list_runs(
+    connection: apsw.Connection, limit: int, before: str | None, only: tuple[Status | None, str | None, str | None]
+) -> list[RunRow]:
+    """Return a page of runs, newest first; `only` narrows by status, session and key.
+
+    Raises: NotFound.
+    """
+    number = None if before is None else run_number(connection, before)
+    status, session_id, key_id = only
+    found = select(connection, _LIST_RUNS, number, status, bind_text(session_id), bind_text(key_id), _within(limit))
+    return [read_run(values) for values in found]
+
+
+def entries(connection: apsw.Connection, run_id: str, after: int, limit: int | None) -> list[Entry]:
+    """Return entries of a run, in order.
+
+    Raises: NotFound.
+    """
+    most = -1 if limit is None else _within(limit)
+    return _entries(connection, run_id, select(connection, _ENTRIES, bind_text(run_id), _within(after), most))
+
+
+def history(connection: apsw.Connection, run_id: str) -> list[Entry]:
+    """Return the items of a chain of runs, oldest first.
+
+    Raises: NotFound.
+    """
+    return _entries(connection, run_id, select(connection, _HISTORY, bind_text(run_id)))
+
+
+def find_item(connection: apsw.Connection, item_id: str, key_id: str | None) -> Entry | None:
+    """Return the item of that id."""
+    found = select(connection, _FIND_ITEM, bind_text(item_id), bind_text(key_id))
+    return read_entry(found[0]) if found else None
+
+
+def find_call(connection: apsw.Connection, call_id: str, key_id: str | None) -> RunRow | None:
+    """Return the newest run that wrote a call of that id."""
+    found = select(connection, _FIND_CALL, bind_text(call_id), bind_text(key_id))
+    return read_run(found[0]) if found else None
+
+
+def get_blob(connection: apsw.Connection, sha256: str, offset: int, length: int) -> bytes:
+    """Return a piece of a blob.
+
+    Raises: NotFound.
+    """
+    sql = "SELECT substr(data, ?2 + 1, ?3) FROM blobs WHERE sha256 = ?1"
+    found = select(connection, sql, bind_text(sha256), _within(offset), _within(length))
+    if not found:
+        raise NotFound(f"there is no blob {sha256!r}")
+    return found[0][0]
+
+
+def find_session(connection: apsw.Connection, id_or_name: str, key_id: str | None) -> SessionRow | None:
+    """Return the session of that id or name."""
+    found = select(connection, _FIND_SESSION, bind_text(id_or_name), bind_text(key_id))
+    return read_session(found[0]) if found else None
+
+
+def list_sessions(connection: apsw.Connection, limit: int, key_id: str | None) -> list[SessionRow]:
+    """Return sessions, the one used last first."""
+    return [read_session(values) for values in select(connection, _LIST_SESSIONS, _within(limit), bind_text(key_id))]
+
+
+def run_number(connection: apsw.Connection, run_id: str) -> int:
+    """Return the number of a run.
+
+    Raises: NotFound.
+    """
+    found = select(connection, "SELECT n FROM runs WHERE id = ?", bind_text(run_id))
+    if not found:
+        raise NotFound(f"there is no run {run_id!r}")
+    return found[0][0]
+
+
+def _entries(connection: apsw.Connection, run_id: str, found: list[tuple[Any, ...]]) -> list[Entry]:
+    if not found:
+        run_number(connection, run_id)
+    return [read_entry(values) for values in found]
+
+
+def _within(number: int) -> int:
+    """Return the number, or the nearest one that SQLite can count with: callers pass on what clients asked for."""
+    return max(0, min(number, _INTEGER_MAX))

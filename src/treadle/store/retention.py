@@ -1,0 +1,77 @@
+"""Retention: how runs are forgotten, as jobs on a write connection. What is deleted is overwritten by SQLite."""
+
+import json
+
+import apsw
+
+from treadle.canon.errors import Conflict, NotFound
+from treadle.store.connection import select
+from treadle.store.rows import bind_text
+
+EXPIRE_RUNS_MAX = 100
+"""How many runs one transaction forgets: other writers wait meanwhile."""
+
+_EXPIRED = """
+SELECT r.n FROM runs r
+WHERE r.expires_at <= ?1 AND r.ended_at IS NOT NULL
+  AND (r.store = 0 OR NOT EXISTS (
+    SELECT 1 FROM runs k WHERE k.conversation_id = r.conversation_id
+    AND (k.expires_at IS NULL OR k.expires_at > ?1 OR k.ended_at IS NULL)))
+ORDER BY r.n DESC LIMIT ?2
+"""
+# An error's words may quote the conversation; its code and status do not.
+_FORGET_WORDS = """
+UPDATE runs SET error = json_set(json_remove(error, '$.hint', '$.param'), '$.message', '')
+WHERE n = ? AND error IS NOT NULL
+"""
+_FREE_BLOBS = """
+DELETE FROM blobs WHERE sha256 IN (SELECT value FROM json_each(?))
+AND NOT EXISTS (SELECT 1 FROM blob_uses u WHERE u.blob = blobs.sha256)
+"""
+
+
+def delete_run(connection: apsw.Connection, run_or_response_id: str) -> bool:
+    """Forget one run; tell whether there was one."""
+    found = select(connection, "SELECT n FROM runs WHERE id = ?1 OR response_id = ?1", bind_text(run_or_response_id))
+    for (run,) in found:
+        _forget(connection, run)
+    return bool(found)
+
+
+def expire_runs(connection: apsw.Connection, now: float) -> int:
+    """Forget one batch of the runs past their time and return how many."""
+    found = select(connection, _EXPIRED, now, EXPIRE_RUNS_MAX)
+    for (run,) in found:
+        _forget(connection, run)
+    return len(found)
+
+
+def purge_run(connection: apsw.Connection, run_id: str) -> None:
+    """Forget the content of an ended run and keep its numbers.
+
+    Raises: NotFound, Conflict.
+    """
+    found = select(connection, "SELECT n, ended_at FROM runs WHERE id = ?", bind_text(run_id))
+    if not found:
+        raise NotFound(f"there is no run {run_id!r}")
+    run, ended_at = found[0]
+    if ended_at is None:
+        raise Conflict(f"the run {run_id} has not ended, so its content is still needed")
+    blobs = _blobs_of(connection, run)
+    for table in ("events", "requests", "blob_uses"):
+        select(connection, f"DELETE FROM {table} WHERE run = ?", run)
+    select(connection, _FREE_BLOBS, blobs)
+    select(connection, _FORGET_WORDS, run)
+
+
+def _forget(connection: apsw.Connection, run: int) -> None:
+    blobs = _blobs_of(connection, run)
+    previous = "(SELECT p.previous FROM runs p WHERE p.n = ?1)"
+    select(connection, f"UPDATE runs SET previous = {previous} WHERE previous = ?1", run)
+    select(connection, f"UPDATE sessions SET head = {previous} WHERE head = ?1", run)
+    select(connection, "DELETE FROM runs WHERE n = ?", run)
+    select(connection, _FREE_BLOBS, blobs)
+
+
+def _blobs_of(connection: apsw.Connection, run: int) -> str:
+    return json.dumps([blob for (blob,) in select(connection, "SELECT blob FROM blob_uses WHERE run = ?", run)])

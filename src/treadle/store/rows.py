@@ -1,0 +1,198 @@
+"""Rows: canonical structs as columns and back, exactly. Nothing here runs a statement."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from treadle.canon.errors import ErrorInfo
+from treadle.canon.events import RunEnded
+from treadle.canon.json import write_json
+from treadle.canon.messages import Entry
+from treadle.canon.usage import Usage
+from treadle.store.journal import RunRow, SessionRow
+
+Text = str | bytes | None
+"""A text as SQLite can hold it: bytes where it is not valid Unicode."""
+
+EntryColumns = tuple[str, bool, float, Text, Text, Text, Text, bytes | None]
+"""The columns of an entry that do not depend on its place; data last, as bytes."""
+
+
+class RunColumns(NamedTuple):
+    """A new run as the values of its insert, in that order."""
+
+    id: Text
+    response_id: Text
+    conversation_id: Text
+    previous_id: Text
+    session_id: Text
+    key_id: Text
+    protocol: Text
+    model: Text
+    status: str
+    store: bool
+    background: bool
+    created_at: float
+    expires_at: float | None
+
+
+class EndColumns(NamedTuple):
+    """The end of a run as the values of its update, in that order."""
+
+    status: str
+    ended_at: float
+    stop: str
+    limit: Text
+    usage: str | None
+    error: str | None
+    rounds: int
+    calls: int
+
+
+ENTRY_FIELDS = "e.seq, e.kind, e.is_input, e.at, e.name, e.call_id, e.item_id, e.content, e.data, b.data"
+RUN_FIELDS = """r.id, r.response_id, r.conversation_id, (SELECT p.id FROM runs p WHERE p.n = r.previous), r.session_id,
+ r.key_id, r.protocol, r.model, r.status, r.store, r.background, r.created_at, r.ended_at, r.expires_at, r.stop,
+ r.limit_name, r.usage, r.error, r.rounds, r.calls, (SELECT q.body FROM requests q WHERE q.run = r.n)"""
+SESSION_FIELDS = """s.id, s.name, s.key_id, s.created_at, s.updated_at,
+ (SELECT r.id FROM runs r WHERE r.n = s.head)"""
+
+_usage = msgspec.json.Decoder(Usage)
+_error = msgspec.json.Decoder(ErrorInfo)
+
+
+def bind_text(text: str | None) -> Text:
+    """Return the text as a value that SQLite keeps exactly."""
+    if text is None or text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def bind_json(raw: bytes) -> str | bytes:
+    """Return JSON as text where it is valid UTF-8, so that people can read and query it."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def entry_columns(entry: Entry) -> EntryColumns:
+    """Write an entry as columns."""
+    return (
+        entry.kind,
+        entry.is_input,
+        entry.at,
+        bind_text(entry.name),
+        bind_text(entry.call_id),
+        bind_text(entry.item_id),
+        bind_text(entry.content),
+        None if entry.data is None else bytes(entry.data),
+    )
+
+
+def read_entry(values: Sequence[Any]) -> Entry:
+    """Read an entry from ENTRY_FIELDS; the last two are its data inline and out of line."""
+    seq, kind, is_input, at, name, call_id, item_id, content, inline, blob = values
+    data = blob if inline is None else inline
+    return Entry(
+        kind=kind,
+        at=at,
+        seq=seq,
+        content=_read_text(content),
+        data=None if data is None else msgspec.Raw(data),
+        name=_read_text(name),
+        call_id=_read_text(call_id),
+        item_id=_read_text(item_id),
+        is_input=bool(is_input),
+    )
+
+
+def run_columns(row: RunRow) -> RunColumns:
+    """Write a new run as columns."""
+    return RunColumns(
+        id=bind_text(row.id),
+        response_id=bind_text(row.response_id),
+        conversation_id=bind_text(row.conversation_id),
+        previous_id=bind_text(row.previous_id),
+        session_id=bind_text(row.session_id),
+        key_id=bind_text(row.key_id),
+        protocol=bind_text(row.protocol),
+        model=bind_text(row.model),
+        status=row.status,
+        store=row.store,
+        background=row.background,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+    )
+
+
+def ended_columns(ended: RunEnded) -> EndColumns:
+    """Write how a run ended as columns."""
+    return EndColumns(
+        status=ended.status,
+        ended_at=ended.ended_at,
+        stop=ended.stop,
+        limit=bind_text(ended.limit),
+        usage=None if ended.usage is None else write_json(ended.usage).decode(),
+        error=None if ended.error is None else _write_error(ended.error),
+        rounds=ended.rounds,
+        calls=ended.calls,
+    )
+
+
+def read_run(values: Sequence[Any]) -> RunRow:
+    """Read a run from RUN_FIELDS."""
+    usage, error, request = values[16], values[17], values[20]
+    return RunRow(
+        id=values[0],
+        response_id=values[1],
+        conversation_id=values[2],
+        previous_id=values[3],
+        session_id=values[4],
+        key_id=values[5],
+        protocol=values[6],
+        model=values[7],
+        status=values[8],
+        store=bool(values[9]),
+        background=bool(values[10]),
+        created_at=values[11],
+        ended_at=values[12],
+        expires_at=values[13],
+        stop=values[14],
+        limit=values[15],
+        usage=None if usage is None else _usage.decode(usage),
+        error=None if error is None else _error.decode(error),
+        rounds=values[18],
+        calls=values[19],
+        request=None if request is None else msgspec.Raw(request),
+    )
+
+
+def read_session(values: Sequence[Any]) -> SessionRow:
+    """Read a session from SESSION_FIELDS."""
+    row_id, name, key_id, created_at, updated_at, head_run_id = values
+    return SessionRow(
+        id=row_id,
+        name=name,
+        key_id=key_id,
+        created_at=created_at,
+        updated_at=updated_at,
+        head_run_id=head_run_id,
+    )
+
+
+def _read_text(value: str | bytes | None) -> str | None:
+    return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
+
+
+def _write_error(error: ErrorInfo) -> str:
+    try:
+        return write_json(error).decode()
+    except UnicodeEncodeError:
+        # A run must be able to end whatever its error quotes; JSON has no spelling for a lone surrogate.
+        message = error.message.encode("utf-8", "replace").decode()
+        return write_json(ErrorInfo(code=error.code, message=message, status=error.status)).decode()

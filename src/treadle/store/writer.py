@@ -1,0 +1,156 @@
+"""The writer: one thread that owns the write connection and commits many jobs in one transaction.
+
+A job is a function of the connection that only runs statements; all that can fail otherwise happens before it is
+queued. Each job runs in a savepoint, so one that breaks a rule does not disturb its neighbours; a failure of the
+disk fails its whole batch and the thread goes on. The event loop hears of a batch by one callback.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+import apsw
+
+from treadle.canon.errors import StoreError, TreadleError
+from treadle.store.connection import constraint_error, store_error
+
+BATCH_JOBS_MAX = 256
+QUEUED_JOBS_MAX = 1_000
+
+T = TypeVar("T")
+Job = Callable[[apsw.Connection], T]
+
+
+class _Ticket(NamedTuple):
+    job: Job[Any]
+    future: asyncio.Future[Any]
+
+
+class _Outcome(NamedTuple):
+    future: asyncio.Future[Any]
+    value: Any = None
+    error: TreadleError | None = None
+
+
+class Writer:
+    """Runs jobs in the order they come, durably. Belongs to the event loop that made it."""
+
+    def __init__(self, connection: apsw.Connection, path: str) -> None:
+        self._connection = connection
+        self._path = path
+        self._loop = asyncio.get_running_loop()
+        self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
+        self._room = asyncio.Semaphore(QUEUED_JOBS_MAX)
+        self._queued = 0
+        self._is_open = True
+        self._stopped = asyncio.Event()
+        # A daemon: a process that forgets to close must still be able to end, and what was committed is safe.
+        threading.Thread(target=self._main, name="treadle-store-writer", daemon=True).start()
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether jobs are taken."""
+        return self._is_open
+
+    @property
+    def queued(self) -> int:
+        """Return how many jobs were taken and are not committed yet."""
+        return self._queued
+
+    async def submit(self, job: Job[T]) -> T:
+        """Run a job and return its value once it is committed; wait first while too many are queued.
+
+        A caller that is cancelled after its job was queued does not stop the job.
+        Raises: StoreError, and what the job raises.
+        """
+        await self._room.acquire()
+        if not self._is_open:
+            self._room.release()
+            raise self._closed()
+        self._queued += 1
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put(_Ticket(job, future))
+        return await future
+
+    async def close(self) -> None:
+        """Take no more jobs, run those that are queued, and end the thread."""
+        if self._is_open:
+            self._is_open = False
+            self._queue.put(None)
+        await self._stopped.wait()
+
+    def _main(self) -> None:
+        batch: list[_Ticket] = []
+        try:
+            while batch := self._next_batch():
+                self._call_loop(self._resolve, self._commit(batch))
+        finally:
+            self._call_loop(self._stop, batch)
+
+    def _next_batch(self) -> list[_Ticket]:
+        batch: list[_Ticket] = []
+        ticket = self._queue.get()
+        while ticket is not None:
+            batch.append(ticket)
+            if len(batch) == BATCH_JOBS_MAX or self._queue.empty():
+                return batch
+            ticket = self._queue.get()
+        if batch:
+            self._queue.put(None)
+        return batch
+
+    def _commit(self, batch: list[_Ticket]) -> list[_Outcome]:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            outcomes = [self._run(ticket) for ticket in batch]
+            self._connection.execute("COMMIT")
+        except apsw.Error as error:
+            # Some failures have rolled the transaction back by themselves, others leave it open.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            return [_Outcome(future, error=store_error(error, self._path)) for _, future in batch]
+        return outcomes
+
+    def _run(self, ticket: _Ticket) -> _Outcome:
+        self._connection.execute("SAVEPOINT job")
+        try:
+            outcome = _Outcome(ticket.future, value=ticket.job(self._connection))
+        except apsw.ConstraintError as error:
+            outcome = _Outcome(ticket.future, error=constraint_error(error))
+        except TreadleError as error:
+            outcome = _Outcome(ticket.future, error=error)
+        if outcome.error is not None:
+            self._connection.execute("ROLLBACK TO job")
+        self._connection.execute("RELEASE job")
+        return outcome
+
+    def _call_loop(self, callback: Callable[[Any], None], argument: Any) -> None:
+        # The loop is closed: nobody is left who waits, and the jobs are committed all the same.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, argument)
+
+    def _resolve(self, outcomes: list[_Outcome]) -> None:
+        self._queued -= len(outcomes)
+        for future, value, error in outcomes:
+            self._room.release()
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
+
+    def _stop(self, unfinished: list[_Ticket]) -> None:
+        self._is_open = False
+        while not self._queue.empty():
+            ticket = self._queue.get()
+            if ticket is not None:
+                unfinished.append(ticket)
+        self._resolve([_Outcome(ticket.future, error=self._closed()) for ticket in unfinished])
+        self._stopped.set()
+
+    def _closed(self) -> StoreError:
+        return StoreError(f"the store {self._path} is closed", code="store_closed")

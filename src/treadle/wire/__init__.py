@@ -1,0 +1,1 @@
+"""One codec per protocol, in both directions, as pure translators between bytes and the canonical nouns."""

@@ -1,0 +1,193 @@
+"""One chunk of an upstream: its shape, read from JSON, and the small judgements about its leaves.
+
+Only the containers are typed: a number or a string of the wrong kind must not cost the rest of its chunk, so the
+leaves are taken as they come and judged one by one. Nothing is remembered between chunks.
+"""
+
+import json
+from collections.abc import Hashable
+from typing import Any, cast
+
+import msgspec
+
+from treadle.canon.errors import ErrorInfo, UpstreamError, UpstreamStatus
+from treadle.canon.json import BadJson, check_bounds, cut_text, type_errors, write_json
+from treadle.canon.usage import Usage
+from treadle.wire.surrogates import has_half_escapes
+
+EXTRA_CONTENT = "extra_content"
+"""The kind of blob that a call's `extra_content` is kept as: Gemini's thought signature travels there."""
+
+CHECKED_CHARS = 65_536
+"""Chunks beyond this are checked for depth and nodes first: a small one cannot hold many."""
+
+MESSAGE_BYTES_MAX = 2_000
+
+
+class FunctionIn(msgspec.Struct, frozen=True):
+    """The function of a call, or the custom tool of one."""
+
+    name: Any = None
+    arguments: Any = None
+    input: Any = None
+
+
+class CallIn(msgspec.Struct, frozen=True):
+    """A piece of a call."""
+
+    index: Any = None
+    id: Any = None
+    type: Any = None
+    function: FunctionIn | None = None
+    custom: FunctionIn | None = None
+    extra_content: Any = None
+
+
+class DeltaIn(msgspec.Struct, frozen=True):
+    """A piece of the answer, or all of it where nothing was streamed."""
+
+    content: Any = None
+    refusal: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    tool_calls: list[CallIn] | None = None
+    function_call: FunctionIn | None = None
+
+
+class ChoiceIn(msgspec.Struct, frozen=True):
+    """One choice of a chunk."""
+
+    index: Any = 0
+    delta: DeltaIn | None = None
+    message: DeltaIn | None = None
+    finish_reason: Any = None
+    usage: Any = None
+
+
+class ChunkIn(msgspec.Struct, frozen=True):
+    """One chunk of a stream, or a whole answer."""
+
+    choices: list[ChoiceIn] | None = None
+    usage: Any = None
+    error: Any = None
+    object: Any = None
+    message: Any = None
+    code: Any = None
+
+
+_decoder: msgspec.json.Decoder[ChunkIn] = msgspec.json.Decoder(ChunkIn)
+_lists: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw])
+
+_STATUS_OF_CODE = {
+    "context_length_exceeded": 400,
+    "invalid_request_error": 400,
+    "model_not_found": 404,
+    "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
+    "insufficient_quota": 429,
+    "overloaded_error": 529,
+}
+
+
+def read_chunk(data: str) -> ChunkIn | None:
+    """Read a chunk, or a whole answer; None where it is not one."""
+    if len(data) > CHECKED_CHARS and not _is_bounded(data):
+        return None
+    try:
+        if data.startswith("["):
+            # Some gateways wrap an error in a list of one.
+            return _decoder.decode(next(iter(_lists.decode(data)), b""))
+        return _decoder.decode(data)
+    except type_errors:
+        return _read_halves(data) if has_half_escapes(data) else None
+
+
+def read_usage(value: Any) -> Usage | None:
+    """Read the tokens used; None where they are not said or cannot be true."""
+    if not isinstance(value, dict):
+        return None
+    usage = cast("dict[str, Any]", value)
+    spent, made = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    if spent is None and made is None:
+        return None
+    return Usage(
+        input_tokens=spent or 0,
+        output_tokens=made or 0,
+        cached_tokens=_detail(usage, "prompt_tokens_details", "cached_tokens"),
+        cache_write_tokens=_detail(usage, "prompt_tokens_details", "cache_write_tokens"),
+        reasoning_tokens=_detail(usage, "completion_tokens_details", "reasoning_tokens"),
+    )
+
+
+def read_error(value: Any) -> ErrorInfo:
+    """Read what an upstream says went wrong, in any of the shapes it may say it in."""
+    error = cast("dict[str, Any]", value if isinstance(value, dict) else {"message": value})
+    message = error.get("message") or error.get("detail") or "the upstream reported an error"
+    message = cut_text(message if isinstance(message, str) else json_text(message), MESSAGE_BYTES_MAX)
+    words = [word for word in (error.get("code"), error.get("type")) if isinstance(word, str) and word]
+    code = next((word for word in words if not word.isdigit()), None)
+    status = _status(error, words)
+    if status is None:
+        return UpstreamError(message, code=code).info
+    return UpstreamStatus(message, status=status, code=code).info
+
+
+def json_text(value: Any) -> str:
+    """Write a value that should have been text."""
+    try:
+        return write_json(value).decode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"))
+
+
+def as_text(value: Any) -> str:
+    """Return arguments as text, whatever they came as."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json_text(value)
+
+
+def as_id(value: Any) -> str:
+    """Return an id or a name as text; anything but text and numbers is none."""
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+
+
+def as_index(value: Any) -> Hashable:
+    """Return an index as something to look up; anything but text and numbers is none."""
+    return value if isinstance(value, int | str | float) and not isinstance(value, bool) else None
+
+
+def _is_bounded(data: str) -> bool:
+    try:
+        check_bounds(data.encode())
+    except BadJson:
+        return False
+    return True
+
+
+def _read_halves(data: str) -> ChunkIn | None:
+    """Read JSON that holds halves of surrogate pairs: msgspec refuses it, but its other half may be on its way."""
+    try:
+        return msgspec.convert(json.loads(data), ChunkIn)
+    except (ValueError, RecursionError, msgspec.ValidationError):
+        return None
+
+
+def _status(error: dict[str, Any], words: list[str]) -> int | None:
+    for value in (error.get("status"), error.get("status_code"), error.get("code")):
+        number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) == 3 else value
+        if isinstance(number, int) and 400 <= number <= 599:
+            return number
+    return next((_STATUS_OF_CODE[word] for word in words if word in _STATUS_OF_CODE), None)
+
+
+def _count(values: dict[str, Any], name: str) -> int | None:
+    value = values.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _detail(usage: dict[str, Any], group: str, name: str) -> int:
+    details = usage.get(group)
+    return _count(cast("dict[str, Any]", details), name) or 0 if isinstance(details, dict) else 0

@@ -1,0 +1,122 @@
+"""The parts of a message's content, read and written. Kinds that Treadle does not know are kept as they are."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from treadle.canon.items import AnyPart, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
+from treadle.canon.json import write_json
+from treadle.wire.fields import LIST, TEXT, Fields, read_value, starts_with
+from treadle.wire.notes import Notes
+
+PROTOCOL = "chat"
+
+_CONTENT: msgspec.json.Decoder[str | list[msgspec.Raw]] = msgspec.json.Decoder(str | list[msgspec.Raw])
+
+
+def read_content(raw: msgspec.Raw | None, path: str, notes: Notes) -> tuple[AnyPart, ...]:
+    """Read a content: nothing, a string, or an array of parts.
+
+    Raises: ProtocolError.
+    """
+    if raw is None:
+        return ()
+    content = read_value(_CONTENT, raw, path)
+    if isinstance(content, str):
+        return (TextPart(text=content),) if content else ()
+    return tuple(_read_part(part, f"{path}[{position}]", notes) for position, part in enumerate(content))
+
+
+def write_part(part: AnyPart, notes: Notes) -> msgspec.Raw | None:
+    """Write one part of an array; None where Chat cannot say it."""
+    match part:
+        case TextPart():
+            return _raw({"type": "text", "text": part.text})
+        case RefusalPart():
+            return _raw({"type": "refusal", "refusal": part.text})
+        case ImagePart():
+            return _write_image(part, notes)
+        case FilePart():
+            return _write_file(part, notes)
+        case OpaquePart():
+            if part.protocol == PROTOCOL:
+                return part.raw
+            notes.add("part_dropped", "dropped", f"a part that only {part.protocol} can carry")
+            return None
+
+
+def _read_part(raw: msgspec.Raw, path: str, notes: Notes) -> AnyPart:
+    if starts_with(raw, '"'):
+        return TextPart(text=read_value(TEXT, raw, path))
+    fields = Fields(raw, path)
+    kind = fields.need("type", TEXT)
+    reader = _READERS.get(kind)
+    if reader is None:
+        return OpaquePart(protocol=PROTOCOL, raw=raw.copy())
+    part = reader(fields)
+    for name in fields.rest():
+        notes.add("field_dropped", "dropped", f"the field {name!r} of a {kind!r} part", f"content.{name}")
+    return part
+
+
+def _read_text(fields: Fields) -> AnyPart:
+    text = fields.need("text", TEXT)
+    annotations = fields.raw("annotations")
+    if annotations is not None and not read_value(LIST, annotations, fields.at("annotations")):
+        annotations = None
+    return TextPart(text=text, annotations=None if annotations is None else annotations.copy())
+
+
+def _read_refusal(fields: Fields) -> AnyPart:
+    return RefusalPart(text=fields.need("refusal", TEXT))
+
+
+def _read_image(fields: Fields) -> AnyPart:
+    raw = fields.raw("image_url")
+    if raw is not None and starts_with(raw, '"'):
+        return ImagePart(url=read_value(TEXT, raw, fields.at("image_url")), detail=fields.get("detail", TEXT))
+    if raw is None and fields.has("file_id"):
+        return ImagePart(file_id=fields.need("file_id", TEXT), detail=fields.get("detail", TEXT))
+    image = Fields(raw if raw is not None else b"{}", fields.at("image_url"))
+    return ImagePart(url=image.need("url", TEXT), detail=image.get("detail", TEXT))
+
+
+def _read_file(fields: Fields) -> AnyPart:
+    file = fields.object("file") or fields
+    return FilePart(
+        url=file.get("file_data", TEXT) or file.get("file_url", TEXT),
+        file_id=file.get("file_id", TEXT),
+        filename=file.get("filename", TEXT),
+    )
+
+
+_READERS: dict[str, Callable[[Fields], AnyPart]] = {
+    "text": _read_text,
+    "input_text": _read_text,
+    "output_text": _read_text,
+    "refusal": _read_refusal,
+    "image_url": _read_image,
+    "input_image": _read_image,
+    "file": _read_file,
+    "input_file": _read_file,
+}
+
+
+def _write_image(part: ImagePart, notes: Notes) -> msgspec.Raw:
+    if part.url is None:
+        notes.add("image_by_id", "emulated", "Chat takes images by URL only, not by a file id")
+        return _raw({"type": "text", "text": f"[image {part.file_id} cannot be shown here]"})
+    image = {"url": part.url, "detail": part.detail} if part.detail else {"url": part.url}
+    return _raw({"type": "image_url", "image_url": image})
+
+
+def _write_file(part: FilePart, notes: Notes) -> msgspec.Raw:
+    if part.file_id is None and (part.url is None or part.url.startswith(("http://", "https://"))):
+        notes.add("file_by_url", "emulated", "Chat takes files by content or id only, not by URL")
+        return _raw({"type": "text", "text": f"[file {part.filename or ''} at {part.url}]"})
+    known = {"file_id": part.file_id, "file_data": part.url, "filename": part.filename}
+    return _raw({"type": "file", "file": {key: value for key, value in known.items() if value is not None}})
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(write_json(value))

@@ -1,0 +1,130 @@
+"""A Chat Completions request as a canonical one.
+
+What Treadle acts on is typed and checked; what it does not know travels on, as it was written, to upstreams of the
+same protocol. A refusal names the field as the API would.
+"""
+
+import msgspec
+
+from treadle.canon.errors import ProtocolError, UnsupportedFeature
+from treadle.canon.json import BadJson, check_bounds
+from treadle.canon.request import Options, Request, Surface
+from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
+from treadle.wire.chat.messages import MessageReader
+from treadle.wire.chat.parts import PROTOCOL
+from treadle.wire.chat.tools import read_choice, read_legacy_choice, read_tools
+from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, Fields, refusal
+from treadle.wire.notes import Notes
+from treadle.wire.surrogates import mend_escapes
+
+OLD_TOKENS_MAX = "max_tokens"
+
+_STOP: msgspec.json.Decoder[str | list[str]] = msgspec.json.Decoder(str | list[str])
+
+
+def read_request(body: bytes) -> Request:
+    """Read a client's request.
+
+    Raises: ProtocolError and UnsupportedFeature, with `param` naming the field.
+    """
+    notes = Notes()
+    fields = _open(body, notes)
+    model = fields.need("model", TEXT)
+    messages = fields.need("messages", LIST)
+    if not messages:
+        raise refusal("messages", "at least one message is needed")
+    items = MessageReader(notes).read(messages, "messages")
+    _refuse_choices(fields)
+    tools, choice, legacy = _read_tools(fields, notes)
+    surface = _read_surface(fields, legacy)
+    store = fields.get("store", FLAG)
+    return Request(
+        protocol=PROTOCOL,
+        model=model,
+        items=items,
+        tools=tools,
+        tool_choice=choice,
+        options=_read_options(fields, legacy),
+        surface=surface,
+        store=store is not False,
+        notes=notes.all(),
+    )
+
+
+def _open(body: bytes, notes: Notes) -> Fields:
+    body, mended = mend_escapes(body.removeprefix(b"\xef\xbb\xbf"))
+    if mended:
+        notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=mended)
+    try:
+        str(body, "utf-8")
+        check_bounds(body)
+    except UnicodeDecodeError:
+        raise ProtocolError("The body is not UTF-8.", code="invalid_json") from None
+    except BadJson as error:
+        raise ProtocolError(f"The body cannot be read: {error}.", code="invalid_json") from None
+    try:
+        return Fields(body, "")
+    except ProtocolError as error:
+        raise ProtocolError(f"The body is not a JSON object: {error.message}", code="invalid_json") from None
+
+
+def _refuse_choices(fields: Fields) -> None:
+    count = fields.get("n", INTEGER)
+    if count is None or count == 1:
+        return
+    if count < 1:
+        raise refusal("n", "Expected `int` >= 1")
+    raise UnsupportedFeature("More than one choice is not supported.", param="n", hint="Send the request n times.")
+
+
+def _read_tools(fields: Fields, notes: Notes) -> tuple[tuple[ToolSpec, ...], ToolChoice, bool]:
+    from_tools = read_tools(fields.get("tools", LIST) or [], "tools", notes)
+    functions = fields.get("functions", LIST) or []
+    choice, legacy_choice = fields.raw("tool_choice"), fields.raw("function_call")
+    if from_tools or not functions:
+        if functions:
+            notes.add("functions_dropped", "dropped", "legacy functions beside tools", "functions")
+        return from_tools, AUTO if choice is None else read_choice(choice, notes), False
+    tools = read_tools(functions, "functions", notes, legacy=True)
+    return tools, AUTO if legacy_choice is None else read_legacy_choice(legacy_choice), True
+
+
+def _read_surface(fields: Fields, legacy: bool) -> Surface:
+    stream_options = fields.object("stream_options")
+    include_usage = stream_options is not None and stream_options.get("include_usage", FLAG) is True
+    return Surface(
+        stream=fields.get("stream", FLAG) is True,
+        include_usage=include_usage,
+        legacy_functions=legacy,
+        metadata=fields.json_object("metadata"),
+    )
+
+
+def _read_options(fields: Fields, legacy: bool) -> Options:
+    tokens_max = _positive(fields, "max_completion_tokens")
+    old_tokens_max = _positive(fields, OLD_TOKENS_MAX)
+    stop = fields.get("stop", _STOP)
+    parallel = fields.get("parallel_tool_calls", FLAG)
+    options = Options(
+        max_output_tokens=tokens_max or old_tokens_max,
+        temperature=fields.get("temperature", NUMBER),
+        top_p=fields.get("top_p", NUMBER),
+        stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
+        seed=fields.get("seed", INTEGER),
+        # A legacy answer has room for one call only.
+        parallel_tool_calls=False if legacy else parallel,
+        reasoning_effort=fields.get("reasoning_effort", TEXT),
+        output_schema=fields.json_object("response_format"),
+    )
+    extra = fields.rest()
+    if tokens_max is None and old_tokens_max is not None:
+        # Older servers know only the old spelling, so the client's own is kept.
+        extra[OLD_TOKENS_MAX] = msgspec.Raw(str(old_tokens_max).encode())
+    return msgspec.structs.replace(options, extra=extra, extra_protocol=PROTOCOL)
+
+
+def _positive(fields: Fields, name: str) -> int | None:
+    value = fields.get(name, INTEGER)
+    if value is not None and value < 1:
+        raise refusal(name, "Expected `int` >= 1")
+    return value

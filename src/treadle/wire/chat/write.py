@@ -1,0 +1,212 @@
+"""A plan as the body of a Chat Completions request. It always streams: a whole answer is a stream folded.
+
+Each message is encoded once, on its own, and the body is joined from their bytes.
+"""
+
+from typing import Any
+
+import msgspec
+
+from treadle.canon.items import (
+    AnyPart,
+    CallItem,
+    MessageItem,
+    OpaqueItem,
+    RefusalPart,
+    ResultItem,
+    TextPart,
+    text_of,
+)
+from treadle.canon.json import write_json
+from treadle.canon.plan import Plan
+from treadle.canon.request import Options
+from treadle.wire.chat.chunk import EXTRA_CONTENT
+from treadle.wire.chat.parts import PROTOCOL, write_part
+from treadle.wire.chat.request import OLD_TOKENS_MAX
+from treadle.wire.chat.tools import write_choice, write_tool
+from treadle.wire.codec import Written
+from treadle.wire.fields import OBJECT
+from treadle.wire.notes import Notes
+from treadle.wire.turns import Turn, has_only_text, regroup, turn_text
+
+
+def write_request(plan: Plan, *, provider: str = "") -> Written:
+    """Write the request; blobs go back only to the `provider` that made them."""
+    notes = Notes()
+    writer = _MessageWriter(notes, provider)
+    for step in regroup(plan.items, notes):
+        match step:
+            case Turn():
+                writer.add_turn(step)
+            case MessageItem():
+                writer.add_message(step)
+            case OpaqueItem():
+                writer.add_opaque(step)
+    body: dict[str, Any] = {"model": plan.model, "messages": writer.messages}
+    body |= _tool_fields(plan, notes)
+    body |= _option_fields(plan.options)
+    body |= {"stream": True, "stream_options": {"include_usage": True}}
+    body |= _extra_fields(plan.options, body, notes)
+    return Written(body=write_json(body), notes=notes.all())
+
+
+class _MessageWriter:
+    def __init__(self, notes: Notes, provider: str) -> None:
+        self.messages: list[msgspec.Raw] = []
+        self._notes = notes
+        self._provider = provider
+
+    def add_message(self, item: MessageItem) -> None:
+        """Write a message of anybody but the model."""
+        message: dict[str, Any] = {"role": item.role, "content": self._content(item)}
+        if item.name is not None:
+            message["name"] = item.name
+        self._add(message)
+
+    def add_opaque(self, item: OpaqueItem) -> None:
+        """Pass a message of unknown kind on, if it is one of Chat's."""
+        if item.protocol == PROTOCOL:
+            self.messages.append(item.raw)
+        else:
+            self._notes.add("item_dropped", "dropped", f"an item that only {item.protocol} can carry")
+
+    def add_turn(self, turn: Turn) -> None:
+        """Write a turn of the model and the results of its calls."""
+        message: dict[str, Any] = {"role": "assistant", "content": self._turn_content(turn) or None}
+        names = [item.name for item in turn.messages if item.name is not None]
+        if names:
+            message["name"] = names[0]
+        declined = "".join(
+            part.text for item in turn.messages for part in item.content if isinstance(part, RefusalPart)
+        )
+        if declined:
+            message["refusal"] = declined
+        thoughts = self._thoughts(turn)
+        if thoughts:
+            message["reasoning_content"] = thoughts
+        if turn.calls:
+            message["tool_calls"] = [self._call(call) for call in turn.calls]
+        elif not declined:
+            message["content"] = message["content"] or ""
+        self._add(message)
+        self._add_results(turn.results)
+
+    def _add_results(self, results: list[ResultItem]) -> None:
+        shown: list[msgspec.Raw] = []
+        for result in results:
+            text = text_of(result.output)
+            attached = self._attachments(result)
+            if attached:
+                marker = f"[{len(attached)} attachment(s) of this result follow in the next user message]"
+                text = f"{text}\n{marker}" if text else marker
+                shown += [self._marker(result), *attached]
+            self._add({"role": "tool", "tool_call_id": result.call_id, "content": text})
+        if shown:
+            self._notes.add("result_attachment", "emulated", "images and files of results go into a user message")
+            self._add({"role": "user", "content": shown})
+
+    def _attachments(self, result: ResultItem) -> list[msgspec.Raw]:
+        parts = (write_part(part, self._notes) for part in result.output if not isinstance(part, TextPart))
+        return [part for part in parts if part is not None]
+
+    def _marker(self, result: ResultItem) -> msgspec.Raw:
+        text = f"[attached to the result of {result.name or 'the call'} ({result.call_id})]"
+        return msgspec.Raw(write_json({"type": "text", "text": text}))
+
+    def _content(self, item: MessageItem) -> str | list[msgspec.Raw]:
+        if not item.content:
+            return ""
+        if len(item.content) == 1 and isinstance(item.content[0], TextPart):
+            return item.content[0].text
+        return self._parts(item.content)
+
+    def _turn_content(self, turn: Turn) -> str | list[msgspec.Raw]:
+        spoken = [_without_refusals(message) for message in turn.messages]
+        if all(has_only_text(message) for message in spoken):
+            return turn_text(turn)
+        return self._parts(tuple(part for message in spoken for part in message.content))
+
+    def _parts(self, parts: tuple[AnyPart, ...]) -> list[msgspec.Raw]:
+        written = (write_part(part, self._notes) for part in parts)
+        return [part for part in written if part is not None]
+
+    def _thoughts(self, turn: Turn) -> str:
+        texts = ["".join(item.text) for item in turn.reasoning]
+        lost = sum(1 for text in texts if not text)
+        if lost:
+            self._notes.add("reasoning_dropped", "dropped", "reasoning without a text of its own", count=lost)
+        return "\n\n".join(text for text in texts if text)
+
+    def _call(self, call: CallItem) -> dict[str, Any]:
+        arguments = call.arguments
+        if call.kind == "custom":
+            arguments = write_json({"input": call.arguments}).decode()
+        written: dict[str, Any] = {
+            "id": call.call_id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": arguments},
+        }
+        for blob in call.blobs:
+            if blob.kind == EXTRA_CONTENT and self._provider and blob.provider == self._provider:
+                written[EXTRA_CONTENT] = msgspec.Raw(blob.data.encode())
+            else:
+                self._notes.add("blob_dropped", "dropped", "state that only the provider that made it can read")
+        return written
+
+    def _add(self, message: dict[str, Any]) -> None:
+        self.messages.append(msgspec.Raw(write_json(message)))
+
+
+def _without_refusals(item: MessageItem) -> MessageItem:
+    content = tuple(part for part in item.content if not isinstance(part, RefusalPart))
+    return item if len(content) == len(item.content) else msgspec.structs.replace(item, content=content)
+
+
+def _tool_fields(plan: Plan, notes: Notes) -> dict[str, Any]:
+    allowed = plan.tool_choice.allowed
+    # Narrowing the list itself says the same as `allowed_tools` and works with every upstream.
+    specs = [spec for spec in plan.tools if allowed is None or spec.name in allowed]
+    if not specs:
+        return {}
+    custom = sum(1 for spec in specs if spec.kind == "custom")
+    if custom:
+        notes.add("custom_tool", "emulated", "custom tools are offered as functions of one string", count=custom)
+    fields: dict[str, Any] = {"tools": [write_tool(spec) for spec in specs]}
+    choice = write_choice(plan.tool_choice)
+    if choice is not None:
+        fields["tool_choice"] = choice
+    if plan.options.parallel_tool_calls is not None and plan.tool_choice.mode != "none":
+        fields["parallel_tool_calls"] = plan.options.parallel_tool_calls
+    return fields
+
+
+def _extra_fields(options: Options, body: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    if options.extra_protocol == PROTOCOL:
+        return {name: raw for name, raw in options.extra.items() if name not in body and name != OLD_TOKENS_MAX}
+    if options.extra:
+        names = ", ".join(sorted(options.extra))
+        notes.add("options_dropped", "dropped", f"{names}: only {options.extra_protocol} knows them")
+    return {}
+
+
+def _option_fields(options: Options) -> dict[str, Any]:
+    spelled_old = options.extra_protocol == PROTOCOL and OLD_TOKENS_MAX in options.extra
+    known: dict[str, Any] = {
+        OLD_TOKENS_MAX if spelled_old else "max_completion_tokens": options.max_output_tokens,
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "stop": list(options.stop) or None,
+        "seed": options.seed,
+        "reasoning_effort": options.reasoning_effort,
+        "response_format": None if options.output_schema is None else _response_format(options.output_schema),
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _response_format(schema: msgspec.Raw) -> msgspec.Raw:
+    """Return Chat's form of an output schema: Responses writes the same fields flat."""
+    fields = OBJECT.decode(schema)
+    kind = fields.pop("type", None)
+    if kind is None or bytes(kind) != b'"json_schema"' or "json_schema" in fields:
+        return schema
+    return msgspec.Raw(write_json({"type": kind, "json_schema": fields}))

@@ -1,0 +1,89 @@
+"""Error envelopes: one error as data, written as each API writes it. The HTTP status is the error's own."""
+
+from collections.abc import Callable
+from typing import Any
+
+from treadle.canon.errors import ErrorInfo
+from treadle.canon.json import write_json
+
+_OPENAI_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+}
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_GEMINI_STATUSES = {
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    501: "UNIMPLEMENTED",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+    529: "UNAVAILABLE",
+}
+
+
+def write_error(protocol: str, error: ErrorInfo, request_id: str = "") -> bytes:
+    """Write the whole error body in the envelope of that protocol."""
+    return write_json(_ENVELOPES[protocol](error, request_id))
+
+
+def openai_error(error: ErrorInfo) -> dict[str, Any]:
+    """Return the error object of the OpenAI APIs, as it stands in an envelope and in a stream."""
+    return {
+        "message": error_text(error),
+        "type": openai_type(error.status),
+        "param": error.param,
+        "code": error.code,
+    }
+
+
+def openai_type(status: int) -> str:
+    """Return the error type that the OpenAI APIs use for that status."""
+    return _OPENAI_TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error")
+
+
+def error_text(error: ErrorInfo) -> str:
+    """Return the message with its hint, since no envelope has a place of its own for a hint."""
+    return f"{error.message} {error.hint}" if error.hint else error.message
+
+
+def _openai(error: ErrorInfo, request_id: str) -> dict[str, Any]:
+    return {"error": openai_error(error)}
+
+
+def _anthropic(error: ErrorInfo, request_id: str) -> dict[str, Any]:
+    kind = _ANTHROPIC_TYPES.get(error.status) or ("api_error" if error.status >= 500 else "invalid_request_error")
+    body: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": error_text(error)}}
+    return {**body, "request_id": request_id} if request_id else body
+
+
+def _gemini(error: ErrorInfo, request_id: str) -> dict[str, Any]:
+    status = _GEMINI_STATUSES.get(error.status) or ("INTERNAL" if error.status >= 500 else "INVALID_ARGUMENT")
+    return {"error": {"code": error.status, "message": error_text(error), "status": status, "details": []}}
+
+
+_ENVELOPES: dict[str, Callable[[ErrorInfo, str], dict[str, Any]]] = {
+    "chat": _openai,
+    "responses": _openai,
+    "treadle": _openai,
+    "messages": _anthropic,
+    "gemini": _gemini,
+}

@@ -1,0 +1,121 @@
+"""An object of a request, read field by field, with errors that name the field as the API does.
+
+What nobody asked for stays in the object, so that it can be passed on or reported. This module knows no field.
+"""
+
+import re
+from typing import TypeVar
+
+import msgspec
+
+from treadle.canon.errors import ProtocolError
+from treadle.canon.json import type_errors
+
+T = TypeVar("T")
+
+TEXT: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
+FLAG: msgspec.json.Decoder[bool] = msgspec.json.Decoder(bool)
+INTEGER: msgspec.json.Decoder[int] = msgspec.json.Decoder(int)
+NUMBER: msgspec.json.Decoder[float] = msgspec.json.Decoder(float)
+LIST: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw])
+OBJECT: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+_WHERE = re.compile(r"^(?P<reason>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
+
+
+def read_value(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes, path: str) -> T:
+    """Decode the value that stands at `path`.
+
+    Raises: ProtocolError.
+    """
+    try:
+        return decoder.decode(raw)
+    except type_errors as error:
+        found = _WHERE.match(str(error))
+        assert found is not None
+        param = path + (found["path"] or "")
+        reason = found["reason"] or "nests too deep"
+        code = "invalid_type" if isinstance(error, msgspec.ValidationError) else "invalid_json"
+        raise refusal(param, reason, code) from None
+
+
+def refusal(param: str, reason: str, code: str = "invalid_value") -> ProtocolError:
+    """Return the error that says what is wrong with a field."""
+    return ProtocolError(f"Invalid '{param}': {reason}.", code=code, param=param)
+
+
+def starts_with(raw: msgspec.Raw | bytes, char: str) -> bool:
+    """Tell whether a value begins so, without copying it: the first character says what kind it is."""
+    return memoryview(raw)[0] == ord(char)
+
+
+def is_null(raw: msgspec.Raw) -> bool:
+    """Tell whether a value is null."""
+    return memoryview(raw)[0] == 0x6E
+
+
+class Fields:
+    """One JSON object. Every read takes the field out, `rest` is what is left; null is the same as missing."""
+
+    __slots__ = ("_values", "path")
+
+    def __init__(self, raw: msgspec.Raw | bytes, path: str) -> None:
+        self.path = path
+        self._values = read_value(OBJECT, raw, path)
+
+    def at(self, name: str) -> str:
+        """Return the path of a field."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def has(self, name: str) -> bool:
+        """Tell whether the field is there and not null."""
+        raw = self._values.get(name)
+        return raw is not None and not is_null(raw)
+
+    def raw(self, name: str) -> msgspec.Raw | None:
+        """Take a field as it was written."""
+        value = self._values.pop(name, None)
+        if value is None or is_null(value):
+            return None
+        return value
+
+    def get(self, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+        """Take a field.
+
+        Raises: ProtocolError.
+        """
+        value = self.raw(name)
+        return None if value is None else read_value(decoder, value, self.at(name))
+
+    def need(self, name: str, decoder: msgspec.json.Decoder[T]) -> T:
+        """Take a field that must be there.
+
+        Raises: ProtocolError.
+        """
+        value = self.raw(name)
+        if value is None:
+            param = self.at(name)
+            raise ProtocolError(f"Missing required '{param}'.", code="missing_required_parameter", param=param)
+        return read_value(decoder, value, self.at(name))
+
+    def object(self, name: str) -> "Fields | None":
+        """Take a field that is an object itself.
+
+        Raises: ProtocolError.
+        """
+        value = self.raw(name)
+        return None if value is None else Fields(value, self.at(name))
+
+    def json_object(self, name: str) -> msgspec.Raw | None:
+        """Take a field that must be an object, as it was written.
+
+        Raises: ProtocolError.
+        """
+        value = self.raw(name)
+        if value is not None and not starts_with(value, "{"):
+            raise refusal(self.at(name), "Expected `object`", "invalid_type")
+        return None if value is None else value.copy()
+
+    def rest(self) -> dict[str, msgspec.Raw]:
+        """Return the fields that nobody took, without the nulls."""
+        return {name: raw.copy() for name, raw in self._values.items() if not is_null(raw)}

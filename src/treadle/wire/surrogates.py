@@ -1,0 +1,60 @@
+r"""Halves of surrogate pairs: valid in JSON's `\u` notation, impossible in UTF-8.
+
+Upstreams cut a pair over two deltas, and clients send a text cut inside an emoji. Halves that belong together are
+joined, a lone one becomes U+FFFD, so that every text behind this module can be encoded.
+"""
+
+import re
+
+_HALF = re.compile("[\ud800-\udfff]")
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+class HalfJoiner:
+    """Joins the halves in the pieces of one text."""
+
+    __slots__ = ("_half",)
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def feed(self, text: str) -> str:
+        """Return the text that is complete now: a high half at the end waits for its low half."""
+        if not self._half and (text.isascii() or not _HALF.search(text)):
+            return text
+        text = self._half + text
+        self._half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return _joined(text[:-1] if self._half else text)
+
+    def finish(self) -> str:
+        """Return what a half that waits in vain becomes."""
+        half, self._half = self._half, ""
+        return "\ufffd" if half else ""
+
+
+def has_half_escapes(data: str) -> bool:
+    """Tell whether JSON may hold the escape of a half."""
+    return "\\ud" in data or "\\uD" in data
+
+
+def mend_escapes(raw: bytes) -> tuple[bytes, int]:
+    r"""Return JSON with every lone half replaced by `\ufffd`, and how many there were."""
+    if b"\\ud" not in raw and b"\\uD" not in raw:
+        return raw, 0
+    count = 0
+
+    def mend(match: re.Match[bytes]) -> bytes:
+        nonlocal count
+        if match["lone"] is None:
+            return match[0]
+        count += 1
+        return b"\\ufffd"
+
+    return _ESCAPE.sub(mend, raw), count
+
+
+def _joined(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,0 +1,32 @@
+"""The stores that the contract is run on: a new one joins by a line in FACTORIES."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from store.sample import SetClock
+from treadle.store.journal import Store
+from treadle.store.sqlite import SqliteStore
+
+StoreFactory = Callable[[Path, SetClock], Store]
+
+FACTORIES: dict[str, StoreFactory] = {
+    "sqlite-file": lambda folder, clock: SqliteStore(str(folder / "journal.db"), clock=clock),
+    "sqlite-memory": lambda _, clock: SqliteStore(":memory:", clock=clock),
+}
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    """A clock that the test moves."""
+    return SetClock()
+
+
+@pytest.fixture(params=sorted(FACTORIES))
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: SetClock) -> AsyncIterator[Store]:
+    """An open store of each kind."""
+    opened = FACTORIES[request.param](tmp_path, clock)
+    await opened.open()
+    yield opened
+    await opened.close()

@@ -1,0 +1,215 @@
+"""The journal against a model of it: random steps by several owners, the same outcome in both."""
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from store.conftest import FACTORIES
+from store.sample import COMPLETED, LEASE_S, SetClock, called, numbered, resulted, run_row, said
+from treadle.canon.errors import Conflict, NotFound, StoreError
+from treadle.canon.messages import ITEM_KINDS, Entry
+from treadle.store.journal import RunJournal
+
+owners = st.sampled_from(["owner_a", "owner_b"])
+texts = st.text(max_size=20) | st.just("\udc80") | st.just("\x00")
+entry_lists = st.lists(
+    st.builds(said, texts, st.sampled_from(["user", "assistant"]))
+    | st.builds(called, st.sampled_from(["c1", "c2"]))
+    | st.builds(resulted, st.sampled_from(["c1", "c2"]), st.text(max_size=20)),
+    max_size=4,
+)
+
+
+class ModelRun:
+    """What a run must look like."""
+
+    def __init__(self, previous: str | None, entries: list[Entry], until: float) -> None:
+        self.previous = previous
+        self.entries = entries
+        self.until = until
+        self.epoch = 1
+        self.is_ended = False
+
+    def repeats(self, added: list[Entry]) -> bool:
+        """Tell whether a call would have two calls or two results."""
+        keys = [(e.kind, e.call_id) for e in [*self.entries, *added] if e.call_id is not None]
+        return len(keys) != len(set(keys))
+
+
+class JournalMachine(RuleBasedStateMachine):
+    """Runs each step on the store and on the model."""
+
+    factory = "sqlite-memory"
+    journals: Bundle[RunJournal] = Bundle("journals")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.clock = SetClock()
+        self.runner = asyncio.Runner()
+        self.store = FACTORIES[self.factory](Path(self.folder.name), self.clock)
+        self.runs: dict[str, ModelRun] = {}
+        self.count = 0
+        self.do(self.store.open())
+
+    def do(self, step: Any) -> Any:
+        return self.runner.run(step)
+
+    def outcome(self, step: Any) -> Any:
+        try:
+            return self.do(step)
+        except (Conflict, NotFound, StoreError) as error:
+            return error.info.code
+
+    def teardown(self) -> None:
+        self.do(self.store.close())
+        self.runner.close()
+        self.folder.cleanup()
+
+    def refusal(self, journal: RunJournal, added: list[Entry]) -> str | None:
+        run = self.runs.get(journal.run_id)
+        if run is None:
+            return "not_found"
+        if run.epoch != journal.epoch:
+            return "lease_lost"
+        if run.is_ended:
+            return "run_ended"
+        return "conflict" if run.repeats(added) else None
+
+    @rule(target=journals, owner=owners, entries=entry_lists, data=st.data())
+    def start(self, owner: str, entries: list[Entry], data: st.DataObject) -> RunJournal:
+        previous = data.draw(st.sampled_from([None, *self.runs]))
+        name = f"{self.count}"
+        self.count += 1
+        run = ModelRun(previous, [], self.clock.now + LEASE_S)
+        fitting = [] if run.repeats(entries) else entries
+        run.entries = numbered(fitting)
+        row = run_row(name, conversation_id="conv", previous_id=previous)
+        journal = self.do(self.store.start_run(row, fitting, owner=owner, lease_s=LEASE_S))
+        self.runs[row.id] = run
+        return journal
+
+    @rule(journal=journals, entries=entry_lists)
+    def append(self, journal: RunJournal, entries: list[Entry]) -> None:
+        refused = self.refusal(journal, entries)
+        outcome = self.outcome(journal.append(entries))
+        if refused is not None:
+            assert outcome == refused
+            return
+        run = self.runs[journal.run_id]
+        added = numbered(entries, len(run.entries) + 1)
+        assert outcome == added
+        run.entries += added
+        run.until = self.clock.now + LEASE_S
+
+    @rule(journal=journals, entries=entry_lists)
+    def finish(self, journal: RunJournal, entries: list[Entry]) -> None:
+        refused = self.refusal(journal, entries)
+        outcome = self.outcome(journal.finish(entries, COMPLETED))
+        if refused is not None:
+            assert outcome == refused
+            return
+        run = self.runs[journal.run_id]
+        run.entries += numbered(entries, len(run.entries) + 1)
+        run.is_ended = True
+
+    @rule(journal=journals)
+    def release(self, journal: RunJournal) -> None:
+        refused = self.refusal(journal, [])
+        self.do(journal.release())
+        if refused is None:
+            self.runs[journal.run_id].until = 0.0
+            assert self.outcome(journal.renew()) == "lease_lost"
+            self.reclaim(journal.run_id)
+
+    def reclaim(self, run_id: str) -> None:
+        claimed = self.do(self.store.claim_abandoned("owner_c", LEASE_S, 1))
+        assert [row.id for row, _ in claimed] == [run_id]
+        self.runs[run_id].epoch += 1
+        self.runs[run_id].until = self.clock.now + LEASE_S
+
+    @rule(target=journals, owner=owners, seconds=st.sampled_from([0.0, 5.0, 10.0, 15.0]))
+    def claim(self, owner: str, seconds: float) -> Any:
+        self.clock.now += seconds
+        abandoned = [name for name, run in self.runs.items() if not run.is_ended and run.until <= self.clock.now]
+        claimed = self.do(self.store.claim_abandoned(owner, LEASE_S, 100))
+        assert sorted(row.id for row, _ in claimed) == sorted(abandoned)
+        for row, journal in claimed:
+            run = self.runs[row.id]
+            run.epoch += 1
+            run.until = self.clock.now + LEASE_S
+            assert journal.epoch == run.epoch
+        return multiple(*(journal for _, journal in claimed))
+
+    @rule(journal=consumes(journals))
+    def delete(self, journal: RunJournal) -> None:
+        run = self.runs.pop(journal.run_id, None)
+        assert self.do(self.store.delete_run(journal.run_id)) is (run is not None)
+        for other in self.runs.values():
+            if run is not None and other.previous == journal.run_id:
+                other.previous = run.previous
+
+    @rule(journal=journals)
+    def purge(self, journal: RunJournal) -> None:
+        run = self.runs.get(journal.run_id)
+        outcome = self.outcome(self.store.purge_run(journal.run_id))
+        if run is None:
+            assert outcome == "not_found"
+        elif not run.is_ended:
+            assert outcome == "conflict"
+        else:
+            run.entries = []
+
+    @invariant()
+    def the_journal_is_what_the_model_says(self) -> None:
+        rows = self.do(self.store.list_runs(limit=1_000))
+        assert sorted(row.id for row in rows) == sorted(self.runs)
+        for row in rows:
+            run = self.runs[row.id]
+            assert row.previous_id == run.previous
+            assert (row.status == "completed") is run.is_ended
+            assert self.do(self.store.entries(row.id)) == run.entries
+
+    @invariant()
+    def history_is_the_chain(self) -> None:
+        for name in self.runs:
+            chain: list[ModelRun] = []
+            at: str | None = name
+            while at is not None:
+                chain.insert(0, self.runs[at])
+                at = self.runs[at].previous
+            expected = [entry for run in chain for entry in run.entries if entry.kind in ITEM_KINDS]
+            assert self.do(self.store.history(name)) == expected
+
+
+# The same steps every time, unless one goes looking for new ones.
+_fuzz = "TREADLE_FUZZ" in os.environ
+_settings = settings(
+    max_examples=300 if _fuzz else 30,
+    stateful_step_count=50 if _fuzz else 25,
+    derandomize=not _fuzz,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+@pytest.mark.parametrize("factory", sorted(FACTORIES))
+def test_random_steps_end_as_in_the_model(factory: str) -> None:
+    """Starts, appends, ends, take-overs, deletions and purges by several owners: entries, chains and refusals agree."""
+    machine = type("Machine", (JournalMachine,), {"factory": factory})
+    run_state_machine_as_test(machine, settings=_settings)

@@ -1,0 +1,213 @@
+"""The contract of reading: J9, J10 and what is found by which id."""
+
+import hashlib
+
+import msgspec
+import pytest
+
+from store.sample import COMPLETED, LEASE_S, OWNER, called, noted, numbered, resulted, run_row, said
+from treadle.canon.errors import NotFound
+from treadle.canon.items import ReasoningItem
+from treadle.canon.messages import Entry, entry_of_item, item_of_entry
+from treadle.store.journal import INLINE_BYTES_MAX, RunJournal, RunRow, Store
+
+THOUGHT = entry_of_item(ReasoningItem(id="rs_1", summary=("because",)), at=1_005.0)
+
+
+async def start(store: Store, row: RunRow, entries: list[Entry]) -> RunJournal:
+    """Begin a run with these entries as its input."""
+    return await store.start_run(row, entries, owner=OWNER, lease_s=LEASE_S)
+
+
+EXACT = {
+    "nul": said("a\x00b"),
+    "only nul": said("\x00"),
+    "empty": said(""),
+    "nothing": Entry(kind="status", at=0.0),
+    "unicode": said("naïve 🜁 \u2028 \ufeff e\u0301"),
+    "lone surrogate": said("broken \ud83d half"),
+    "surrogate in every text": Entry(kind="note", at=0.5, content="\udc80", name="\udc81", call_id="\udc82"),
+    "surrogate in an item id": Entry(kind="user", at=0.5, content="x", item_id="msg_\udc83"),
+    "odd json": noted(b'{ "b":1, "a" :[1e400,\t"\\ud800\\u0000"], "b":2 }'),
+    "json that is not utf-8": noted(b'"\xff\xfe"'),
+    "not json at all": noted(b"\x00\x01nonsense"),
+    "empty data": noted(b""),
+    "deep json": noted(b"[" * 6_000 + b"]" * 6_000),
+    "as large as fits inline": noted(b'"' + b"x" * (INLINE_BYTES_MAX - 2) + b'"'),
+    "just too large": noted(b'"' + b"x" * (INLINE_BYTES_MAX - 1) + b'"'),
+    "a mebibyte": noted(b'"' + bytes(range(256)) * 4_096 + b'"'),
+    "large content": said("é" * 1_000_000),
+    "all of it": THOUGHT,
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+async def test_entries_are_read_back_exactly(store: Store, name: str) -> None:
+    """Whatever is in an entry comes back byte for byte, from each way of reading."""
+    journal = await start(store, run_row(), [EXACT[name]])
+    await journal.append([EXACT[name]])
+    assert await store.entries("run_1") == numbered([EXACT[name], EXACT[name]])
+
+
+async def test_large_data_is_found_in_history_and_by_item(store: Store) -> None:
+    """Data out of line is put back wherever entries are read."""
+    large = resulted("call_1", "x" * (INLINE_BYTES_MAX + 1))
+    large = msgspec.structs.replace(large, item_id="fco_1")
+    await start(store, run_row(), [large])
+    assert await store.history("run_1") == numbered([large])
+    assert await store.find_item("fco_1") == numbered([large])[0]
+
+
+async def test_large_data_is_kept_once_by_its_hash(store: Store) -> None:
+    """Data just too large is found as a blob, data that fits inline is not."""
+    fits, large = EXACT["as large as fits inline"], EXACT["just too large"]
+    assert fits.data is not None
+    assert large.data is not None
+    await start(store, run_row(), [fits, large, large])
+    data = bytes(large.data)
+    assert await store.get_blob(hashlib.sha256(data).hexdigest(), 0, len(data) + 1) == data
+    with pytest.raises(NotFound):
+        await store.get_blob(hashlib.sha256(bytes(fits.data)).hexdigest(), 0, 1)
+
+
+async def test_items_survive_the_journal(store: Store) -> None:
+    """What was an item before is the same item after."""
+    entries = [said("hi", item_id="msg_1"), called("call_1"), resulted("call_1"), THOUGHT]
+    await start(store, run_row(), entries)
+    assert [item_of_entry(entry) for entry in await store.history("run_1")] == [item_of_entry(e) for e in entries]
+
+
+async def test_entries_are_paged_by_number(store: Store) -> None:
+    """`after` and `limit` cut a run into pages; what is past the end is empty, and no number is too odd."""
+    all_five = numbered([said(str(n)) for n in range(5)])
+    await start(store, run_row(), all_five)
+    assert await store.entries("run_1", after=2) == all_five[2:]
+    assert await store.entries("run_1", after=1, limit=2) == all_five[1:3]
+    assert await store.entries("run_1", after=5) == []
+    assert await store.entries("run_1", after=2**80) == []
+    assert await store.entries("run_1", after=-(2**80), limit=2**80) == all_five
+    assert await store.entries("run_1", limit=0) == []
+    assert await store.entries("run_1", limit=-1) == []
+
+
+@pytest.mark.parametrize("name", ["run_0", "", "run_\udc80", "resp_1"])
+async def test_an_unknown_run_has_no_entries_and_no_history(store: Store, name: str) -> None:
+    """Reading a run that is not there says so; a response id is not a run id here."""
+    await start(store, run_row(), [said("hi")])
+    with pytest.raises(NotFound):
+        await store.entries(name)
+    with pytest.raises(NotFound):
+        await store.history(name)
+
+
+async def test_history_is_the_chain_of_runs_without_bookkeeping(store: Store) -> None:
+    """From the root to the run asked for, items only, and nothing of other branches."""
+    first = await start(store, run_row("1", conversation_id="conv"), [said("one")])
+    await first.append([noted(b"{}"), called("call_1"), Entry(kind="tool_start", at=1.0, call_id="call_1")])
+    await first.finish([resulted("call_1"), THOUGHT, said("answer one", "assistant")], COMPLETED)
+    await start(store, run_row("2", conversation_id="conv", previous_id="run_1"), [said("two")])
+    await start(store, run_row("branch", conversation_id="conv", previous_id="run_1"), [said("other")])
+    await start(store, run_row("3", conversation_id="conv", previous_id="run_2"), [said("three")])
+    one = [said("one"), called("call_1"), resulted("call_1"), THOUGHT, said("answer one", "assistant")]
+
+    async def texts(run_id: str) -> list[Entry]:
+        return [msgspec.structs.replace(entry, seq=0) for entry in await store.history(run_id)]
+
+    assert await texts("run_1") == one
+    assert await texts("run_3") == [*one, said("two"), said("three")]
+    assert await texts("run_branch") == [*one, said("other")]
+    assert [entry.seq for entry in await store.history("run_3")] == [1, 3, 5, 6, 7, 1, 1]
+    found = await store.find_run("run_3")
+    assert found is not None
+    assert found.previous_id == "run_2"
+
+
+async def test_a_run_without_items_has_an_empty_history(store: Store) -> None:
+    """There is a difference between no items and no run."""
+    await start(store, run_row(), [noted(b"{}")])
+    assert await store.history("run_1") == []
+
+
+async def test_a_run_is_found_by_either_id_and_only_by_its_key(store: Store) -> None:
+    """Another key does not see it; without a key everything is seen."""
+    await start(store, run_row(key_id="key_1"), [])
+    mine = run_row(key_id="key_1")
+    assert await store.find_run("run_1") == mine
+    assert await store.find_run("resp_1", key_id="key_1") == mine
+    assert await store.find_run("resp_1", key_id="key_2") is None
+    assert await store.find_run("resp_1", key_id="") is None
+    assert await store.find_run("resp_2") is None
+    assert await store.find_run("resp_\udc80") is None
+
+
+async def test_runs_are_listed_newest_first_in_pages(store: Store) -> None:
+    """Pages join without a gap; an unknown cursor is refused by name."""
+    for n in range(5):
+        await start(store, run_row(str(n)), [])
+    assert [row.id for row in await store.list_runs(limit=2)] == ["run_4", "run_3"]
+    assert [row.id for row in await store.list_runs(limit=2, before="run_3")] == ["run_2", "run_1"]
+    assert [row.id for row in await store.list_runs(limit=2**80, before="run_1")] == ["run_0"]
+    assert await store.list_runs(before="run_0") == []
+    assert await store.list_runs(limit=0) == []
+    with pytest.raises(NotFound, match="run_x"):
+        await store.list_runs(before="run_x")
+
+
+async def test_runs_are_listed_by_status_and_key(store: Store) -> None:
+    """The filters narrow together."""
+    for name, key_id in (("a", "key_1"), ("b", "key_1"), ("c", "key_2")):
+        journal = await start(store, run_row(name, key_id=key_id), [])
+        if name != "a":
+            await journal.finish([], COMPLETED)
+    assert [row.id for row in await store.list_runs(status="completed")] == ["run_c", "run_b"]
+    assert [row.id for row in await store.list_runs(status="running")] == ["run_a"]
+    assert [row.id for row in await store.list_runs(status="completed", key_id="key_1")] == ["run_b"]
+
+
+async def test_an_item_is_found_by_its_id(store: Store) -> None:
+    """The entry that a run wrote itself wins over one that a client sent back later; keys keep apart."""
+    journal = await start(store, run_row("1", key_id="key_1"), [said("q", item_id="msg_in", is_input=True)])
+    await journal.append([said("answer", "assistant", item_id="msg_out")])
+    echoed = said("answer, changed", "assistant", item_id="msg_out", is_input=True)
+    await start(store, run_row("2", key_id="key_1"), [echoed])
+    assert await store.find_item("msg_out") == numbered([said("answer", "assistant", item_id="msg_out")], 2)[0]
+    assert await store.find_item("msg_in", key_id="key_1") == numbered([said("q", item_id="msg_in", is_input=True)])[0]
+    assert await store.find_item("msg_in", key_id="key_2") is None
+    assert await store.find_item("msg_none") is None
+
+
+async def test_a_call_is_found_in_the_newest_run_that_made_it(store: Store) -> None:
+    """Calls that a client sent as input do not count, nor do other keys' calls, nor results."""
+    for name in ("1", "2"):
+        journal = await start(store, run_row(name, key_id="key_1"), [])
+        await journal.append([called("call_1")])
+    await start(store, run_row("3", key_id="key_1"), [called("call_1", is_input=True)])
+    foreign = await start(store, run_row("4", key_id="key_2"), [])
+    await foreign.append([called("call_1"), resulted("call_only_result")])
+    assert await store.find_call("call_1", key_id="key_1") == run_row("2", key_id="key_1")
+    assert await store.find_call("call_1") == run_row("4", key_id="key_2")
+    assert await store.find_call("call_1", key_id="key_3") is None
+    assert await store.find_call("call_only_result") is None
+
+
+async def test_a_blob_is_kept_once_and_read_in_pieces(store: Store) -> None:
+    """The name of a blob is the hash of its bytes; reading stops at its end."""
+    await start(store, run_row(), [])
+    data = bytes(range(256)) * 10
+    name = await store.put_blob(data, run_id="run_1")
+    assert name == hashlib.sha256(data).hexdigest()
+    assert await store.put_blob(data, run_id="run_1") == name
+    assert await store.get_blob(name, 0, 2**80) == data
+    assert await store.get_blob(name, 250, 10) == data[250:260]
+    assert await store.get_blob(name, 2_555, 10) == data[2_555:]
+    assert await store.get_blob(name, 2_560, 10) == b""
+    assert await store.get_blob(name, 0, 0) == b""
+    assert await store.get_blob(name, -5, 3) == data[:3]
+
+
+async def test_an_unknown_blob_or_run_is_refused(store: Store) -> None:
+    """Neither a blob that is not there nor one for a run that is not there."""
+    with pytest.raises(NotFound, match="blob"):
+        await store.get_blob("0" * 64, 0, 1)
+    with pytest.raises(NotFound, match="run_1"):
+        await store.put_blob(b"data", run_id="run_1")

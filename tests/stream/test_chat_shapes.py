@@ -1,0 +1,98 @@
+"""Every stream shape × every chunk size, and what Treadle's own stream of it is to the real SDK."""
+
+import json
+from typing import Any
+
+import pytest
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from stream.answers import CHUNK_SIZES, answer, as_run, decode, merged
+from stream.shapes import ALL_SHAPES, SHAPES, Shape
+from treadle.canon.ids import CountingIds
+from treadle.canon.request import Request, Surface
+from treadle.wire.chat import Decoder, Encoder
+from treadle.wire.sse import SseReader
+
+BY_NAME = pytest.mark.parametrize("shape", ALL_SHAPES, ids=lambda shape: shape.name)
+FINISH_REASONS = {"done": "stop", "calls": "tool_calls", "length": "length", "filtered": "content_filter"}
+
+
+def _events(shape: Shape, size: int = 1 << 30) -> list[Any]:
+    return decode(Decoder(CountingIds()), shape.body, size)
+
+
+def _frames(shape: Shape, surface: Surface) -> tuple[Encoder, list[str]]:
+    encoder = Encoder(Request(protocol="chat", model="m", surface=surface), CountingIds())
+    sent = b"".join(frame for event in as_run(_events(shape)) for frame in encoder.feed(event))
+    return encoder, [frame.data for frame in SseReader().feed(sent)]
+
+
+def _joined(shape: Shape, kind: str) -> str | None:
+    texts = [item[1] for item in shape.expected.items if item[0] == kind]
+    return "\n\n".join(texts) if texts else None
+
+
+def test_the_table_holds_the_23_shapes_once_each() -> None:
+    """The numbers of BUGS.md are all there, and names are unique."""
+    assert [shape.number for shape in SHAPES] == list(range(1, 24))
+    assert len({shape.name for shape in ALL_SHAPES}) == len(ALL_SHAPES)
+
+
+@BY_NAME
+def test_a_shape_amounts_to_what_it_should(shape: Shape) -> None:
+    """Items, stop, usage, error and notes are those of the table."""
+    assert answer(_events(shape)) == shape.expected
+
+
+@pytest.mark.parametrize("size", CHUNK_SIZES)
+@BY_NAME
+def test_chunking_changes_nothing(shape: Shape, size: int) -> None:
+    """However the bytes are cut, the events are the same but for where deltas are cut."""
+    assert merged(_events(shape, size)) == merged(_events(shape))
+
+
+@BY_NAME
+def test_the_sdk_accepts_our_stream_of_a_shape(shape: Shape) -> None:
+    """The SDK's accumulator sees the same text, calls, reason and usage; errors come as an error chunk."""
+    _, data = _frames(shape, Surface(stream=True, include_usage=True))
+    expected = shape.expected
+    assert data[-1] == "[DONE]"
+    if expected.error is not None:
+        assert json.loads(data[-2])["error"]["code"] == expected.error
+        assert not any('"finish_reason":"' in line for line in data)
+        return
+    state: ChatCompletionStreamState[None] = ChatCompletionStreamState()
+    for line in data[:-1]:
+        state.handle_chunk(ChatCompletionChunk.model_validate_json(line))
+    snapshot = state.current_completion_snapshot
+    choice = snapshot.choices[0]
+    seen = [("call", call.function.name, call.function.arguments) for call in choice.message.tool_calls or ()]
+    assert seen == [item for item in expected.items if item[0] == "call"]
+    ids = [call.id for call in choice.message.tool_calls or ()]
+    assert len(set(ids)) == len(ids)
+    assert all(ids)
+    assert choice.message.role == "assistant"
+    assert choice.message.content == _joined(shape, "text")
+    assert choice.message.refusal == _joined(shape, "refusal")
+    assert choice.finish_reason == FINISH_REASONS[expected.stop or ""]
+    used = None if snapshot.usage is None else (snapshot.usage.prompt_tokens, snapshot.usage.completion_tokens)
+    usage = expected.usage
+    assert used == (None if usage is None else (usage.input_tokens, usage.output_tokens))
+
+
+@BY_NAME
+def test_the_whole_body_is_the_stream_folded(shape: Shape) -> None:
+    """The body of a client that waits says what the chunks of a client that streams add up to."""
+    encoder, data = _frames(shape, Surface(stream=False))
+    assert data == []
+    if shape.expected.error is not None:
+        assert json.loads(encoder.body())["error"]["code"] == shape.expected.error
+        return
+    completion = ChatCompletion.model_validate_json(encoder.body())
+    message = completion.choices[0].message
+    calls = [("call", call.function.name, call.function.arguments) for call in message.tool_calls or ()]  # type: ignore[union-attr]
+    assert calls == [item for item in shape.expected.items if item[0] == "call"]
+    assert (message.content or None) == _joined(shape, "text")
+    assert getattr(message, "reasoning_content", None) == _joined(shape, "reasoning")
+    assert completion.choices[0].finish_reason == FINISH_REASONS[shape.expected.stop or ""]

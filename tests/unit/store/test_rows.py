@@ -1,0 +1,57 @@
+"""Rows: structs as columns and back."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.canon.errors import ErrorInfo
+from treadle.canon.events import RunEnded
+from treadle.canon.messages import Entry
+from treadle.store.rows import bind_json, bind_text, ended_columns, entry_columns, read_entry
+
+any_text = st.none() | st.text(st.characters(codec=None, exclude_categories=()))
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        (None, None),
+        ("", ""),
+        ("a\x00", "a\x00"),
+        ("é", "é"),
+        ("\ud800", b"\xed\xa0\x80"),
+        ("é\udfff", b"\xc3\xa9\xed\xbf\xbf"),
+    ],
+)
+def test_text_stays_text_unless_it_is_not_unicode(text: str | None, bound: str | bytes | None) -> None:
+    """Only a lone surrogate makes bytes of it."""
+    assert bind_text(text) == bound
+
+
+def test_json_stays_text_unless_it_is_not_utf8() -> None:
+    """So that people can read and query it."""
+    assert bind_json(b'{"a": "\\ud800\xc3\xa9"}') == '{"a": "\\ud800é"}'
+    assert bind_json(b"\xff") == b"\xff"
+
+
+@given(any_text, any_text, any_text, any_text, st.none() | st.binary(), st.booleans())
+def test_every_entry_is_read_back_as_it_was(
+    content: str | None, name: str | None, call_id: str | None, item_id: str | None, data: bytes | None, is_input: bool
+) -> None:
+    """Whatever the texts and the data are, inline or out of line."""
+    raw = None if data is None else msgspec.Raw(data)
+    entry = Entry(
+        kind="note", at=1.5, content=content, name=name, call_id=call_id, item_id=item_id, data=raw, is_input=is_input
+    )
+    *columns, kept = entry_columns(entry)
+    inline = None if kept is None else bind_json(kept)
+    assert read_entry((7, *columns, inline, None)) == msgspec.structs.replace(entry, seq=7)
+    assert read_entry((7, *columns, None, kept)) == msgspec.structs.replace(entry, seq=7)
+
+
+def test_an_error_that_is_not_unicode_can_still_be_kept() -> None:
+    """A run must be able to end whatever its error quotes."""
+    error = ErrorInfo(code="failed", message="said \ud800", status=502)
+    kept = ended_columns(RunEnded(status="failed", error=error, ended_at=1.0)).error
+    assert kept == '{"code":"failed","message":"said ?","status":502}'

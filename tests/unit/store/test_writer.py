@@ -1,0 +1,292 @@
+"""The writer thread: batches, savepoints, back-pressure, its end."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from treadle.canon.errors import Conflict, NotFound, StoreError
+from treadle.store.connection import connect, select
+from treadle.store.writer import BATCH_JOBS_MAX, QUEUED_JOBS_MAX, Writer
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> apsw.Connection:
+    """A database with one table, whose numbers are unique."""
+    opened = connect(str(tmp_path / "writer.db"))
+    opened.execute("CREATE TABLE numbers (n INTEGER UNIQUE, pad BLOB) STRICT")
+    return opened
+
+
+@pytest.fixture
+async def writer(connection: apsw.Connection) -> AsyncIterator[Writer]:
+    """A running writer."""
+    running = Writer(connection, "writer.db")
+    yield running
+    await asyncio.wait_for(running.close(), WAIT_S)
+    connection.close()
+
+
+class Gate:
+    """A job that holds the writer until it is opened, so that others queue up behind it."""
+
+    def __init__(self) -> None:
+        self.is_reached = threading.Event()
+        self._is_open = threading.Event()
+
+    def __call__(self, connection: apsw.Connection) -> str:
+        self.is_reached.set()
+        assert self._is_open.wait(WAIT_S)
+        return "through"
+
+    def open(self) -> None:
+        """Let the writer go on."""
+        self._is_open.set()
+
+
+def insert(n: int, pad: bytes = b"") -> Any:
+    """A job that adds a number."""
+
+    def job(connection: apsw.Connection) -> int:
+        select(connection, "INSERT INTO numbers VALUES (?, ?)", n, pad)
+        return n
+
+    return job
+
+
+def numbers(connection: apsw.Connection) -> list[int]:
+    """A job that reads the numbers."""
+    return [n for (n,) in select(connection, "SELECT n FROM numbers ORDER BY n")]
+
+
+def begins(connection: apsw.Connection) -> list[str]:
+    """Record from now on how transactions begin and end."""
+    seen: list[str] = []
+
+    def trace(_: apsw.Cursor, sql: str, __: Any) -> bool:
+        if sql in ("BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"):
+            seen.append(sql)
+        return True
+
+    connection.exec_trace = trace
+    return seen
+
+
+async def test_a_job_gives_its_value_after_the_commit(tmp_path: Path, writer: Writer) -> None:
+    """Another connection sees the row as soon as submit has returned."""
+    assert await writer.submit(insert(1)) == 1
+    other = apsw.Connection(str(tmp_path / "writer.db"))
+    assert numbers(other) == [1]
+    other.close()
+
+
+async def test_queued_jobs_share_a_transaction_up_to_the_bound(connection: apsw.Connection, writer: Writer) -> None:
+    """What queues up behind a slow job is committed in batches, in order."""
+    seen = begins(connection)
+    gate = Gate()
+    slow = asyncio.create_task(writer.submit(gate))
+    await asyncio.to_thread(gate.is_reached.wait, WAIT_S)
+    many = [asyncio.create_task(writer.submit(insert(n))) for n in range(BATCH_JOBS_MAX + 10)]
+    await asyncio.sleep(0)
+    gate.open()
+    assert await slow == "through"
+    assert await asyncio.gather(*many) == list(range(BATCH_JOBS_MAX + 10))
+    assert seen == ["BEGIN IMMEDIATE", "COMMIT"] * 3
+
+
+async def test_the_loop_hears_of_a_batch_by_one_callback(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred jobs in one batch wake the loop once."""
+    gate = Gate()
+    slow = asyncio.create_task(writer.submit(gate))
+    await asyncio.to_thread(gate.is_reached.wait, WAIT_S)
+    many = [asyncio.create_task(writer.submit(insert(n))) for n in range(100)]
+    await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+    wakes: list[str] = []
+    real = loop.call_soon_threadsafe
+
+    def counted(callback: Any, *arguments: Any, **options: Any) -> asyncio.Handle:
+        wakes.append(threading.current_thread().name)
+        return real(callback, *arguments, **options)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+    gate.open()
+    await asyncio.gather(slow, *many)
+    assert wakes == ["treadle-store-writer"] * 2
+
+
+async def test_a_job_that_breaks_a_rule_harms_no_neighbour(connection: apsw.Connection, writer: Writer) -> None:
+    """In one batch: the broken ones leave nothing, not even what they wrote before they broke."""
+
+    def half(connection: apsw.Connection) -> None:
+        insert(50)(connection)
+        raise NotFound("changed my mind")
+
+    def twice(connection: apsw.Connection) -> None:
+        insert(60)(connection)
+        insert(60)(connection)
+
+    gate = Gate()
+    jobs = [gate, insert(1), half, insert(2), twice, insert(3)]
+    tasks = [asyncio.create_task(writer.submit(job)) for job in jobs]
+    await asyncio.sleep(0)
+    gate.open()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [str, int, NotFound, int, Conflict, int]
+    assert await writer.submit(numbers) == [1, 2, 3]
+
+
+async def test_a_full_database_fails_the_batch_and_the_writer_goes_on(
+    connection: apsw.Connection, writer: Writer
+) -> None:
+    """All of the batch is refused and none of it is there; with room, writing goes on."""
+    pages = connection.pragma("page_count")
+    connection.pragma("max_page_count", int(str(pages)) + 10)
+    gate = Gate()
+    jobs = [gate, insert(1), insert(2, bytes(1_000_000)), insert(3)]
+    tasks = [asyncio.create_task(writer.submit(job)) for job in jobs]
+    await asyncio.sleep(0)
+    gate.open()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    failed = [outcome for outcome in outcomes if isinstance(outcome, StoreError)]
+    assert [error.info.code for error in failed] == ["store_full"] * len(failed)
+    assert len(failed) >= 3
+    assert len({id(error) for error in failed}) == len(failed)
+    assert await writer.submit(numbers) == []
+    connection.pragma("max_page_count", 1_000_000)
+    await writer.submit(insert(4, bytes(1_000_000)))
+    assert await writer.submit(numbers) == [4]
+
+
+async def test_a_failing_statement_fails_its_batch_only(writer: Writer) -> None:
+    """An error that leaves the transaction open does not leak into the next batch."""
+
+    def nonsense(connection: apsw.Connection) -> None:
+        insert(1)(connection)
+        select(connection, "SELECT 1 FROM nowhere")
+
+    with pytest.raises(StoreError, match=r"writer\.db: SQLite failed \(no such table: nowhere\)"):
+        await writer.submit(nonsense)
+    assert await writer.submit(insert(2)) == 2
+    assert await writer.submit(numbers) == [2]
+
+
+async def test_a_locked_database_is_named(tmp_path: Path, connection: apsw.Connection, writer: Writer) -> None:
+    """When another process holds the lock too long, the error says so and the next write succeeds."""
+    connection.set_busy_timeout(1)
+    other = apsw.Connection(str(tmp_path / "writer.db"))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="another process") as caught:
+        await writer.submit(insert(1))
+    assert caught.value.info.code == "store_busy"
+    other.execute("ROLLBACK")
+    other.close()
+    assert await writer.submit(insert(1)) == 1
+
+
+async def test_submitting_waits_while_too_many_are_queued(writer: Writer) -> None:
+    """Beyond the bound callers wait for space, and all of them are served."""
+    gate = Gate()
+    reached = 0
+
+    def counting(connection: apsw.Connection) -> None:
+        nonlocal reached
+        reached += 1
+
+    tasks = [asyncio.create_task(writer.submit(gate))]
+    tasks += [asyncio.create_task(writer.submit(counting)) for _ in range(QUEUED_JOBS_MAX + 99)]
+    await asyncio.sleep(0)
+    assert writer.queued == QUEUED_JOBS_MAX
+    gate.open()
+    await asyncio.wait_for(asyncio.gather(*tasks), WAIT_S)
+    assert reached == QUEUED_JOBS_MAX + 99
+    assert writer.queued == 0
+
+
+async def test_a_cancelled_caller_gives_its_place_back(writer: Writer) -> None:
+    """Cancelling does not stop a queued job, and takes no space for ever."""
+    gate = Gate()
+    tasks = [asyncio.create_task(writer.submit(job)) for job in (gate, insert(1), insert(2))]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    gate.open()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert await writer.submit(numbers) == [1, 2]
+    assert writer.queued == 0
+
+
+async def test_closing_runs_what_is_queued_and_takes_no_more(connection: apsw.Connection) -> None:
+    """Close drains; afterwards, and a second time, it only says that it is closed."""
+    writer = Writer(connection, "writer.db")
+    gate = Gate()
+    tasks = [asyncio.create_task(writer.submit(job)) for job in (gate, *(insert(n) for n in range(300)))]
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(writer.close())
+    await asyncio.sleep(0)
+    with pytest.raises(StoreError, match=r"writer\.db is closed"):
+        await writer.submit(insert(999))
+    gate.open()
+    await asyncio.wait_for(closing, WAIT_S)
+    assert await asyncio.gather(*tasks) == ["through", *range(300)]
+    await asyncio.wait_for(writer.close(), WAIT_S)
+    assert writer.is_open is False
+    assert numbers(connection) == list(range(300))
+    connection.close()
+
+
+async def test_a_bug_in_a_job_stops_the_writer_and_leaves_nobody_waiting(
+    tmp_path: Path, connection: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bug is loud, everybody who waits is told, later callers too, and nothing of the batch is committed."""
+
+    def bug(_: apsw.Connection) -> None:
+        raise ZeroDivisionError
+
+    ended = threading.Event()
+    loud: list[type[BaseException]] = []
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        loud.append(arguments.exc_type)
+        ended.set()
+
+    monkeypatch.setattr(threading, "excepthook", hook)
+    writer = Writer(connection, "writer.db")
+    gate = Gate()
+    tasks = [asyncio.create_task(writer.submit(job)) for job in (gate, insert(1), bug, insert(2))]
+    await asyncio.to_thread(gate.is_reached.wait, WAIT_S)
+    gate.open()
+    outcomes = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT_S)
+    assert [type(outcome) for outcome in outcomes][1:] == [StoreError] * 3
+    with pytest.raises(StoreError):
+        await writer.submit(insert(3))
+    await asyncio.wait_for(writer.close(), WAIT_S)
+    assert await asyncio.to_thread(ended.wait, WAIT_S)
+    assert loud == [ZeroDivisionError]
+    connection.close()
+    assert numbers(apsw.Connection(str(tmp_path / "writer.db"))) == []
+
+
+def test_a_loop_that_went_away_does_not_stop_the_commit(connection: apsw.Connection) -> None:
+    """Jobs whose loop is closed are still committed, and the thread does not fail."""
+    gate = Gate()
+
+    async def leave() -> None:
+        writer = Writer(connection, "writer.db")
+        tasks = [asyncio.create_task(writer.submit(job)) for job in (gate, insert(1))]
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(leave())
+    [thread] = [thread for thread in threading.enumerate() if thread.name == "treadle-store-writer"]
+    committed = threading.Event()
+    connection.set_wal_hook(lambda *_: committed.set() or 0)
+    gate.open()
+    assert committed.wait(WAIT_S)
+    assert thread.is_alive()

@@ -1,0 +1,178 @@
+import pytest
+
+from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, Noted, RefusalDelta, TextDelta
+from treadle.canon.ids import CountingIds
+from treadle.canon.items import Blob, CallItem, MessageItem, RefusalPart, TextPart
+from treadle.canon.request import Note
+from treadle.wire.chat.assemble import CALLS_MAX, NOTES_MAX, Assembly, Bounds
+from treadle.wire.chat.correlate import Piece
+
+
+def _assembly(
+    text_bytes_max: int = 100_000, arguments_bytes_max: int = 100_000, taken: frozenset[str] = frozenset()
+) -> Assembly:
+    bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
+    return Assembly(CountingIds(), bounds, taken)
+
+
+def test_text_is_emitted_at_once_and_closed_by_a_call() -> None:
+    """A message ends where a call begins; later text is a new message; done comes in order."""
+    assembly = _assembly()
+    assembly.add_text("a")
+    message = MessageItem(id="msg_0001", role="assistant")
+    said = MessageItem(id="msg_0001", role="assistant", content=(TextPart(text="a"),))
+    assert assembly.take() == [ItemAdded(index=0, item=message), TextDelta(index=0, text="a")]
+    assembly.add_call(Piece(id="c", name="f", text='{"x"'))
+    call = CallItem(id="fc_0002", call_id="c", name="f", upstream_id="c")
+    assert assembly.take() == [
+        ItemDone(index=0, item=said),
+        ItemAdded(index=1, item=call),
+        ArgumentsDelta(index=1, text='{"x"'),
+    ]
+    assembly.add_text("b")
+    later = MessageItem(id="msg_0003", role="assistant")
+    assert assembly.take() == [ItemAdded(index=2, item=later), TextDelta(index=2, text="b")]
+    assembly.add_call(Piece(id="c", text=":1}"))
+    assembly.finish()
+    assert assembly.take() == [
+        ArgumentsDelta(index=1, text=":1}"),
+        ItemDone(index=1, item=CallItem(id="fc_0002", call_id="c", name="f", arguments='{"x":1}', upstream_id="c")),
+        ItemDone(index=2, item=MessageItem(id="msg_0003", role="assistant", content=(TextPart(text="b"),))),
+    ]
+
+
+def test_text_and_refusal_are_parts_of_one_message() -> None:
+    """Each switch begins a new part; a half left waiting is closed in its own part."""
+    assembly = _assembly()
+    assembly.add_text("a\ud83d")
+    assembly.add_text("no", is_refusal=True)
+    assembly.finish()
+    events = assembly.take()
+    assert events[1:] == [
+        TextDelta(index=0, text="a"),
+        TextDelta(index=0, text="\ufffd"),
+        RefusalDelta(index=0, text="no", part=1),
+        ItemDone(
+            index=0,
+            item=MessageItem(
+                id="msg_0001", role="assistant", content=(TextPart(text="a\ufffd"), RefusalPart(text="no"))
+            ),
+        ),
+    ]
+
+
+def test_arguments_wait_for_the_name_and_say_how_many() -> None:
+    """Begin, delta, end: the order that every client expects."""
+    assembly = _assembly()
+    assembly.add_call(Piece(index=0, text='{"é"'))
+    assert assembly.take() == []
+    assembly.add_call(Piece(index=0, id="c", name="f", text=":1}"))
+    note = Note(code="arguments_before_name", action="buffered", message="5 argument bytes came before the name")
+    assert assembly.take() == [
+        ItemAdded(index=0, item=CallItem(id="fc_0001", call_id="c", name="f", upstream_id="c")),
+        Noted(note=note),
+        ArgumentsDelta(index=0, text='{"é"'),
+        ArgumentsDelta(index=0, text=":1}"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "taken", "call_id", "code"),
+    [
+        ("call_a", frozenset[str](), "call_a", None),
+        ("functions.f:0", frozenset[str](), "functions.f:0", None),
+        ("", frozenset[str](), "call_0002", "call_without_id"),
+        ("call_a", frozenset({"call_a"}), "call_0002", "duplicate_call_id"),
+        ("a b", frozenset[str](), "call_0002", "odd_call_id"),
+        ("x" * 65, frozenset[str](), "call_0002", "odd_call_id"),
+    ],
+)
+def test_call_ids_are_usable_and_unique_in_the_conversation(
+    given: str, taken: frozenset[str], call_id: str, code: str | None
+) -> None:
+    """The upstream's own id is used where it can be, and kept beside where it cannot."""
+    assembly = _assembly(taken=taken)
+    assembly.add_call(Piece(id=given, name="f"))
+    assembly.finish()
+    events = assembly.take()
+    codes = [event.note.code for event in events if isinstance(event, Noted)]
+    assert codes == ([code] if code else [])
+    assert events[-1] == ItemDone(
+        index=0,
+        item=CallItem(id="fc_0001", call_id=call_id, name="f", arguments="{}", upstream_id=given or None),
+    )
+
+
+def test_blobs_of_a_call_are_kept_on_the_whole_item() -> None:
+    """A thought signature may come with any piece."""
+    blob = Blob(provider="p", kind="extra_content", data="{}")
+    assembly = _assembly()
+    assembly.add_call(Piece(id="c", name="f"), (blob,))
+    assembly.add_call(Piece(id="c", text="{}"))
+    assembly.finish()
+    last = assembly.take()[-1]
+    assert isinstance(last, ItemDone)
+    assert isinstance(last.item, CallItem)
+    assert last.item.blobs == (blob,)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "complete"),
+    [
+        ([Piece(name="f", text='{"a":1}')], True),
+        ([Piece(name="f")], True),
+        ([Piece(name="f", text='{"a":')], False),
+        ([Piece(name="f", text="{a:1}")], False),
+        ([Piece(name="f", text="[1]")], False),
+        ([Piece(text="{}")], False),
+        ([Piece(name="p", text="anything", kind="custom")], True),
+        ([Piece(id="a", name="f", text="{}"), Piece(id="b", name="f", text="{")], False),
+    ],
+)
+def test_complete_calls_are_named_and_parse(pieces: list[Piece], complete: bool) -> None:
+    """What decides whether `[DONE]` alone may end a turn."""
+    assembly = _assembly()
+    for piece in pieces:
+        assembly.begin_calls()
+        assembly.add_call(piece)
+    assert assembly.has_calls
+    assert assembly.calls_are_complete is complete
+
+
+def test_bounds_are_in_bytes_and_stop_the_flow() -> None:
+    """What is over a bound is not emitted, and the reason is said."""
+    assembly = _assembly(text_bytes_max=4)
+    assembly.add_text("éé")
+    assert assembly.overflow is None
+    assembly.take()
+    assembly.add_text("x")
+    assert assembly.take() == []
+    assert assembly.overflow == "the answer is over 4 bytes"
+    assembly = _assembly(arguments_bytes_max=4)
+    assembly.add_call(Piece(id="a", name="f", text="{   "))
+    assert assembly.overflow is None
+    assembly.add_call(Piece(id="a", text=" "))
+    assert assembly.overflow == "the arguments of a call are over 4 bytes"
+
+
+def test_the_number_of_calls_is_bounded() -> None:
+    """A stream of nothing but new calls ends."""
+    assembly = _assembly()
+    for number in range(CALLS_MAX):
+        assembly.add_call(Piece(id=str(number), name="f"))
+    assert assembly.overflow is None
+    assembly.add_call(Piece(id="more", name="f"))
+    assert assembly.overflow == f"more than {CALLS_MAX} calls in one answer"
+
+
+def test_notes_are_bounded_and_the_rest_is_counted() -> None:
+    """A stream that is all wrong is not echoed line by line."""
+    assembly = _assembly()
+    for _ in range(NOTES_MAX + 5):
+        assembly.note("bad", "dropped", "x")
+    assembly.finish()
+    events = assembly.take()
+    assert len(events) == NOTES_MAX + 1
+    assert events[-1] == Noted(
+        note=Note(code="more_notes", action="dropped", message="further notes of this answer", count=5)
+    )

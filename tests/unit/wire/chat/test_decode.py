@@ -1,0 +1,267 @@
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream.answers import answer, check_contract, decode, merged
+from stream.shapes import ALL_SHAPES, DONE, call, calls, chunk, finish, frame, stream, text
+from treadle.canon.errors import ErrorInfo
+from treadle.canon.events import ArgumentsDelta, Failed, Finished, ItemDone, TextDelta
+from treadle.canon.ids import CountingIds
+from treadle.canon.items import Blob, CallItem
+from treadle.wire.chat import Decoder
+from treadle.wire.sse import LINE_BYTES_MAX
+
+TOO_LARGE = "upstream_too_large"
+
+
+def _error(body: bytes, **options: Any) -> ErrorInfo:
+    last = decode(Decoder(CountingIds(), **options), body)[-1]
+    assert isinstance(last, Failed)
+    return last.error
+
+
+def test_text_is_emitted_with_the_feed_that_completes_it() -> None:
+    """Nothing waits for the end of the stream."""
+    decoder = Decoder(CountingIds())
+    decoder.feed(frame(text("a")))
+    assert decoder.feed(frame(text("b"))) == [TextDelta(index=0, text="b")]
+    assert decoder.feed(frame(text("c"))[:-1]) == []
+
+
+def test_the_terminal_comes_with_done_and_only_once() -> None:
+    """What follows is not even read."""
+    decoder = Decoder(CountingIds())
+    events = decoder.feed(stream(text("a"), finish("stop"), DONE, text("b")))
+    assert events[-1] == Finished(stop="done", raw_stop="stop")
+    assert decoder.feed(stream(text("c"), {"error": "late"}, DONE)) == []
+    assert decoder.finish() == []
+
+
+def test_a_line_over_the_bound_behind_done_is_nobodys_business() -> None:
+    """The answer has ended, in whatever pieces the bytes come."""
+    body = stream(text("a"), finish("stop"), DONE) + b"x" * (LINE_BYTES_MAX + 1)
+    events = Decoder(CountingIds()).feed(body)
+    check_contract(events)
+    assert events[-1] == Finished(stop="done", raw_stop="stop")
+
+
+def test_a_finish_reason_without_done_ends_at_the_end_of_the_bytes() -> None:
+    """Usage may still follow the finish reason."""
+    decoder = Decoder(CountingIds())
+    assert not any(isinstance(event, Finished) for event in decoder.feed(stream(text("a"), finish("stop"))))
+    assert decoder.finish()[-1] == Finished(stop="done", raw_stop="stop")
+
+
+def test_an_open_item_of_a_failed_stream_is_never_done() -> None:
+    """An item that was cut is not complete."""
+    events = decode(Decoder(CountingIds()), stream(text("a")))
+    assert not any(isinstance(event, ItemDone) for event in events)
+    assert isinstance(events[-1], Failed)
+
+
+@pytest.mark.parametrize(
+    ("body", "info"),
+    [
+        (
+            stream({"error": {"message": "slow", "code": "rate_limit_exceeded"}}),
+            ErrorInfo(code="rate_limit_exceeded", message="slow", status=429, retryable=True),
+        ),
+        (
+            b'{"object":"error","message":"too long","code":400}',
+            ErrorInfo(code="upstream_status", message="too long", status=400),
+        ),
+        (
+            b"<html>",
+            ErrorInfo(
+                code="upstream_broken_stream",
+                message="The upstream answered with a page of HTML instead of a stream.",
+                status=502,
+            ),
+        ),
+        (
+            b"",
+            ErrorInfo(
+                code="upstream_broken_stream",
+                message="The upstream's stream ended before the answer did.",
+                status=502,
+            ),
+        ),
+    ],
+)
+def test_failures_say_what_the_upstream_said(body: bytes, info: ErrorInfo) -> None:
+    """Code, message and status are kept."""
+    assert _error(body) == info
+
+
+@pytest.mark.parametrize(
+    ("body", "options"),
+    [
+        (stream(text("x" * 11), finish("stop"), DONE), {"text_bytes_max": 10}),
+        (stream(chunk({"reasoning": "x" * 11}), finish("stop"), DONE), {"text_bytes_max": 10}),
+        (stream(calls(call(0, "a", "f", '{"a":"')), calls(call(0, args="x" * 10))), {"arguments_bytes_max": 10}),
+        (stream(calls(call(0, args="x" * 11))), {"arguments_bytes_max": 10}),
+        (stream(calls(*[call(n, f"c{n}", "f", "{}") for n in range(1100)])), {}),
+        (b"data: " + b"x" * (LINE_BYTES_MAX + 1), {}),
+        (b'{"a":"' + b"x" * (LINE_BYTES_MAX + 1), {}),
+    ],
+)
+def test_too_much_is_a_failure_of_its_own(body: bytes, options: dict[str, int]) -> None:
+    """Text, arguments, calls, lines and documents are bounded."""
+    events = decode(Decoder(CountingIds(), **options), body)
+    check_contract(events)
+    last = events[-1]
+    assert isinstance(last, Failed)
+    assert (last.error.code, last.error.status) == (TOO_LARGE, 502)
+
+
+def test_a_custom_call_keeps_its_free_text() -> None:
+    """The input is not JSON and is not touched."""
+    piece = {"index": 0, "id": "c", "type": "custom", "custom": {"name": "p", "input": ""}}
+    more = {"index": 0, "custom": {"input": "{}\n"}}
+    events = decode(Decoder(CountingIds()), stream(calls(piece), calls(more), finish("tool_calls"), DONE))
+    assert events[-2] == ItemDone(
+        index=0,
+        item=CallItem(id="fc_0001", call_id="c", name="p", arguments="{}\n", kind="custom", upstream_id="c"),
+    )
+
+
+def test_extra_content_of_a_call_is_kept_for_its_provider() -> None:
+    """Gemini's thought signature comes that way."""
+    piece = {**call(0, "c", "f", "{}"), "extra_content": {"google": {"thought_signature": "s"}}}
+    body = stream(calls(piece), finish("tool_calls"), DONE)
+    events = decode(Decoder(CountingIds(), provider="google", model="gemini"), body)
+    done = events[-2]
+    assert isinstance(done, ItemDone)
+    assert isinstance(done.item, CallItem)
+    data = '{"google":{"thought_signature":"s"}}'
+    assert done.item.blobs == (Blob(provider="google", kind="extra_content", data=data, model="gemini"),)
+
+
+def test_ids_of_the_conversation_are_not_used_again() -> None:
+    """Upstreams that number their calls from one in every round do not collide with themselves."""
+    body = stream(calls(call(0, "call_1", "f", "{}")), finish("tool_calls"), DONE)
+    events = decode(Decoder(CountingIds(), taken_call_ids=frozenset({"call_1"})), body)
+    assert [
+        event.item.call_id for event in events if isinstance(event, ItemDone) and isinstance(event.item, CallItem)
+    ] == ["call_0002"]
+
+
+def test_a_final_message_beside_deltas_is_not_said_twice() -> None:
+    """Some servers repeat the whole message in the last chunk."""
+    last = {"choices": [{"index": 0, "message": {"content": "Hi"}, "finish_reason": "stop"}]}
+    assert answer(decode(Decoder(CountingIds()), stream(text("Hi"), last, DONE))).items == (("text", "Hi"),)
+
+
+@pytest.mark.parametrize("lead", [b"\n\n", b" ", b"\xef\xbb\xbf", b"\r\n\xef\xbb\xbf\n", b": hello\n\n"])
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_what_leads_the_bytes_does_not_matter(lead: bytes, size: int) -> None:
+    """Blank lines, a byte order mark and comments come before streams and documents."""
+    body = lead + stream(text("Hi"), finish("stop"), DONE)
+    assert answer(decode(Decoder(CountingIds()), body, size)).items == (("text", "Hi"),)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_hostile_bytes_never_raise_and_end_once(data: st.DataObject) -> None:
+    """Random bytes, and good streams with random bytes in them, cut anywhere."""
+    good = data.draw(st.sampled_from(ALL_SHAPES)).body
+    noise = data.draw(st.binary(max_size=40))
+    start, end = sorted(data.draw(st.tuples(st.integers(0, len(good)), st.integers(0, len(good)))))
+    body = data.draw(st.sampled_from([noise, good[:start] + noise + good[end:], good[start:end]]))
+    size = data.draw(st.integers(1, 50))
+    events = decode(Decoder(CountingIds()), body, size)
+    check_contract(events)
+    assert merged(events) == merged(decode(Decoder(CountingIds()), body))
+
+
+_LEAF: st.SearchStrategy[Any] = st.sampled_from(
+    [
+        None,
+        "",
+        "a",
+        "f",
+        "g",
+        "{}",
+        '{"a":',
+        "1}",
+        "\ud83d",
+        "\ude00",
+        0,
+        1,
+        -1,
+        True,
+        1.5,
+        {},
+        [],
+        {"a": 1},
+        "stop",
+        "length",
+    ]
+)
+_CALL = st.fixed_dictionaries(
+    {},
+    optional={
+        "index": _LEAF,
+        "id": _LEAF,
+        "function": st.none() | st.fixed_dictionaries({}, optional={"name": _LEAF, "arguments": _LEAF}),
+        "custom": st.none() | st.fixed_dictionaries({}, optional={"name": _LEAF, "input": _LEAF}),
+    },
+)
+_DELTA = st.fixed_dictionaries(
+    {},
+    optional={
+        "content": _LEAF,
+        "refusal": _LEAF,
+        "reasoning_content": _LEAF,
+        "tool_calls": st.none() | st.lists(_CALL, max_size=3),
+        "function_call": st.none() | st.fixed_dictionaries({}, optional={"name": _LEAF, "arguments": _LEAF}),
+    },
+)
+_CHUNK = st.fixed_dictionaries(
+    {"choices": st.lists(st.fixed_dictionaries({"delta": _DELTA}, optional={"finish_reason": _LEAF}), max_size=2)},
+    optional={"usage": _LEAF},
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(_CHUNK, max_size=6), st.booleans())
+def test_any_chunks_keep_the_contract(chunks: list[Any], done: bool) -> None:
+    """Whatever upstreams make of a call: distinct ids, deltas that add up, one terminal."""
+    body = stream(*chunks, finish("stop"), *([DONE] if done else []))
+    check_contract(decode(Decoder(CountingIds()), body, 7))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [text("x"), calls(call(0, "a", "f", "x")), calls(call(0, args=" ")), {"choices": 5}, chunk({"reasoning": "é"})],
+)
+def test_work_is_linear_in_the_stream(value: Any) -> None:
+    """Twice the chunks are at most about twice the executed lines, byte by byte."""
+
+    def lines(count: int) -> int:
+        executed = 0
+
+        def trace(frame: object, event: str, arg: object) -> object:
+            nonlocal executed
+            executed += event == "line"
+            return trace
+
+        body = stream(calls(call(0, "a", "f", "{")), *[value] * count, finish("stop"))
+        sys.settrace(trace)  # type: ignore[arg-type]
+        try:
+            decode(Decoder(CountingIds()), body, 1)
+        finally:
+            sys.settrace(None)
+        return executed
+
+    assert lines(40) <= 2.1 * lines(20)
+
+
+def test_arguments_stream_as_they_come() -> None:
+    """A call's arguments are not held until the end of the turn."""
+    decoder = Decoder(CountingIds())
+    decoder.feed(stream(calls(call(0, "a", "f", '{"a":'))))
+    assert decoder.feed(frame(calls(call(0, args='"b')))) == [ArgumentsDelta(index=0, text='"b')]

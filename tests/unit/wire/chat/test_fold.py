@@ -1,0 +1,64 @@
+from typing import Any
+
+import pytest
+
+from treadle.wire.chat.fold import MessageFold
+
+
+def _folded(*deltas: dict[str, Any]) -> dict[str, Any]:
+    fold = MessageFold()
+    for delta in deltas:
+        fold.add(delta)
+    return fold.message()
+
+
+def _call(index: int, id: str, name: str) -> dict[str, Any]:
+    return {"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
+
+
+@pytest.mark.parametrize(
+    ("deltas", "message"),
+    [
+        ((), {"role": "assistant", "content": "", "refusal": None}),
+        (
+            ({"role": "assistant", "content": "a"}, {"content": "b"}),
+            {"role": "assistant", "content": "ab", "refusal": None},
+        ),
+        (({"refusal": "n"}, {"refusal": "o"}), {"role": "assistant", "content": None, "refusal": "no"}),
+        (
+            ({"reasoning_content": "h"}, {"content": "a"}),
+            {"role": "assistant", "content": "a", "refusal": None, "reasoning_content": "h"},
+        ),
+        (
+            ({"function_call": {"name": "f", "arguments": ""}}, {"function_call": {"arguments": "{}"}}),
+            {
+                "role": "assistant",
+                "content": None,
+                "refusal": None,
+                "function_call": {"name": "f", "arguments": "{}"},
+            },
+        ),
+    ],
+)
+def test_deltas_add_up_to_a_message(deltas: tuple[dict[str, Any], ...], message: dict[str, Any]) -> None:
+    """Content is null only where something else stands in its place."""
+    assert _folded(*deltas) == message
+
+
+def test_interleaved_calls_are_put_together_by_index() -> None:
+    """Functions and custom tools keep their own words."""
+    custom = {"index": 1, "id": "b", "type": "custom", "custom": {"name": "p", "input": ""}}
+    message = _folded(
+        {"tool_calls": [_call(0, "a", "f"), custom]},
+        {"tool_calls": [{"index": 1, "custom": {"input": "x"}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
+    )
+    assert message == {
+        "role": "assistant",
+        "content": None,
+        "refusal": None,
+        "tool_calls": [
+            {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+            {"id": "b", "type": "custom", "custom": {"name": "p", "input": "x"}},
+        ],
+    }

@@ -1,0 +1,323 @@
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.canon.items import (
+    AnyItem,
+    Blob,
+    CallItem,
+    ImagePart,
+    MessageItem,
+    OpaqueItem,
+    OpaquePart,
+    ReasoningItem,
+    RefusalPart,
+    ResultItem,
+    Role,
+    TextPart,
+    text_message,
+    text_result,
+)
+from treadle.canon.json import read_json
+from treadle.canon.plan import Plan
+from treadle.canon.request import Options
+from treadle.canon.tools import NONE, ToolChoice, ToolSpec
+from treadle.wire.chat import read_request, write_request
+
+RAW = msgspec.Raw
+USER = text_message("user", "hi")
+A = CallItem(call_id="a", name="f", arguments='{"x":1}')
+B = CallItem(call_id="b", name="g", arguments="{}")
+TOOLS = (ToolSpec(name="f"), ToolSpec(name="g"))
+
+
+def _written(*items: AnyItem, provider: str = "", **fields: Any) -> tuple[dict[str, Any], list[str]]:
+    written = write_request(Plan(items=items, model="m", **fields), provider=provider)
+    return read_json(written.body), [note.code for note in written.notes]
+
+
+def _messages(*items: AnyItem, provider: str = "") -> tuple[list[Any], list[str]]:
+    body, codes = _written(*items, provider=provider)
+    return body["messages"], codes
+
+
+def _wire_call(call: CallItem) -> dict[str, Any]:
+    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def test_the_smallest_body_always_streams_with_usage() -> None:
+    """Nothing is sent that was not asked for: no tools, no choice, no parallel flag."""
+    body, codes = _written(USER, options=Options(parallel_tool_calls=True), tool_choice=NONE)
+    assert body == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    assert codes == []
+
+
+def test_a_turn_is_one_message_with_results_in_call_order() -> None:
+    """Text and calls together, then the tool messages, whatever order the results came in."""
+    items = (
+        text_message("system", "s"),
+        text_message("developer", "d"),
+        USER,
+        ReasoningItem(text=("hm",)),
+        text_message("assistant", "look"),
+        A,
+        B,
+        text_result(B, "rb"),
+        text_result(A, "ra", is_error=True),
+        text_message("assistant", "done"),
+    )
+    assert _messages(*items) == (
+        [
+            {"role": "system", "content": "s"},
+            {"role": "developer", "content": "d"},
+            {"role": "user", "content": "hi"},
+            {
+                "role": "assistant",
+                "content": "look",
+                "reasoning_content": "hm",
+                "tool_calls": [_wire_call(A), _wire_call(B)],
+            },
+            {"role": "tool", "tool_call_id": "a", "content": "ra"},
+            {"role": "tool", "tool_call_id": "b", "content": "rb"},
+            {"role": "assistant", "content": "done"},
+        ],
+        [],
+    )
+
+
+def test_calls_alone_have_null_content() -> None:
+    """As the official API writes it."""
+    messages, codes = _messages(A)
+    assert messages[0] == {"role": "assistant", "content": None, "tool_calls": [_wire_call(A)]}
+    assert codes == ["orphan_call"]
+    assert messages[1]["tool_call_id"] == "a"
+    assert "interrupted" in messages[1]["content"]
+
+
+def test_images_in_results_follow_in_a_user_message() -> None:
+    """Chat's tool messages are text only; nothing is dropped."""
+    result = ResultItem(call_id="a", name="f", output=(TextPart(text="see"), ImagePart(url="data:x")))
+    other = ResultItem(call_id="b", name="g", output=(ImagePart(url="data:y"),))
+    messages, codes = _messages(A, B, result, other)
+    marker = "[1 attachment(s) of this result follow in the next user message]"
+    assert messages[1:] == [
+        {"role": "tool", "tool_call_id": "a", "content": f"see\n{marker}"},
+        {"role": "tool", "tool_call_id": "b", "content": marker},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "[attached to the result of f (a)]"},
+                {"type": "image_url", "image_url": {"url": "data:x"}},
+                {"type": "text", "text": "[attached to the result of g (b)]"},
+                {"type": "image_url", "image_url": {"url": "data:y"}},
+            ],
+        },
+    ]
+    assert codes == ["result_attachment"]
+
+
+def test_contents_of_several_parts_stay_arrays() -> None:
+    """And names are kept."""
+    item = MessageItem(role="user", content=(TextPart(text="a"), ImagePart(url="u")), name="n")
+    assert _messages(item)[0] == [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "u"}}],
+            "name": "n",
+        }
+    ]
+
+
+def test_assistant_contents_of_every_kind() -> None:
+    """Text joined, refusals in their own field, opaque parts in an array, nothing as an empty string."""
+    refusing = MessageItem(role="assistant", content=(RefusalPart(text="no"),), name="n")
+    opaque = OpaquePart(protocol="chat", raw=RAW(b'{"type":"audio"}'))
+    texts = MessageItem(role="assistant", content=(TextPart(text="a"), TextPart(text="b")))
+    odd = MessageItem(role="assistant", content=(TextPart(text="a"), opaque))
+    assert _messages(refusing, texts, odd, MessageItem(role="assistant")) == (
+        [
+            {"role": "assistant", "content": None, "name": "n", "refusal": "no"},
+            {"role": "assistant", "content": "ab"},
+            {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "audio"}]},
+            {"role": "assistant", "content": ""},
+        ],
+        [],
+    )
+
+
+def test_opaque_items_pass_only_to_their_own_protocol() -> None:
+    """Chat's are sent as they were, others are dropped and noted."""
+    ours = OpaqueItem(protocol="chat", raw=RAW(b'{"role":"critic"}'))
+    theirs = OpaqueItem(protocol="responses", raw=RAW(b"{}"))
+    assert _messages(ours, theirs) == ([{"role": "critic"}], ["item_dropped"])
+
+
+def test_custom_tools_are_functions_of_one_string() -> None:
+    """Reversible: definition, history and note."""
+    call = CallItem(call_id="a", name="p", arguments='say "x"', kind="custom")
+    body, codes = _written(call, text_result(call, "ok"), tools=(ToolSpec(name="p", kind="custom"),))
+    assert body["messages"][0]["tool_calls"][0]["function"] == {"name": "p", "arguments": '{"input":"say \\"x\\""}'}
+    assert body["tools"][0]["function"]["parameters"]["required"] == ["input"]
+    assert codes == ["custom_tool"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "parallel", "expected"),
+    [
+        (ToolChoice(), None, {}),
+        (ToolChoice(), True, {"parallel_tool_calls": True}),
+        (ToolChoice(mode="required"), False, {"tool_choice": "required", "parallel_tool_calls": False}),
+        (NONE, True, {"tool_choice": "none"}),
+        (
+            ToolChoice(mode="named", name="f"),
+            None,
+            {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+        ),
+    ],
+)
+def test_the_matrix_of_choice_and_parallel(choice: ToolChoice, parallel: bool | None, expected: dict[str, Any]) -> None:
+    """none keeps the list of tools; the parallel flag goes only where calls may happen."""
+    body, _ = _written(USER, tools=TOOLS, tool_choice=choice, options=Options(parallel_tool_calls=parallel))
+    seen = {name: body[name] for name in ("tool_choice", "parallel_tool_calls") if name in body}
+    assert seen == expected
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["f", "g"]
+
+
+def test_allowed_tools_narrow_the_list() -> None:
+    """The list itself says it, so that every upstream understands."""
+    body, _ = _written(USER, tools=TOOLS, tool_choice=ToolChoice(mode="required", allowed=("g",)))
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["g"]
+    assert body["tool_choice"] == "required"
+
+
+def test_options_are_spelled_as_chat_does() -> None:
+    """Every option, and the client's own extra fields, which cannot override ours."""
+    options = Options(
+        max_output_tokens=5,
+        temperature=0.0,
+        top_p=0.5,
+        stop=("a",),
+        seed=0,
+        reasoning_effort="low",
+        output_schema=RAW(b'{"type":"json_schema","json_schema":{"name":"n"}}'),
+        extra={"logit_bias": RAW(b'{"5":1}'), "stream": RAW(b"false"), "model": RAW(b'"evil"')},
+        extra_protocol="chat",
+    )
+    body, codes = _written(USER, options=options)
+    assert body == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_completion_tokens": 5,
+        "temperature": 0.0,
+        "top_p": 0.5,
+        "stop": ["a"],
+        "seed": 0,
+        "reasoning_effort": "low",
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n"}},
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "logit_bias": {"5": 1},
+    }
+    assert codes == []
+
+
+def test_the_old_token_limit_keeps_its_spelling() -> None:
+    """The client's own spelling is what its upstream understands."""
+    request = read_request(b'{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":9}')
+    body, _ = _written(USER, options=request.options)
+    assert body["max_tokens"] == 9
+    assert "max_completion_tokens" not in body
+
+
+def test_a_flat_output_schema_is_nested() -> None:
+    """Responses writes the same fields one level higher."""
+    schema = RAW(b'{"type":"json_schema","name":"n","schema":{"type":"object"},"strict":true}')
+    body, _ = _written(USER, options=Options(output_schema=schema))
+    assert body["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "n", "schema": {"type": "object"}, "strict": True},
+    }
+
+
+def test_extra_fields_of_another_protocol_are_dropped_and_noted() -> None:
+    """Their names are said, their values are not."""
+    options = Options(extra={"truncation": RAW(b'"auto"')}, extra_protocol="responses")
+    body, codes = _written(USER, options=options)
+    assert "truncation" not in body
+    assert codes == ["options_dropped"]
+
+
+def test_blobs_go_back_only_to_their_provider() -> None:
+    """A thought signature of one provider is noise to another."""
+    blob = Blob(provider="google", kind="extra_content", data='{"sig":"x"}')
+    call = msgspec.structs.replace(A, blobs=(blob,))
+    same, same_codes = _messages(call, text_result(call, "r"), provider="google")
+    other, other_codes = _messages(call, text_result(call, "r"), provider="openai")
+    assert same[0]["tool_calls"] == [{**_wire_call(A), "extra_content": {"sig": "x"}}]
+    assert other[0]["tool_calls"] == [_wire_call(A)]
+    assert (same_codes, other_codes) == ([], ["blob_dropped"])
+
+
+def test_reasoning_without_text_is_dropped_and_noted() -> None:
+    """Summaries are not the model's own words."""
+    assert _messages(ReasoningItem(summary=("s",)), text_message("assistant", "a")) == (
+        [{"role": "assistant", "content": "a"}],
+        ["reasoning_dropped"],
+    )
+
+
+_TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+_ROLES: st.SearchStrategy[Role] = st.sampled_from(["system", "developer", "user"])
+
+
+@st.composite
+def _histories(draw: st.DrawFn) -> tuple[AnyItem, ...]:
+    """Return a history as a well-behaved client keeps it."""
+    items: list[AnyItem] = [text_message("user", draw(_TEXT))]
+    for turn in range(draw(st.integers(0, 4))):
+        if draw(st.booleans()):
+            items.append(text_message(draw(_ROLES), draw(_TEXT)))
+        if draw(st.booleans()):
+            items.append(ReasoningItem(text=(draw(_TEXT),)))
+        calls = [
+            CallItem(call_id=f"call_{turn}_{place}", name=draw(st.sampled_from(["f", "g"])), arguments='{"a":1}')
+            for place in range(draw(st.integers(0, 3)))
+        ]
+        if not calls or draw(st.booleans()):
+            items.append(text_message("assistant", draw(_TEXT)))
+        items += calls
+        items += [text_result(call, draw(_TEXT)) for call in calls]
+    return tuple(items)
+
+
+@given(_histories())
+def test_what_is_written_is_read_back(items: tuple[AnyItem, ...]) -> None:
+    """Items survive the way to an upstream and back, in order."""
+    written = write_request(Plan(items=items, model="m"))
+    assert read_request(written.body).items == items
+    assert written.notes == ()
+
+
+@given(st.permutations([A, B, text_result(A, "ra"), text_result(B, "rb"), USER, text_message("assistant", "s")]))
+def test_every_order_gives_a_valid_conversation(items: list[AnyItem]) -> None:
+    """Each call is answered exactly once, directly behind its message and in call order."""
+    messages, _ = _messages(*items)
+    waiting: list[str] = []
+    answered: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            assert message["tool_call_id"] == waiting.pop(0)
+            answered.append(message["tool_call_id"])
+        else:
+            assert waiting == []
+            waiting = [call["id"] for call in message.get("tool_calls", ())]
+    assert waiting == []
+    assert sorted(answered) == ["a", "b"]

@@ -1,0 +1,55 @@
+import pytest
+
+from treadle.canon.errors import ErrorInfo, ProtocolError
+from treadle.wire.fields import FLAG, INTEGER, LIST, TEXT, Fields
+
+
+def _refused(raw: bytes, name: str, decoder: object) -> ErrorInfo:
+    with pytest.raises(ProtocolError) as caught:
+        Fields(raw, "a[1]").need(name, decoder)  # type: ignore[arg-type]
+    return caught.value.info
+
+
+def test_what_is_taken_is_not_in_the_rest() -> None:
+    """Fields are taken out one by one; null is the same as missing."""
+    fields = Fields(b'{"a":"x","b":null,"c":[1],"d":{"e":true}}', "")
+    assert fields.get("a", TEXT) == "x"
+    assert fields.get("b", TEXT) is None
+    assert fields.has("c")
+    assert not fields.has("b")
+    assert {name: bytes(raw) for name, raw in fields.rest().items()} == {"c": b"[1]", "d": b'{"e":true}'}
+    inner = fields.object("d")
+    assert inner is not None
+    assert (inner.path, inner.get("e", FLAG), inner.at("e")) == ("d", True, "d.e")
+
+
+@pytest.mark.parametrize(
+    ("raw", "decoder", "param", "code"),
+    [
+        (b"{}", TEXT, "a[1].x", "missing_required_parameter"),
+        (b'{"x":null}', TEXT, "a[1].x", "missing_required_parameter"),
+        (b'{"x":1}', TEXT, "a[1].x", "invalid_type"),
+        (b'{"x":1.5}', INTEGER, "a[1].x", "invalid_type"),
+        (b'{"x":{}}', LIST, "a[1].x", "invalid_type"),
+        (b"[]", TEXT, "a[1]", "invalid_type"),
+        (b'{"x"', TEXT, "a[1]", "invalid_json"),
+        (b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", LIST, "a[1]", "invalid_json"),
+    ],
+)
+def test_a_refusal_names_the_field(raw: bytes, decoder: object, param: str, code: str) -> None:
+    """The path of the object and the field, and which kind of wrong it is."""
+    info = _refused(raw, "x", decoder)
+    assert (info.param, info.code, info.status) == (param, code, 400)
+    assert param in info.message
+
+
+def test_an_object_kept_as_written_must_be_an_object() -> None:
+    """`json_object` keeps the bytes, and refuses anything else."""
+    fields = Fields(b'{"a":{ "b": 1 },"c":"text"}', "")
+    assert fields.json_object("missing") is None
+    kept = fields.json_object("a")
+    assert kept is not None
+    assert bytes(kept) == b'{ "b": 1 }'
+    with pytest.raises(ProtocolError) as caught:
+        fields.json_object("c")
+    assert caught.value.info.param == "c"

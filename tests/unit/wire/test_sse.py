@@ -1,0 +1,112 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.wire import sse
+from treadle.wire.sse import Frame, SseReader, write_frame
+
+
+def _read(data: bytes, size: int = 1 << 30, line_bytes_max: int = 1 << 20) -> list[Frame]:
+    reader = SseReader(line_bytes_max)
+    frames: list[Frame] = []
+    for start in range(0, len(data), size):
+        frames += reader.feed(data[start : start + size])
+    return frames + reader.finish()
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_every_line_ending_gives_the_same_frames(end: bytes, size: int) -> None:
+    """LF, CRLF and CR end lines, also where CRLF is cut in two."""
+    data = b": hello\nevent: a\nid: 7\ndata: 1\n\ndata:2\ndata: 3\n\n".replace(b"\n", end)
+    assert _read(data, size) == [Frame(event="a", data="1", id="7"), Frame(data="2\n3", id="7")]
+
+
+@pytest.mark.parametrize(
+    ("data", "frames"),
+    [
+        (b"\xef\xbb\xbfdata: x\n\n", [Frame(data="x")]),
+        (b"data: \xf0\x9f\x98\x80\n\n", [Frame(data="😀")]),
+        (b"data: \xff\n\n", [Frame(data="\ufffd")]),
+        (b"data\n\n", [Frame(data="")]),
+        (b"data:  x\n\n", [Frame(data=" x")]),
+        (b"event: lost\n\ndata: x\n\n", [Frame(data="x")]),
+        (b"id: a\0b\ndata: x\n\n", [Frame(data="x")]),
+        (b"unknown: y\nretry: 5\n: c\ndata: [DONE]\n\n", [Frame(data="[DONE]")]),
+        (b"data: x", [Frame(data="x")]),
+        (b"data: x\n", [Frame(data="x")]),
+        (b"data: x\n\n\n\n", [Frame(data="x")]),
+        (b"event: alone", []),
+        (b"", []),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_fields_are_read_as_the_specification_says(data: bytes, frames: list[Frame], size: int) -> None:
+    """BOM, broken UTF-8, empty and unknown fields; only the frame left open at the end is treated kinder."""
+    assert _read(data, size) == frames
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize(
+    "bad", [b"data: " + b"x" * 50, b"data: " + b"x" * 50 + b"\n\n", b"data: 123456789\n" * 5, b"x" * 50]
+)
+def test_a_line_or_frame_over_the_bound_ends_the_reading(bad: bytes, size: int) -> None:
+    """Frames before it stand; nothing behind it is read, and the reader says so."""
+    reader = SseReader(line_bytes_max=32)
+    data = b"data: ok\n\n" + bad + b"\n\ndata: late\n\n"
+    frames: list[Frame] = []
+    for start in range(0, len(data), size):
+        frames += reader.feed(data[start : start + size])
+    assert frames + reader.finish() == [Frame(data="ok")]
+    assert reader.overflowed
+
+
+def test_a_line_at_the_bound_is_read() -> None:
+    """The bound itself is allowed."""
+    data = b"data: " + b"x" * 26 + b"\n\n"
+    assert [_read(data, size, line_bytes_max=32) for size in (1, 1000)] == [[Frame(data="x" * 26)]] * 2
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(1, 9), max_size=50))
+def test_any_chunking_of_any_bytes_gives_the_same_frames(data: bytes, sizes: list[int]) -> None:
+    """Frames depend on the bytes only."""
+    data = data.replace(b"\x01", b"\n\n").replace(b"\x02", b"data:").replace(b"\x03", b"\r")
+    reader, frames, start = SseReader(), list[Frame](), 0
+    for size in sizes:
+        frames += reader.feed(data[start : start + size])
+        start += size
+    frames += reader.feed(data[start:]) + reader.finish()
+    assert frames == _read(data)
+
+
+def test_every_byte_of_a_line_is_joined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line fed byte by byte is not copied again for every byte."""
+    joined = 0
+    original = sse._join  # pyright: ignore[reportPrivateUsage]
+
+    def counting(pieces: list[bytes]) -> bytes:
+        nonlocal joined
+        joined += sum(len(piece) for piece in pieces)
+        return original(pieces)
+
+    monkeypatch.setattr(sse, "_join", counting)
+    data = b"data: " + b"x" * 5_000 + b"\n\n"
+    assert len(_read(data, size=1)) == 1
+    assert joined == len(data) - 2
+
+
+def test_frames_are_written_in_the_order_event_id_data() -> None:
+    """The writer's bytes are exact."""
+    assert write_frame(b'{"a":1}') == b'data: {"a":1}\n\n'
+    assert write_frame(b"{}", event="ping", id="7") == b"event: ping\nid: 7\ndata: {}\n\n"
+
+
+def test_a_line_end_inside_the_data_does_not_tear_the_frame() -> None:
+    """Pretty-printed JSON becomes several data lines, which the reader joins again."""
+    assert _read(write_frame(b'{\r\n "a": 1\n}') + write_frame(b"2")) == [Frame(data='{\n "a": 1\n}'), Frame(data="2")]
+
+
+def test_a_field_of_two_lines_is_a_bug_of_the_caller() -> None:
+    """Event names come from closed sets, so a line end in one is refused loudly."""
+    with pytest.raises(AssertionError):
+        write_frame(b"{}", event="a\ndata: forged")
