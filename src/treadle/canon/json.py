@@ -25,7 +25,8 @@ NODES_MAX = 200_000
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 _canonical = msgspec.json.Encoder(order="sorted")
-_STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{},]', re.DOTALL)
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_NOT_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
 
 
 class BadJson(ValueError):
@@ -50,22 +51,18 @@ def check_bounds(raw: bytes, depth_max: int = DEPTH_MAX, nodes_max: int = NODES_
 
     Raises: BadJson.
     """
-    depth = nodes = 0
-    for match in _STRUCTURE.finditer(raw):
-        byte = raw[match.start()]
-        if byte == 0x22:
-            continue
-        if byte in b"[{":
-            depth += 1
-            nodes += 1
-            if depth > depth_max:
-                raise BadJson(f"JSON nests deeper than {depth_max} levels")
-        elif byte == 0x2C:
-            nodes += 1
-        else:
-            depth -= 1
-        if nodes > nodes_max:
-            raise BadJson(f"JSON has more than {nodes_max} values")
+    openers = raw.count(b"[") + raw.count(b"{")
+    if openers <= depth_max and openers + raw.count(b",") <= nodes_max:
+        return
+    structure = _STRINGS.sub(b"", raw).translate(None, _NOT_STRUCTURE)
+    nodes = len(structure) - structure.count(b"]") - structure.count(b"}")
+    if nodes > nodes_max:
+        raise BadJson(f"JSON has more than {nodes_max} values")
+    depth = 0
+    for byte in structure.translate(None, b","):
+        depth += 1 if byte in b"[{" else -1
+        if depth > depth_max:
+            raise BadJson(f"JSON nests deeper than {depth_max} levels")
 
 
 def write_json(value: Any) -> bytes:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.json import BadJson, canonical_json, cut_text, fingerprint, read_json
+from treadle.canon.json import BadJson, canonical_json, check_bounds, cut_text, fingerprint, read_json
 
 
 def test_equal_values_have_equal_canonical_bytes():
@@ -19,7 +19,7 @@ def test_fingerprint_is_the_sha256_of_the_canonical_bytes():
     ("text", "words"),
     [
         (b"[" * 65 + b"]" * 65, "deeper than 64"),
-        (b"[" * 1_000_000, "deeper than 64"),
+        (b"[" * 1_000_000, "more than 200000"),
         (b"[" + b"0," * 200_001 + b"0]", "more than 200000"),
         (b'{"a":', "truncated"),
         (b"NaN", "malformed"),
@@ -39,6 +39,30 @@ def test_hostile_json_is_refused_in_words(text: bytes, words: str):
 def test_brackets_inside_strings_do_not_count_as_depth():
     """Structure inside a string is text."""
     assert read_json('["' + "[" * 500 + '\\""]') == ["[" * 500 + '"']
+
+
+def _depth(value: object) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, value.values()), default=0)
+    return 1 + max(map(_depth, value), default=0) if isinstance(value, list) else 0
+
+
+@given(
+    st.recursive(
+        st.text(alphabet='[]{},"\\a', max_size=4) | st.integers(0, 9),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet='[{"\\', max_size=2), inner, max_size=3)
+        ),
+        max_leaves=12,
+    )
+)
+def test_depth_is_counted_exactly(value):
+    """Whatever stands in strings and keys, a value passes at its own depth and fails below it."""
+    raw, depth = canonical_json(value), _depth(value)
+    check_bounds(raw, depth_max=depth)
+    if depth:
+        with pytest.raises(BadJson):
+            check_bounds(raw, depth_max=depth - 1)
 
 
 @given(st.text(), st.integers(0, 60))
