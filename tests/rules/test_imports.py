@@ -33,6 +33,6 @@ def test_every_room_is_in_the_layers() -> None:
 
 
 def test_the_pure_rooms_are_all_under_contract() -> None:
-    """What HOUSE.md calls pure is what the contract keeps pure."""
+    """What ARCHITECTURE.md calls pure is what the contract keeps pure."""
     pure = {"treadle.canon", "treadle.wire", "treadle.engine.turn", "treadle.engine.limits", "treadle.engine.schedule"}
     assert set(contracts()[1]["source_modules"]) == pure

@@ -11,7 +11,7 @@ from rules.tree import ROOT, TESTS, parsed, shown
 
 MANIFEST = TESTS / "requirements.toml"
 UNTIED = ("tests/rules/", "tests/unit/wire/test_protocols.py")
-"""Tests of the tree itself: they come from HOUSE.md as a whole, and need no line each."""
+"""Tests of the tree itself: they come from the habits in CONTRIBUTING.md as a whole, and need no line each."""
 
 
 @cache
@@ -70,5 +70,5 @@ def test_every_test_says_what_it_proves() -> None:
 
 
 def test_the_manifest_lies_where_documents_say() -> None:
-    """HOUSE.md names the path."""
+    """ARCHITECTURE.md names the path."""
     assert MANIFEST.relative_to(ROOT).as_posix() == "tests/requirements.toml"

@@ -16,7 +16,10 @@ from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one model call sends: the exact items, tools and options."""
+    """Everything one model call sends: the exact items, tools and options.
+
+    `is_strict` is no part of it: it asks the upstream room to fail rather than send less than this.
+    """
 
     items: tuple[AnyItem, ...]
     model: str
@@ -25,12 +28,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     fingerprint: str = ""
     tools_sha256: str = ""
+    is_strict: bool = False
 
 
 class Planner:
     """Makes the plans of one run: the history only grows, so each item is encoded and hashed once."""
 
-    def __init__(self, model: str, tools: tuple[ToolSpec, ...], options: Options) -> None:
+    def __init__(self, model: str, tools: tuple[ToolSpec, ...], options: Options, *, is_strict: bool = False) -> None:
+        self._is_strict = is_strict
         self._model = model
         self._tools = tools
         self._options = options
@@ -66,6 +71,7 @@ class Planner:
             tools=self._tools,
             fingerprint=digest.hexdigest(),
             tools_sha256=self._tools_sha256,
+            is_strict=self._is_strict,
         )
 
 

@@ -58,6 +58,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One request of a client. `items` is the input in order; history named by id is joined by the runs room.
 
     `inherits` takes what this request leaves out (instructions, tools, options) from the previous one it names.
+    `strict_fidelity` would rather fail than drop something.
     """
 
     protocol: Protocol
@@ -73,4 +74,24 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     previous_response_id: str | None = None
     inherits: bool = False
     max_tool_calls: int | None = None
+    strict_fidelity: bool = False
     notes: tuple[Note, ...] = ()
+
+
+def inherit(request: Request, previous: Request) -> Request:
+    """Return the request with what it leaves out taken from the one before it."""
+    options = {
+        name: getattr(previous.options, name)
+        for name in Options.__struct_fields__
+        if getattr(request.options, name) == getattr(_NO_OPTIONS, name)
+    }
+    return msgspec.structs.replace(
+        request,
+        instructions=request.instructions or previous.instructions,
+        tools=request.tools or previous.tools,
+        tool_choice=previous.tool_choice if request.tool_choice == AUTO else request.tool_choice,
+        options=msgspec.structs.replace(request.options, **options),
+    )
+
+
+_NO_OPTIONS = Options()

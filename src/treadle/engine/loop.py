@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream, ErrorInfo, UpstreamError
+from treadle.canon.errors import BrokenStream, ErrorInfo, RequestError, UpstreamError
 from treadle.canon.events import (
     ItemDone,
     Noted,
@@ -124,7 +124,7 @@ class Loop:
             if not limit.expired():
                 raise
             return self._turn.expire()
-        except UpstreamError as error:
+        except (UpstreamError, RequestError) as error:
             self._turn.fail(error.info)
         finally:
             await stream.aclose()

@@ -19,7 +19,7 @@ class Model(Protocol):
         """Make one model call and yield its events in batches, one batch for each read of the network.
 
         The last event of the last batch is Finished or Failed. Closing the generator closes the connection.
-        Raises: UpstreamError, before the first batch only.
+        Raises: UpstreamError, before the first batch only; UnsupportedFeature, when a strict plan cannot be sent whole.
         """
         ...
 

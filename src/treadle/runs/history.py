@@ -129,7 +129,9 @@ class History:
 
 
 def remembered_turn(entries: Sequence[Entry], call: CallItem, asked: str) -> list[AnyItem]:
-    """Return the last round of a journal if it is a mixed turn that this very call belongs to, else nothing.
+    """Return the last round of a journal if this very call belongs to it and the client knows only part of it.
+
+    That is so for a mixed turn, and for one whose reasoning only its provider can read.
 
     Some upstreams count their call ids from zero in every reply, so the id alone proves nothing: the call must have
     the same name and arguments, and must have followed the same question.
@@ -143,13 +145,13 @@ def remembered_turn(entries: Sequence[Entry], call: CallItem, asked: str) -> lis
             turn.append(item_of_entry(entry))
         elif entry.kind == "user":
             question = entry.content
-    is_mixed = any(isinstance(piece, ResultItem) for piece in turn)
+    knows_more = any(isinstance(piece, ResultItem) or getattr(piece, "blobs", ()) for piece in turn)
     is_same = any(
         isinstance(piece, CallItem)
         and (piece.call_id, piece.name, piece.arguments) == (call.call_id, call.name, call.arguments)
         for piece in turn
     )
-    return turn if is_mixed and is_same and question in (None, asked) else []
+    return turn if knows_more and is_same and question in (None, asked) else []
 
 
 def rejoin(items: Sequence[AnyItem], turns: Mapping[str, Sequence[AnyItem]]) -> list[AnyItem]:
@@ -169,12 +171,27 @@ def rejoin(items: Sequence[AnyItem], turns: Mapping[str, Sequence[AnyItem]]) -> 
         if item.call_id in done:
             continue
         calls = [piece for piece in turns[item.call_id] if isinstance(piece, CallItem)]
+        thoughts = [piece for piece in turns[item.call_id] if isinstance(piece, ReasoningItem)]
+        if thoughts:
+            joined = [*_without_thoughts(joined), *thoughts]
         kept = {piece.call_id: piece for piece in turns[item.call_id] if isinstance(piece, ResultItem)}
         joined.extend(calls)
         results = (kept.get(call.call_id) or sent.get(call.call_id) for call in calls)
         joined.extend(result for result in results if result is not None)
         done.update(known for call in calls for known in (call.call_id, shown_call_id(call.id)))
     return joined
+
+
+def _without_thoughts(items: list[AnyItem]) -> list[AnyItem]:
+    """Return the items without the reasoning of the turn that is just being joined, which the client may send back."""
+    start = len(items)
+    while start and (isinstance(items[start - 1], ReasoningItem) or _is_said(items[start - 1])):
+        start -= 1
+    return [*items[:start], *(item for item in items[start:] if not isinstance(item, ReasoningItem))]
+
+
+def _is_said(item: AnyItem) -> bool:
+    return isinstance(item, MessageItem) and item.role == "assistant"
 
 
 def close_orphans(items: Sequence[AnyItem]) -> list[AnyItem]:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from treadle.canon.errors import StoreError, TreadleError
 from treadle.canon.events import Numbered, RunEnded
 from treadle.canon.messages import Entry
+from treadle.canon.request import Note
 from treadle.engine.loop import Loop
 from treadle.runs.feed import Feed
 from treadle.store.journal import RunJournal, RunRow
@@ -19,6 +20,7 @@ class LiveRun:
         self.loop = loop
         self.entries = entries
         self.opening = opening
+        self.notes: list[Note] = []
         self.feed = Feed()
         self.journal: RunJournal | None = None
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -75,6 +77,11 @@ class RunHandle:
     def has_run_tools(self) -> bool:
         """Tell whether a tool has started, so that the same request again would not be harmless."""
         return self._live.loop.has_run_tools
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Return what was dropped, coerced, emulated or repaired so far."""
+        return tuple(self._live.notes)
 
     def events(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
         """Yield the events after the one numbered `after`, in batches, until the end."""

@@ -18,11 +18,11 @@ from treadle.canon.events import (
     RunStarted,
     ToolFinished,
 )
-from treadle.canon.ids import COMPLETION, CONVERSATION, RESPONSE, RUN, IdSource
+from treadle.canon.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN, IdSource
 from treadle.canon.items import text_message
 from treadle.canon.messages import Entry, entry_of_item
 from treadle.canon.plan import Planner
-from treadle.canon.request import Note, Request
+from treadle.canon.request import Note, Request, inherit
 from treadle.canon.tools import CallContext, ServerTool
 from treadle.engine.limits import GATEWAY_LIMITS, Limits
 from treadle.engine.loop import Loop, Ports, wait_out
@@ -42,7 +42,7 @@ log = logging.getLogger("treadle.runs")
 POLL_S = 0.25
 """How often the journal of a run that another process drives is looked at."""
 
-_RESPONSE_PREFIX = {"chat": COMPLETION}
+_RESPONSE_PREFIX = {"chat": COMPLETION, "messages": MESSAGE}
 
 
 class Models(Protocol):
@@ -132,6 +132,8 @@ class Runs:
         model = self._rooms.models.model_for(request.model or self._options.default_model)
         head = await self._session_head(session_id, key_id)
         joined = await self._history.join(request, key_id=key_id, previous_run_id=head)
+        if request.inherits and joined.previous is not None and joined.previous.request is not None:
+            request = inherit(request, msgspec.json.decode(joined.previous.request, type=Request))
         offered = make_offers(request, self._rooms.tools.tools(), self._options.offers)
         row = self._row(request, joined, session_id, key_id)
         loop = self._loop(request, joined, offered, model, row, limits or self._options.limits)
@@ -231,7 +233,7 @@ class Runs:
         self, request: Request, joined: Joined, offered: Offered, model: Model, row: RunRow, limits: Limits
     ) -> Loop:
         specs = tuple(offer.spec for offer in offered.offers.values())
-        planner = Planner(row.model, specs, request.options)
+        planner = Planner(row.model, specs, request.options, is_strict=request.strict_fidelity)
         if request.instructions:
             planner.add([text_message("system", request.instructions)])
         planner.add([*joined.before, *joined.added])
@@ -359,6 +361,8 @@ class Runs:
         for numbered in batch:
             self._metrics.observe(numbered.event, live.row.protocol)
             _log_event(live.row, numbered.event)
+            if isinstance(numbered.event, Noted):
+                live.notes.append(numbered.event.note)
             live.is_over = live.is_over or isinstance(numbered.event, RunEnded)
         live.feed.publish(batch)
 

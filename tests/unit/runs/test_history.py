@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.items import CallItem, ResultItem, text_message, text_result
+from treadle.canon.items import Blob, CallItem, ReasoningItem, ResultItem, text_message, text_result
 from treadle.canon.messages import Entry, entry_of_item
 from treadle.runs.history import INTERRUPTED, close_orphans, rejoin, remembered_turn
 from unit.canon import strategies
@@ -87,6 +87,19 @@ def test_a_turn_is_remembered_only_by_its_own_call(question, call, is_found):
 def test_a_turn_without_server_calls_needs_no_memory():
     """The client knows all of it."""
     assert remembered_turn(journal("go", CLIENT), CLIENT, "go") == []
+
+
+THOUGHT = ReasoningItem(text=("hm",), blobs=(Blob(provider="p", kind="signature", data="x"),))
+
+
+def test_reasoning_that_only_its_provider_can_read_comes_back():
+    """A client that cannot carry it gets it joined again; one that sends it back does not double it."""
+    turn = [THOUGHT, CLIENT]
+    assert remembered_turn([PLAN, *(entry_of_item(item, at=0) for item in turn)], CLIENT, "go") == turn
+    said = text_message("assistant", "One moment.")
+    expected = [USER, said, THOUGHT, CLIENT, text_result(CLIENT, "two")]
+    assert rejoin([USER, said, CLIENT, text_result(CLIENT, "two")], {"c1": turn}) == expected
+    assert rejoin([USER, THOUGHT, said, CLIENT, text_result(CLIENT, "two")], {"c1": turn}) == expected
 
 
 @given(st.lists(strategies.items, max_size=12))

@@ -10,7 +10,7 @@ from treadle.canon.events import ItemDone, Numbered, RunEnded, RunStarted, ToolF
 from treadle.canon.ids import CountingIds, shown_call_id
 from treadle.canon.items import CallItem, MessageItem, ReferenceItem, ResultItem, text_message, text_of, text_result
 from treadle.canon.messages import Entry, entry_of_item
-from treadle.canon.request import Request
+from treadle.canon.request import Options, Request
 from treadle.canon.tools import Outcome, ServerTool, ToolPolicy, ToolSpec
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runs.recovery import close_abandoned
@@ -115,6 +115,25 @@ async def test_an_unknown_previous_response_is_not_found():
         with pytest.raises(NotFound) as caught:
             await runs.start(asking(previous_response_id="resp_gone"))
         assert caught.value.param == "previous_response_id"
+
+
+async def test_a_request_may_inherit_what_it_leaves_out():
+    """A continued thread sends only what is new: instructions, tools and options come from the request before."""
+    model = FakeModel(ask_for(call("theirs", call_id="c1")), say("two"))
+    async with running(model) as (runs, _):
+        tools, options = (ToolSpec(name="theirs"),), Options(temperature=0.5, max_output_tokens=9)
+        first = await events_of(runs, asking("a", instructions="be brief", tools=tools, options=options))
+        result = text_result(CallItem(call_id="c1", name="theirs"), "seven")
+        again = asking(
+            items=(result,),
+            previous_response_id=first[0].event.response_id,
+            inherits=True,
+            options=Options(max_output_tokens=5),
+        )
+        await events_of(runs, again)
+    plan = model.plans[1]
+    assert plan.items[0] == text_message("system", "be brief")
+    assert (plan.tools, plan.options) == (tools, Options(temperature=0.5, max_output_tokens=5))
 
 
 async def test_another_keys_response_is_not_found():
