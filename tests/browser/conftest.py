@@ -24,9 +24,9 @@ def _chromium() -> str:
     pytest.skip(message)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for all tests of a worker."""
+    """One browser for a file: while it is open its loop runs, and no async test could run in the same worker."""
     path = _chromium()
     # Chromium refuses its own sandbox to root; a plain user keeps it.
     flags = ["--disable-dev-shm-usage", *(["--no-sandbox"] if os.geteuid() == 0 else [])]

@@ -283,10 +283,11 @@ def test_a_loop_that_went_away_does_not_stop_the_commit(connection: apsw.Connect
         for task in tasks:
             task.cancel()
 
-    asyncio.run(leave())
-    [thread] = [thread for thread in threading.enumerate() if thread.name == "treadle-store-writer"]
     committed = threading.Event()
     connection.set_wal_hook(lambda *_: committed.set() or 0)
+    asyncio.run(leave())
+    [thread] = [thread for thread in threading.enumerate() if thread.name == "treadle-store-writer"]
+    assert not committed.is_set()
     gate.open()
     assert committed.wait(WAIT_S)
     assert thread.is_alive()
