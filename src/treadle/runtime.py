@@ -39,6 +39,8 @@ from treadle.upstream.router import Route, Router
 
 SESSION_NAME_CHARS_MAX = 200
 STORE_NAME = "treadle.db"
+LIMIT_NOTICE_BYTES = 256
+"""What is left free in a result, so that it may also name a limit and still keep to the cap."""
 DEMO_DELAY_S = 0.02
 """How long the demo model pauses between pieces of its answer, so that a person sees it stream."""
 
@@ -253,7 +255,7 @@ def _runner_limits(settings: Settings) -> RunnerLimits:
     limits = settings.limits
     return RunnerLimits(
         arguments_bytes_max=limits.arguments_bytes_max,
-        output_bytes_max=limits.max_tool_output_bytes,
+        output_bytes_max=max(LIMIT_NOTICE_BYTES, limits.max_tool_output_bytes - LIMIT_NOTICE_BYTES),
         stored_bytes_max=limits.stored_bytes_max,
     )
 

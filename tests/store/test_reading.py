@@ -7,6 +7,7 @@ import pytest
 
 from store.sample import COMPLETED, LEASE_S, OWNER, called, noted, numbered, resulted, run_row, said
 from treadle.canon.errors import NotFound
+from treadle.canon.events import RunEnded
 from treadle.canon.items import ReasoningItem
 from treadle.canon.messages import Entry, entry_of_item, item_of_entry
 from treadle.store.journal import INLINE_BYTES_MAX, RunJournal, RunRow, Store
@@ -55,7 +56,7 @@ async def test_large_data_is_found_in_history_and_by_item(store: Store) -> None:
     large = msgspec.structs.replace(large, item_id="fco_1")
     await start(store, run_row(), [large])
     assert await store.history("run_1") == numbered([large])
-    assert await store.find_item("fco_1") == numbered([large])[0]
+    assert await store.find_item("fco_1") == numbered([large])
 
 
 async def test_large_data_is_kept_once_by_its_hash(store: Store) -> None:
@@ -170,24 +171,53 @@ async def test_an_item_is_found_by_its_id(store: Store) -> None:
     await journal.append([said("answer", "assistant", item_id="msg_out")])
     echoed = said("answer, changed", "assistant", item_id="msg_out", is_input=True)
     await start(store, run_row("2", key_id="key_1"), [echoed])
-    assert await store.find_item("msg_out") == numbered([said("answer", "assistant", item_id="msg_out")], 2)[0]
-    assert await store.find_item("msg_in", key_id="key_1") == numbered([said("q", item_id="msg_in", is_input=True)])[0]
-    assert await store.find_item("msg_in", key_id="key_2") is None
-    assert await store.find_item("msg_none") is None
+    assert await store.find_item("msg_out") == numbered([said("answer", "assistant", item_id="msg_out")], 2)
+    assert await store.find_item("msg_in", key_id="key_1") == numbered([said("q", item_id="msg_in", is_input=True)])
+    assert await store.find_item("msg_in", key_id="key_2") == []
+    assert await store.find_item("msg_none") == []
 
 
-async def test_a_call_is_found_in_the_newest_run_that_made_it(store: Store) -> None:
-    """Calls that a client sent as input do not count, nor do other keys' calls, nor results."""
+async def test_a_call_is_found_with_the_result_of_its_own_run(store: Store) -> None:
+    """Upstreams reuse call ids: the result of another run is another result."""
     for name in ("1", "2"):
-        journal = await start(store, run_row(name, key_id="key_1"), [])
-        await journal.append([called("call_1")])
-    await start(store, run_row("3", key_id="key_1"), [called("call_1", is_input=True)])
-    foreign = await start(store, run_row("4", key_id="key_2"), [])
-    await foreign.append([called("call_1"), resulted("call_only_result")])
-    assert await store.find_call("call_1", key_id="key_1") == run_row("2", key_id="key_1")
-    assert await store.find_call("call_1") == run_row("4", key_id="key_2")
-    assert await store.find_call("call_1", key_id="key_3") is None
-    assert await store.find_call("call_only_result") is None
+        journal = await start(store, run_row(name), [])
+        call = msgspec.structs.replace(called("call_1"), item_id=f"fc_{name}")
+        await journal.append([call, msgspec.structs.replace(resulted("call_1"), content=f"result {name}")])
+    found = await store.find_item("fc_1")
+    assert [(entry.kind, entry.content) for entry in found][1:] == [("tool_result", "result 1")]
+
+
+WAITING = RunEnded(status="requires_action", ended_at=2.0)
+
+
+async def waiting(store: Store, name: str, question: str, *entries: Entry, key_id: str = "") -> None:
+    """Keep a run that hands its last round to the client."""
+    asked = said(question, is_input=True)
+    journal = await start(store, run_row(name, key_id=key_id), [asked, Entry(kind="plan", at=1.0)])
+    await journal.finish(entries, WAITING)
+
+
+async def test_turns_are_found_by_their_calls_and_their_question(store: Store) -> None:
+    """Of all runs that used the id, those that were asked the same and know more than the client."""
+    thought = Entry(kind="reasoning", at=1.0)
+    await waiting(store, "1", "go", called("call_1"), called("call_2"), resulted("call_2"))
+    await waiting(store, "2", "something else", called("call_1"), called("call_2"), resulted("call_2"))
+    await waiting(store, "3", "go", called("call_1"))
+    await waiting(store, "4", "go", thought, called("call_1"))
+    await waiting(store, "5", "go", called("call_1"), called("call_2"), resulted("call_2"), key_id="bob")
+    found = await store.find_turns(["call_1", "call_x"], ["go", "stop"], key_id="")
+    assert [turn.row.id for turn in found] == ["run_4", "run_1"]
+    assert [entry.kind for entry in found[1].entries] == ["tool_call", "tool_call", "tool_result"]
+    assert await store.find_turns(["call_x"], ["go"]) == []
+
+
+async def test_only_the_last_round_of_a_turn_is_found(store: Store) -> None:
+    """Earlier rounds are the server's business alone; a run without a question of its own counts."""
+    journal = await start(store, run_row("1"), [Entry(kind="plan", at=1.0)])
+    await journal.append([called("call_1"), resulted("call_1"), Entry(kind="plan", at=1.0)])
+    await journal.finish([called("call_2")], WAITING)
+    [turn] = await store.find_turns(["call_2"], ["anything"])
+    assert [entry.call_id for entry in turn.entries] == ["call_2"]
 
 
 async def test_a_blob_is_kept_once_and_read_in_pieces(store: Store) -> None:

@@ -10,7 +10,8 @@ from typing import Literal
 import msgspec
 
 from treadle.canon.errors import ErrorInfo
-from treadle.canon.items import AnyItem, CallItem, ResultItem
+from treadle.canon.items import AnyItem, CallItem, Extra, ResultItem
+from treadle.canon.json import OptionalRaw
 from treadle.canon.request import Note
 from treadle.canon.usage import Usage
 
@@ -30,23 +31,29 @@ class ItemAdded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="item.
     item: AnyItem
 
 
-class TextDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="text.delta"):
-    """More text of a message's part."""
+class TextDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="text.delta", gc=False):
+    """More text of a message's part; `logprobs` is an array of its tokens, where they were asked for.
+
+    `extra` is what its protocol says beside the text (citations), perhaps without any more of it.
+    """
 
     index: int
     text: str
     part: int = 0
+    logprobs: OptionalRaw = None
+    extra: Extra | None = None
 
 
-class RefusalDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="refusal.delta"):
+class RefusalDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="refusal.delta", gc=False):
     """More of a refusal."""
 
     index: int
     text: str
     part: int = 0
+    logprobs: OptionalRaw = None
 
 
-class ReasoningDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="reasoning.delta"):
+class ReasoningDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="reasoning.delta", gc=False):
     """More of the reasoning: raw, or of a summary."""
 
     index: int
@@ -55,7 +62,7 @@ class ReasoningDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
     is_summary: bool = False
 
 
-class ArgumentsDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="arguments.delta"):
+class ArgumentsDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="arguments.delta", gc=False):
     """More of a call's arguments."""
 
     index: int

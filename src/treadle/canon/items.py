@@ -17,21 +17,35 @@ CallKind = Literal["function", "custom"]
 Origin = Literal["model", "repaired"]
 
 
+class Extra(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields that a protocol gives an item, a part or a tool and Treadle does not act on, as they were written.
+
+    They go back only to upstreams of the same protocol.
+    """
+
+    protocol: str
+    fields: dict[str, msgspec.Raw]
+
+
 class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     """A piece of the content of a message or a result."""
 
+    extra: Extra | None = None
+
 
 class TextPart(Part, frozen=True, kw_only=True, omit_defaults=True, tag="text"):
-    """Plain text; `annotations` is kept as its provider wrote it."""
+    """Plain text; `annotations` and `logprobs` are arrays as the Responses API spells their entries."""
 
     text: str
     annotations: OptionalRaw = None
+    logprobs: OptionalRaw = None
 
 
 class RefusalPart(Part, frozen=True, kw_only=True, omit_defaults=True, tag="refusal"):
     """The model declined, in its own words."""
 
     text: str
+    logprobs: OptionalRaw = None
 
 
 class ImagePart(Part, frozen=True, kw_only=True, omit_defaults=True, tag="image"):
@@ -73,6 +87,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     """One step of a conversation."""
 
     id: str = ""
+    extra: Extra | None = None
 
 
 class MessageItem(Item, frozen=True, kw_only=True, omit_defaults=True, tag="message"):
@@ -83,6 +98,7 @@ class MessageItem(Item, frozen=True, kw_only=True, omit_defaults=True, tag="mess
     name: str | None = None
     phase: str | None = None
     is_partial: bool = False
+    blobs: tuple[Blob, ...] = ()
 
 
 class ReasoningItem(Item, frozen=True, kw_only=True, omit_defaults=True, tag="reasoning"):
@@ -144,8 +160,8 @@ def text_of(parts: tuple[AnyPart, ...]) -> str:
 
 
 def text_message(role: Role, text: str, item_id: str = "") -> MessageItem:
-    """Return a message of one text part."""
-    return MessageItem(id=item_id, role=role, content=(TextPart(text=text),))
+    """Return a message of one text part; what a terminal could not decode is replaced."""
+    return MessageItem(id=item_id, role=role, content=(TextPart(text=text.encode("utf-8", "replace").decode()),))
 
 
 def text_result(call: CallItem, text: str, *, is_error: bool = False, rc: str = "ok") -> ResultItem:

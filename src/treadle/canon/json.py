@@ -21,6 +21,8 @@ type_errors = (msgspec.DecodeError, msgspec.ValidationError, RecursionError, Uni
 
 DEPTH_MAX = 64
 NODES_MAX = 200_000
+JOINED_MAX = 32
+"""How many characters may belong together: a longer run of marks is no writing, and is cut anywhere."""
 
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
@@ -83,15 +85,18 @@ def fingerprint(value: Any) -> str:
 def cut_text(text: str, bytes_max: int) -> str:
     """Return the longest prefix of at most `bytes_max` UTF-8 bytes that ends on a character boundary.
 
-    A combining mark, a joiner or a variation selector is not parted from the character before it.
+    A combining mark, a joiner or a variation selector is not parted from the character before it. The cut is of
+    the text as UTF-8 can say it, so lone surrogates are replaced first.
     """
     raw = text.encode("utf-8", "replace")
     if len(raw) <= bytes_max:
         return text
+    text = raw.decode("utf-8")
     kept = raw[:bytes_max].decode("utf-8", "ignore")
-    while kept and _joins(text[len(kept)], kept[-1]):
-        kept = kept[:-1]
-    return kept
+    end = len(kept)
+    while end > max(0, len(kept) - JOINED_MAX) and _joins(text[end], kept[end - 1]):
+        end -= 1
+    return kept[:end]
 
 
 def _joins(following: str, last: str) -> bool:

@@ -182,12 +182,11 @@ def _tool_entry(
 
 def _is_plain(item: MessageItem) -> bool:
     """Tell whether kind, content and name say everything, so that `data` can stay empty as in S3."""
-    if item.role == "developer" or item.phase is not None or item.is_partial:
+    if item.role == "developer":
         return False
-    if not item.content:
-        return True
-    part = item.content[0]
-    return len(item.content) == 1 and isinstance(part, TextPart) and bool(part.text) and part.annotations is None
+    text = text_of(item.content)
+    parts = (TextPart(text=text),) if text else ()
+    return item == MessageItem(id=item.id, role=item.role, content=parts, name=item.name)
 
 
 def _without_id(item: AnyItem) -> AnyItem:

@@ -41,6 +41,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the client wants to be answered: nothing of this reaches the model.
 
     `tool_status` announces server tools as text, `is_array` streams one JSON array instead of SSE frames (Gemini).
+    `choices` asks for that many answers (Chat), each of them a run of its own.
     """
 
     stream: bool = False
@@ -49,6 +50,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     extended_events: bool = False
     tool_status: bool = False
     is_array: bool = False
+    choices: int = 1
     metadata: OptionalRaw = None
     tools_echo: OptionalRaw = None
     tool_choice_echo: OptionalRaw = None

@@ -4,8 +4,8 @@ from typing import Literal
 
 import msgspec
 
-from treadle.canon.items import AnyPart, CallKind, Side
-from treadle.canon.json import OptionalRaw
+from treadle.canon.items import AnyPart, CallKind, Extra, Side
+from treadle.canon.json import OptionalRaw, write_json
 
 Effect = Literal["read", "idempotent", "write", "destructive"]
 Approval = Literal["never", "always", "by_effect"]
@@ -38,6 +38,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: CallKind = "function"
     format: OptionalRaw = None
     namespace: str | None = None
+    extra: Extra | None = None
 
 
 class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +119,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     def is_error(self) -> bool:
         """Tell whether the model should read this as a failure."""
         return self.rc not in ("ok", "0")
+
+
+def failure(code: str, message: str) -> Outcome:
+    """Return the outcome of a call that Treadle itself answers: the one shape in which a model reads such an error."""
+    text = write_json({"error": {"code": code, "message": message}}).decode()
+    return Outcome(text=text, rc=code, summary=message)
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.items import CallItem
+from treadle.canon.items import CallItem, TextPart
 from treadle.canon.json import BadJson, canonical_json, read_json, write_json
-from treadle.canon.tools import Outcome
+from treadle.canon.tools import Outcome, failure
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,22 +90,22 @@ class Budget:
 
 def refuse(words: str) -> Outcome:
     """Return what a call gets that a limit keeps from running."""
-    body = {"error": {"code": "limit_reached", "message": f"Not run. {words}"}}
-    return Outcome(text=canonical_json(body).decode(), rc="limit_reached", summary=words)
+    return failure("limit_reached", f"Not run. {words}")
 
 
 def mark_limit(outcome: Outcome, words: str) -> Outcome:
     """Add the limit to the last result, in S3's fields where the result is a JSON object, else as a line."""
+    line = f"[limit_reached] {words}"
+    if outcome.parts:
+        return msgspec.structs.replace(outcome, parts=(*outcome.parts, TextPart(text=line)))
     try:
         value: Any = read_json(outcome.text)
     except BadJson:
         value = None
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        text = write_json({**fields, "limit_reached": True, "limit_message": words}).decode()
-    else:
-        text = f"{outcome.text}\n\n[limit_reached] {words}"
-    return msgspec.structs.replace(outcome, text=text)
+    if not isinstance(value, dict):
+        return msgspec.structs.replace(outcome, text=f"{outcome.text}\n\n{line}")
+    fields = {**cast("dict[str, Any]", value), "limit_reached": True, "limit_message": words}
+    return msgspec.structs.replace(outcome, text=write_json(fields).decode())
 
 
 def _canonical_arguments(arguments: str) -> bytes:

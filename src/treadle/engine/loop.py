@@ -5,7 +5,7 @@ the next model call, an item before its `done`, the end before the terminal even
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from treadle.canon.events import (
 from treadle.canon.ids import RESULT, IdSource
 from treadle.canon.items import ResultItem, TextPart
 from treadle.canon.messages import Entry, entry_of_item
-from treadle.canon.tools import CallContext, Outcome, ToolPolicy
+from treadle.canon.tools import CallContext, Offer, Outcome, ToolPolicy, failure
 from treadle.engine.ports import Approver, Clock, Journal, Model, Toolbox
 from treadle.engine.schedule import waves
 from treadle.engine.turn import AskModel, Decision, End, PlannedCall, RunTools, Turn
@@ -54,7 +54,9 @@ class Loop:
         self._final_s = final_s
         self._steps: list[Step] = []
         self._started: set[str] = set()
+        self._announced: set[str] = set()
         self._answered: set[str] = set()
+        self._outcomes: dict[str, Outcome] = {}
         self._first: AskModel | None = None
         self._journal: Journal | None = None
         self._publish: Publish = _tell_nobody
@@ -95,14 +97,17 @@ class Loop:
     async def abort(self, error: ErrorInfo | None = None) -> RunEnded:
         """End a run whose `run` was cancelled or broke: every open call gets its result, then comes the end."""
         end = self._turn.abort(error)
-        calls = tuple(
-            msgspec.structs.replace(planned, outcome=_interrupted())
-            if planned.call.call_id in self._started
-            else planned
-            for planned in end.calls
-            if planned.call.call_id not in self._answered
-        )
+        open_calls = [planned for planned in end.calls if planned.call.call_id not in self._answered]
+        calls = tuple(msgspec.structs.replace(planned, outcome=self._aborted(planned)) for planned in open_calls)
         return await self._end(End(ended=end.ended, calls=calls))
+
+    def _aborted(self, planned: PlannedCall) -> Outcome | None:
+        """Return what a call gets whose run ends under it: its own outcome, if it was there already."""
+        call_id = planned.call.call_id
+        if call_id in self._started:
+            unknown = failure("cancelled", "The run was cancelled; the outcome of this call is not known.")
+            return self._outcomes.get(call_id) or unknown
+        return planned.outcome
 
     async def _round(self, ask: AskModel) -> Decision:
         """Make one model call and pass on what it says."""
@@ -137,19 +142,35 @@ class Loop:
         results: list[ResultItem] = []
         groups = waves([_policy(planned) for planned in calls])
         for number, group in enumerate(groups):
-            wave = [calls[position] for position in group]
-            self._announce(wave)
+            is_last = number == len(groups) - 1
+            wave = [await self._judge(calls[position]) for position in group]
+            self._announce([planned for planned in wave if planned.outcome is None])
             await self._flush()
             outcomes = await self._run_wave(wave)
-            if number == len(groups) - 1:
+            if is_last:
                 outcomes[-1] = self._turn.mark_last(outcomes[-1])
             results.extend(self._answer(planned, outcome) for planned, outcome in zip(wave, outcomes, strict=True))
-            if number < len(groups) - 1:
+            if not is_last:
                 await self._flush()
         decision = self._turn.settle(results)
         if isinstance(decision, AskModel):
             self._steps.append(self._round_step(decision))
         return decision
+
+    async def _judge(self, planned: PlannedCall) -> PlannedCall:
+        """Decide whether a call may run: within the run's time, and with the approval that its policy wants."""
+        if planned.outcome is not None:
+            return planned
+        outcome = None
+        if self._remaining_s() == 0.0:
+            outcome = self._turn.out_of_time(has_started=False)
+        elif planned.offer is not None and planned.offer.policy is not None and planned.offer.policy.needs_approval:
+            outcome = await self._in_time(self._refusal(planned, planned.offer), has_started=False)
+        return planned if outcome is None else msgspec.structs.replace(planned, outcome=outcome)
+
+    async def _refusal(self, planned: PlannedCall, offer: Offer) -> Outcome | None:
+        verdict = await self._ports.approver.ask(planned.call, offer, self._context_of(planned))
+        return None if verdict.approved else failure(verdict.code, verdict.reason)
 
     async def _run_wave(self, wave: list[PlannedCall]) -> list[Outcome]:
         if len(wave) == 1:
@@ -159,39 +180,35 @@ class Loop:
         return [task.result() for task in tasks]
 
     async def _run_call(self, planned: PlannedCall) -> Outcome:
-        """Run one call within what is left of the run's time, once it is admitted and approved."""
+        """Run one call within what is left of the run's time, unless it has been answered already."""
         if planned.outcome is not None:
             return planned.outcome
-        context = msgspec.structs.replace(self._context, call_id=planned.call.call_id, round=self._turn.budget.rounds)
-        started = self._ports.clock.monotonic()
+        begun = self._ports.clock.monotonic()
+        self._started.add(planned.call.call_id)
+        work = self._ports.toolbox.run(planned.call, self._context_of(planned))
+        outcome = await self._in_time(work, has_started=True)
+        assert outcome is not None, "a toolbox always answers"
+        outcome = msgspec.structs.replace(outcome, duration_s=self._ports.clock.monotonic() - begun)
+        self._outcomes[planned.call.call_id] = outcome
+        return outcome
+
+    async def _in_time(self, work: Coroutine[Any, Any, Outcome | None], *, has_started: bool) -> Outcome | None:
+        """Await something for as long as the run may last; past that, return what the call gets instead."""
         limit = asyncio.timeout(self._remaining_s())
         try:
             async with limit:
-                outcome = await self._approved(planned, context)
-                if outcome is None:
-                    self._started.add(planned.call.call_id)
-                    outcome = await self._ports.toolbox.run(planned.call, context)
+                return await work
         except TimeoutError:
             if not limit.expired():
                 raise
-            outcome = self._turn.refuse_late()
-        return msgspec.structs.replace(outcome, duration_s=self._ports.clock.monotonic() - started)
+            return self._turn.out_of_time(has_started=has_started)
 
-    async def _approved(self, planned: PlannedCall, context: CallContext) -> Outcome | None:
-        """Return why the call may not run, or None if it may."""
-        offer = planned.offer
-        if offer is None or offer.policy is None or not offer.policy.needs_approval:
-            return None
-        verdict = await self._ports.approver.ask(planned.call, offer, context)
-        if verdict.approved:
-            return None
-        body = {"error": {"code": verdict.code, "message": verdict.reason}}
-        return Outcome(text=msgspec.json.encode(body).decode(), rc=verdict.code, summary=verdict.reason)
+    def _context_of(self, planned: PlannedCall) -> CallContext:
+        return msgspec.structs.replace(self._context, call_id=planned.call.call_id, round=self._turn.budget.rounds)
 
     async def _end(self, end: End) -> RunEnded:
         """Answer what is still open, journal the end, then tell it."""
         for planned in end.calls:
-            self._announce([planned])
             assert planned.outcome is not None
             self._answer(planned, planned.outcome)
         for item in self._turn.partials():
@@ -202,15 +219,16 @@ class Loop:
         return ended
 
     def _announce(self, wave: list[PlannedCall]) -> None:
-        """Say that the calls start; only what will really run gets a start mark in the journal."""
+        """Say that these calls are about to run, with a start mark in the journal."""
         for planned in wave:
-            source = planned.offer.source if planned.offer is not None else ""
-            event = ToolStarted(index=planned.index, call=planned.call, source=source)
-            self._steps.append((event, None if planned.outcome is not None else _start_entry(planned, self._now())))
+            self._announced.add(planned.call.call_id)
+            self._steps.append((_started(planned), _start_entry(planned, self._now())))
 
     def _answer(self, planned: PlannedCall, outcome: Outcome) -> ResultItem:
-        """Make the result of a call out of its outcome and note it."""
+        """Make the result of a call out of its outcome and note it; one that never ran is announced only now."""
         call = planned.call
+        if call.call_id not in self._announced:
+            self._steps.append((_started(planned), None))
         result = ResultItem(
             id=self._ports.ids.new(RESULT),
             call_id=call.call_id,
@@ -225,12 +243,18 @@ class Loop:
             index=planned.index,
             call=call,
             result=result,
-            source=planned.offer.source if planned.offer is not None else "",
+            source=_source(planned),
             duration_s=outcome.duration_s,
             output_bytes=outcome.output_bytes,
             truncated=outcome.truncated,
         )
-        extra = {"rc": outcome.rc, "duration_s": outcome.duration_s, "bytes": outcome.output_bytes}
+        extra = {
+            "rc": outcome.rc,
+            "source": finished.source,
+            "duration_s": outcome.duration_s,
+            "bytes": outcome.output_bytes,
+            "truncated": outcome.truncated,
+        }
         self._steps.append((finished, entry_of_item(result, at=self._now(), extra=extra)))
         self._answered.add(call.call_id)
         return result
@@ -307,8 +331,16 @@ def _policy(planned: PlannedCall) -> ToolPolicy:
     return planned.offer.policy
 
 
+def _source(planned: PlannedCall) -> str:
+    return planned.offer.source if planned.offer is not None else ""
+
+
+def _started(planned: PlannedCall) -> ToolStarted:
+    return ToolStarted(index=planned.index, call=planned.call, source=_source(planned))
+
+
 def _start_entry(planned: PlannedCall, at: float) -> Entry:
-    data = {"source": planned.offer.source if planned.offer else "", "effect": _policy(planned).effect, "attempt": 1}
+    data = {"source": _source(planned), "effect": _policy(planned).effect, "attempt": 1}
     return Entry(
         kind="tool_start",
         name=planned.call.name,
@@ -320,11 +352,6 @@ def _start_entry(planned: PlannedCall, at: float) -> Entry:
 
 def _status_entry(ended: RunEnded) -> Entry:
     return Entry(kind="status", content=ended.status, data=msgspec.Raw(msgspec.json.encode(ended)), at=ended.ended_at)
-
-
-def _interrupted() -> Outcome:
-    body = {"error": {"code": "cancelled", "message": "The run was cancelled; the outcome of this call is not known."}}
-    return Outcome(text=msgspec.json.encode(body).decode(), rc="cancelled", summary="cancelled, outcome not known")
 
 
 def _tell_nobody(_: list[Numbered]) -> None:

@@ -5,6 +5,7 @@ Pure: it makes no call, knows no clock and writes nothing. The loop does what it
 """
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
 import msgspec
 
@@ -36,9 +37,13 @@ from treadle.canon.items import (
     TextPart,
 )
 from treadle.canon.plan import Plan, Planner
-from treadle.canon.tools import AUTO, NONE, Offer, Outcome, ToolChoice
+from treadle.canon.tools import AUTO, NONE, Offer, Outcome, ToolChoice, failure
 from treadle.canon.usage import Usage, add_usage
 from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
+
+NAMES_SHOWN = 5
+NAME_CHARS_COMPARED = 128
+"""Names come from models: one of a megabyte is neither compared nor shown whole."""
 
 
 class AskModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +185,7 @@ class Turn:
         server = [(index, call) for index, call in calls if call.side == "server"]
         self._planner.add([item for _, item in self._done])
         if not calls:
-            return self._end("completed", self._finish.stop)
+            return self._end("completed", "done" if self._finish.stop == "calls" else self._finish.stop)
         if not server:
             return self._end("requires_action", "calls")
         if self._final:
@@ -220,10 +225,12 @@ class Turn:
         """End the run at once, wherever it is: cancelled, or failed with an error of Treadle's own."""
         return self._end("cancelled" if error is None else "failed", "done", error=error)
 
-    def refuse_late(self) -> Outcome:
-        """Return what a call gets whose turn came after the run's time was used up."""
+    def out_of_time(self, *, has_started: bool) -> Outcome:
+        """Return what a call gets when the run's time is used up, before it started or while it ran."""
         self._budget.reach("wall_time")
-        return refuse(self._budget.words())
+        if not has_started:
+            return refuse(self._budget.words())
+        return failure("interrupted", f"Interrupted, outcome unknown. {self._budget.words()}")
 
     def partials(self) -> list[AnyItem]:
         """Return what was said of the messages that never ended, so that it is not lost."""
@@ -282,10 +289,20 @@ class Turn:
         return "client" if offer is not None and offer.side == "client" and not self._final else "server"
 
     def _plan_call(self, index: int, call: CallItem) -> PlannedCall:
+        """Admit a call or answer it at once: what was not offered in this run never reaches the toolbox."""
         offer = self._offers.get(call.name)
+        outcome = None
         if not self._budget.admit(call):
-            return PlannedCall(index=index, call=call, offer=offer, outcome=refuse(self._budget.words()))
-        return PlannedCall(index=index, call=call, offer=offer)
+            outcome = refuse(self._budget.words())
+        elif offer is None:
+            outcome = self._unknown(call.name)
+        return PlannedCall(index=index, call=call, offer=offer, outcome=outcome)
+
+    def _unknown(self, name: str) -> Outcome:
+        near = get_close_matches(name[:NAME_CHARS_COMPARED], list(self._offers), NAMES_SHOWN)
+        names = near or sorted(self._offers)[:NAMES_SHOWN]
+        known = f" Nearest: {', '.join(names)}." if near else f" Offered: {', '.join(names)}." if names else ""
+        return failure("unknown_tool", f"No tool named {name[:NAME_CHARS_COMPARED]!r} is offered.{known}")
 
     def _end(self, status: Status, stop: Stop, *, error: ErrorInfo | None = None) -> End:
         """End the run; server calls of the turn that have no result yet get one that says why they never ran."""
@@ -313,5 +330,4 @@ class Turn:
         why = {"failed": "the model's reply broke off", "cancelled": "the run was cancelled"}.get(
             status, f"the model's reply ended early ({stop})"
         )
-        text = msgspec.json.encode({"error": {"code": "cancelled", "message": f"Not run: {why}."}}).decode()
-        return Outcome(text=text, rc="cancelled", summary=f"not run: {why}")
+        return failure("cancelled", f"Not run: {why}.")

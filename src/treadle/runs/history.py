@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from treadle.canon.errors import NotFound
+from treadle.canon.errors import Conflict, NotFound
+from treadle.canon.events import ENDED
 from treadle.canon.ids import CALL_ITEM, ITEM, MESSAGE, REASONING, RESULT, IdSource, shown_call_id, stored_call_id
 from treadle.canon.items import (
     AnyItem,
@@ -21,7 +22,8 @@ from treadle.canon.items import (
     text_of,
     text_result,
 )
-from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
+from treadle.canon.json import BadJson, canonical_json, read_json
+from treadle.canon.messages import item_of_entry
 from treadle.canon.request import Note, Request
 from treadle.store.journal import RunRow, Store
 
@@ -68,13 +70,15 @@ class History:
         if wanted is None:
             return None
         row = await self._store.find_run(wanted, key_id=key_id)
-        if row is None:
+        if row is None or (not row.store and not await self._store.entries(row.id, limit=1)):
             raise NotFound(
                 f"Previous response with id {wanted!r} not found.",
                 code="previous_response_not_found",
                 param="previous_response_id",
                 hint="It was never stored, was deleted, or belongs to another key.",
             )
+        if row.status not in ENDED:
+            raise Conflict(f"The response {wanted!r} is still going on.", param="previous_response_id")
         return row
 
     async def _before(self, previous: RunRow | None) -> list[AnyItem]:
@@ -86,41 +90,28 @@ class History:
         """Return what an item stands for; a server call that is only named brings its result along."""
         if not isinstance(item, ReferenceItem):
             return [item]
-        entry = await self._store.find_item(stored_call_id(item.id), key_id=key_id)
-        if entry is None:
+        entries = await self._store.find_item(stored_call_id(item.id), key_id=key_id)
+        if not entries:
             raise NotFound(f"Item with id {item.id!r} not found.", param="input", code="item_not_found")
-        found = item_of_entry(entry)
-        if not isinstance(found, CallItem) or found.side == "client":
-            return [found]
-        row = await self._store.find_call(found.call_id, key_id=key_id)
-        entries = [] if row is None else await self._store.entries(row.id)
-        return [
-            found,
-            *(item_of_entry(kept) for kept in entries if kept.kind == "tool_result" and kept.call_id == found.call_id),
-        ]
+        return [item_of_entry(entry) for entry in entries]
 
     async def _mixed_turns(
         self, items: Sequence[AnyItem], known: set[str], key_id: str
     ) -> tuple[dict[str, list[AnyItem]], list[RunRow]]:
         """Find the remembered turns that the client calls among the items belong to."""
+        calls = {item.call_id: item for item in items if isinstance(item, CallItem) and item.call_id not in known}
+        if not calls:
+            return {}, []
+        questions = {text_of(item.content) for item in items if isinstance(item, MessageItem) and item.role == "user"}
         turns: dict[str, list[AnyItem]] = {}
-        rows: dict[str, RunRow] = {}
-        asked = ""
-        for item in items:
-            if isinstance(item, MessageItem) and item.role == "user":
-                asked = text_of(item.content)
-            if not isinstance(item, CallItem) or item.call_id in turns or item.call_id in known:
+        rows: list[RunRow] = []
+        for stored in await self._store.find_turns(list(calls), list(questions), key_id=key_id):
+            turn = [item_of_entry(entry) for entry in stored.entries]
+            if not _is_of(turn, calls) or any(_ids(piece) & turns.keys() for piece in turn):
                 continue
-            row = await self._store.find_call(item.call_id, key_id=key_id)
-            if row is None or row.status != "requires_action":
-                continue
-            turn = remembered_turn(await self._store.entries(row.id), item, asked)
-            if turn:
-                rows[row.id] = row
-                for piece in turn:
-                    if isinstance(piece, CallItem):
-                        turns[piece.call_id] = turns[shown_call_id(piece.id)] = turn
-        return turns, list(rows.values())
+            rows.append(stored.row)
+            turns.update({known_id: turn for piece in turn for known_id in _ids(piece)})
+        return turns, rows
 
     def _named(self, item: AnyItem) -> AnyItem:
         if item.id:
@@ -128,30 +119,27 @@ class History:
         return msgspec.structs.replace(item, id=self._ids.new(_PREFIX.get(type(item), ITEM)))
 
 
-def remembered_turn(entries: Sequence[Entry], call: CallItem, asked: str) -> list[AnyItem]:
-    """Return the last round of a journal if this very call belongs to it and the client knows only part of it.
+def _is_of(turn: Sequence[AnyItem], calls: Mapping[str, CallItem]) -> bool:
+    """Tell whether the client's calls are calls of this turn.
 
-    That is so for a mixed turn, and for one whose reasoning only its provider can read.
-
-    Some upstreams count their call ids from zero in every reply, so the id alone proves nothing: the call must have
-    the same name and arguments, and must have followed the same question.
+    Some upstreams count their call ids from zero in every reply, so the id alone proves nothing: the name and the
+    arguments must be the same too, however they are spelled.
     """
-    turn: list[AnyItem] = []
-    question: str | None = None
-    for entry in entries:
-        if entry.kind == "plan":
-            turn = []
-        elif entry.kind in ITEM_KINDS and not entry.is_input:
-            turn.append(item_of_entry(entry))
-        elif entry.kind == "user":
-            question = entry.content
-    knows_more = any(isinstance(piece, ResultItem) or getattr(piece, "blobs", ()) for piece in turn)
-    is_same = any(
-        isinstance(piece, CallItem)
-        and (piece.call_id, piece.name, piece.arguments) == (call.call_id, call.name, call.arguments)
-        for piece in turn
-    )
-    return turn if knows_more and is_same and question in (None, asked) else []
+    own = [piece for piece in turn if isinstance(piece, CallItem) and piece.side == "client"]
+    sent = [(piece, calls[piece.call_id]) for piece in own if piece.call_id in calls]
+    return bool(sent) and all(_signature(piece) == _signature(call) for piece, call in sent)
+
+
+def _signature(call: CallItem) -> tuple[str, bytes]:
+    try:
+        return call.name, canonical_json(read_json(call.arguments))
+    except BadJson:
+        return call.name, call.arguments.encode("utf-8", "replace")
+
+
+def _ids(item: AnyItem) -> set[str]:
+    """Return every id that a client may know a call by."""
+    return {item.call_id, shown_call_id(item.id)} if isinstance(item, CallItem) else set()
 
 
 def rejoin(items: Sequence[AnyItem], turns: Mapping[str, Sequence[AnyItem]]) -> list[AnyItem]:
@@ -178,7 +166,7 @@ def rejoin(items: Sequence[AnyItem], turns: Mapping[str, Sequence[AnyItem]]) -> 
         joined.extend(calls)
         results = (kept.get(call.call_id) or sent.get(call.call_id) for call in calls)
         joined.extend(result for result in results if result is not None)
-        done.update(known for call in calls for known in (call.call_id, shown_call_id(call.id)))
+        done.update(known for call in calls for known in _ids(call))
     return joined
 
 

@@ -4,22 +4,27 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 from treadle.canon.errors import StoreError, TreadleError
-from treadle.canon.events import Numbered, RunEnded
+from treadle.canon.events import ItemDone, Noted, Numbered, RoundStarted, RunEnded, RunEvent, ToolFinished
+from treadle.canon.items import CallItem
 from treadle.canon.messages import Entry
 from treadle.canon.request import Note
 from treadle.engine.loop import Loop
 from treadle.runs.feed import Feed
+from treadle.runs.history import Joined
+from treadle.runs.sessions import Seat
 from treadle.store.journal import RunJournal, RunRow
 
 
 class LiveRun:
     """What the runs room knows of a run while it lasts."""
 
-    def __init__(self, row: RunRow, loop: Loop, entries: list[Entry], opening: list[Numbered]) -> None:
+    def __init__(self, row: RunRow, loop: Loop, joined: Joined, seat: Seat | None) -> None:
         self.row = row
         self.loop = loop
-        self.entries = entries
-        self.opening = opening
+        self.joined = joined
+        self.seat = seat
+        self.entries: list[Entry] = []
+        self.opening: list[Numbered] = []
         self.notes: list[Note] = []
         self.feed = Feed()
         self.journal: RunJournal | None = None
@@ -27,8 +32,16 @@ class LiveRun:
         self.ended: RunEnded | None = None
         self.task: asyncio.Task[None] | None = None
         self.is_entered = False
-        self.is_over = False
         self.is_cancelled = False
+        self.is_over = False
+        self.has_said = False
+        self._has_client_calls = False
+        self._has_secrets = False
+
+    @property
+    def has_memory(self) -> bool:
+        """Tell whether the last round holds something that the client does not know and will need again."""
+        return self._has_client_calls and self._has_secrets
 
     def cancel(self) -> None:
         """Ask the run to end; it still answers its open calls and tells its end."""
@@ -37,6 +50,26 @@ class LiveRun:
         self.is_cancelled = True
         if self.task is not None and self.is_entered and self.ended is None:
             self.task.cancel()
+
+    def observe(self, event: RunEvent) -> None:
+        """Remember what the end of the run will depend on."""
+        match event:
+            case RoundStarted():
+                self._has_client_calls = self._has_secrets = False
+            case ItemDone():
+                self.has_said = True
+                self._has_client_calls |= isinstance(event.item, CallItem) and event.item.side == "client"
+                self._has_secrets |= bool(getattr(event.item, "blobs", ()))
+            case ToolFinished():
+                self.has_said = self._has_secrets = True
+            case Noted():
+                self.notes.append(event.note)
+            case RunEnded():
+                self.is_over = True
+                if self.seat is not None:
+                    self.seat.is_over = True
+            case _:
+                pass
 
     async def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> Sequence[Entry]:
         """Write to the journal as the engine's port wants it."""

@@ -39,6 +39,7 @@ class _Bookkeeping(msgspec.Struct):
     source: str = ""
     duration_s: float = 0.0
     bytes: int = 0
+    truncated: bool = False
 
 
 class Teller:
@@ -47,7 +48,7 @@ class Teller:
     def __init__(self) -> None:
         self._index = 0
         self._calls: dict[str, tuple[int, CallItem]] = {}
-        self._sources: dict[str, str] = {}
+        self._started: set[str] = set()
 
     def tell(self, entry: Entry) -> list[Numbered]:
         """Return the events of one entry; the last of them carries its number."""
@@ -70,15 +71,15 @@ class Teller:
             case "note":
                 return [Noted(note=msgspec.json.decode(data, type=Note))]
             case "tool_start":
-                return self._started(entry, msgspec.json.decode(data, type=_Bookkeeping).source)
+                return self._start(entry, msgspec.json.decode(data, type=_Bookkeeping).source)
             case kind if kind in ITEM_KINDS:
                 return self._item(item_of_entry(entry), entry)
             case _:
                 return []
 
-    def _started(self, entry: Entry, source: str) -> list[RunEvent]:
+    def _start(self, entry: Entry, source: str) -> list[RunEvent]:
         index, call = self._calls[entry.call_id or ""]
-        self._sources[call.call_id] = source
+        self._started.add(call.call_id)
         return [ToolStarted(index=index, call=call, source=source)]
 
     def _item(self, item: AnyItem, entry: Entry) -> list[RunEvent]:
@@ -96,15 +97,17 @@ class Teller:
         """Tell a result; a call that never really ran has no start of its own in the journal."""
         index, call = self._calls[item.call_id]
         kept = msgspec.json.decode(entry.data or msgspec.Raw(b"{}"), type=_Bookkeeping)
-        source = self._sources.get(item.call_id)
-        started: list[RunEvent] = [] if source is not None else [ToolStarted(index=index, call=call)]
+        started: list[RunEvent] = []
+        if item.call_id not in self._started:
+            started = [ToolStarted(index=index, call=call, source=kept.source)]
         finished = ToolFinished(
             index=index,
             call=call,
             result=item,
-            source=source or "",
+            source=kept.source,
             duration_s=kept.duration_s,
             output_bytes=kept.bytes,
+            truncated=kept.truncated,
         )
         return [*started, finished]
 

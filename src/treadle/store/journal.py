@@ -77,6 +77,13 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     head_run_id: str | None = None
 
 
+class StoredTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """The last round of a run that handed calls to its client: what the model said, and the server's results."""
+
+    row: RunRow
+    entries: list[Entry]
+
+
 class RunJournal(Protocol):
     """The right to write to one run, as long as nobody else has claimed it."""
 
@@ -183,12 +190,20 @@ class Store(Protocol):
         """
         ...
 
-    async def find_item(self, item_id: str, *, key_id: str | None = None) -> Entry | None:
-        """Return the item of that id: where a run wrote it itself rather than where a client sent it back."""
+    async def find_item(self, item_id: str, *, key_id: str | None = None) -> list[Entry]:
+        """Return the item of that id and, for a call, the result that the same run gave it; nothing if unknown.
+
+        Where a run wrote the item itself is preferred to where a client sent it back.
+        """
         ...
 
-    async def find_call(self, call_id: str, *, key_id: str | None = None) -> RunRow | None:
-        """Return the newest run that itself wrote a call of that id."""
+    async def find_turns(
+        self, call_ids: Sequence[str], questions: Sequence[str], *, key_id: str | None = None
+    ) -> list[StoredTurn]:
+        """Return the last rounds of runs that wait for such calls and were asked such a question, newest first.
+
+        Only those that hold more than the client knows: results of server calls, or a provider's opaque state.
+        """
         ...
 
     async def delete_run(self, run_or_response_id: str) -> bool:

@@ -1,5 +1,7 @@
 """Reads, as jobs on any connection: what must fit together is read by one statement, so it is of one state."""
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import apsw
@@ -8,7 +10,7 @@ from treadle.canon.errors import NotFound
 from treadle.canon.events import Status
 from treadle.canon.messages import ITEM_KINDS, Entry
 from treadle.store.connection import select
-from treadle.store.journal import RunRow, SessionRow
+from treadle.store.journal import RunRow, SessionRow, StoredTurn
 from treadle.store.rows import (
     ENTRY_FIELDS,
     RUN_FIELDS,
@@ -20,6 +22,8 @@ from treadle.store.rows import (
 )
 
 _INTEGER_MAX = 2**62
+TURNS_MAX = 256
+"""How many remembered turns one conversation brings back."""
 _EVENTS = "events e LEFT JOIN blobs b ON b.sha256 = e.blob"
 _ITEMS = "e.kind IN (" + ", ".join(f"'{kind}'" for kind in sorted(ITEM_KINDS)) + ")"
 
@@ -45,14 +49,31 @@ SELECT {ENTRY_FIELDS} FROM chain CROSS JOIN {_EVENTS}
 WHERE e.run = chain.n AND {_ITEMS} ORDER BY e.run, e.seq
 """
 _FIND_ITEM = f"""
-SELECT {ENTRY_FIELDS} FROM {_EVENTS} JOIN runs r ON r.n = e.run
-WHERE e.item_id = ?1 AND {_ITEMS} AND (?2 IS NULL OR r.key_id = ?2)
-ORDER BY e.is_input, e.run DESC, e.seq DESC LIMIT 1
+WITH found AS (
+  SELECT i.run, i.seq, i.kind, i.call_id FROM events i JOIN runs r ON r.n = i.run
+  WHERE i.item_id = ?1 AND {_ITEMS.replace("e.kind", "i.kind")} AND (?2 IS NULL OR r.key_id = ?2)
+  ORDER BY i.is_input, i.run DESC, i.seq DESC LIMIT 1
+)
+SELECT {ENTRY_FIELDS} FROM found CROSS JOIN {_EVENTS}
+WHERE e.run = found.run AND (e.seq = found.seq OR (
+  found.kind = 'tool_call' AND e.kind = 'tool_result' AND e.is_input = 0 AND e.call_id = found.call_id))
+ORDER BY e.seq
 """
-_FIND_CALL = f"""
-SELECT {RUN_FIELDS} FROM events e JOIN runs r ON r.n = e.run
-WHERE e.call_id = ?1 AND e.kind = 'tool_call' AND e.is_input = 0 AND (?2 IS NULL OR r.key_id = ?2)
-ORDER BY e.run DESC LIMIT 1
+# Only what a client cannot know is worth remembering: results of the server's own calls, and a provider's opaque state.
+_FIND_TURNS = f"""
+SELECT DISTINCT {RUN_FIELDS} FROM events e JOIN runs r ON r.n = e.run
+WHERE e.call_id IN (SELECT value FROM json_each(?1)) AND e.kind = 'tool_call' AND e.is_input = 0
+  AND r.status = 'requires_action' AND (?2 IS NULL OR r.key_id = ?2)
+  AND EXISTS (SELECT 1 FROM events k WHERE k.run = e.run AND k.is_input = 0
+              AND (k.kind IN ('tool_result', 'reasoning') OR instr(k.data, '"blobs"')))
+  AND coalesce((SELECT q.content FROM events q WHERE q.run = e.run AND q.is_input = 1 AND q.kind = 'user'
+                ORDER BY q.seq DESC LIMIT 1) IN (SELECT value FROM json_each(?3)), 1)
+ORDER BY r.n DESC LIMIT ?4
+"""
+_LAST_ROUND = f"""
+SELECT {ENTRY_FIELDS} FROM {_EVENTS} WHERE e.run = (SELECT n FROM runs WHERE id = ?1) AND e.is_input = 0
+AND e.seq > (SELECT max(p.seq) FROM events p WHERE p.run = (SELECT n FROM runs WHERE id = ?1) AND p.kind = 'plan')
+AND {_ITEMS} ORDER BY e.seq
 """
 _FIND_SESSION = f"""
 SELECT {SESSION_FIELDS} FROM sessions s
@@ -101,16 +122,25 @@ def history(connection: apsw.Connection, run_id: str) -> list[Entry]:
     return _entries(connection, run_id, select(connection, _HISTORY, bind_text(run_id)))
 
 
-def find_item(connection: apsw.Connection, item_id: str, key_id: str | None) -> Entry | None:
-    """Return the item of that id."""
-    found = select(connection, _FIND_ITEM, bind_text(item_id), bind_text(key_id))
-    return read_entry(found[0]) if found else None
+def find_item(connection: apsw.Connection, item_id: str, key_id: str | None) -> list[Entry]:
+    """Return the item of that id and, for a call, the result that its run gave it."""
+    return [read_entry(values) for values in select(connection, _FIND_ITEM, bind_text(item_id), bind_text(key_id))]
 
 
-def find_call(connection: apsw.Connection, call_id: str, key_id: str | None) -> RunRow | None:
-    """Return the newest run that wrote a call of that id."""
-    found = select(connection, _FIND_CALL, bind_text(call_id), bind_text(key_id))
-    return read_run(found[0]) if found else None
+def find_turns(
+    connection: apsw.Connection, call_ids: Sequence[str], questions: Sequence[str], key_id: str | None
+) -> list[StoredTurn]:
+    """Return the last rounds that hold such calls and more than a client knows of them, newest first."""
+    bound = (_text_list(call_ids), bind_text(key_id), _text_list(questions), TURNS_MAX)
+    rows = [read_run(values) for values in select(connection, _FIND_TURNS, *bound)]
+    return [
+        StoredTurn(row=row, entries=[read_entry(values) for values in select(connection, _LAST_ROUND, row.id)])
+        for row in rows
+    ]
+
+
+def _text_list(texts: Sequence[str]) -> str:
+    return json.dumps([text.encode("utf-8", "replace").decode() for text in texts])
 
 
 def get_blob(connection: apsw.Connection, sha256: str, offset: int, length: int) -> bytes:

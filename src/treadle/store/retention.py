@@ -1,11 +1,14 @@
-"""Retention: how runs are forgotten, as jobs on a write connection. What is deleted is overwritten by SQLite."""
+"""Retention: how runs are forgotten, as jobs on a write connection.
+
+What is deleted is overwritten in the database; the write-ahead log holds it until `empty_log` has run.
+"""
 
 import json
 
 import apsw
 
 from treadle.canon.errors import Conflict, NotFound
-from treadle.store.connection import select
+from treadle.store.connection import BUSY_TIMEOUT_MS, select
 from treadle.store.rows import bind_text
 
 EXPIRE_RUNS_MAX = 100
@@ -62,6 +65,18 @@ def purge_run(connection: apsw.Connection, run_id: str) -> None:
         select(connection, f"DELETE FROM {table} WHERE run = ?", run)
     select(connection, _FREE_BLOBS, blobs)
     select(connection, _FORGET_WORDS, run)
+
+
+def empty_log(connection: apsw.Connection) -> bool:
+    """Move the write-ahead log into the database and empty it; False where others are using it just now."""
+    connection.set_busy_timeout(0)
+    try:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except (apsw.BusyError, apsw.LockedError):
+        return False
+    finally:
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+    return True
 
 
 def _forget(connection: apsw.Connection, run: int) -> None:

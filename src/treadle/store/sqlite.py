@@ -20,7 +20,7 @@ from treadle.canon.events import ENDED, RunEnded, Status
 from treadle.canon.messages import Entry
 from treadle.store import fence, query, retention
 from treadle.store.connection import MEMORY, connect, select, store_error
-from treadle.store.journal import RunJournal, RunRow, SessionRow
+from treadle.store.journal import RunJournal, RunRow, SessionRow, StoredTurn
 from treadle.store.migrate import migrate, read_migrations
 from treadle.store.rows import EndColumns, bind_json, bind_text, ended_columns, entry_columns, read_run, run_columns
 from treadle.store.writer import Job, Writer
@@ -43,6 +43,7 @@ class SqliteStore:
         self._writer: Writer | None = None
         self._connections = ExitStack()
         self._reading = 0 if path == MEMORY else READERS
+        self._has_forgotten = False
         self._idle: SimpleQueue[apsw.Connection] = SimpleQueue()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="treadle-store-reader")
 
@@ -140,16 +141,19 @@ class SqliteStore:
         """
         return await self._read(lambda connection: query.history(connection, run_id))
 
-    async def find_item(self, item_id: str, *, key_id: str | None = None) -> Entry | None:
-        """Return the item of that id."""
+    async def find_item(self, item_id: str, *, key_id: str | None = None) -> list[Entry]:
+        """Return the item of that id and, for a call, the result that its run gave it."""
         return await self._read(lambda connection: query.find_item(connection, item_id, key_id))
 
-    async def find_call(self, call_id: str, *, key_id: str | None = None) -> RunRow | None:
-        """Return the newest run that itself wrote a call of that id."""
-        return await self._read(lambda connection: query.find_call(connection, call_id, key_id))
+    async def find_turns(
+        self, call_ids: Sequence[str], questions: Sequence[str], *, key_id: str | None = None
+    ) -> list[StoredTurn]:
+        """Return the last rounds that hold such calls and more than a client knows of them, newest first."""
+        return await self._read(lambda connection: query.find_turns(connection, call_ids, questions, key_id))
 
     async def delete_run(self, run_or_response_id: str) -> bool:
         """Forget a run and all of its content; tell whether there was one."""
+        self._has_forgotten = True
         return await self._write(lambda connection: retention.delete_run(connection, run_or_response_id))
 
     async def purge_run(self, run_id: str) -> None:
@@ -157,14 +161,20 @@ class SqliteStore:
 
         Raises: NotFound, Conflict.
         """
+        self._has_forgotten = True
         await self._write(lambda connection: retention.purge_run(connection, run_id))
 
     async def expire(self, now: float) -> int:
-        """Forget the ended runs past their time, a batch at a time, and return how many."""
+        """Forget the ended runs past their time, a batch at a time, and return how many.
+
+        What was forgotten since the last time is then taken out of the write-ahead log too.
+        """
         count = batch = await self._write(lambda connection: retention.expire_runs(connection, now))
         while batch == retention.EXPIRE_RUNS_MAX:
             batch = await self._write(lambda connection: retention.expire_runs(connection, now))
             count += batch
+        if (count or self._has_forgotten) and self._path != MEMORY:
+            self._has_forgotten = not await self._read(retention.empty_log)
         return count
 
     async def put_blob(self, data: bytes, *, run_id: str) -> str:

@@ -119,7 +119,12 @@ class Runner:
             answer, rc = answer_of_error(error), _rc(error)
         finally:
             context.cancel()
-        return await self._outcome(with_warnings(answer, context.warnings), rc, tool.style, bytes_max, call_context)
+        answer = with_warnings(answer, context.warnings)
+        try:
+            return await self._outcome(answer, rc, tool.style, bytes_max, call_context)
+        except (ValueError, TypeError, msgspec.MsgspecError) as error:
+            answer = answer_of_error(ToolFailed(f"{tool.name} gave a result that cannot be written: {error}."))
+            return await self._outcome(answer, "failed", tool.style, bytes_max, call_context)
 
     async def _attempts(self, tool: Tool, bind: Callable[[], Bound]) -> Answer:
         """Run until it succeeds, fails for good, or the time for all attempts together is over."""
@@ -163,9 +168,9 @@ class Runner:
                     raise _tool_error(ended.raised)
                 result = ended.value
             return answer_of(await result if inspect.isawaitable(result) else result)
-        except ToolError:
+        except (ToolError, asyncio.CancelledError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             # A tool is foreign code: whatever it raises is its result.
             raise _tool_error(error) from error
 

@@ -38,7 +38,7 @@ class Threads:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._count = 0
-        self._idle = 0
+        self._open = 0
 
     @property
     def count(self) -> int:
@@ -51,7 +51,8 @@ class Threads:
         inside = contextvars.copy_context()
         job = Job(function=lambda: inside.run(function), loop=loop, future=loop.create_future())
         with self._lock:
-            is_new = self._idle <= self._jobs.qsize() and self._count < self._count_max
+            self._open += 1
+            is_new = self._count < min(self._open, self._count_max)
             if is_new:
                 self._count += 1
         self._jobs.put(job)
@@ -67,17 +68,13 @@ class Threads:
             self._jobs.put(None)
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-            job = self._jobs.get()
-            with self._lock:
-                self._idle -= 1
-                if job is None:
-                    self._count -= 1
-                    return
+        while (job := self._jobs.get()) is not None:
             _do(job)
             del job
+            with self._lock:
+                self._open -= 1
+        with self._lock:
+            self._count -= 1
 
 
 def _do(job: Job) -> None:

@@ -1,11 +1,12 @@
 import asyncio
+import time
 
 import msgspec
 import pytest
 
 from treadle.canon.errors import ErrorInfo, StoreError, UpstreamTimeout
 from treadle.canon.events import Failed, Finished, ItemAdded, ItemDone, RunEnded, TextDelta, ToolFinished, ToolStarted
-from treadle.canon.items import CallItem, MessageItem, ResultItem, text_of
+from treadle.canon.items import CallItem, ImagePart, MessageItem, ResultItem, TextPart, text_of
 from treadle.canon.tools import NONE, Outcome, ToolChoice
 from treadle.canon.usage import Usage
 from treadle.engine.limits import Limits
@@ -288,13 +289,63 @@ async def test_a_dead_journal_stops_the_run():
 
 
 async def test_time_up_in_a_tool_ends_with_an_answer():
-    """The call that was cut reads why, later ones do not run, and the model is asked for an answer."""
+    """A call that was cut reads that its outcome is unknown, later ones never start, and the model still answers."""
     toolbox = FakeToolbox(slow=asyncio.Event())
     calls = [call("slow", call_id="c1"), call("slow", call_id="c2", arguments="[2]")]
     bench = Bench(FakeModel(ask_for(*calls), say("sorry")), toolbox, server("slow"), limits=Limits(wall_s=0.01))
+    bench.clock.monotonic = time.monotonic
     ended = await bench.run()
-    assert (ended.status, ended.limit) == ("completed", "wall_time")
-    assert [event.result.rc for event in bench.of(ToolFinished)] == ["limit_reached", "limit_reached"]
+    assert (ended.status, ended.limit, toolbox.ran) == ("completed", "wall_time", ["c1"])
+    results = [(event.result.rc, text_of(event.result.output)) for event in bench.of(ToolFinished)]
+    assert [rc for rc, _ in results] == ["interrupted", "limit_reached"]
+    assert "outcome unknown" in results[0][1]
+    assert "Not run" in results[1][1]
+    assert bench.journal.kinds().count("tool_start") == 1
+
+
+async def test_what_was_not_offered_never_reaches_the_toolbox():
+    """A registered tool that this run does not offer is unknown to it: it cannot slip past a choice or an approval."""
+    bench = Bench(FakeModel(ask_for(call("rm")), say("ok")), FakeToolbox(rm=ok()), server("remove"))
+    await bench.run()
+    [finished] = bench.of(ToolFinished)
+    assert (finished.result.rc, bench.toolbox.ran, bench.journal.kinds().count("tool_start")) == ("unknown_tool", [], 0)
+    assert msgspec.json.decode(text_of(finished.result.output)) == {
+        "error": {"code": "unknown_tool", "message": "No tool named 'rm' is offered. Offered: remove."}
+    }
+
+
+async def test_a_finished_result_survives_the_cancellation_of_its_wave():
+    """Of two reads side by side the one that has its answer keeps it."""
+    toolbox = FakeToolbox(slow=asyncio.Event(), fast=ok("42"))
+    calls = [call("fast", call_id="c1"), call("slow", call_id="c2")]
+    offers = [server("fast", parallel=True), server("slow", parallel=True)]
+    bench = Bench(FakeModel(ask_for(*calls)), toolbox, *offers)
+    task = asyncio.create_task(bench.run())
+    await asyncio.wait_for(toolbox.running.wait(), 5)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await bench.loop.abort()
+    assert [event.result.rc for event in bench.of(ToolFinished)] == ["ok", "cancelled"]
+    assert bench.types().count("tool.started") == 2
+
+
+async def test_a_limit_is_named_in_a_result_of_parts_too():
+    """Images do not hide it."""
+    picture = Outcome(text="", parts=(ImagePart(url="https://example.org/a.png"),))
+    bench = Bench(
+        FakeModel(ask_for(call("draw")), say("ok")),
+        FakeToolbox(draw=lambda _: picture),
+        server("draw"),
+        limits=Limits(max_iterations=1),
+    )
+    await bench.run()
+    [finished] = bench.of(ToolFinished)
+    assert finished.result.output[-1] == TextPart(
+        text="[limit_reached] Tool call limit reached (1). Stopping tool loop."
+    )
 
 
 async def test_time_up_while_the_model_speaks_leaves_the_answer_incomplete():

@@ -1,10 +1,9 @@
-import pytest
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.canon.items import Blob, CallItem, ReasoningItem, ResultItem, text_message, text_result
-from treadle.canon.messages import Entry, entry_of_item
-from treadle.runs.history import INTERRUPTED, close_orphans, rejoin, remembered_turn
+from treadle.runs.history import INTERRUPTED, _is_of, close_orphans, rejoin
 from unit.canon import strategies
 
 USER = text_message("user", "go")
@@ -60,33 +59,15 @@ def test_a_result_that_comes_late_still_counts():
     assert close_orphans(items) == items
 
 
-PLAN = Entry(kind="plan", at=0)
-
-
-def journal(question: str | None, *turn: CallItem | ResultItem) -> list[Entry]:
-    """Return the entries of a run that was asked this and replied that."""
-    asked = [] if question is None else [entry_of_item(text_message("user", question), at=0, is_input=True)]
-    return [*asked, PLAN, *(entry_of_item(item, at=0) for item in turn)]
-
-
-@pytest.mark.parametrize(
-    ("question", "call", "is_found"),
-    [
-        ("go", CLIENT, True),
-        (None, CLIENT, True),
-        ("something else", CLIENT, False),
-        ("go", CallItem(call_id="c1", name="other"), False),
-        ("go", CallItem(call_id="c1", name="theirs", arguments='{"a":1}'), False),
-    ],
-)
-def test_a_turn_is_remembered_only_by_its_own_call(question, call, is_found):
-    """Upstreams reuse ids: name, arguments and the question must agree too, or another conversation would leak in."""
-    assert remembered_turn(journal(question, *TURN), call, "go") == (TURN if is_found else [])
-
-
-def test_a_turn_without_server_calls_needs_no_memory():
-    """The client knows all of it."""
-    assert remembered_turn(journal("go", CLIENT), CLIENT, "go") == []
+def test_a_call_proves_its_turn_by_name_and_arguments_however_spelled():
+    """Upstreams reuse ids: another call of the same id must not bring another conversation's turn in."""
+    call = CallItem(call_id="c1", name="theirs", arguments='{"a": 1, "b": 2}')
+    turn = [SERVER, call, text_result(SERVER, "one")]
+    respelled = msgspec.structs.replace(call, arguments='{"b":2,"a":1}')
+    assert _is_of(turn, {"c1": respelled})
+    assert not _is_of(turn, {"c1": msgspec.structs.replace(call, arguments='{"a":1}')})
+    assert not _is_of(turn, {"c1": msgspec.structs.replace(call, name="other")})
+    assert not _is_of(turn, {"c2": call})
 
 
 THOUGHT = ReasoningItem(text=("hm",), blobs=(Blob(provider="p", kind="signature", data="x"),))
@@ -95,7 +76,6 @@ THOUGHT = ReasoningItem(text=("hm",), blobs=(Blob(provider="p", kind="signature"
 def test_reasoning_that_only_its_provider_can_read_comes_back():
     """A client that cannot carry it gets it joined again; one that sends it back does not double it."""
     turn = [THOUGHT, CLIENT]
-    assert remembered_turn([PLAN, *(entry_of_item(item, at=0) for item in turn)], CLIENT, "go") == turn
     said = text_message("assistant", "One moment.")
     expected = [USER, said, THOUGHT, CLIENT, text_result(CLIENT, "two")]
     assert rejoin([USER, said, CLIENT, text_result(CLIENT, "two")], {"c1": turn}) == expected

@@ -12,6 +12,8 @@ from treadle.canon.items import CallItem, MessageItem, ReferenceItem, ResultItem
 from treadle.canon.messages import Entry, entry_of_item
 from treadle.canon.request import Options, Request
 from treadle.canon.tools import Outcome, ServerTool, ToolPolicy, ToolSpec
+from treadle.canon.usage import Usage
+from treadle.engine.limits import Limits
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runs.recovery import close_abandoned
 from treadle.store.journal import RunRow, SessionRow
@@ -349,3 +351,163 @@ async def test_outcomes_are_told_with_their_size():
         told = await events_of(runs, asking())
         finished = next(n.event for n in told if isinstance(n.event, ToolFinished))
         assert (finished.output_bytes, finished.source) == (5, "python")
+
+
+async def test_a_client_call_in_a_later_round_leaves_nothing_to_remember():
+    """The server's part is over when the client is asked: with store false nothing is kept."""
+    model = FakeModel(ask_for(call("ours", call_id="s1")), ask_for(call("theirs", call_id="c1")))
+    async with running(model, FakeToolbox(ours=ok("42")), OURS) as (runs, store):
+        told = await events_of(runs, asking(tools=(ToolSpec(name="theirs"),), store=False))
+        assert told[-1].event.status == "requires_action"
+        assert await store.entries(told[0].event.run_id) == []
+
+
+async def test_what_is_not_stored_cannot_be_continued():
+    """A purged response is not found, instead of continuing an empty conversation."""
+    async with running(FakeModel(say("x"))) as (runs, _):
+        told = await events_of(runs, asking(store=False))
+        with pytest.raises(NotFound):
+            await runs.start(asking(previous_response_id=told[0].event.response_id))
+
+
+async def test_a_response_that_is_going_on_cannot_be_continued():
+    """Its calls have no results yet: nobody makes any up."""
+    toolbox = FakeToolbox(ours=asyncio.Event())
+    async with running(FakeModel(ask_for(call("ours"))), toolbox, OURS) as (runs, _):
+        handle = await runs.start(asking())
+        await asyncio.wait_for(toolbox.running.wait(), 5)
+        with pytest.raises(Conflict):
+            await runs.start(asking(previous_response_id=handle.response_id))
+
+
+async def test_of_two_prompts_of_a_session_at_once_one_is_refused():
+    """Neither is lost silently: one runs, the other hears of it."""
+    async with running(FakeModel(say("x"))) as (runs, store):
+        await store.create_session(SessionRow(id="sess_1", created_at=0, updated_at=0))
+        both = await asyncio.gather(
+            *(runs.start(asking(text), session_id="sess_1") for text in ("a", "b")), return_exceptions=True
+        )
+        assert sorted(type(each).__name__ for each in both) == ["Conflict", "RunHandle"]
+
+
+async def test_a_refused_request_gives_the_session_back():
+    """A mistake does not lock it."""
+    async with running(FakeModel(say("x"))) as (runs, store):
+        await store.create_session(SessionRow(id="sess_1", created_at=0, updated_at=0))
+        with pytest.raises(ProtocolError):
+            await runs.start(asking(tools=(ToolSpec(name="a"), ToolSpec(name="a"))), session_id="sess_1")
+        assert (await events_of(runs, asking(), session_id="sess_1"))[-1].event.status == "completed"
+
+
+async def test_a_session_keeps_what_was_done_in_a_cancelled_run():
+    """The mail was sent: the next prompt must know."""
+    toolbox = FakeToolbox(ours=asyncio.Event())
+    model = FakeModel(ask_for(call("ours")), say("again"))
+    async with running(model, toolbox, OURS) as (runs, store):
+        await store.create_session(SessionRow(id="sess_1", created_at=0, updated_at=0))
+        handle = await runs.start(asking("send it"), session_id="sess_1")
+        await asyncio.wait_for(toolbox.running.wait(), 5)
+        await handle.cancel()
+        await events_of(runs, asking("did you?"), session_id="sess_1")
+    assert [type(item).__name__ for item in model.plans[1].items] == [
+        "MessageItem",
+        "CallItem",
+        "ResultItem",
+        "MessageItem",
+    ]
+
+
+async def test_a_dead_process_leaves_nothing_of_what_was_not_to_be_stored():
+    """Closing such a run forgets it too, and only what had started is of unknown outcome."""
+    async with running(FakeModel(say("x"))) as (_, store):
+        row = RunRow(
+            id="run_dead",
+            response_id="resp_dead",
+            conversation_id="conv",
+            protocol="responses",
+            model="m",
+            created_at=0,
+            store=False,
+        )
+        journal = await store.start_run(row, [Entry(kind="user", content="secret", at=0)], owner="dead", lease_s=1)
+        await journal.release()
+        assert await close_abandoned(store, QuietClock(), "me", 15) == ["run_dead"]
+        assert await store.entries("run_dead") == []
+
+
+async def test_an_unreadable_entry_does_not_keep_a_dead_run_open():
+    """It is closed all the same, and so are the others."""
+    async with running(FakeModel(say("x"))) as (_, store):
+        for name, data in (("a", b'{"item":{"type":"nonsense"}}'), ("b", b"{}")):
+            row = RunRow(
+                id=f"run_{name}",
+                response_id=f"resp_{name}",
+                conversation_id=f"conv_{name}",
+                protocol="responses",
+                model="m",
+                created_at=0,
+            )
+            broken = Entry(kind="tool_call", call_id="c", data=msgspec.Raw(data), at=0)
+            await (await store.start_run(row, [broken], owner="dead", lease_s=1)).release()
+        assert sorted(await close_abandoned(store, QuietClock(), "me", 15)) == ["run_a", "run_b"]
+
+
+async def test_what_cannot_be_counted_does_not_change_the_end():
+    """A number that metrics refuse is no reason to tell another end than the journal's."""
+    async with running(FakeModel(say("x", usage=Usage(input_tokens=-5, output_tokens=1)))) as (runs, store):
+        told = await events_of(runs, asking())
+        row = await store.find_run(told[0].event.run_id)
+        assert row is not None
+        assert (told[-1].event.status, row.status) == ("completed", "completed")
+
+
+ENDINGS = {
+    "limit": (FakeModel(ask_for(call("ours")), say("x")), RunsOptions(limits=Limits(max_iterations=1))),
+    "length": (FakeModel(ask_for(call("ours"), stop="length")), RunsOptions()),
+    "unknown": (FakeModel(ask_for(call("nope")), say("x")), RunsOptions()),
+    "mixed": (FakeModel(ask_for(call("ours", call_id="s"), call("theirs", call_id="c"))), RunsOptions()),
+    "calls": (
+        FakeModel(ask_for(call("ours", call_id="a"), call("ours", call_id="b", arguments="[1]")), say("x")),
+        RunsOptions(limits=Limits(max_total_tool_calls=1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_however_it_ends_the_journal_tells_what_was_told(ending):
+    """Live and replayed are the same events with the same numbers."""
+    model, options = ENDINGS[ending]
+    chosen = {name: getattr(options, name) for name in ("limits",)}
+    async with running(model, FakeToolbox(ours=ok("42")), OURS, **chosen) as (runs, _):
+        live = await events_of(runs, asking(tools=(ToolSpec(name="theirs"),)))
+        assert await runs.replay(live[0].event.run_id) == live
+
+
+async def test_a_cancelled_run_is_told_again_as_it_was():
+    """Nothing is announced twice."""
+    toolbox = FakeToolbox(ours=asyncio.Event())
+    async with running(FakeModel(ask_for(call("ours"))), toolbox, OURS) as (runs, _):
+        handle = await runs.start(asking())
+        await asyncio.wait_for(toolbox.running.wait(), 5)
+        await handle.cancel()
+        told = [numbered async for batch in handle.events() for numbered in batch]
+        assert await runs.replay(handle.run_id) == told
+
+
+async def test_the_end_of_a_forgotten_run_is_still_told():
+    """A reader that comes after the purge hears how it ended."""
+    async with running(FakeModel(say("x"))) as (runs, _):
+        told = await events_of(runs, asking(store=False))
+        again = [numbered async for batch in runs.events(told[0].event.run_id) for numbered in batch]
+        assert [numbered.event.status for numbered in again] == ["completed"]
+
+
+async def test_the_same_input_gives_the_same_journal():
+    """Time and ids are injected: two runs of one script write the same bytes."""
+    journals: list[list[Entry]] = []
+    for _ in range(2):
+        model = FakeModel(ask_for(call("ours"), call("nope", call_id="c2")), say("done"))
+        async with running(model, FakeToolbox(ours=ok("42")), OURS) as (runs, store):
+            told = await events_of(runs, asking())
+            journals.append(await store.entries(told[0].event.run_id))
+    assert msgspec.json.encode(journals[0]) == msgspec.json.encode(journals[1])

@@ -11,7 +11,7 @@ import pytest
 from treadle.canon.errors import InvalidArguments, StoreError, ToolError, ToolFailed
 from treadle.canon.items import ImagePart, TextPart
 from treadle.canon.json import read_json
-from treadle.canon.tools import CallContext, Envelope, Outcome, ServerTool, ToolSpec
+from treadle.canon.tools import CallContext, Envelope, Fault, Outcome, ServerTool, ToolSpec
 from treadle.tools import Registry, Runner, RunnerLimits, ToolContext, tool
 from treadle.tools.function import foreign_tool
 
@@ -619,3 +619,30 @@ async def test_many_calls_at_once_do_not_mix() -> None:
     results = await asyncio.gather(*(runner.run(each, CONTEXT) for each in calls))
     assert [result.text for result in results] == [f"Hello, {n}!" for n in range(100)]
     runner.close()
+
+
+class OwnException(BaseException):
+    """What no `except Exception` catches."""
+
+
+async def test_an_async_tool_that_raises_what_nobody_catches_is_a_failed_tool() -> None:
+    """Whatever foreign code raises is its result, whatever its base class."""
+
+    @tool
+    async def odd() -> str:
+        """Be odd."""
+        raise OwnException("odd")
+
+    result = await outcome(odd)
+    assert (result.rc, "OwnException" in result.text) == ("failed", True)
+
+
+async def test_a_result_that_cannot_be_written_is_a_failed_tool() -> None:
+    """Half a character in an envelope does not end the run."""
+
+    @tool
+    async def odd() -> Envelope:
+        """Be odd."""
+        return Envelope(ok=False, errors=(Fault(code="x", message="m"), Fault(code="y", message="n", path="\ud83d")))
+
+    assert (await outcome(odd)).rc == "failed"

@@ -1,0 +1,162 @@
+"""Sees a run through: makes it durable, drives it, ends it whatever happens, and tidies up after it."""
+
+import asyncio
+import logging
+
+import msgspec
+
+from treadle.canon.errors import ErrorInfo, StoreError, TreadleError
+from treadle.canon.events import Noted, Numbered, RoundStarted, RunEnded, RunEvent, ToolFinished
+from treadle.engine.loop import wait_out
+from treadle.engine.ports import Clock
+from treadle.runs.live import LiveRun
+from treadle.store.journal import RunRow, Store
+from treadle.telemetry import Metrics
+
+log = logging.getLogger("treadle.runs")
+
+INTERNAL = ErrorInfo(code="internal_error", message="Treadle failed; the log says why.", status=500)
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who drives runs here, for how long at a time, and whether what they did is kept."""
+
+    owner: str
+    seconds: float
+    is_kept: bool
+
+
+class Supervisor:
+    """Runs live runs to their end."""
+
+    def __init__(self, store: Store, clock: Clock, metrics: Metrics, lease: Lease) -> None:
+        self._store = store
+        self._clock = clock
+        self._metrics = metrics
+        self._lease = lease
+
+    async def see_through(self, live: LiveRun) -> None:
+        """Run one run to its end, whatever happens to it; its end is told exactly once."""
+        live.is_entered = True
+        try:
+            if not await self._begin(live):
+                return
+            live.ended = await self._drive(live)
+            await self._tidy(live, live.ended)
+        finally:
+            if live.ended is None:
+                live.ended = RunEnded(status="failed", error=INTERNAL)
+            live.feed.close()
+
+    async def _begin(self, live: LiveRun) -> bool:
+        """Make the run durable; False if that failed, which the starter then hears of."""
+        lease = self._lease
+        start = asyncio.ensure_future(
+            self._store.start_run(live.row, live.entries, owner=lease.owner, lease_s=lease.seconds)
+        )
+        if await wait_out(start) is not None:
+            live.is_cancelled = True
+        error = start.exception()
+        if error is not None:
+            live.ended = RunEnded(status="failed", error=error.info if isinstance(error, TreadleError) else INTERNAL)
+            live.begun.set_exception(error)
+            return False
+        live.journal = start.result()
+        self._publish(live, live.opening)
+        if not live.begun.done():
+            live.begun.set_result(None)
+        return True
+
+    async def _drive(self, live: LiveRun) -> RunEnded:
+        def publish(batch: list[Numbered]) -> None:
+            self._publish(live, batch)
+
+        live.loop.attach(live, publish)
+        try:
+            if live.is_cancelled:
+                return await self._abort(live, None)
+            return await live.loop.run(live, publish)
+        except asyncio.CancelledError:
+            return await self._abort(live, None)
+        except StoreError as error:
+            return self._lost(live, error.info)
+        except Exception:  # a bug ends one run, not the process
+            log.exception("run failed by a bug", extra={"run_id": live.row.id})
+            return await self._abort(live, INTERNAL)
+
+    async def _abort(self, live: LiveRun, error: ErrorInfo | None) -> RunEnded:
+        try:
+            return await live.loop.abort(error)
+        except StoreError as problem:
+            return self._lost(live, problem.info)
+        except Exception:  # the last resort: whoever claims the run next closes its journal
+            log.exception("run could not be ended properly", extra={"run_id": live.row.id})
+            return self._lost(live, INTERNAL)
+
+    def _lost(self, live: LiveRun, error: ErrorInfo) -> RunEnded:
+        """Tell the end of a run that cannot be journalled any more; whoever takes it over writes the real one."""
+        log.error("run lost its journal", extra={"run_id": live.row.id, "code": error.code})
+        ended = RunEnded(status="failed", error=error, ended_at=self._clock.now())
+        if not live.is_over:
+            self._publish(live, [Numbered(event=ended)])
+        return ended
+
+    async def _tidy(self, live: LiveRun, ended: RunEnded) -> None:
+        """Do what the end of a run allows: move the session on, and forget what was not to be stored.
+
+        A session moves on over a run that failed or was cancelled too, if anything was said or done in it.
+        """
+        row = live.row
+        try:
+            if row.session_id is not None and (live.has_said or ended.status == "completed"):
+                await self._store.set_session_head(row.session_id, row.id, expected=row.previous_id)
+            for mixed in live.joined.rejoined:
+                if not mixed.store:
+                    await self._store.purge_run(mixed.id)
+            if ended.status == "requires_action" and live.has_memory:
+                return
+            if not self._lease.is_kept:
+                await self._store.delete_run(row.id)
+            elif not row.store:
+                await self._store.purge_run(row.id)
+        except TreadleError as error:
+            log.warning("run ended, but not tidied up", extra={"run_id": row.id, "code": error.info.code})
+
+    def _publish(self, live: LiveRun, batch: list[Numbered]) -> None:
+        """Tell the readers first: what counts and logs must never keep an event from them."""
+        for numbered in batch:
+            live.observe(numbered.event)
+        live.feed.publish(batch)
+        for numbered in batch:
+            try:
+                self._metrics.observe(numbered.event, live.row.protocol)
+                _log_event(live.row, numbered.event)
+            except Exception:  # a number that cannot be counted is no reason to end a run
+                log.exception("event not counted", extra={"run_id": live.row.id})
+
+
+def _log_event(row: RunRow, event: RunEvent) -> None:
+    """Log names and sizes, never arguments or results."""
+    match event:
+        case ToolFinished():
+            log.info(
+                "tool %s: %s",
+                event.call.name,
+                event.result.rc,
+                extra={
+                    "run_id": row.id,
+                    "tool_name": event.call.name,
+                    "tool_call_id": event.call.call_id,
+                    "rc": event.result.rc,
+                    "duration_s": round(event.duration_s, 6),
+                    "output_bytes": event.output_bytes,
+                },
+            )
+        case RoundStarted():
+            log.debug("round", extra={"run_id": row.id, "iteration": event.round, "plan": event.fingerprint})
+        case Noted():
+            log.debug("%s", event.note.message, extra={"run_id": row.id, "note": event.note.code})
+        case RunEnded():
+            log.info("run %s", event.status, extra={"run_id": row.id, "model": row.model, "limit": event.limit})
+        case _:
+            pass
