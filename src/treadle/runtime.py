@@ -195,6 +195,7 @@ def _endpoint(upstream: Upstream, env: Mapping[str, str], settings: Settings) ->
         key=Secret(value) if value else None,
         key_env=upstream.key_env,
         headers=upstream.headers,
+        quirks=upstream.quirks,
         models=upstream.models,
         connect_s=upstream.connect_s,
         idle_s=upstream.idle_s or settings.limits.idle_s,

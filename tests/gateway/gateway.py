@@ -29,12 +29,14 @@ class Gateway:
         *,
         tools: Iterable[Tool] = (),
         chunk_bytes: int | None = None,
+        protocol: str = "chat",
         **sections: Any,
     ) -> None:
+        self._protocol = protocol
         self._source = source
         self._folder = folder
         self._tools = tuple(tools)
-        self._chunk_bytes = chunk_bytes
+        self.chunk_bytes = chunk_bytes
         self._sections = sections
         self._ready = threading.Event()
         self._stop: Callable[[], None] = lambda: None
@@ -69,7 +71,7 @@ class Gateway:
     async def _main(self) -> None:
         self.loop = asyncio.get_running_loop()
         try:
-            async with ScriptServer(self._source, chunk_bytes=self._chunk_bytes) as upstream:
+            async with ScriptServer(self._source, chunk_bytes=self.chunk_bytes) as upstream:
                 self.upstream = upstream
                 async with Runtime(self._settings(upstream.url), tools=self._tools) as runtime:
                     self.runtime = runtime
@@ -81,7 +83,8 @@ class Gateway:
 
     def _settings(self, url: str) -> Settings:
         store = StoreSection(url=f"sqlite:///{self._folder / 'treadle.db'}")
-        upstream = Upstream(name="script", base_url=url, models=("*",))
+        base_url = url.removesuffix("/v1") + "/v1beta" if self._protocol == "gemini" else url
+        upstream = Upstream(name="script", base_url=base_url, models=("*",), protocol=self._protocol)
         return Settings(**{"store": store, "upstream": (upstream,), "default_model": "script", **self._sections})
 
     async def _serve(self, app: App) -> None:

@@ -20,7 +20,16 @@ from treadle.canon.events import (
     RunStarted,
     TextDelta,
 )
-from treadle.canon.items import AnyItem, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart, text_of
+from treadle.canon.items import (
+    AnyItem,
+    CallItem,
+    MessageItem,
+    OpaqueItem,
+    ReasoningItem,
+    RefusalPart,
+    TextPart,
+    text_of,
+)
 from treadle.canon.usage import Usage
 
 CHUNK_SIZES = (1, 2, 3, 5, 7, 11, 23, 64, 256, 4096, 1 << 30)
@@ -85,20 +94,22 @@ def check_contract(events: list[ModelEvent]) -> None:
     assert terminals == events[-1:]
     added: dict[int, AnyItem] = {}
     said: dict[int, str] = {}
+    summed: dict[int, str] = {}
     done: list[int] = []
     for event in events:
         if isinstance(event, ItemAdded):
             assert event.index not in added
             added[event.index] = event.item
-            said[event.index] = ""
+            said[event.index] = summed[event.index] = ""
         elif isinstance(event, TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta):
-            assert event.text
+            assert event.text or getattr(event, "extra", None)
             assert event.index not in done
             event.text.encode()
-            said[event.index] += event.text
+            is_summary = isinstance(event, ReasoningDelta) and event.is_summary
+            (summed if is_summary else said)[event.index] += event.text
         elif isinstance(event, ItemDone):
             assert event.item.id == added[event.index].id
-            assert said[event.index] == _whole(event.item)
+            assert summed[event.index] + said[event.index] == _whole(event.item)
             done.append(event.index)
     assert done == sorted(done, key=list(added).index)
     if isinstance(events[-1], Finished):
@@ -121,9 +132,11 @@ def _content(item: AnyItem) -> tuple[str, ...]:
             refusals = "".join(part.text for part in item.content if isinstance(part, RefusalPart))
             return ("refusal", refusals) if refusals else ("text", text_of(item.content))
         case ReasoningItem():
-            return ("reasoning", "".join(item.text))
+            return ("reasoning", "".join((*item.summary, *item.text)))
         case CallItem():
             return ("call", item.name, item.arguments)
+        case OpaqueItem():
+            return ("opaque", bytes(item.raw).decode(), "")
         case _:
             raise AssertionError(item)
 

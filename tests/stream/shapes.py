@@ -15,6 +15,7 @@ DONE = "[DONE]"
 WEATHER = ("call", "get_weather", '{"city":"Paris"}')
 TIME = ("call", "get_time", '{"zone":"CET"}')
 USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+CITATION = {"url": "https://a.test", "title": "A", "start_index": 0, "end_index": 2}
 USED = Usage(input_tokens=11, output_tokens=7)
 
 
@@ -54,6 +55,17 @@ def call(index: int | None = None, id: str | None = None, name: str | None = Non
 def calls(*pieces: dict[str, Any]) -> dict[str, Any]:
     """Return a chunk of pieces of calls."""
     return chunk({"tool_calls": list(pieces)})
+
+
+def chunk_with_logprobs(text: str, tokens: list[Any]) -> dict[str, Any]:
+    """Return a chunk of text with the logprobs of its tokens."""
+    whole = chunk({"content": text})
+    whole["choices"][0]["logprobs"] = {"content": tokens, "refusal": None}
+    return whole
+
+
+def _detail(**fields: Any) -> dict[str, Any]:
+    return {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0, **fields}
 
 
 def text(value: str) -> dict[str, Any]:
@@ -504,7 +516,7 @@ MORE_SHAPES: tuple[Shape, ...] = (
             finish("stop"),
             DONE,
         ),
-        Answer(items=(("reasoning", "hm"), ("text", "Hi")), stop="done", notes=("content_dropped",)),
+        Answer(items=(("reasoning", "hm"), ("text", "Hi")), stop="done"),
     ),
     _shape(
         0,
@@ -566,6 +578,58 @@ MORE_SHAPES: tuple[Shape, ...] = (
             usage=USED,
             notes=("call_without_id",),
         ),
+    ),
+    _shape(
+        0,
+        "logprobs",
+        (
+            chunk_with_logprobs("Hi", [{"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}]),
+            chunk_with_logprobs("", [{"token": "<end>", "logprob": -0.1, "bytes": None, "top_logprobs": []}]),
+            finish("stop"),
+            DONE,
+        ),
+        Answer(items=(("text", "Hi"),), stop="done"),
+    ),
+    _shape(
+        0,
+        "sealed_reasoning",
+        (
+            chunk({"reasoning": "h", "reasoning_details": [_detail(text="h")]}),
+            chunk({"reasoning": "m", "reasoning_details": [_detail(text="m")]}),
+            chunk({"reasoning_details": [_detail(signature="sig")]}),
+            text("Hi"),
+            chunk({"reasoning_details": [{"type": "reasoning.encrypted", "data": "late", "index": 1}]}),
+            text(" there"),
+            calls(call(0, "call_a", "get_weather", WEATHER[2])),
+            finish("tool_calls"),
+            DONE,
+        ),
+        Answer(items=(("reasoning", "hm"), ("text", "Hi there"), WEATHER), stop="calls"),
+    ),
+    _shape(
+        0,
+        "images_audio_and_unknown_fields",
+        (
+            chunk({"content": "Hi", "audio": {"id": "audio_1", "transcript": "H"}}),
+            chunk({"audio": {"transcript": "i", "data": "UklG"}}),
+            chunk({"audio": {"data": "Rg==", "expires_at": 9}, "mood": "glad"}),
+            chunk({"images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}),
+            chunk({"annotations": [{"type": "url_citation", "url_citation": CITATION}]}),
+            finish("stop"),
+            DONE,
+        ),
+        Answer(items=(("text", "Hi"),), stop="done", notes=("field_kept", "field_kept")),
+    ),
+    _shape(
+        0,
+        "custom_call",
+        (
+            chunk({"tool_calls": [{"index": 0, "id": "c", "type": "custom", "custom": {"name": "p", "input": "a"}}]}),
+            chunk({"tool_calls": [{"index": 0, "custom": {"input": "{b"}}]}),
+            finish("tool_calls"),
+            DONE,
+        ),
+        Answer(items=(("call", "p", "a{b"),), stop="calls"),
     ),
     Shape(
         name="error_document",

@@ -23,7 +23,10 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the model shall answer. `extra` holds fields Treadle does not act on, spelled as in `extra_protocol`."""
+    """How the model shall answer. `extra` holds fields Treadle does not act on, spelled as in `extra_protocol`.
+
+    `betas` are names of features that a client of Anthropic's protocol turns on beside the body.
+    """
 
     max_output_tokens: int | None = None
     temperature: float | None = None
@@ -33,6 +36,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
     output_schema: OptionalRaw = None
+    betas: tuple[str, ...] = ()
     extra: dict[str, msgspec.Raw] = {}
     extra_protocol: str = ""
 

@@ -2,6 +2,7 @@
 
 from treadle.config.example import write_example as write_example
 from treadle.config.reader import Loaded as Loaded
+from treadle.config.reader import inspect_settings as inspect_settings
 from treadle.config.reader import load_settings as load_settings
 from treadle.config.reader import read_settings as read_settings
 from treadle.config.settings import LimitsSection as LimitsSection

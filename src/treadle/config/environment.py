@@ -31,13 +31,19 @@ _INDEX = re.compile(r"[0-9]{1,2}")
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider whose key in the environment is enough to use it."""
+    """A provider whose key in the environment is enough to use it, and so is an address (a server that wants no key).
+
+    `root` is the path that an address without any is meant to have; `wire_env` names another protocol to speak.
+    """
 
     name: str
     key_env: str
     base_url: str
+    root: str = "/v1"
+    protocol: str = "chat"
     url_env: str | None = None
     model_env: str | None = None
+    wire_env: str | None = None
 
 
 PROVIDERS = (
@@ -47,6 +53,24 @@ PROVIDERS = (
         base_url="https://api.openai.com/v1",
         url_env="OPENAI_BASE_URL",
         model_env="OPENAI_MODEL",
+        wire_env="OPENAI_WIRE",
+    ),
+    Provider(
+        name="anthropic",
+        key_env="ANTHROPIC_API_KEY",
+        base_url="https://api.anthropic.com/v1",
+        protocol="messages",
+        url_env="ANTHROPIC_BASE_URL",
+        model_env="ANTHROPIC_MODEL",
+    ),
+    Provider(
+        name="gemini",
+        key_env="GEMINI_API_KEY",
+        base_url="https://generativelanguage.googleapis.com/v1beta",
+        root="/v1beta",
+        protocol="gemini",
+        url_env="GEMINI_BASE_URL",
+        model_env="GEMINI_MODEL",
     ),
     Provider(
         name="openrouter",
@@ -55,8 +79,6 @@ PROVIDERS = (
         model_env="OPENROUTER_MODEL",
     ),
 )
-UNSPOKEN = {"ANTHROPIC_API_KEY": "Anthropic Messages", "GEMINI_API_KEY": "Gemini"}
-"""Keys of providers whose protocol Treadle does not speak to upstreams, for `treadle doctor` to say so."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,13 +109,25 @@ def read_environment(env: Mapping[str, str]) -> tuple[list[Setting], list[Proble
 
 
 def provider_upstreams(env: Mapping[str, str]) -> list[tuple[Provider, Tree]]:
-    """Return an upstream for every provider whose key is set."""
-    found: list[tuple[Provider, Tree]] = []
-    for provider in PROVIDERS:
-        if env.get(provider.key_env):
-            url = env.get(provider.url_env or "") or provider.base_url
-            found.append((provider, {"name": provider.name, "base_url": url, "key_env": provider.key_env}))
-    return found
+    """Return an upstream for every provider whose key or address is set."""
+    return [
+        (provider, _upstream(provider, env))
+        for provider in PROVIDERS
+        if env.get(provider.key_env) or env.get(provider.url_env or "")
+    ]
+
+
+def _upstream(provider: Provider, env: Mapping[str, str]) -> Tree:
+    url = (env.get(provider.url_env or "") or provider.base_url).rstrip("/")
+    if url.count("/") == 2:
+        url += provider.root
+    upstream: Tree = {"name": provider.name, "base_url": url}
+    if env.get(provider.key_env):
+        upstream["key_env"] = provider.key_env
+    protocol = env.get(provider.wire_env or "") or provider.protocol
+    if protocol != "chat":
+        upstream["protocol"] = protocol
+    return upstream
 
 
 def leaf_paths(kind: Any = Settings, path: Path = ()) -> Iterable[Path]:
@@ -118,11 +152,23 @@ def _path_of(name: str) -> Path:
 def _unknown(name: str, known: Mapping[str, Path]) -> list[Problem]:
     """A name with `__` is meant for us; one without may belong to something else, unless it is nearly a key."""
     is_ours = "__" in name
-    near = nearest(name, known, cutoff=0.6 if is_ours else 0.85)
+    near = _meant(name, known) or nearest(name, known, cutoff=0.6 if is_ours else 0.85)
     if near is None and not is_ours:
         return []
     message = f"no key has this variable; did you mean {near}?" if near else "no key has this variable"
     return [Problem(path=name, message=message, origin="environment", hint="see: treadle config example")]
+
+
+def _meant(name: str, known: Mapping[str, Path]) -> str | None:
+    """Find the key of a name that lacks an underscore, its section (only the server's is left out), or its key."""
+    given = name.removeprefix(PREFIX).lower()
+    for variable, path in known.items():
+        section, key = str(path[0]), str(path[-1])
+        if given == "_".join(map(str, path)) or (given == key and section == "server"):
+            return variable
+        if given == section or (len(path) == 1 and key.endswith(f"_{given}")):
+            return variable
+    return None
 
 
 def _read_switch(env: Mapping[str, str], settings: list[Setting], problems: list[Problem]) -> None:

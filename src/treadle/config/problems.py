@@ -39,14 +39,22 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def raise_problems(problems: list[Problem]) -> None:
-    """Raise one ConfigError that names every problem, if there is any.
+    """Raise one ConfigError that names every problem, if there is any; of several, each has its hint below it.
 
     Raises: ConfigError.
     """
-    if not problems:
-        return
-    hints = list(dict.fromkeys(problem.hint for problem in problems if problem.hint))
-    raise ConfigError("\n".join(map(str, problems)), param=problems[0].path, hint="\n".join(hints) or None)
+    match problems:
+        case []:
+            return
+        case [problem]:
+            raise ConfigError(str(problem), param=problem.path, hint=problem.hint)
+        case _:
+            lines = [line for problem in problems for line in _told(problem)]
+            raise ConfigError("\n".join(lines), param=problems[0].path)
+
+
+def _told(problem: Problem) -> list[str]:
+    return [str(problem), f"  hint: {problem.hint}"] if problem.hint else [str(problem)]
 
 
 def find_problems(kind: Any, tree: Tree, origins: Mapping[str, str]) -> list[Problem]:
@@ -57,6 +65,19 @@ def find_problems(kind: Any, tree: Tree, origins: Mapping[str, str]) -> list[Pro
         if problem is not None:
             problems.append(msgspec.structs.replace(problem, origin=origin_of(path, origins)))
     return problems
+
+
+def sound_part(kind: Any, tree: Tree) -> Tree:
+    """Return what is right in a tree; a list of tables with a mistake anywhere in it is left out whole."""
+    types = field_types(kind)
+    sound: Tree = {}
+    for key, value in tree.items():
+        inner = types.get(key)
+        if is_struct(inner) and isinstance(value, dict):
+            sound[key] = sound_part(inner, cast("Tree", value))
+        elif inner is not None and not find_problems(kind, {key: value}, {}):
+            sound[key] = value
+    return sound
 
 
 def walk(kind: Any, tree: Any, path: Path = ()) -> Iterable[tuple[Path, Any, Any]]:

@@ -14,7 +14,7 @@ import msgspec
 from treadle.canon.errors import ConfigError
 from treadle.config.environment import CONFIG_VARIABLE, Setting, provider_upstreams, read_environment
 from treadle.config.problems import Path as KeyPath
-from treadle.config.problems import Tree, dotted, find_problems, line_of, raise_problems
+from treadle.config.problems import Problem, Tree, dotted, find_problems, line_of, raise_problems, sound_part
 from treadle.config.rules import find_contradictions
 from treadle.config.settings import SQLITE, Settings
 
@@ -51,20 +51,40 @@ def read_settings(
 
     Raises: ConfigError, naming every mistake.
     """
+    loaded, problems = inspect_settings(path, env=env, overrides=overrides)
+    raise_problems(problems)
+    return loaded
+
+
+def inspect_settings(
+    path: str | Path | None = None, *, env: Mapping[str, str], overrides: Mapping[str, object] | None = None
+) -> tuple[Loaded, list[Problem]]:
+    """Read the settings as far as they are right, and return every mistake beside them.
+
+    Raises: ConfigError, for a file that can not be read at all.
+    """
     file = _find_file(path, env)
-    settings = _read_file(file) if file is not None else []
+    given = _read_file(file) if file is not None else []
     from_env, problems = read_environment(env)
-    settings += from_env
+    given += from_env
     for key, value in (overrides or {}).items():
         if value is not None:
-            settings.append(Setting(path=tuple(key.split(".")), value=value, origin="command line"))
-    tree, origins = _merge(settings)
+            given.append(Setting(path=tuple(key.split(".")), value=value, origin="command line"))
+    tree, origins = _merge(given)
     _add_defaults(tree, origins, env)
     problems += find_problems(Settings, tree, origins)
-    raise_problems(problems)
-    loaded = msgspec.convert(tree, Settings)
-    raise_problems(find_contradictions(loaded, origins))
-    return Loaded(settings=loaded, sources=origins, file=str(file) if file is not None else None)
+    settings = _sound_settings(tree)
+    wrong = {problem.path for problem in problems}
+    problems += [each for each in find_contradictions(settings, origins) if each.path not in wrong]
+    return Loaded(settings=settings, sources=origins, file=str(file) if file is not None else None), problems
+
+
+def _sound_settings(tree: Tree) -> Settings:
+    """Decode what is right; without its upstreams no route can be judged."""
+    sound = sound_part(Settings, tree)
+    if "upstream" not in sound and "upstream" in tree:
+        sound.pop("route", None)
+    return msgspec.convert(sound, Settings)
 
 
 def data_directory(env: Mapping[str, str]) -> Path:
@@ -185,7 +205,8 @@ def _add_defaults(tree: Tree, origins: dict[str, str], env: Mapping[str, str]) -
     found = provider_upstreams(env)
     tree["upstream"] = [upstream for _, upstream in found]
     for index, (provider, upstream) in enumerate(found):
-        origins.update({f"upstream[{index}].{key}": f"environment {provider.key_env}" for key in upstream})
+        named_by = provider.key_env if "key_env" in upstream else provider.url_env
+        origins.update({f"upstream[{index}].{key}": f"environment {named_by}" for key in upstream})
         model = env.get(provider.model_env or "")
         if model and not tree.get("default_model"):
             tree["default_model"] = model if len(found) == 1 else f"{provider.name}/{model}"

@@ -14,6 +14,8 @@ from treadle.config.problems import KEY_HINT, Problem, nearest, origin_of
 from treadle.config.settings import DEMO_MODEL, SQLITE, Settings, Upstream
 
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_OWN_PATH = re.compile(r"/+(chat/completions|completions|responses|messages|models(/[^/]*)?)/*$")
+"""What clients put behind an address, and people copy along with it."""
 
 
 def find_contradictions(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
@@ -60,6 +62,9 @@ def _endpoint_problems(path: str, upstream: Upstream) -> Iterable[Problem]:
     if not _is_http(upstream.base_url):
         message = "is not an http:// or https:// address with a host and without user name or query"
         yield Problem(path=f"{path}.base_url", message=message, hint="for example https://api.openai.com/v1")
+    elif own := _OWN_PATH.search(upstream.base_url):
+        hint = f"write {upstream.base_url[: own.start()]}"
+        yield Problem(path=f"{path}.base_url", message=f"ends in the endpoint's own path {own[0]}", hint=hint)
     if upstream.key_env is not None and not _VARIABLE.match(upstream.key_env):
         yield Problem(path=f"{path}.key_env", message="is not the name of an environment variable", hint=KEY_HINT)
     if upstream.idle_s is not None and upstream.idle_s <= 0:

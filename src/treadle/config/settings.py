@@ -12,6 +12,7 @@ from msgspec import Meta
 
 SQLITE = "sqlite:///"
 DEMO_MODEL = "demo"
+UpstreamProtocol = Literal["chat", "responses", "messages", "gemini"]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,7 +69,8 @@ class TerminalSection(Section, frozen=True, kw_only=True):
     max_tool_output_bytes: Annotated[int, Meta(ge=256, description="what the model reads of one result")] = 32_768
     arguments_bytes_max: Annotated[int, Meta(ge=1, description="arguments of one call")] = 1_048_576
     wall_s: Annotated[float, Meta(ge=0, description="time for one turn; 0 is without end")] = 0.0
-    fold_lines: Annotated[int, Meta(ge=1, description="lines of a result shown before it is folded")] = 200
+    preview_lines: Annotated[int, Meta(ge=1, description="lines of a result shown before it is folded")] = 20
+    fold_lines: Annotated[int, Meta(ge=1, description="lines of a folded result that /full shows at a time")] = 200
     local: Annotated[tuple[str, ...], Meta(description="local tools offered when tools.local.enabled names none")] = (
         "glob",
         "file_read",
@@ -109,12 +111,15 @@ class Upstream(Section, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="its name here")]
     base_url: Annotated[str, Meta(description="http(s)://host/v1, without the endpoint's own path")]
-    protocol: Annotated[Literal["chat"], Meta(description="the API it speaks")] = "chat"
+    protocol: Annotated[UpstreamProtocol, Meta(description="the API it speaks")] = "chat"
     key_env: Annotated[str | None, Meta(description="the environment variable that holds its key")] = None
     models: Annotated[
         tuple[str, ...], Meta(description='model names it serves; one "*" in a name stands for any part of it')
     ] = ()
     headers: Annotated[dict[str, str], Meta(description="more headers to send; never a key")] = {}
+    quirks: Annotated[
+        tuple[str, ...], Meta(description="ways in which it differs, beside those its host is known for")
+    ] = ()
     connect_s: Annotated[float, Meta(gt=0, description="time to connect")] = 10.0
     idle_s: Annotated[float | None, Meta(description="silence before it counts as gone; as limits.idle_s")] = None
 
@@ -135,6 +140,9 @@ class Settings(Section, frozen=True, kw_only=True):
     )
     extended_events: Annotated[
         bool, Meta(description="add the response.output_tool_call.* events to every Responses stream")
+    ] = False
+    strict_fidelity: Annotated[
+        bool, Meta(description="refuse what cannot be carried whole, instead of dropping a part of it")
     ] = False
     server: ServerSection = ServerSection()
     store: StoreSection = StoreSection()

@@ -9,6 +9,8 @@ from treadle.canon.errors import LimitExceeded, ProtocolError
 from treadle.canon.request import Note, Request
 from treadle.canon.tools import Offer, ServerTool, ToolChoice
 
+REPEATABLE = ("read", "idempotent")
+"""Effects that do no harm when each of several choices makes the same call."""
 Collision = Literal["server", "client", "error"]
 
 
@@ -58,7 +60,11 @@ def _add_server_tools(
         return []
     size = sum(_size(offer) for offer in offers.values())
     left_out: list[str] = []
+    is_single = request.surface.choices == 1
     for tool in server_tools:
+        if not is_single and tool.policy.effect not in REPEATABLE:
+            left_out.append(tool.name)
+            continue
         offer = Offer(spec=tool.spec, side="server", policy=tool.policy, source=tool.source)
         if tool.name in offers:
             _collide(offers, offer, rules.collision)
@@ -70,7 +76,8 @@ def _add_server_tools(
         offers[tool.name] = offer
     if not left_out:
         return []
-    message = f"Not offered, there are too many tools: {', '.join(left_out)}."
+    why = "there are too many tools" if is_single else "several choices would repeat their effects"
+    message = f"Not offered, {why}: {', '.join(left_out)}."
     return [Note(code="tools_left_out", action="dropped", message=message, field="tools", count=len(left_out))]
 
 

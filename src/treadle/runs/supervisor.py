@@ -156,6 +156,9 @@ def _log_event(row: RunRow, event: RunEvent) -> None:
             log.debug("round", extra={"run_id": row.id, "iteration": event.round, "plan": event.fingerprint})
         case Noted():
             log.debug("%s", event.note.message, extra={"run_id": row.id, "note": event.note.code})
+        case RunEnded(error=ErrorInfo() as error):
+            about = {"run_id": row.id, "model": row.model, "code": error.code}
+            log.warning("run %s: %s: %s", event.status, error.code, error.message, extra=about)
         case RunEnded():
             log.info("run %s", event.status, extra={"run_id": row.id, "model": row.model, "limit": event.limit})
         case _:

@@ -12,7 +12,8 @@ import msgspec
 from treadle.canon.errors import ErrorInfo, NotFound, TreadleError
 from treadle.canon.ids import REQUEST
 from treadle.runtime import Runtime
-from treadle.server import chat, models, operations, pages, responses, runs
+from treadle.server import operations, pages, runs
+from treadle.server.apis import chat, gemini, messages, models, responses
 from treadle.server.guard import Guard, sane_request_id
 from treadle.server.http import Exchange, HttpError, Receive, Scope, Send
 from treadle.server.service import Service
@@ -35,10 +36,22 @@ TABLE: tuple[Route, ...] = (
     Route("POST", "/v1/chat/completions", chat.create),
     Route("POST", "/v1/responses", responses.create),
     Route("GET", "/v1/responses", responses.upgrade),
+    Route("POST", "/v1/responses/input_tokens", responses.input_tokens),
+    Route("POST", "/v1/responses/compact", responses.compact),
     Route("GET HEAD", "/v1/responses/{response_id}", responses.get),
     Route("DELETE", "/v1/responses/{response_id}", responses.delete),
+    Route("GET HEAD", "/v1/responses/{response_id}/input_items", responses.input_items),
+    Route("POST", "/v1/responses/{response_id}/cancel", responses.cancel),
+    Route("POST", "/v1/messages", messages.create),
+    Route("POST", "/v1/messages/count_tokens", messages.count_tokens),
+    Route("POST", "/v1beta/models/{model*}", gemini.act),
+    Route("POST", "/v1beta/tunedModels/{model*}", gemini.act_tuned),
+    Route("POST", "/v1/models/{model*}", gemini.act),
+    Route("POST", "/v1/tunedModels/{model*}", gemini.act_tuned),
     Route("GET HEAD", "/v1/models", models.index),
     Route("GET HEAD", "/v1/models/{model*}", models.get),
+    Route("GET HEAD", "/v1beta/models", models.index),
+    Route("GET HEAD", "/v1beta/models/{model*}", models.get),
     Route("POST", "/treadle/v1/runs", runs.create),
     Route("GET HEAD", "/treadle/v1/runs", runs.index),
     Route("GET HEAD", "/treadle/v1/runs/{run_id}", runs.get),
@@ -46,6 +59,7 @@ TABLE: tuple[Route, ...] = (
     Route("POST", "/treadle/v1/runs/{run_id}/cancel", runs.cancel),
     Route("GET HEAD", "/treadle/v1/tools", runs.tools),
     Route("GET HEAD", "/healthz", operations.health),
+    Route("GET HEAD", "/api/hello", operations.health),
     Route("GET HEAD", "/readyz", operations.ready),
     Route("GET HEAD", "/metrics", operations.metrics),
     Route("GET HEAD", "/", pages.chat),

@@ -19,6 +19,7 @@ PATH_CHARS_MAX = 2_048
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _BROWSER_MARKS = (b"origin", b"sec-fetch-site", b"sec-fetch-mode")
+_KEY_HEADERS = (b"x-api-key", b"x-goog-api-key")
 _ANY_ADDRESS = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -26,6 +27,19 @@ def sane_request_id(given: bytes) -> str | None:
     """Return the client's request id if it can safely be logged and sent back."""
     text = given.decode("latin-1")
     return text if _REQUEST_ID.fullmatch(text) else None
+
+
+def client_key(exchange: Exchange) -> str | None:
+    """Return the key a client sent, wherever its API puts one: every place is looked at on every API.
+
+    A key in the query is read here alone and never becomes part of a path, a log line or a label.
+
+    Raises: HttpError for a query that is too long.
+    """
+    scheme, _, token = exchange.header(b"authorization").partition(" ")
+    bearer = token.strip() if scheme.lower() == "bearer" else ""
+    named = (exchange.header(name) for name in _KEY_HEADERS)
+    return bearer or next(filter(None, named), None) or exchange.query().get("key") or None
 
 
 @functools.lru_cache(maxsize=256)

@@ -47,13 +47,17 @@ _ALWAYS: tuple[Header, ...] = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+EVENT_STREAM = b"text/event-stream; charset=utf-8"
 _STREAM: tuple[Header, ...] = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
+_REQUEST_ID_HEADERS = {"messages": (b"x-request-id", b"request-id")}
+"""Anthropic's SDKs look for the id under a name of their own."""
+
 _QUERY_BYTES_MAX = 8_192
 _RETRY_AFTER_S = 1.0
+_RETRY_AFTER_STATUSES = frozenset({429, 503, 529})
 _ENVELOPES: tuple[tuple[str, str], ...] = (
     ("/v1/chat", "chat"),
     ("/chat", "chat"),
@@ -62,6 +66,8 @@ _ENVELOPES: tuple[tuple[str, str], ...] = (
     ("/v1/messages", "messages"),
     ("/messages", "messages"),
     ("/v1beta", "gemini"),
+    ("/v1/tunedModels", "gemini"),
+    ("/tunedModels", "gemini"),
     ("/v1/models", "models"),
     ("/models", "models"),
     ("/v1", "chat"),
@@ -125,9 +131,15 @@ class Exchange:
     def envelope(self) -> str:
         """Return the protocol in whose form errors on this path are written."""
         found = next((protocol for prefix, protocol in _ENVELOPES if self.path.startswith(prefix)), "treadle")
-        if found != "models":
-            return found
-        return "messages" if b"anthropic-version" in self.headers else "chat"
+        return self._models_envelope() if found == "models" else found
+
+    def _models_envelope(self) -> str:
+        """Tell who asks for models: three APIs share that path, and only Gemini asks one of them to do something."""
+        if b"anthropic-version" in self.headers:
+            return "messages"
+        is_action = self.method == "POST" and ":" in self.path
+        is_google = is_action or b"x-goog-api-key" in self.headers or b"key=" in self._query
+        return "gemini" if is_google else "chat"
 
     def query(self) -> dict[str, str]:
         """Return the query's fields; of a repeated one the last.
@@ -203,9 +215,9 @@ class Exchange:
         )
         await self.answer(error.status, body, JSON, (NO_STORE, *_retry_after(error), *headers))
 
-    async def begin(self, headers: tuple[Header, ...] = ()) -> None:
-        """Open a stream of server-sent events."""
-        await self._start(200, (*_STREAM, *headers))
+    async def begin(self, headers: tuple[Header, ...] = (), content_type: bytes = EVENT_STREAM) -> None:
+        """Open a stream, of server-sent events unless its type says otherwise."""
+        await self._start(200, ((b"content-type", content_type), *_STREAM, *headers))
 
     async def write(self, data: bytes) -> None:
         """Send more of the stream."""
@@ -219,8 +231,9 @@ class Exchange:
         assert not self.begun, "an exchange has one answer"
         self.begun = True
         self.status = status
-        request_id = (b"x-request-id", self.request_id.encode("latin-1"))
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *_ALWAYS, request_id]})
+        request_id = self.request_id.encode("latin-1")
+        named = [(name, request_id) for name in _REQUEST_ID_HEADERS.get(self.envelope, (b"x-request-id",))]
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *_ALWAYS, *named]})
 
 
 def _treadle_error(error: ErrorInfo) -> bytes:
@@ -239,7 +252,7 @@ def _too_large(bytes_max: int) -> LimitExceeded:
 
 def _retry_after(error: ErrorInfo) -> tuple[Header, ...]:
     """Say when to come back wherever a client would otherwise guess."""
-    if error.retry_after_s is None and error.status not in (429, 503):
+    if error.retry_after_s is None and error.status not in _RETRY_AFTER_STATUSES:
         return ()
     seconds = math.ceil(max(0.0, error.retry_after_s if error.retry_after_s is not None else _RETRY_AFTER_S))
     return ((b"retry-after", b"%d" % seconds),)

@@ -5,14 +5,16 @@ It must not show its key: not in a repr, not in an error, not when it is encoded
 """
 
 import hmac
+import re
 from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from treadle.canon.errors import ConfigError
+from treadle.upstream.quirks import QuirkProfile, check_quirks, profile_of
 
-ProtocolName = Literal["chat"]
+ProtocolName = Literal["chat", "responses", "messages", "gemini"]
 
 SECRET_CHARS_MIN = 8
 """A header's value shorter than this is a word like `beta`, not a secret."""
@@ -40,8 +42,19 @@ class Secret:
         return hash(self._value)
 
 
+_KEY_HEADERS: dict[str, str] = {"messages": "x-api-key", "gemini": "x-goog-api-key"}
+"""Where a protocol wants its key, unless it is a bearer token."""
+
+_VERSION = re.compile(r"v[0-9]\w*")
+_VERSIONS: dict[str, str] = {"messages": "v1", "gemini": "v1beta"}
+_FIXED_HEADERS: dict[str, dict[str, str]] = {"messages": {"anthropic-version": "2023-06-01"}}
+
+
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One upstream. `models` are the names it serves, each with at most one `*`; `key_env` is named in hints."""
+    """One upstream. `models` are the names it serves, each with at most one `*`; `key_env` is named in hints.
+
+    `quirks` are names of quirks and presets beside those of its host; a leading `-` turns one off.
+    """
 
     name: str
     base_url: str
@@ -50,6 +63,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     key_env: str | None = None
     headers: dict[str, str] = {}
     models: tuple[str, ...] = ()
+    quirks: tuple[str, ...] = ()
     connect_s: float = 10.0
     idle_s: float = 120.0
 
@@ -62,6 +76,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         _check_url(self.base_url)
         for pattern in self.models:
             check_pattern(pattern)
+        check_quirks(self.quirks)
         if self.key is not None:
             _check_header(self.key.reveal(), self.key_env or "key")
         for name, value in self.headers.items():
@@ -81,8 +96,27 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return urlsplit(self.base_url).netloc
 
     def url(self, path: str) -> str:
-        """Return the address of a path under the base URL."""
-        return f"{self.base_url.rstrip('/')}/{path.lstrip('/')}"
+        """Return the address of a path under the base URL; where its protocol wants a version and it has none, with it.
+
+        Clients of Anthropic and Gemini are configured with the root, those of OpenAI with the version.
+        """
+        base = self.base_url.rstrip("/")
+        version = _VERSIONS.get(self.protocol)
+        if version and not _VERSION.fullmatch(base.rpartition("/")[2]):
+            base = f"{base}/{version}"
+        return f"{base}/{path.lstrip('/')}"
+
+    def profile(self, model: str) -> QuirkProfile:
+        """Return what the quirks of this host come to for one of its models."""
+        return profile_of(self.protocol, self.host, model, self.quirks)
+
+    def request_headers(self) -> dict[str, str]:
+        """Return the headers of its protocol: the key where it belongs, then what was configured."""
+        headers = dict(_FIXED_HEADERS.get(self.protocol, {}))
+        if self.key is not None:
+            name = self.profile("").key_header or _KEY_HEADERS.get(self.protocol)
+            headers |= {name: self.key.reveal()} if name else {"Authorization": f"Bearer {self.key.reveal()}"}
+        return headers | self.headers
 
     def redact(self, text: str) -> str:
         """Take the key out of a text that came from outside."""

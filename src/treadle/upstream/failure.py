@@ -115,7 +115,8 @@ def _hint(endpoint: Endpoint, status: int) -> str | None:
     if status in (401, 403):
         if endpoint.key is None and endpoint.key_env is None:
             return f"Treadle has no key for upstream '{endpoint.name}': name its environment variable as `key_env`"
-        return f"this is Treadle's own key for '{endpoint.name}', not yours: check {endpoint.key_env or 'its key'}"
+        key = endpoint.key_env or "its key"
+        return f"the key of upstream '{endpoint.name}' was refused, not the client's: check {key}"
     if status == 404:
         return f"does {endpoint.host} serve this model, and is base_url {endpoint.base_url} right?"
     return None

@@ -7,7 +7,7 @@ It must not look inside a body, except to read a refusal.
 
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -36,7 +36,7 @@ class HttpStream:
         self.info = StreamInfo(
             status=response.status,
             content_type=response.content_type,
-            request_id=response.headers.get("x-request-id", ""),
+            request_id=response.headers.get("x-request-id") or response.headers.get("request-id", ""),
         )
         self._endpoint = endpoint
         self._response = response
@@ -75,7 +75,9 @@ class HttpClient:
         self._session: aiohttp.ClientSession | None = None
 
     @asynccontextmanager
-    async def post(self, endpoint: Endpoint, path: str, body: bytes) -> AsyncGenerator[HttpStream, None]:
+    async def post(
+        self, endpoint: Endpoint, path: str, body: bytes, headers: Sequence[tuple[str, str]] = ()
+    ) -> AsyncGenerator[HttpStream, None]:
         """Send a JSON body and give the answer as a stream; leaving early closes the connection.
 
         Raises: UpstreamStatus, UpstreamTimeout, BrokenStream, UpstreamError.
@@ -84,7 +86,7 @@ class HttpClient:
             response = await self._open().post(
                 endpoint.url(path),
                 data=body,
-                headers=_headers(endpoint),
+                headers={**_headers(endpoint), **dict(headers)},
                 timeout=_timeout(endpoint),
                 allow_redirects=False,
             )
@@ -96,6 +98,27 @@ class HttpClient:
             yield stream
         finally:
             response.close()
+
+    async def get(self, endpoint: Endpoint, path: str, timeout_s: float) -> bytes:
+        """Fetch something small, such as a list of models.
+
+        Raises: UpstreamStatus, UpstreamTimeout, BrokenStream, UpstreamError.
+        """
+        try:
+            async with self._open().get(
+                endpoint.url(path),
+                headers=_headers(endpoint),
+                timeout=aiohttp.ClientTimeout(total=timeout_s),
+                allow_redirects=False,
+            ) as response:
+                stream = HttpStream(endpoint, response, self._response_bytes_max)
+                await self._check(endpoint, response, stream)
+                body = b""
+                while chunk := await stream.read():
+                    body += chunk
+                return body
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _failure(endpoint, error, begun=False) from None
 
     async def close(self) -> None:
         """Close every connection."""
@@ -148,10 +171,7 @@ def _headers(endpoint: Endpoint) -> dict[str, str]:
         "Accept-Encoding": "identity",
         "User-Agent": "treadle",
     }
-    if endpoint.key is not None:
-        headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
-    headers.update(endpoint.headers)
-    return headers
+    return headers | endpoint.request_headers()
 
 
 def _timeout(endpoint: Endpoint) -> aiohttp.ClientTimeout:

@@ -1,4 +1,4 @@
-"""Scripts, the demo model and canned bytes, served as a real OpenAI-compatible HTTP server on loopback.
+"""Scripts, the demo model and canned bytes, served as a real HTTP server of every protocol on loopback.
 
 For black-box tests and foreign clients: it keeps what it was asked, notices a client that goes away, and can refuse,
 stop half-way, or hang up, always by events and byte counts and never by time. It must not be reachable from outside.
@@ -10,24 +10,35 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from aiohttp import web
 
 from treadle.canon.errors import ConfigError, ErrorInfo, NotFound, TreadleError
+from treadle.canon.items import text_message
 from treadle.canon.json import write_json
 from treadle.canon.plan import Plan
 from treadle.canon.request import Request
 from treadle.upstream.demo.model import NAME, reply_to
+from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.render import cut, write_body, write_frames, write_refusal
 from treadle.upstream.reply import Reply
 from treadle.upstream.script import Script, ScriptMismatch, ScriptPlayer, read_script
+from treadle.wire import gemini
 from treadle.wire.errors import write_error
-from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
+from treadle.wire.protocols import PROTOCOLS
 
 HOST = "127.0.0.1"
 BODY_BYTES_MAX = 33_554_432
+
+PATHS: dict[ProtocolName, tuple[str, ...]] = {
+    "chat": ("/v1/chat/completions",),
+    "responses": ("/v1/responses",),
+    "messages": ("/v1/messages",),
+    "gemini": ("/v1beta/models/{model}:{verb}", "/v1/models/{model}:{verb}"),
+}
+_STREAM_VERB = "streamGenerateContent"
 
 
 class Canned(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,14 +92,19 @@ class ScriptServer:
     async def __aenter__(self) -> "ScriptServer":
         app = web.Application(client_max_size=BODY_BYTES_MAX)
         app.router.add_get("/v1/models", self._models)
-        for name, codec in UPSTREAMS.items():
-            app.router.add_post("/v1" + codec.path, self._handler(name))
+        for name, paths in PATHS.items():
+            for path in paths:
+                app.router.add_post(path, self._handler(name))
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, HOST, self._port)
         await site.start()
         self.url = f"http://{HOST}:{self._runner.addresses[0][1]}/v1"
         return self
+
+    def base_url(self, protocol: ProtocolName) -> str:
+        """Return what an endpoint of that protocol has to be configured with."""
+        return self.url.removesuffix("v1") + ("v1beta" if protocol == "gemini" else "v1")
 
     async def __aexit__(self, *_: object) -> None:
         self.release.set()
@@ -102,13 +118,13 @@ class ScriptServer:
         data = [{"id": name, "object": "model", "created": 0, "owned_by": "treadle"} for name in names]
         return _json({"object": "list", "data": data})
 
-    def _handler(self, protocol: str) -> Callable[[web.Request], Any]:
+    def _handler(self, protocol: ProtocolName) -> Callable[[web.Request], Any]:
         async def handle(request: web.Request) -> web.StreamResponse:
             body = await request.read()
             self.received.append(Received(path=request.path, headers=dict(request.headers), body=body))
             self.connections.add(request.get_extra_info("peername"))
             try:
-                canned = self._answer(protocol, body)
+                canned = self._answer(_read(protocol, request, body))
             except (TreadleError, ScriptMismatch) as error:
                 return _refuse(protocol, error)
             try:
@@ -119,8 +135,7 @@ class ScriptServer:
 
         return handle
 
-    def _answer(self, protocol: str, body: bytes) -> Canned:
-        request = PROTOCOLS[protocol].read_request(body)
+    def _answer(self, request: Request) -> Canned:
         match self._source:
             case CannedTable():
                 return _take(self._source, request.model)
@@ -153,10 +168,19 @@ class ScriptServer:
         return response
 
 
+def _read(protocol: ProtocolName, request: web.Request, body: bytes) -> Request:
+    """Read what was asked; Gemini says model and stream in the path."""
+    if protocol != "gemini":
+        return PROTOCOLS[protocol].read_request(body)
+    is_stream = request.match_info["verb"] == _STREAM_VERB
+    return gemini.read_request(body, model=request.match_info["model"], stream=is_stream)
+
+
 def plan_of(request: Request) -> Plan:
     """Return what a model is asked by this request, as the plan of one call."""
+    leading = (text_message("system", request.instructions),) if request.instructions else ()
     return Plan(
-        items=request.items,
+        items=(*leading, *request.items),
         model=request.model,
         options=request.options,
         tool_choice=request.tool_choice,
@@ -173,12 +197,14 @@ def _take(table: CannedTable, model: str) -> Canned:
 def _can(reply: Reply, request: Request, chunk_bytes: int | None) -> Canned:
     """Spell a reply as the request wants it, whole or as a stream, with the faults that a network can have."""
     faults = reply.faults
+    protocol = cast("ProtocolName", request.protocol)
     if faults.status is not None:
-        headers, body = write_refusal(faults)
+        headers, body = write_refusal(faults, protocol)
         return Canned(status=faults.status, headers=headers, body=body)
     if not request.surface.stream:
-        return Canned(headers={"content-type": "application/json"}, body=write_body(reply, model=request.model))
-    frames = write_frames(reply, model=request.model)
+        body = write_body(reply, model=request.model, protocol=protocol, tools=request.tools)
+        return Canned(headers={"content-type": "application/json"}, body=body)
+    frames = write_frames(reply, model=request.model, protocol=protocol, tools=request.tools)
     half = sum(map(len, frames[: (len(frames) + 1) // 2]))
     return Canned(
         body=b"".join(frames),

@@ -1,7 +1,8 @@
-"""A model behind an endpoint: writes the plan in the endpoint's protocol, posts it, decodes what comes back.
+"""A model behind an endpoint: fits the plan to it, writes it in its protocol, posts it, decodes what comes back.
 
-`decode` is the one way from bytes to events; scripts and the demo model go through it too. It turns a network that
-fails in the middle into a Failed event, so that every stream ends in exactly one Finished or Failed.
+`open_call` is the one way from a plan to a request (adapt, write, edit) and to the decoder that undoes it; `decode`
+is the one way from bytes to events. Scripts and the demo model go through both. A network that fails in the middle
+becomes a Failed event, so that every stream ends in exactly one Finished or Failed.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from typing import Protocol, cast
+from urllib.parse import quote
 
 import msgspec
 
@@ -20,7 +22,10 @@ from treadle.canon.plan import Plan
 from treadle.canon.request import Note
 from treadle.upstream.endpoint import Endpoint, ProtocolName
 from treadle.upstream.http import HttpClient
-from treadle.wire.codec import Decoder, Written
+from treadle.upstream.quirks import QuirkProfile, profile_of
+from treadle.upstream.quirks.edits import edit_body
+from treadle.wire.adapt import Adapted, RestoringDecoder, adapt, check_fidelity
+from treadle.wire.codec import Decoder
 from treadle.wire.protocols import UPSTREAMS
 
 DRAIN_S = 0.2
@@ -50,6 +55,17 @@ class DecoderMaker(Protocol):
         ...
 
 
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One model call, ready to be sent: where, what, what was lost in writing it, and who reads the answer."""
+
+    path: str
+    body: bytes
+    decoder: Decoder
+    adapted: Adapted
+    notes: tuple[Note, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+
+
 class UpstreamModel:
     """One model of one endpoint. `name` is what the endpoint calls it, where that is not what the plan says."""
 
@@ -59,17 +75,29 @@ class UpstreamModel:
         self._ids = ids
         self.name = name
 
-    def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+    async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
         """Make one model call and yield a batch of events for each read of the network.
 
-        Raises: UpstreamError, before the first batch only.
+        Raises: UpstreamError, before the first batch only; UnsupportedFeature, when a strict plan would lose something.
         """
-        sent = msgspec.structs.replace(plan, model=self.name) if self.name else plan
-        written, decoder = open_call(self.endpoint.protocol, sent, self._ids, self.endpoint.name)
-        return decode(self._post(written.body, run_id), decoder, written.notes)
+        call = self._open(plan)
+        if plan.is_strict:
+            check_fidelity(call.notes)
+        async with aclosing(decode(self._post(call, run_id), call.decoder, call.notes)) as batches:
+            async for batch in batches:
+                yield batch
 
-    async def _post(self, body: bytes, run_id: str) -> AsyncGenerator[bytes, None]:
-        async with self._client.post(self.endpoint, UPSTREAMS[self.endpoint.protocol].path, body) as stream:
+    def notes_on(self, plan: Plan) -> tuple[Note, ...]:
+        """Return what sending this plan would drop, coerce or emulate, without sending it."""
+        return self._open(plan).notes
+
+    def _open(self, plan: Plan) -> Call:
+        sent = msgspec.structs.replace(plan, model=self.name) if self.name else plan
+        profile = self.endpoint.profile(sent.model)
+        return open_call(self.endpoint.protocol, sent, self._ids, self.endpoint.name, profile)
+
+    async def _post(self, call: Call, run_id: str) -> AsyncGenerator[bytes, None]:
+        async with self._client.post(self.endpoint, call.path, call.body, call.headers) as stream:
             log.debug(
                 "run %s: upstream %s answered %d, its request id %s",
                 run_id,
@@ -81,19 +109,35 @@ class UpstreamModel:
                 yield chunk
 
 
-def open_call(protocol: ProtocolName, plan: Plan, ids: IdSource, provider: str) -> tuple[Written, Decoder]:
-    """Write the plan as this protocol's request, and return the decoder for what is answered to it."""
+def open_call(
+    protocol: ProtocolName, plan: Plan, ids: IdSource, provider: str, profile: QuirkProfile | None = None
+) -> Call:
+    """Write the plan as a request of this protocol and of an upstream with this profile."""
+    profile = profile or profile_of(protocol, "")
+    adapted = adapt(plan, profile.traits)
     codec = UPSTREAMS[protocol]
-    taken = frozenset(item.call_id for item in plan.items if isinstance(item, CallItem))
+    written = edit_body(codec.write_request(adapted.plan, provider=provider), profile.edits)
     make = cast("DecoderMaker", codec.decoder)
     decoder = make(
         ids,
         provider=provider,
         model=plan.model,
         arguments_bytes_max=ARGUMENTS_BYTES_MAX,
-        taken_call_ids=taken,
+        taken_call_ids=_call_ids(plan) | _call_ids(adapted.plan),
     )
-    return codec.write_request(plan), decoder
+    return Call(
+        # Only Gemini names its model in the path; the paths of the others hold no braces.
+        path=codec.path.format(model=quote(plan.model.removeprefix("models/"), safe="")),
+        body=written.body,
+        decoder=RestoringDecoder(decoder, adapted.restorer),
+        adapted=adapted,
+        notes=(*adapted.notes, *written.notes),
+        headers=written.headers,
+    )
+
+
+def _call_ids(plan: Plan) -> frozenset[str]:
+    return frozenset(item.call_id for item in plan.items if isinstance(item, CallItem))
 
 
 async def decode(

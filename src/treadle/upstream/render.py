@@ -25,9 +25,12 @@ from treadle.canon.events import (
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import AnyPart, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
 from treadle.canon.request import Request, Surface
+from treadle.canon.tools import ToolSpec
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.reply import Faults, Reply, ReplyCall
 from treadle.upstream.shapes import spoil
+from treadle.wire.adapt import Adapted
+from treadle.wire.adapt.custom import wrapped_input
 from treadle.wire.errors import write_error
 from treadle.wire.protocols import PROTOCOLS
 
@@ -36,21 +39,36 @@ _WORD = re.compile(r"\s*\S+\s*|\s+")
 _STATUS_OF_STOP: dict[Stop, Status] = {"length": "incomplete", "filtered": "incomplete", "calls": "requires_action"}
 
 
-def write_frames(reply: Reply, *, model: str, protocol: ProtocolName = "chat") -> list[bytes]:
-    """Spell the reply as the frames of a stream, faults of shape included."""
-    request = Request(protocol=protocol, model=model, surface=Surface(stream=True, include_usage=True))
+def write_frames(
+    reply: Reply, *, model: str, protocol: ProtocolName = "chat", tools: tuple[ToolSpec, ...] = ()
+) -> list[bytes]:
+    """Spell the reply as the frames of a stream, faults of shape included; `tools` are those the model was offered."""
+    surface = Surface(stream=True, include_usage=True)
+    request = Request(protocol=protocol, model=model, surface=surface, tools=tools)
     encoder = PROTOCOLS[protocol].encoder(request, CountingIds(namespace="u"))
     frames = [frame for event in events_of(reply, model) for frame in encoder.feed(event)]
     return spoil(frames, reply.faults, protocol)
 
 
-def write_body(reply: Reply, *, model: str, protocol: ProtocolName = "chat") -> bytes:
+def write_body(reply: Reply, *, model: str, protocol: ProtocolName = "chat", tools: tuple[ToolSpec, ...] = ()) -> bytes:
     """Spell the reply as one whole response."""
-    request = Request(protocol=protocol, model=model)
+    request = Request(protocol=protocol, model=model, tools=tools)
     encoder = PROTOCOLS[protocol].encoder(request, CountingIds(namespace="u"))
     for event in events_of(reply, model):
         encoder.feed(event)
     return encoder.body()
+
+
+def sent_reply(reply: Reply, adapted: Adapted) -> Reply:
+    """Return the reply as a model says it that was asked the adapted plan: with the names and kinds it was told."""
+    return msgspec.structs.replace(reply, calls=tuple(_sent_call(call, adapted) for call in reply.calls))
+
+
+def _sent_call(call: ReplyCall, adapted: Adapted) -> ReplyCall:
+    raw = call.raw
+    if call.name in adapted.wrapped and raw is not None:
+        raw = wrapped_input(raw)
+    return msgspec.structs.replace(call, name=adapted.names.there(call.name), raw=raw)
 
 
 def write_refusal(faults: Faults, protocol: ProtocolName = "chat") -> tuple[dict[str, str], bytes]:

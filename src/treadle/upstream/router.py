@@ -6,6 +6,7 @@ It makes no call itself and knows nothing of what is asked.
 """
 
 import difflib
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -14,6 +15,7 @@ from treadle.canon.errors import ConfigError, NotFound
 from treadle.canon.ids import IdSource
 from treadle.upstream.endpoint import Endpoint, check_pattern
 from treadle.upstream.http import HttpClient
+from treadle.upstream.listing import Listing
 from treadle.upstream.model import Model, UpstreamModel
 
 NAME_CHARS_SHOWN = 100
@@ -51,6 +53,7 @@ class Router:
         self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._models = dict(models or {})
         self._client = client
+        self._listing = Listing(client, time.time)
         self._ids = ids
         self._routes = tuple(routes)
         self._patterns = [
@@ -84,6 +87,18 @@ class Router:
             if "*" not in info.id:
                 unique.setdefault(info.id, info)
         return list(unique.values())
+
+    async def list_models(self) -> list[ModelInfo]:
+        """List the models by name, and those that endpoints without names of their own say they have."""
+        infos = self.models()
+        nameless = [each for each in self._endpoints.values() if all("*" in pattern for pattern in each.models)]
+        listed = await self._listing.names(nameless)
+        is_only = len(self._endpoints) == 1
+        known = {info.id for info in infos}
+        for upstream, names in listed.items():
+            ids = [name if is_only else f"{upstream}/{name}" for name in names]
+            infos += [ModelInfo(id=each, upstream=upstream) for each in ids if each not in known]
+        return infos
 
     async def close(self) -> None:
         """Close the connections to all endpoints."""

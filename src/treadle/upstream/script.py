@@ -20,8 +20,9 @@ from treadle.canon.plan import Plan
 from treadle.upstream.endpoint import Endpoint, ProtocolName
 from treadle.upstream.failure import read_failure
 from treadle.upstream.model import decode, open_call
-from treadle.upstream.render import cut, write_frames, write_refusal
+from treadle.upstream.render import cut, sent_reply, write_frames, write_refusal
 from treadle.upstream.reply import Reply
+from treadle.wire.adapt import Adapted
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -136,16 +137,17 @@ class ScriptedModel:
 
         Raises: ScriptMismatch, UpstreamError, before the first batch only.
         """
-        written, decoder = open_call(self._protocol, plan, self._ids, _ENDPOINT.name)
-        return decode(self._play(plan), decoder, written.notes)
+        call = open_call(self._protocol, plan, self._ids, _ENDPOINT.name)
+        return decode(self._play(plan, call.adapted), call.decoder, call.notes)
 
-    async def _play(self, plan: Plan) -> AsyncGenerator[bytes, None]:
+    async def _play(self, plan: Plan, adapted: Adapted) -> AsyncGenerator[bytes, None]:
         turn = self.player.reply(plan)
         faults = turn.faults
         if faults.status is not None:
             headers, body = write_refusal(faults, self._protocol)
             raise read_failure(_ENDPOINT, faults.status, headers, body, now=0.0)
-        frames = write_frames(turn, model=plan.model, protocol=self._protocol)
+        reply = sent_reply(turn, adapted)
+        frames = write_frames(reply, model=plan.model, protocol=self._protocol, tools=adapted.plan.tools)
         data = b"".join(frames)[: faults.disconnect_after]
         half = len(data) if faults.stall_s is None else sum(map(len, frames[: (len(frames) + 1) // 2]))
         for chunk in cut(data[:half], self._chunk_bytes):

@@ -12,10 +12,14 @@ from treadle.canon.request import Note, Request
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """A request body for an upstream, and what had to be dropped, coerced or emulated to write it."""
+    """A request for an upstream, and what had to be dropped, coerced or emulated to write it.
+
+    `headers` say what a protocol says beside the body.
+    """
 
     body: bytes
     notes: tuple[Note, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class Decoder(Protocol):
@@ -74,7 +78,10 @@ class ClientProtocol(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpstreamProtocol(msgspec.Struct, frozen=True, kw_only=True):
-    """A protocol that Treadle may speak to an upstream; `path` is appended to its base URL."""
+    """A protocol that Treadle may speak to an upstream.
+
+    `path` is appended to its base URL; `{model}` in it stands for the model's name, quoted.
+    """
 
     name: str
     path: str

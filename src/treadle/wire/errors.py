@@ -25,6 +25,9 @@ _ANTHROPIC_TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
+_THREAD_CODES = "thread_"
+"""Codes by which Anthropic's SDKs decide how to send a conversation again."""
+
 _GEMINI_STATUSES = {
     401: "UNAUTHENTICATED",
     403: "PERMISSION_DENIED",
@@ -71,7 +74,10 @@ def _openai(error: ErrorInfo, request_id: str) -> dict[str, Any]:
 
 def _anthropic(error: ErrorInfo, request_id: str) -> dict[str, Any]:
     kind = _ANTHROPIC_TYPES.get(error.status) or ("api_error" if error.status >= 500 else "invalid_request_error")
-    body: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": error_text(error)}}
+    inner: dict[str, Any] = {"type": kind, "message": error_text(error)}
+    if error.code.startswith(_THREAD_CODES):
+        inner["details"] = {"error_code": error.code}
+    body: dict[str, Any] = {"type": "error", "error": inner}
     return {**body, "request_id": request_id} if request_id else body
 
 

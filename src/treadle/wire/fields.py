@@ -21,27 +21,42 @@ LIST: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspe
 OBJECT: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 _WHERE = re.compile(r"^(?P<reason>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
+_MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]*)`$")
 
 
-def read_value(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes, path: str) -> T:
-    """Decode the value that stands at `path`.
+def read_value(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes, path: str = "") -> T:
+    """Decode the value that stands at `path` of the body.
 
-    Raises: ProtocolError.
+    Raises: ProtocolError, naming the field.
     """
     try:
         return decoder.decode(raw)
     except type_errors as error:
         found = _WHERE.match(str(error))
         assert found is not None
-        param = path + (found["path"] or "")
+        param = (path + (found["path"] or "")).removeprefix(".")
         reason = found["reason"] or "nests too deep"
+        lacking = _MISSING.match(reason)
+        if lacking is not None:
+            raise missing(at(param, lacking["field"])) from None
         code = "invalid_type" if isinstance(error, msgspec.ValidationError) else "invalid_json"
         raise refusal(param, reason, code) from None
 
 
+def at(path: str, field: str) -> str:
+    """Return the path of a field of the value at `path`."""
+    return f"{path}.{field}" if path else field
+
+
+def missing(param: str) -> ProtocolError:
+    """Return the error for a field that must be there."""
+    return ProtocolError(f"Missing required '{param}'.", code="missing_required_parameter", param=param)
+
+
 def refusal(param: str, reason: str, code: str = "invalid_value") -> ProtocolError:
-    """Return the error that says what is wrong with a field."""
-    return ProtocolError(f"Invalid '{param}': {reason}.", code=code, param=param)
+    """Return the error that says what is wrong with a field, or with the whole body where that has no name."""
+    named = f"'{param}'" if param else "body"
+    return ProtocolError(f"Invalid {named}: {reason}.", code=code, param=param or None)
 
 
 def starts_with(raw: msgspec.Raw | bytes, char: str) -> bool:
@@ -65,12 +80,16 @@ class Fields:
 
     def at(self, name: str) -> str:
         """Return the path of a field."""
-        return f"{self.path}.{name}" if self.path else name
+        return at(self.path, name)
 
     def has(self, name: str) -> bool:
         """Tell whether the field is there and not null."""
-        raw = self._values.get(name)
-        return raw is not None and not is_null(raw)
+        return self.peek(name) is not None
+
+    def peek(self, name: str) -> msgspec.Raw | None:
+        """Return a field as it was written, and leave it there."""
+        value = self._values.get(name)
+        return None if value is None or is_null(value) else value
 
     def raw(self, name: str) -> msgspec.Raw | None:
         """Take a field as it was written."""
@@ -94,8 +113,7 @@ class Fields:
         """
         value = self.raw(name)
         if value is None:
-            param = self.at(name)
-            raise ProtocolError(f"Missing required '{param}'.", code="missing_required_parameter", param=param)
+            raise missing(self.at(name))
         return read_value(decoder, value, self.at(name))
 
     def object(self, name: str) -> "Fields | None":

@@ -1,8 +1,12 @@
 """Notes in the making: what a translation dropped, coerced or emulated, said once and counted."""
 
+from collections.abc import Iterable
+
 import msgspec
 
+from treadle.canon.items import AnyItem, Extra, MessageItem, ResultItem
 from treadle.canon.request import Note, NoteAction
+from treadle.canon.tools import ToolSpec
 
 
 class Notes:
@@ -22,3 +26,23 @@ class Notes:
     def all(self) -> tuple[Note, ...]:
         """Return the notes in the order of their first appearance."""
         return tuple(self._notes.values())
+
+
+def note_foreign(items: Iterable[AnyItem], tools: Iterable[ToolSpec], protocol: str, notes: Notes) -> None:
+    """Note the fields kept for another protocol than this one: they cannot be written."""
+    for item in items:
+        _note_extra(item.extra, protocol, notes)
+        if isinstance(item, MessageItem):
+            for part in item.content:
+                _note_extra(part.extra, protocol, notes)
+        elif isinstance(item, ResultItem):
+            for part in item.output:
+                _note_extra(part.extra, protocol, notes)
+    for tool in tools:
+        _note_extra(tool.extra, protocol, notes)
+
+
+def _note_extra(extra: Extra | None, protocol: str, notes: Notes) -> None:
+    if extra is not None and extra.protocol != protocol:
+        for name in extra.fields:
+            notes.add("field_dropped", "dropped", f"{name}: only {extra.protocol} knows it", name)

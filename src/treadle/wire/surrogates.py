@@ -4,7 +4,11 @@ Upstreams cut a pair over two deltas, and clients send a text cut inside an emoj
 joined, a lone one becomes U+FFFD, so that every text behind this module can be encoded.
 """
 
+import json
 import re
+from typing import Any
+
+from treadle.canon.json import write_json
 
 _HALF = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(
@@ -54,6 +58,19 @@ def mend_escapes(raw: bytes) -> tuple[bytes, int]:
         return b"\\ufffd"
 
     return _ESCAPE.sub(mend, raw), count
+
+
+def mend_text(text: str) -> str:
+    """Return a text without halves: those that meet are joined, lone ones become U+FFFD."""
+    return text if text.isascii() or not _HALF.search(text) else _joined(text)
+
+
+def write_halves(value: Any) -> bytes:
+    """Encode a value whose texts may hold halves: those that meet are joined, lone ones become U+FFFD."""
+    try:
+        return write_json(value)
+    except UnicodeEncodeError:
+        return mend_escapes(json.dumps(value, separators=(",", ":")).encode())[0]
 
 
 def _joined(text: str) -> str:

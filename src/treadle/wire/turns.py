@@ -17,7 +17,6 @@ from treadle.canon.items import (
     ReasoningItem,
     ReferenceItem,
     ResultItem,
-    TextPart,
     text_message,
     text_of,
     text_result,
@@ -142,8 +141,3 @@ def turn_text(turn: Turn) -> str:
     """Return what the model said in a turn; separate messages stay separate paragraphs."""
     texts = [text_of(message.content) for message in turn.messages]
     return "\n\n".join(text for text in texts if text)
-
-
-def has_only_text(message: MessageItem) -> bool:
-    """Tell whether a message can be written as one string."""
-    return all(isinstance(part, TextPart) for part in message.content)

@@ -91,6 +91,10 @@ def test_rows_of_a_list_are_reached_by_their_number() -> None:
     [
         ("TREADLE_SERVER__PROT", "1", "did you mean TREADLE_SERVER__PORT?"),
         ("TREADLE_SERVER_PORT", "1", "did you mean TREADLE_SERVER__PORT?"),
+        ("TREADLE_PORT", "1", "did you mean TREADLE_SERVER__PORT?"),
+        ("TREADLE_TOOLS_LOCAL_ROOT", ".", "did you mean TREADLE_TOOLS__LOCAL__ROOT?"),
+        ("TREADLE_STORE", "sqlite:///x.db", "did you mean TREADLE_STORE__URL?"),
+        ("TREADLE_MODEL", "m", "did you mean TREADLE_DEFAULT_MODEL?"),
         ("TREADLE_DEFAULT_MODLE", "m", "did you mean TREADLE_DEFAULT_MODEL?"),
         ("TREADLE_X__Y__Z", "m", "no key has this variable"),
         ("TREADLE_UPSTREAM__1000__NAME", "m", "no key has this variable"),
@@ -112,7 +116,7 @@ def test_a_wrong_variable_is_named_with_what_was_meant(name: str, value: str, me
 
 def test_variables_of_others_are_left_alone() -> None:
     """A name that is nowhere near a key may belong to a test or a script."""
-    load(TREADLE_CHROMIUM="/usr/bin/chromium", TREADLE_EVAL_LIVE="1")
+    load(TREADLE_CHROMIUM="/usr/bin/chromium", TREADLE_EVAL_LIVE="1", TREADLE_URL="http://127.0.0.1:8700")
 
 
 @pytest.mark.parametrize(

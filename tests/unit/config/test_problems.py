@@ -44,6 +44,35 @@ def test_every_mistake_is_reported_at_once() -> None:
     assert error.param == "default_modle"
 
 
+def test_contradictions_are_found_beside_wrong_types() -> None:
+    """What is right of a file is judged too; a list of tables with a mistake in it is left out whole."""
+    error = refusal(
+        "[limits]\nwall_s = 'x'\n[server]\nhost = '0.0.0.0'\n[store]\nurl = 3\n"
+        "[[upstream]]\nname = 'a'\n[[route]]\nmodel = 'm'\nupstream = 'b'\n"
+    )
+    assert error.message.splitlines() == [
+        "treadle.toml:2: limits.wall_s: expected `float`, got `str`",
+        "treadle.toml:6: store.url: expected `str`, got `int`",
+        "treadle.toml:8: upstream[0].base_url: is missing",
+        "treadle.toml:4: server.host: 0.0.0.0 can be reached from other machines",
+        "  hint: server.allow_remote = true (or --allow-remote) says that this is meant",
+    ]
+
+
+def test_each_hint_stands_below_its_own_mistake() -> None:
+    """Several hints in a heap would leave a reader to guess; the hint of a single mistake stays apart."""
+    error = refusal(UPSTREAM + 'api_key = "x"\n[store]\nurl = "x"\n')
+    assert (error.hint, error.message.splitlines()) == (
+        None,
+        [
+            "treadle.toml:4: upstream[0].api_key: keys of providers are never written here",
+            f"  hint: {KEY_HINT}",
+            "treadle.toml:6: store.url: is not sqlite:///FILE",
+            "  hint: sqlite:///data.db is a file here, sqlite:////var/lib/treadle.db one at an absolute path",
+        ],
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -55,7 +84,7 @@ def test_every_mistake_is_reported_at_once() -> None:
         ("[tools]\nenabled = 'yes'\n", "tools.enabled: expected `bool`, got `str`"),
         ("[upstream]\nname = 'a'\n", "upstream: is a list of tables: write its name in double brackets, [[ ]]"),
         ("upstream = [1]\n", "treadle.toml:1: upstream[0]: is a section with keys of its own"),
-        (UPSTREAM + "protocol = 'responses'\n", "treadle.toml:4: upstream[0].protocol: 'responses' is not one of chat"),
+        (UPSTREAM + "protocol = 'soap'\n", "treadle.toml:4: upstream[0].protocol: 'soap' is not one of chat, responses, messages, gemini"),
         (UPSTREAM + "[upstream.headers]\nx = 1\n", "upstream[0].headers: expected `str`, got `int`"),
     ],
 )

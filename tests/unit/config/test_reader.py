@@ -141,6 +141,44 @@ def test_keys_in_the_environment_make_upstreams(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("variable", "upstream"),
+    [
+        ("OPENAI_BASE_URL", Upstream(name="openai", base_url="http://127.0.0.1:9/v1")),
+        ("ANTHROPIC_BASE_URL", Upstream(name="anthropic", base_url="http://127.0.0.1:9/v1", protocol="messages")),
+        ("GEMINI_BASE_URL", Upstream(name="gemini", base_url="http://127.0.0.1:9/v1beta", protocol="gemini")),
+    ],
+)
+def test_an_address_alone_makes_an_upstream_without_a_key(here: Path, variable: str, upstream: Upstream) -> None:
+    """A server on one's own machine wants no key; the origin is the address."""
+    loaded = read_settings(env={**HOME, variable: "http://127.0.0.1:9"})
+    assert loaded.settings.upstream == (upstream,)
+    assert loaded.source("upstream[0].base_url") == f"environment {variable}"
+
+
+@pytest.mark.parametrize(
+    ("env", "protocol", "base_url"),
+    [
+        ({"OPENAI_API_KEY": "k", "OPENAI_WIRE": "responses"}, "responses", "https://api.openai.com/v1"),
+        ({"ANTHROPIC_API_KEY": "k"}, "messages", "https://api.anthropic.com/v1"),
+        ({"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9/"}, "messages", "http://127.0.0.1:9/v1"),
+        ({"GEMINI_API_KEY": "k"}, "gemini", "https://generativelanguage.googleapis.com/v1beta"),
+        ({"GEMINI_API_KEY": "k", "GEMINI_BASE_URL": "http://127.0.0.1:9"}, "gemini", "http://127.0.0.1:9/v1beta"),
+        ({"GEMINI_API_KEY": "k", "GEMINI_BASE_URL": "http://127.0.0.1:9/x"}, "gemini", "http://127.0.0.1:9/x"),
+    ],
+)
+def test_each_provider_is_spoken_to_in_its_own_protocol(here: Path, env: dict[str, str], protocol: str, base_url: str):
+    """The key says the protocol; an address without a path gets the usual one."""
+    [upstream] = load_settings(env={**HOME, **env}).upstream
+    assert (upstream.protocol, upstream.base_url) == (protocol, base_url)
+
+
+def test_a_wire_that_nobody_speaks_is_refused(here: Path) -> None:
+    """OPENAI_WIRE names one of the four."""
+    with pytest.raises(ConfigError, match="protocol"):
+        load_settings(env={**HOME, "OPENAI_API_KEY": "k", "OPENAI_WIRE": "soap"})
+
+
+@pytest.mark.parametrize(
     ("env", "model"),
     [
         ({"OPENAI_API_KEY": "k", "OPENAI_MODEL": "m"}, "m"),

@@ -30,6 +30,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (UPSTREAM.replace("127", "u:p@127"), "upstream[0].base_url: is not an http://"),
         (UPSTREAM.replace(":1/", ":x/"), "upstream[0].base_url: is not an http://"),
         (UPSTREAM.replace("/v1", "/v1?a=1"), "upstream[0].base_url: is not an http://"),
+        (UPSTREAM.replace("/v1", "/v1/chat/completions"), "ends in the endpoint's own path /chat/completions"),
+        (UPSTREAM.replace("/v1", "/v1/responses/"), "ends in the endpoint's own path /responses/"),
+        (UPSTREAM.replace("/v1", "/v1/messages"), "ends in the endpoint's own path /messages"),
         (UPSTREAM + "idle_s = 0\n", "treadle.toml:4: upstream[0].idle_s: expected a number > 0"),
         (UPSTREAM + "models = ['*-*']\n", "upstream[0].models[0]: expected a model name with at most one *"),
         (UPSTREAM + "headers = { x = 'a\\u000ab' }\n".replace("'", '"'), "holds a line break"),
@@ -44,6 +47,14 @@ def test_a_contradiction_names_its_key(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings(env={"HOME": "/home/ada"})
     assert message in caught.value.message
+
+
+def test_an_address_that_is_too_long_is_shown_as_it_should_be() -> None:
+    """The hint is the address to write."""
+    Path("treadle.toml").write_text(UPSTREAM.replace("/v1", "/v1/chat/completions"), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(env={"HOME": "/home/ada"})
+    assert caught.value.hint == "write http://127.0.0.1:1/v1"
 
 
 def test_a_remote_host_needs_to_be_allowed() -> None:

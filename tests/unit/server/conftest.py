@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,11 @@ def open_app(tmp_path: Path) -> OpenApp:
     """Open an application; `model` answers everything, without one it is the demo model."""
 
     @asynccontextmanager
-    async def opened(model: Model | None = None, server: ServerSection | None = None) -> AsyncIterator[App]:
+    async def opened(
+        model: Model | None = None, server: ServerSection | None = None, **sections: Any
+    ) -> AsyncIterator[App]:
         store = StoreSection(url=f"sqlite:///{tmp_path}/treadle.db")
-        settings = Settings(store=store, server=server or ServerSection())
+        settings = Settings(store=store, server=server or ServerSection(), **sections)
         async with Runtime(settings, model=model, parts=Parts(env={}, demo_delay_s=0.0)) as runtime:
             yield App(runtime)
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from treadle.canon.usage import Usage
-from treadle.config import ServerSection
+from treadle.config import ServerSection, ToolsSection
 from treadle.server.app import App
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import ScriptTurn
@@ -68,7 +68,8 @@ async def test_our_own_wrong_key_does_not_look_like_the_clients(open_app: OpenAp
 
 async def test_a_failure_after_a_tool_must_not_be_retried(open_app: OpenApp) -> None:
     """The tool has run: the same request again would run it twice."""
-    async with open_app(scripted(WEATHER, ScriptTurn(faults=Faults(status=503)))) as app:
+    model = scripted(WEATHER, ScriptTurn(faults=Faults(status=503)))
+    async with open_app(model, tools=ToolsSection(load=("treadle.tools.demo",))) as app:
         visit = await _ask(app, stream=True).run()
     assert (visit.status, visit.headers["x-should-retry"]) == (503, "false")
 
@@ -156,3 +157,13 @@ async def test_a_large_body_is_answered(app: App) -> None:
     text = "word " * 300_000
     messages = [{"role": "user", "content": text}, {"role": "user", "content": "What is the weather in Paris?"}]
     assert (await _ask(app, messages=messages).run()).status == 200
+
+
+@pytest.mark.parametrize(("tool_status", "is_told"), [("text", True), ("off", False)])
+async def test_server_tools_are_announced_where_that_is_configured(
+    open_app: OpenApp, tool_status: Any, is_told: bool
+) -> None:
+    """As content, since Chat has no form for a call that the server runs."""
+    async with open_app(tools=ToolsSection(tool_status=tool_status)) as app:
+        content = (await _ask(app).run()).json()["choices"][0]["message"]["content"]
+    assert ("Calling get_weather" in content) == is_told

@@ -3,7 +3,7 @@
 import pytest
 
 from treadle.canon.errors import TreadleError
-from treadle.server.guard import HEADERS_MAX, Guard, is_loopback, sane_request_id
+from treadle.server.guard import HEADERS_MAX, Guard, client_key, is_loopback, sane_request_id
 from treadle.server.http import Exchange, Message, Scope
 
 JSON_TYPE = ("content-type", "application/json")
@@ -176,3 +176,27 @@ def test_loopback_is_told_from_what_looks_like_it() -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1beta/models/m:generateContent"])
+@pytest.mark.parametrize(
+    ("headers", "query", "key"),
+    [
+        ([("authorization", "Bearer sk-1")], "", "sk-1"),
+        ([("authorization", "bearer  sk-1 ")], "", "sk-1"),
+        ([("x-api-key", "sk-2")], "", "sk-2"),
+        ([("x-goog-api-key", "sk-3")], "", "sk-3"),
+        ([], "alt=sse&key=sk%2B4", "sk+4"),
+        ([("authorization", "Bearer sk-1"), ("x-api-key", "sk-2")], "key=sk-4", "sk-1"),
+        ([("authorization", "Basic dXNlcg=="), ("x-api-key", "sk-2")], "", "sk-2"),
+        ([("authorization", "Bearer ")], "key=", None),
+        ([], "", None),
+    ],
+)
+def test_a_key_is_found_wherever_an_api_puts_it(
+    path: str, headers: list[tuple[str, str]], query: str, key: str | None
+) -> None:
+    """Every place counts on every API, because clients mix them."""
+    raw = [(name.encode(), value.encode()) for name, value in headers]
+    scope: Scope = {"type": "http", "method": "POST", "path": path, "query_string": query.encode(), "headers": raw}
+    assert client_key(Exchange(scope, _never, _nowhere, "req_1")) == key

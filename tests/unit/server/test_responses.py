@@ -1,13 +1,19 @@
 """The Responses API over HTTP."""
 
+import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
+from treadle.canon.items import text_message
 from treadle.server.app import App
+from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import ScriptTurn, Sees
+from treadle.wire.compaction import ASK, INTRODUCTION, unseal
 from unit.server.conftest import OpenApp, scripted
-from unit.server.visit import JSON_TYPE, LOCAL, Visit
+from unit.server.held import HeldModel
+from unit.server.visit import BOUND_S, JSON_TYPE, LOCAL, Visit
 
 PATH = "/v1/responses"
 
@@ -105,3 +111,147 @@ async def test_an_unknown_previous_response_is_an_error(app: App) -> None:
     """The field is named, so that a client can start afresh."""
     visit = await _ask(app, previous_response_id="resp_none").run()
     assert (visit.status, visit.json()["error"]["param"]) == (404, "previous_response_id")
+
+
+def _items(*texts: str) -> list[dict[str, Any]]:
+    return [{"type": "message", "id": f"msg_{text}", "role": "user", "content": text} for text in texts]
+
+
+async def test_the_input_of_a_response_is_listed_in_pages(app: App) -> None:
+    """Newest first unless asked otherwise; `after` goes on behind an item, has_more says whether that helps."""
+    first = (await _ask(app, input=_items("a", "b", "c")).run()).json()
+    path = f"{PATH}/{first['id']}/input_items"
+
+    async def page(query: str) -> tuple[list[str], str | None, str | None, bool]:
+        got = (await Visit(app, "GET", path + query).run()).json()
+        assert got["object"] == "list"
+        return [item["id"] for item in got["data"]], got["first_id"], got["last_id"], got["has_more"]
+
+    assert await page("") == (["msg_c", "msg_b", "msg_a"], "msg_c", "msg_a", False)
+    assert await page("?order=asc&limit=2") == (["msg_a", "msg_b"], "msg_a", "msg_b", True)
+    assert await page("?order=asc&limit=2&after=msg_b") == (["msg_c"], "msg_c", "msg_c", False)
+    assert await page("?after=msg_a") == ([], None, None, False)
+
+
+async def test_an_input_item_is_whole(app: App) -> None:
+    """What was given without an id has one now."""
+    first = (await _ask(app, input="hi").run()).json()
+    (item,) = (await Visit(app, "GET", f"{PATH}/{first['id']}/input_items").run()).json()["data"]
+    content = [{"type": "input_text", "text": "hi"}]
+    assert item == {"type": "message", "id": item["id"], "role": "user", "status": "completed", "content": content}
+    assert item["id"].startswith("msg_")
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "param"),
+    [
+        ("?limit=0", 400, "limit"),
+        ("?limit=101", 400, "limit"),
+        ("?limit=x", 400, "limit"),
+        ("?order=up", 400, "order"),
+        ("?after=msg_none", 404, "after"),
+    ],
+)
+async def test_a_wrong_page_names_the_field(app: App, query: str, status: int, param: str) -> None:
+    """And so does a cursor that is not there."""
+    first = (await _ask(app).run()).json()
+    visit = await Visit(app, "GET", f"{PATH}/{first['id']}/input_items{query}").run()
+    assert (visit.status, visit.json()["error"]["param"]) == (status, param)
+
+
+async def test_only_a_background_response_can_be_cancelled(app: App) -> None:
+    """The official refusal; an unknown one is not found."""
+    first = (await _ask(app).run()).json()
+    visit = await Visit(app, "POST", f"{PATH}/{first['id']}/cancel").run()
+    assert (visit.status, visit.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert visit.json()["error"]["message"].startswith("Cannot cancel a synchronous response.")
+    assert (await Visit(app, "POST", f"{PATH}/resp_none/cancel").run()).status == 404
+
+
+async def test_a_background_response_is_cancelled(open_app: OpenApp) -> None:
+    """The upstream's stream is closed and the answer says how it ended; a second cancel says the same."""
+    model = HeldModel()
+    async with open_app(model) as app:
+        visit = _ask(app, background=True, stream=True).begin()
+        await visit.until(b"Hello")
+        response_id = _events(visit)[0]["response"]["id"]
+        cancelled = await Visit(app, "POST", f"{PATH}/{response_id}/cancel").run()
+        assert (cancelled.status, cancelled.json()["status"]) == (200, "cancelled")
+        async with asyncio.timeout(BOUND_S):
+            await model.closed.wait()
+        await visit.done()
+        again = await Visit(app, "POST", f"{PATH}/{response_id}/cancel").run()
+    assert (again.status, again.json()["status"]) == (200, "cancelled")
+
+
+SUMMARY = ScriptTurn(text="They want a boat.", sees=Sees(contains=ASK))
+
+
+async def test_a_trigger_gives_exactly_one_compaction_item(open_app: OpenApp) -> None:
+    """Streamed, added and done and in the final output; the model was asked for it and offered no server tool."""
+    model = scripted(SUMMARY)
+    async with open_app(model) as app:
+        trigger = {"type": "compaction_trigger"}
+        visit = await _ask(app, stream=True, store=False, input=[*_items("a boat"), trigger]).run()
+    events = _events(visit)
+    assert [event["type"] for event in events] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    (item,) = events[-1]["response"]["output"]
+    assert events[-2]["item"] == events[-3]["item"] == item
+    assert (item["type"], unseal(item["encrypted_content"])) == ("compaction", "They want a boat.")
+    assert [tool.name for tool in model.player.plans[0].tools] == []
+
+
+async def test_a_compacted_conversation_goes_on(open_app: OpenApp) -> None:
+    """The item that was handed out is read by the model as the summary it stands for."""
+    goes_on = ScriptTurn(text="Which colour?", sees=Sees(contains="Go on"))
+    model = scripted(SUMMARY, goes_on)
+    async with open_app(model) as app:
+        window = (await Visit(app, "POST", f"{PATH}/compact", headers=[LOCAL, JSON_TYPE], body=_compact()).run()).json()
+        await _ask(app, input=[*window["output"], *_items("Go on")]).run()
+    assert model.player.plans[1].items[0] == _restored(window["output"][0])
+
+
+def _restored(item: dict[str, Any]) -> Any:
+    return text_message("user", f"{INTRODUCTION}They want a boat.", item["id"])
+
+
+def _compact(**fields: Any) -> bytes:
+    return msgspec.json.encode({"model": "demo", "input": "I want a boat.", **fields})
+
+
+async def test_compact_answers_with_a_window(open_app: OpenApp) -> None:
+    """Never a stream, never stored: it is sent again whole, and its id leads nowhere."""
+    model = scripted(SUMMARY)
+    async with open_app(model) as app:
+        visit = Visit(app, "POST", f"{PATH}/compact", headers=[LOCAL, JSON_TYPE], body=_compact(stream=True))
+        await visit.run()
+        window = visit.json()
+        kept = await Visit(app, "GET", f"{PATH}/{window['id']}").run()
+    assert (visit.status, visit.headers["content-type"], kept.status) == (200, "application/json", 404)
+    assert sorted(window) == ["created_at", "id", "object", "output", "usage"]
+    assert (window["object"], [item["type"] for item in window["output"]]) == ("response.compaction", ["compaction"])
+
+
+@pytest.mark.parametrize(
+    ("turn", "status", "code"),
+    [
+        (ScriptTurn(text=" "), 502, "compaction_failed"),
+        (ScriptTurn(calls=(ReplyCall(name="look", args={}),)), 502, "compaction_failed"),
+        (ScriptTurn(faults=Faults(status=429, retry_after_s=7.0)), 429, None),
+    ],
+)
+async def test_a_compaction_that_fails_is_an_error(
+    open_app: OpenApp, turn: ScriptTurn, status: int, code: str | None
+) -> None:
+    """No summary, only calls, or the upstream's refusal: never an empty window."""
+    body = _compact(tools=[{"type": "function", "name": "look", "parameters": {}}])
+    async with open_app(scripted(turn)) as app:
+        visit = await Visit(app, "POST", f"{PATH}/compact", headers=[LOCAL, JSON_TYPE], body=body).run()
+    assert visit.status == status
+    assert code is None or visit.json()["error"]["code"] == code

@@ -19,8 +19,9 @@ from treadle.canon.events import (
     ToolStarted,
 )
 from treadle.canon.items import CallItem, MessageItem
+from treadle.canon.request import Note, Surface
 from treadle.server.http import Exchange, Receive, Scope, Send
-from treadle.server.stream import OFF_LOOP_BYTES, Reply, read
+from treadle.server.stream import OFF_LOOP_BYTES, OneRun, Reply, read
 from unit.server.visit import LOCAL, Visit
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
@@ -38,6 +39,7 @@ class Handle:
         self.run_id = "run_1"
         self.response_id = "resp_1"
         self.has_run_tools = False
+        self.notes: tuple[Note, ...] = ()
         self.cancelled = asyncio.Event()
         self._batches: asyncio.Queue[list[RunEvent] | None] = asyncio.Queue()
         for batch in batches:
@@ -87,7 +89,9 @@ def _visit(handle: Handle, *, streams: bool, keep_alive_s: float = 60.0) -> Visi
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
-        await Reply(exchange, cast("Any", handle), Encoder(streams=streams), streams=streams).run(keep_alive_s)
+        await Reply(
+            exchange, cast("Any", handle), OneRun(Encoder(streams=streams)), surface=Surface(stream=streams)
+        ).run(keep_alive_s)
 
     return Visit(app, "POST", "/v1/chat/completions", headers=[LOCAL])
 
@@ -172,7 +176,7 @@ async def test_an_encoder_that_breaks_takes_its_run_with_it() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
-        await Reply(exchange, cast("Any", handle), encoder, streams=True).run(60.0)
+        await Reply(exchange, cast("Any", handle), OneRun(encoder), surface=Surface(stream=True)).run(60.0)
 
     with pytest.raises(ZeroDivisionError):
         await Visit(app, "POST", "/v1/chat/completions").run()
@@ -224,3 +228,50 @@ async def test_a_large_body_is_read_off_the_loop() -> None:
     assert await read(b"x" * OFF_LOOP_BYTES, reader) == OFF_LOOP_BYTES
     assert await read(b"x" * (OFF_LOOP_BYTES + 1), reader) == OFF_LOOP_BYTES + 1
     assert where[0] == threading.get_ident() != where[1]
+
+
+async def test_an_array_is_streamed_as_json() -> None:
+    """Gemini's stream without frames is one JSON document."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send, "req_1")
+        await exchange.body(100, 1.0)
+        surface = Surface(stream=True, is_array=True)
+        handle = cast("Any", Handle([STARTED, MESSAGE, COMPLETED]))
+        await Reply(exchange, handle, OneRun(Encoder(streams=True)), surface=surface).run(60.0)
+
+    visit = await Visit(app, "POST", "/v1beta/models/m:streamGenerateContent").run()
+    assert (visit.status, visit.headers["content-type"]) == (200, "application/json")
+    assert visit.body == b"<RunStarted><ItemAdded><RunEnded>"
+
+
+async def test_other_events_can_be_told_in_the_place_of_the_runs_own() -> None:
+    """The status follows what is told: a failure that only the retelling knows is still an HTTP error."""
+
+    def retell(event: RunEvent) -> list[RunEvent]:
+        if isinstance(event, RunEnded):
+            return [RunEnded(status="failed", error=BUSY)]
+        return [] if isinstance(event, ItemAdded) else [event]
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send, "req_1")
+        await exchange.body(100, 1.0)
+        handle = cast("Any", Handle([STARTED, MESSAGE, COMPLETED]))
+        reply = Reply(exchange, handle, OneRun(Encoder(streams=True), retell), surface=Surface(stream=True))
+        await reply.run(60.0)
+
+    visit = await Visit(app, "POST", "/v1/responses").run()
+    assert (visit.status, visit.json()["error"]["code"]) == (429, "busy")
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_what_was_lost_on_the_way_is_told_in_a_header(streams: bool) -> None:
+    """Short, by number; repairs and what was kept are no loss."""
+    handle = Handle([STARTED, MESSAGE, COMPLETED])
+    handle.notes = (
+        Note(code="hosted_tool_dropped", action="dropped", message="web_search"),
+        Note(code="orphan_call_closed", action="repaired", message="closed"),
+    )
+    assert (await _visit(handle, streams=streams).run()).headers["x-treadle-fidelity"] == "dropped=1"
+    whole = await _visit(Handle([STARTED, COMPLETED]), streams=streams).run()
+    assert whole.headers["x-treadle-fidelity"] == "exact"

@@ -77,6 +77,11 @@ class Visit:
         async with asyncio.timeout(BOUND_S), self._news:
             await self._news.wait_for(lambda: needle in self.body)
 
+    async def until_after(self, start: int, needle: bytes) -> None:
+        """Wait until these bytes have come behind the first `start` ones."""
+        async with asyncio.timeout(BOUND_S), self._news:
+            await self._news.wait_for(lambda: needle in self.body[start:])
+
     async def until_reads(self, count: int) -> None:
         """Wait until the application has asked that often for more of the request."""
         async with asyncio.timeout(BOUND_S), self._news:

@@ -86,3 +86,34 @@ def test_what_cannot_work_is_refused_with_its_field_named(fields, param):
     assert caught.value.param == param
     assert "pass@" not in str(caught.value)
     assert "break" not in str(caught.value).replace("line break", "")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "base_url", "path", "url"),
+    [
+        ("chat", "https://x.org/v1/", "/chat/completions", "https://x.org/v1/chat/completions"),
+        ("chat", "https://x.org", "/chat/completions", "https://x.org/chat/completions"),
+        ("messages", "https://x.org", "/messages", "https://x.org/v1/messages"),
+        ("messages", "https://x.org/anthropic/", "/messages", "https://x.org/anthropic/v1/messages"),
+        ("messages", "https://x.org/v1", "/messages", "https://x.org/v1/messages"),
+        ("gemini", "https://x.org", "/models/m:do", "https://x.org/v1beta/models/m:do"),
+        ("gemini", "https://x.org/v1", "/models/m:do", "https://x.org/v1/models/m:do"),
+        ("gemini", "https://x.org/v1beta", "/models/m:do", "https://x.org/v1beta/models/m:do"),
+    ],
+)
+def test_a_version_is_added_where_clients_are_configured_without(protocol, base_url, path, url):
+    """Anthropic's and Google's SDKs take the root, OpenAI's the version; a version that is there stays."""
+    assert make(protocol=protocol, base_url=base_url).url(path) == url
+
+
+def test_an_unknown_quirk_is_refused():
+    """At birth, naming the key."""
+    with pytest.raises(ConfigError) as caught:
+        make(quirks=("no_such_quirk",))
+    assert caught.value.param == "quirks"
+
+
+def test_the_profile_joins_host_and_configuration():
+    """What the host's preset says, and what was configured beside it."""
+    made = make(base_url="https://api.groq.com/openai/v1", quirks=("no_seed", "-no_message_names"))
+    assert made.profile("m").names == ("no_logprobs", "no_seed")

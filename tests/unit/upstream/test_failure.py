@@ -45,7 +45,7 @@ def test_each_status_keeps_its_meaning(status, http_status, code, is_retryable):
 def test_a_refused_key_is_said_to_be_treadle_s_own(status):
     """The client must not look for the fault in its own key, and the operator learns which variable to check."""
     error = fail(status, b'{"error":{"message":"Incorrect API key","code":"invalid_api_key"}}')
-    assert error.hint == "this is Treadle's own key for 'openai', not yours: check OPENAI_API_KEY"
+    assert error.hint == "the key of upstream 'openai' was refused, not the client's: check OPENAI_API_KEY"
     assert error.info.code == "upstream_key_refused"
 
 

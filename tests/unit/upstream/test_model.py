@@ -8,10 +8,12 @@ import pytest
 from treadle.canon.errors import BrokenStream, UpstreamError, UpstreamTimeout
 from treadle.canon.events import Failed, Finished, ItemDone, ModelEvent, Noted, TextDelta
 from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, text_message
+from treadle.canon.items import Blob, CallItem, text_message, text_result
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note
+from treadle.canon.tools import ToolSpec
 from treadle.upstream.model import decode, open_call
+from treadle.upstream.quirks import profile_of
 
 NOTE = Note(code="dropped_field", action="dropped", message="a field", field="x")
 HELLO = b'data: {"choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]}\n\n'
@@ -43,7 +45,7 @@ class Wire:
 
 async def batches(wire: Wire, *notes: Note) -> list[list[ModelEvent]]:
     """Decode what the wire gives as a Chat stream."""
-    _, decoder = open_call("chat", PLAN, CountingIds(), "up")
+    decoder = open_call("chat", PLAN, CountingIds(), "up").decoder
     return [batch async for batch in decode(wire(), decoder, notes)]
 
 
@@ -109,7 +111,7 @@ async def test_after_the_terminal_event_the_rest_is_read_and_ignored():
 async def test_a_reader_that_stops_at_the_terminal_event_still_drains():
     """The engine closes the stream as soon as it has the end; the body is read to its end all the same."""
     wire = Wire(HELLO + STOP + DONE, b": bye\n\n")
-    _, decoder = open_call("chat", PLAN, CountingIds(), "up")
+    decoder = open_call("chat", PLAN, CountingIds(), "up").decoder
     stream = decode(wire(), decoder)
     await anext(stream)
     await stream.aclose()
@@ -131,7 +133,7 @@ async def test_a_body_that_does_not_end_is_left_after_a_moment():
         yield HELLO + STOP + DONE
         await asyncio.Event().wait()
 
-    _, decoder = open_call("chat", PLAN, CountingIds(), "up")
+    decoder = open_call("chat", PLAN, CountingIds(), "up").decoder
     async with asyncio.timeout(10):
         got = [batch async for batch in decode(endless(), decoder)]
     assert isinstance(got[-1][-1], Finished)
@@ -140,7 +142,7 @@ async def test_a_body_that_does_not_end_is_left_after_a_moment():
 async def test_closing_early_closes_the_chunks():
     """Whoever stops reading stops the network too."""
     wire = Wire(HELLO, HELLO, STOP + DONE)
-    _, decoder = open_call("chat", PLAN, CountingIds(), "up")
+    decoder = open_call("chat", PLAN, CountingIds(), "up").decoder
     stream = decode(wire(), decoder)
     await anext(stream)
     await stream.aclose()
@@ -154,7 +156,7 @@ async def test_a_call_id_of_the_history_is_not_given_twice():
         b'{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}\n\n'
     )
     plan = Plan(items=(text_message("user", "hi"), CallItem(call_id="call_1", name="f")), model="m")
-    _, decoder = open_call("chat", plan, CountingIds(), "up")
+    decoder = open_call("chat", plan, CountingIds(), "up").decoder
     got = [event async for batch in decode(Wire(chunk + DONE)(), decoder) for event in batch]
     (call,) = [event.item for event in got if isinstance(event, ItemDone) and isinstance(event.item, CallItem)]
     assert call.call_id != "call_1"
@@ -172,3 +174,55 @@ async def test_arguments_over_a_run_s_limit_still_become_a_call(size, ending):
     )
     got = await batches(Wire(chunk + DONE))
     assert isinstance(got[-1][-1], ending)
+
+
+async def test_a_call_is_written_for_the_upstream_and_read_for_the_run():
+    """Names go out as the upstream takes them and come back as the plan has them; what that cost is noted."""
+    plan = Plan(items=(text_message("user", "hi"),), model="m", tools=(ToolSpec(name="facts.propose"),))
+    call = open_call("chat", plan, CountingIds(), "up")
+    assert b'"name":"facts_propose"' in call.body
+    assert call.path == "/chat/completions"
+    assert [(note.code, note.action) for note in call.notes] == [("name_mapped", "emulated")]
+    chunk = (
+        b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c1","function":'
+        b'{"name":"facts_propose","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}\n\n'
+    )
+    got = [event async for batch in decode(Wire(chunk + DONE)(), call.decoder, call.notes) for event in batch]
+    assert got[0] == Noted(note=call.notes[0])
+    (item,) = [event.item for event in got if isinstance(event, ItemDone)]
+    assert isinstance(item, CallItem)
+    assert item.name == "facts.propose"
+
+
+def test_opaque_state_goes_back_to_the_provider_that_made_it():
+    """The writer is told whose state it may send."""
+    blob = Blob(provider="up", kind="extra_content", data='{"google":{"thought_signature":"sig"}}')
+    item = CallItem(call_id="c1", name="f", arguments="{}", blobs=(blob,))
+    plan = Plan(items=(text_message("user", "hi"), item, text_result(item, "r")), model="m")
+    assert b"thought_signature" in open_call("chat", plan, CountingIds(), "up").body
+    assert b"thought_signature" not in open_call("chat", plan, CountingIds(), "other").body
+
+
+@pytest.mark.parametrize("model", ["gemini-3", "models/gemini-3"])
+def test_only_gemini_s_path_names_the_model(model):
+    """Quoted, and without the prefix that some clients put before it."""
+    plan = Plan(items=(text_message("user", "hi"),), model=model)
+    assert open_call("gemini", plan, CountingIds(), "up").path == "/models/gemini-3:streamGenerateContent?alt=sse"
+    odd = Plan(items=(text_message("user", "hi"),), model="a/b{c}")
+    assert open_call("gemini", odd, CountingIds(), "up").path.startswith("/models/a%2Fb%7Bc%7D:")
+
+
+def test_ids_sent_under_another_name_are_taken_too():
+    """Where an id had to be mapped, neither the old nor the new one is given to another call."""
+    item = CallItem(call_id="call_PTLP8xhu3uwZk4l3nlnrrJha", name="f", arguments="{}")
+    plan = Plan(items=(text_message("user", "hi"), item, text_result(item, "r")), model="m")
+    call = open_call("chat", plan, CountingIds(), "up", profile_of("chat", "api.mistral.ai"))
+    (sent,) = [item.call_id for item in call.adapted.plan.items if isinstance(item, CallItem)]
+    chunk = (
+        b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"%s","function":'
+        b'{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}\n\n'
+    ) % sent.encode()
+    events = call.decoder.feed(chunk + DONE)
+    (again,) = [event.item for event in events if isinstance(event, ItemDone)]
+    assert isinstance(again, CallItem)
+    assert again.call_id not in (sent, item.call_id)

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from treadle.canon.json import read_json
 from treadle.canon.usage import Usage
 from treadle.upstream.render import cut, write_body, write_frames
 from treadle.upstream.reply import Faults, Reply, ReplyCall
+from treadle.upstream.shapes import SHAPES
 from treadle.wire.sse import SseReader
 
 CALLS = (ReplyCall(name="a", args={"city": "Paris, France"}, id="c1"), ReplyCall(name="b", args={"n": 1}, id="c2"))
@@ -122,3 +124,21 @@ def test_an_empty_reply_still_ends():
 def test_cut_gives_reads_of_one_size(data, chunk_bytes, chunks):
     """All bytes, in order, none empty."""
     assert cut(data, chunk_bytes) == chunks
+
+
+@pytest.mark.parametrize(("protocol", "fault"), [(name, fault) for name, shapes in SHAPES.items() for fault in shapes])
+def test_every_shape_changes_the_stream_of_its_protocol(protocol, fault):
+    """A fault that changed nothing would test nothing."""
+    plain = write_frames(Reply(text="a b", calls=CALLS, usage=USAGE), model="m", protocol=protocol)
+    faults = Faults(**{fault: True})
+    spoiled = write_frames(Reply(text="a b", calls=CALLS, usage=USAGE, faults=faults), model="m", protocol=protocol)
+    assert spoiled != plain
+
+
+@pytest.mark.parametrize("protocol", ["responses", "messages", "gemini"])
+def test_a_fault_that_a_protocol_cannot_have_changes_nothing(protocol):
+    """Only Chat has a [DONE] to leave out; elsewhere the frames stay the same bytes."""
+    faults = Faults(**{name: True for name in Faults().__struct_fields__ if name in SHAPES["chat"]} | {"no_done": True})
+    absent = msgspec.structs.replace(faults, **dict.fromkeys(SHAPES[protocol], False))
+    plain = write_frames(Reply(calls=CALLS), model="m", protocol=protocol)
+    assert write_frames(Reply(calls=CALLS, faults=absent), model="m", protocol=protocol) == plain

@@ -60,6 +60,16 @@ def test_anthropic_envelope(status: int, kind: str) -> None:
     assert json.loads(write_error("messages", _error(status))) == {"type": "error", "error": error}
 
 
+def test_anthropics_thread_codes_stand_in_the_details() -> None:
+    """The SDK reads them there to decide how to send the conversation again."""
+    error = ErrorInfo(code="thread_not_found", message="Lost.", status=404)
+    assert json.loads(write_error("messages", error))["error"] == {
+        "type": "not_found_error",
+        "message": "Lost.",
+        "details": {"error_code": "thread_not_found"},
+    }
+
+
 @pytest.mark.parametrize(
     ("status", "word"),
     [

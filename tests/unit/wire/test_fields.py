@@ -16,6 +16,8 @@ def test_what_is_taken_is_not_in_the_rest() -> None:
     assert fields.get("a", TEXT) == "x"
     assert fields.get("b", TEXT) is None
     assert fields.has("c")
+    assert fields.peek("c") == fields.rest()["c"]
+    assert (fields.peek("b"), fields.peek("z")) == (None, None)
     assert not fields.has("b")
     assert {name: bytes(raw) for name, raw in fields.rest().items()} == {"c": b"[1]", "d": b'{"e":true}'}
     inner = fields.object("d")

@@ -1,5 +1,9 @@
+import msgspec
+
+from treadle.canon.items import Extra, MessageItem, ResultItem, TextPart
 from treadle.canon.request import Note
-from treadle.wire.notes import Notes
+from treadle.canon.tools import ToolSpec
+from treadle.wire.notes import Notes, note_foreign
 
 
 def test_the_same_note_is_counted() -> None:
@@ -12,3 +16,21 @@ def test_the_same_note_is_counted() -> None:
         Note(code="a", action="dropped", message="first", count=3),
         Note(code="b", action="kept", message="other", field="x"),
     )
+
+
+def test_fields_of_another_protocol_are_noted_wherever_they_stand() -> None:
+    """On items, parts, results and tools, once for each field; those of the protocol itself are not."""
+    extra = Extra(protocol="messages", fields={"cache_control": msgspec.Raw(b"{}")})
+    items = (
+        MessageItem(role="user", content=(TextPart(text="a", extra=extra),), extra=extra),
+        ResultItem(call_id="c", output=(TextPart(text="b", extra=extra),)),
+    )
+    tools = (ToolSpec(name="f", extra=extra),)
+    notes, own = Notes(), Notes()
+    note_foreign(items, tools, "chat", notes)
+    note_foreign(items, tools, "messages", own)
+    message = "cache_control: only messages knows it"
+    assert notes.all() == (
+        Note(code="field_dropped", action="dropped", message=message, field="cache_control", count=4),
+    )
+    assert own.all() == ()

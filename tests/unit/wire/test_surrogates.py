@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.wire.surrogates import HalfJoiner, has_half_escapes, mend_escapes
+from treadle.wire.surrogates import HalfJoiner, has_half_escapes, mend_escapes, mend_text, write_halves
 
 HIGH, LOW = "\ud83d", "\ude00"
 
@@ -59,3 +59,13 @@ def test_the_cheap_check_finds_both_spellings() -> None:
     assert has_half_escapes(json.dumps(HIGH))
     assert has_half_escapes('"\\uDE00"')
     assert not has_half_escapes('"\\u00e9"')
+
+
+@pytest.mark.parametrize(
+    ("text", "mended"),
+    [("a", "a"), ("é", "é"), (HIGH, "\ufffd"), (f"{HIGH}{LOW}", "😀"), (f"{LOW}{HIGH}", "\ufffd\ufffd")],
+)
+def test_texts_are_mended_and_written(text: str, mended: str) -> None:
+    """On their own and inside any value."""
+    assert mend_text(text) == mended
+    assert json.loads(write_halves({"a": [text], text: 1})) == {"a": [mended], mended: 1}

@@ -15,6 +15,9 @@ from treadle.upstream.demo.prompt import Prompt, words_of
 DEPTH_MAX = 4
 
 _WORD = re.compile(r"[\w'-]+")
+_SPOKEN = re.compile(r"[\w'./#@-]*\w")
+_BETWEEN = frozenset({"number", "no", "nr", "id", "code", "called", "named", "is"})
+"""Words that may stand between the name of a thing and its value: `article number A7`."""
 
 Schema = dict[str, Any]
 _NO = frozenset({"no", "not", "without", "false", "off", "never", "don't"})
@@ -85,6 +88,7 @@ class Filler:
         self._quoted = list(prompt.quoted)
         self._chosen: set[str] = set()
         self._found = {kind: list(find(prompt)) for kind, find in _EVIDENCE.items()}
+        self._spoken = _SPOKEN.findall(prompt.text)
 
     def fill(self, schema: Schema, root: Schema, depth: int = 0) -> dict[str, Any]:
         """Return a value for every required property of an object schema."""
@@ -133,6 +137,8 @@ class Filler:
 
     def _string(self, name: str, schema: Schema) -> str:
         kind = kind_of(name)
+        if kind == "name" and (named := self._named(name)):
+            return named
         found = self._found.get(kind, [])
         if found:
             return found.pop(0)
@@ -147,6 +153,17 @@ class Filler:
         if kind != "pattern":
             self.missing.append(name)
         return EXAMPLES[kind]
+
+    def _named(self, name: str) -> str | None:
+        """Find what stands behind the parameter's own name, if it looks like a value: `article A7`, `customer Ada`."""
+        wanted = words_of(name)
+        for place, word in enumerate(self._spoken):
+            rest = self._spoken[place + 1 :]
+            while rest and rest[0].lower() in _BETWEEN:
+                rest = rest[1:]
+            if rest and words_of(word) & wanted and (rest[0][0].isupper() or any(map(str.isdigit, rest[0]))):
+                return rest[0]
+        return None
 
 
 def parameters_of(tool: ToolSpec) -> Schema:

@@ -17,8 +17,9 @@ from treadle.upstream.demo.choice import choose
 from treadle.upstream.demo.prose import answer, ask_for, introduce
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.model import decode, open_call
-from treadle.upstream.render import write_frames
+from treadle.upstream.render import sent_reply, write_frames
 from treadle.upstream.reply import Reply, ReplyCall
+from treadle.wire.adapt import Adapted
 
 NAME = "demo"
 
@@ -41,11 +42,12 @@ class DemoModel:
 
     def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
         """Yield the events of the reply to this plan, a batch for each piece of it."""
-        written, decoder = open_call(self._protocol, plan, self._ids, NAME)
-        return decode(self._send(plan), decoder, written.notes)
+        call = open_call(self._protocol, plan, self._ids, NAME)
+        return decode(self._send(plan, call.adapted), call.decoder, call.notes)
 
-    async def _send(self, plan: Plan) -> AsyncGenerator[bytes, None]:
-        for frame in write_frames(reply_to(plan), model=plan.model, protocol=self._protocol):
+    async def _send(self, plan: Plan, adapted: Adapted) -> AsyncGenerator[bytes, None]:
+        reply = sent_reply(reply_to(plan), adapted)
+        for frame in write_frames(reply, model=plan.model, protocol=self._protocol, tools=adapted.plan.tools):
             yield frame
             if self._delay_s > 0:
                 await self._sleep(self._delay_s)

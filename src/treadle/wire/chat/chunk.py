@@ -1,7 +1,7 @@
 """One chunk of an upstream: its shape, read from JSON, and the small judgements about its leaves.
 
-Only the containers are typed: a number or a string of the wrong kind must not cost the rest of its chunk, so the
-leaves are taken as they come and judged one by one. Nothing is remembered between chunks.
+Only the outer containers are typed: a value of the wrong kind must not cost the rest of its chunk, and what is in
+a delta is not known beforehand. Nothing is remembered between chunks.
 """
 
 import json
@@ -11,60 +11,28 @@ from typing import Any, cast
 import msgspec
 
 from treadle.canon.errors import ErrorInfo, UpstreamError, UpstreamStatus
-from treadle.canon.json import BadJson, check_bounds, cut_text, type_errors, write_json
+from treadle.canon.json import DEPTH_MAX, BadJson, check_bounds, cut_text, type_errors
 from treadle.canon.usage import Usage
-from treadle.wire.surrogates import has_half_escapes
-
-EXTRA_CONTENT = "extra_content"
-"""The kind of blob that a call's `extra_content` is kept as: Gemini's thought signature travels there."""
+from treadle.wire.surrogates import has_half_escapes, mend_text, write_halves
 
 CHECKED_CHARS = 65_536
-"""Chunks beyond this are checked for depth and nodes first: a small one cannot hold many."""
+"""Chunks beyond this are checked for nodes first, as those with many brackets are for depth."""
 
 MESSAGE_BYTES_MAX = 2_000
 
 
-class FunctionIn(msgspec.Struct, frozen=True):
-    """The function of a call, or the custom tool of one."""
-
-    name: Any = None
-    arguments: Any = None
-    input: Any = None
-
-
-class CallIn(msgspec.Struct, frozen=True):
-    """A piece of a call."""
-
-    index: Any = None
-    id: Any = None
-    type: Any = None
-    function: FunctionIn | None = None
-    custom: FunctionIn | None = None
-    extra_content: Any = None
-
-
-class DeltaIn(msgspec.Struct, frozen=True):
-    """A piece of the answer, or all of it where nothing was streamed."""
-
-    content: Any = None
-    refusal: Any = None
-    reasoning_content: Any = None
-    reasoning: Any = None
-    tool_calls: list[CallIn] | None = None
-    function_call: FunctionIn | None = None
-
-
-class ChoiceIn(msgspec.Struct, frozen=True):
-    """One choice of a chunk."""
+class ChoiceIn(msgspec.Struct, frozen=True, gc=False):
+    """One choice of a chunk: a delta where it is streamed, a message where it is whole."""
 
     index: Any = 0
-    delta: DeltaIn | None = None
-    message: DeltaIn | None = None
+    delta: dict[str, Any] | None = None
+    message: dict[str, Any] | None = None
     finish_reason: Any = None
+    logprobs: Any = None
     usage: Any = None
 
 
-class ChunkIn(msgspec.Struct, frozen=True):
+class ChunkIn(msgspec.Struct, frozen=True, gc=False):
     """One chunk of a stream, or a whole answer."""
 
     choices: list[ChoiceIn] | None = None
@@ -91,7 +59,8 @@ _STATUS_OF_CODE = {
 
 def read_chunk(data: str) -> ChunkIn | None:
     """Read a chunk, or a whole answer; None where it is not one."""
-    if len(data) > CHECKED_CHARS and not _is_bounded(data):
+    is_small = len(data) <= CHECKED_CHARS and data.count("{") + data.count("[") <= DEPTH_MAX
+    if not is_small and not _is_bounded(data):
         return None
     try:
         if data.startswith("["):
@@ -123,8 +92,9 @@ def read_error(value: Any) -> ErrorInfo:
     """Read what an upstream says went wrong, in any of the shapes it may say it in."""
     error = cast("dict[str, Any]", value if isinstance(value, dict) else {"message": value})
     message = error.get("message") or error.get("detail") or "the upstream reported an error"
-    message = cut_text(message if isinstance(message, str) else json_text(message), MESSAGE_BYTES_MAX)
-    words = [word for word in (error.get("code"), error.get("type")) if isinstance(word, str) and word]
+    text = mend_text(message) if isinstance(message, str) else write_halves(message).decode()
+    message = cut_text(text, MESSAGE_BYTES_MAX)
+    words = [mend_text(word) for word in (error.get("code"), error.get("type")) if isinstance(word, str) and word]
     code = next((word for word in words if not word.isdigit()), None)
     status = _status(error, words)
     if status is None:
@@ -132,26 +102,28 @@ def read_error(value: Any) -> ErrorInfo:
     return UpstreamStatus(message, status=status, code=code).info
 
 
-def json_text(value: Any) -> str:
-    """Write a value that should have been text."""
-    try:
-        return write_json(value).decode()
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"))
-
-
 def as_text(value: Any) -> str:
     """Return arguments as text, whatever they came as."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else json_text(value)
+    return value if isinstance(value, str) else write_halves(value).decode()
 
 
 def as_id(value: Any) -> str:
     """Return an id or a name as text; anything but text and numbers is none."""
     if isinstance(value, str):
-        return value
+        return mend_text(value)
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """Return an object; anything else is an empty one."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list; anything else is an empty one."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def as_index(value: Any) -> Hashable:

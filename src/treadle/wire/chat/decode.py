@@ -5,29 +5,31 @@ Exactly one Finished or Failed comes last, from `finish` at the latest. Nothing 
 
 from typing import Any, cast
 
+import msgspec
+
 from treadle.canon.errors import BrokenStream, ErrorInfo, UpstreamError
 from treadle.canon.events import Failed, Finished, ModelEvent, Stop
 from treadle.canon.ids import IdSource
-from treadle.canon.items import Blob
+from treadle.canon.items import ImagePart, OpaquePart
 from treadle.canon.usage import Usage
-from treadle.wire.chat.assemble import Assembly, Bounds
+from treadle.wire.answer.assemble import Assembly, Bounds, Maker
+from treadle.wire.answer.correlate import Piece
 from treadle.wire.chat.chunk import (
-    EXTRA_CONTENT,
-    CallIn,
     ChoiceIn,
     ChunkIn,
-    DeltaIn,
-    FunctionIn,
     as_id,
     as_index,
+    as_list,
+    as_object,
     as_text,
-    json_text,
     read_chunk,
     read_error,
     read_usage,
 )
-from treadle.wire.chat.correlate import Piece
+from treadle.wire.chat.parts import PROTOCOL, flat_annotation
+from treadle.wire.chat.state import CALL_STATE, MESSAGE_STATE, THOUGHT_STATE
 from treadle.wire.sse import LINE_BYTES_MAX, Frame, SseReader
+from treadle.wire.surrogates import mend_text, write_halves
 
 DONE = "[DONE]"
 LEGACY_INDEX = "function_call"
@@ -48,6 +50,13 @@ STOPS: dict[str, Stop] = {
 BROKEN_OFF = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
 """Finish reasons with which a provider says that it did not finish."""
 
+KEPT_NAMES_MAX = 32
+"""How many unknown fields of an answer are named in notes."""
+
+_PLAIN = frozenset(
+    {"role", "content", "refusal", "reasoning_content", "reasoning", THOUGHT_STATE, "tool_calls", "function_call"}
+)
+_KNOWN = _PLAIN | {"images", "annotations"}
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
 
@@ -66,9 +75,7 @@ class Decoder:
         taken_call_ids: frozenset[str] = frozenset(),
     ) -> None:
         bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-        self._provider = provider
-        self._model = model
-        self._assembly = Assembly(ids, bounds, taken_call_ids)
+        self._assembly = Assembly(ids, bounds, taken_call_ids, Maker(provider=provider, model=model))
         self._reader: SseReader | None = None
         self._document: list[bytes] | None = None
         self._document_bytes = 0
@@ -77,6 +84,7 @@ class Decoder:
         self._usage: Usage | None = None
         self._terminal: Finished | Failed | None = None
         self._has_deltas = False
+        self._kept: set[str] = set()
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete."""
@@ -157,7 +165,8 @@ class Decoder:
         if chunk.error or is_error or chunk.object == "error":
             self._fail(read_error(chunk.error or {"message": chunk.message, "code": chunk.code}))
             return
-        self._usage = read_usage(chunk.usage) or self._usage
+        if chunk.usage is not None:
+            self._usage = read_usage(chunk.usage) or self._usage
         for choice in chunk.choices or ():
             self._read_choice(choice)
         if self._assembly.overflow is not None:
@@ -167,67 +176,127 @@ class Decoder:
         if choice.index not in (0, None, "0"):
             self._assembly.note("extra_choice", "dropped", "a piece of another choice than the first", "choices")
             return
-        self._usage = read_usage(choice.usage) or self._usage
+        if choice.usage is not None:
+            self._usage = read_usage(choice.usage) or self._usage
         if choice.delta is not None:
             self._has_deltas = True
-            self._read_delta(choice.delta)
+            self._read_delta(choice.delta, choice.logprobs)
         elif choice.message is not None and not self._has_deltas:
-            self._read_delta(choice.message)
+            self._read_delta(choice.message, choice.logprobs)
         reason = choice.finish_reason
         # Never let a second reason turn a cut answer into a good one.
         if isinstance(reason, str) and reason and (self._reason is None or STOPS.get(reason) in ("length", "filtered")):
-            self._reason = reason
+            self._reason = mend_text(reason)
 
-    def _read_delta(self, delta: DeltaIn) -> None:
-        assembly = self._assembly
-        thought = delta.reasoning_content or delta.reasoning
+    def _read_delta(self, delta: dict[str, Any], logprobs: Any) -> None:
+        if len(delta) == 1 and logprobs is None:
+            # What nearly every chunk of a stream is: one field.
+            content, calls = delta.get("content"), delta.get("tool_calls")
+            if isinstance(content, str):
+                if content:
+                    self._assembly.add_text(content)
+                return
+            if isinstance(calls, list):
+                self._read_calls(cast("list[Any]", calls))
+                return
+        self._read_fields(delta, logprobs)
+
+    def _read_fields(self, delta: dict[str, Any], logprobs: Any) -> None:
+        content = delta.get("content")
+        tokens = as_object(logprobs)
+        self._read_thought(delta)
+        if content is None or isinstance(content, str):
+            self._read_text(content or "", tokens.get("content"), is_refusal=False)
+        else:
+            self._read_content(content)
+        declined = delta.get("refusal")
+        if declined is None or isinstance(declined, str):
+            self._read_text(declined or "", tokens.get("refusal"), is_refusal=True)
+        if not delta.keys() <= _PLAIN:
+            self._read_others(delta)
+        if self._assembly.overflow is None and delta.get("tool_calls") is not None:
+            self._read_calls(as_list(delta["tool_calls"]))
+        if self._assembly.overflow is None and delta.get("function_call") is not None:
+            self._assembly.begin_calls()
+            self._assembly.add_call(_piece({"index": LEGACY_INDEX, "function": delta["function_call"]}, 0, False))
+
+    def _read_text(self, text: str, tokens: Any, *, is_refusal: bool) -> None:
+        if text or (tokens and self._assembly.is_speaking):
+            self._assembly.add_text(text, is_refusal=is_refusal, tokens=as_list(tokens))
+        elif tokens:
+            self._assembly.note("logprobs_dropped", "dropped", "logprobs of what is not text", "logprobs")
+
+    def _read_thought(self, delta: dict[str, Any]) -> None:
+        details = as_list(delta.get(THOUGHT_STATE))
+        thought = delta.get("reasoning_content") or delta.get("reasoning")
+        if not thought and details:
+            thought = "".join(_detail_text(as_object(detail)) for detail in details)
         if isinstance(thought, str) and thought:
-            assembly.add_reasoning(thought)
-        if isinstance(delta.content, str):
-            if delta.content:
-                assembly.add_text(delta.content)
-        elif delta.content is not None:
-            self._read_content(delta.content)
-        if isinstance(delta.refusal, str) and delta.refusal:
-            assembly.add_text(delta.refusal, is_refusal=True)
-        if delta.tool_calls:
-            self._read_calls(delta.tool_calls)
-        if delta.function_call is not None:
-            assembly.begin_calls()
-            assembly.add_call(_piece(CallIn(index=LEGACY_INDEX, function=delta.function_call), 0, False))
+            self._assembly.add_reasoning(thought)
+        if details:
+            self._assembly.add_thought_state(THOUGHT_STATE, details)
+
+    def _read_others(self, delta: dict[str, Any]) -> None:
+        """Read what Chat has beside text and calls, and keep what it should not have."""
+        images = as_list(delta.get("images"))
+        for image in images:
+            self._read_image(as_object(image))
+        unknown = {name: value for name, value in delta.items() if name not in _KNOWN and value not in (None, [], "")}
+        annotations = as_list(delta.get("annotations"))
+        if annotations and self._assembly.is_speaking:
+            self._assembly.annotate([flat_annotation(as_object(entry)) for entry in annotations])
+        elif annotations:
+            unknown["annotations"] = annotations
+        if unknown:
+            self._assembly.add_state(MESSAGE_STATE, unknown)
+            for name in unknown:
+                self._note_kept(name)
+
+    def _note_kept(self, name: str) -> None:
+        if name not in self._kept and len(self._kept) < KEPT_NAMES_MAX:
+            self._kept.add(name)
+            self._assembly.note(
+                "field_kept", "kept", "a field that only Chat clients can be shown", f"delta.{mend_text(name)}"
+            )
 
     def _read_content(self, content: Any) -> None:
         """Read content that is an array of parts, as Mistral sends it."""
-        parts = cast("list[Any]", content) if isinstance(content, list) else [content]
-        for value in parts:
-            part = cast("dict[str, Any]", value if isinstance(value, dict) else {"type": "text", "text": value})
+        for value in as_list(content) or [content]:
+            part = as_object(value) or {"type": "text", "text": value}
             text, thought = part.get("text"), part.get("thinking")
             if part.get("type") == "thinking" and isinstance(thought, list):
                 self._read_thoughts(cast("list[Any]", thought))
             elif part.get("type") == "text" and isinstance(text, str):
                 self._assembly.add_text(text)
             else:
-                self._assembly.note("content_dropped", "dropped", "content that is not text", "delta.content")
+                self._read_image(part)
 
     def _read_thoughts(self, thoughts: list[Any]) -> None:
         for value in thoughts:
-            text = cast("dict[str, Any]", value).get("text") if isinstance(value, dict) else value
+            text = as_object(value).get("text") if isinstance(value, dict) else value
             if isinstance(text, str) and text:
                 self._assembly.add_reasoning(text)
 
-    def _read_calls(self, calls: list[CallIn]) -> None:
+    def _read_image(self, part: dict[str, Any]) -> None:
+        """Attach an image to the message, or any other part as it is."""
+        image = part.get("image_url")
+        url = image if isinstance(image, str) else as_object(image).get("url")
+        if isinstance(url, str) and url:
+            self._assembly.attach(ImagePart(url=mend_text(url)), len(url))
+        elif part:
+            raw = write_halves(part)
+            self._assembly.attach(OpaquePart(protocol=PROTOCOL, raw=msgspec.Raw(raw)), len(raw))
+            self._note_kept("content")
+
+    def _read_calls(self, calls: list[Any]) -> None:
         self._assembly.begin_calls()
-        for position, call in enumerate(calls):
+        for position, value in enumerate(calls):
+            call = as_object(value)
+            state = call.get(CALL_STATE)
             piece = _piece(call, position, len(calls) > 1)
-            self._assembly.add_call(piece, self._blobs(call))
+            self._assembly.add_call(piece, None if state is None else (CALL_STATE, state))
             if self._assembly.overflow is not None:
                 return
-
-    def _blobs(self, call: CallIn) -> tuple[Blob, ...]:
-        if call.extra_content is None:
-            return ()
-        data = json_text(call.extra_content)
-        return (Blob(provider=self._provider, kind=EXTRA_CONTENT, data=data, model=self._model),)
 
     def _end(self, *, is_said: bool) -> None:
         """Judge the answer at its end; `is_said` where the upstream itself said that this is the end."""
@@ -262,20 +331,25 @@ class Decoder:
         return self._assembly.take()
 
 
-def _piece(call: CallIn, position: int, has_siblings: bool) -> Piece:
-    is_custom = call.custom is not None
-    body = call.custom or call.function or FunctionIn()
-    index = as_index(call.index)
+def _piece(call: dict[str, Any], position: int, has_siblings: bool) -> Piece:
+    is_custom = call.get("custom") is not None
+    body = as_object(call.get("custom" if is_custom else "function"))
+    index = as_index(call.get("index"))
     if index is None and has_siblings:
         # Siblings in one delta are different calls, even if nothing else tells them apart.
         index = position
     return Piece(
-        id=as_id(call.id),
-        name=as_id(body.name),
-        text=as_text(body.input if is_custom else body.arguments),
+        id=as_id(call.get("id")),
+        name=as_id(body.get("name")),
+        text=as_text(body.get("input" if is_custom else "arguments")),
         index=index,
         kind="custom" if is_custom else "function",
     )
+
+
+def _detail_text(detail: dict[str, Any]) -> str:
+    text = detail.get("text") or detail.get("summary")
+    return text if isinstance(text, str) else ""
 
 
 def _too_large(what: str) -> ErrorInfo:

@@ -10,8 +10,10 @@ import msgspec
 from treadle.canon.items import (
     AnyItem,
     AnyPart,
+    Blob,
     CallItem,
     CallKind,
+    Extra,
     MessageItem,
     OpaqueItem,
     ReasoningItem,
@@ -19,9 +21,13 @@ from treadle.canon.items import (
     ResultItem,
     Role,
 )
-from treadle.wire.chat.parts import PROTOCOL, read_content
+from treadle.wire.chat.parts import PROTOCOL, read_content, read_part
+from treadle.wire.chat.state import CALL_STATE, THOUGHT_STATE, take_back
 from treadle.wire.fields import LIST, TEXT, Fields, read_value, refusal, starts_with
 from treadle.wire.notes import Notes
+
+_EMPTY = (msgspec.Raw(b"[]"), msgspec.Raw(b"{}"))
+"""What clients send back of an answer's fields that had nothing in them."""
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user"}
 
@@ -55,35 +61,35 @@ class MessageReader:
             else:
                 self._notes.add("unknown_role", "kept", f"a message of role {role!r}", fields.at("role"))
                 self._items.append(OpaqueItem(protocol=PROTOCOL, raw=raw.copy()))
-                continue
-            for name in fields.rest():
-                self._notes.add("field_dropped", "dropped", f"the field {name!r} of a message", f"{path}.{name}")
         return tuple(self._items)
 
     def _read_plain(self, fields: Fields, role: Role) -> None:
         content = self._content(fields)
-        self._items.append(MessageItem(role=role, content=content, name=fields.get("name", TEXT)))
+        name = fields.get("name", TEXT)
+        self._items.append(MessageItem(role=role, content=content, name=name, extra=_extra(fields)))
 
     def _read_assistant(self, fields: Fields, position: int) -> None:
-        thoughts = [fields.get("reasoning_content", TEXT), fields.get("reasoning", TEXT)]
-        reasoning = next((thought for thought in thoughts if thought), None)
-        if reasoning:
-            self._items.append(ReasoningItem(text=(reasoning,)))
+        self._read_reasoning(fields)
         content = self._content(fields)
         declined = fields.get("refusal", TEXT)
         if declined:
             content = (*content, RefusalPart(text=declined))
+        content = (*content, *_read_images(fields))
         calls = self._read_calls(fields, position)
         name = fields.get("name", TEXT)
-        if content or not calls:
-            self._items.append(MessageItem(role="assistant", content=content, name=name))
+        extra = _extra(fields)
+        if content or extra or not calls:
+            self._items.append(MessageItem(role="assistant", content=content, name=name, extra=extra))
         self._items += calls
         self._open += calls
         self._calls.update((call.call_id, call) for call in calls)
-        for empty in ("audio", "annotations"):
-            raw = fields.raw(empty)
-            if raw is not None and raw != msgspec.Raw(b"[]"):
-                self._notes.add("field_dropped", "dropped", f"{empty} of an earlier answer", fields.at(empty))
+
+    def _read_reasoning(self, fields: Fields) -> None:
+        thoughts = [fields.get("reasoning_content", TEXT), fields.get("reasoning", TEXT)]
+        text = next((thought for thought in thoughts if thought), None)
+        blob = _take_back(fields, THOUGHT_STATE)
+        if text or blob:
+            self._items.append(ReasoningItem(text=(text,) if text else (), blobs=(blob,) if blob else ()))
 
     def _read_calls(self, fields: Fields, position: int) -> list[CallItem]:
         calls: list[CallItem] = []
@@ -107,26 +113,29 @@ class MessageReader:
         call = self._calls.get(call_id) if call_id else self._oldest_open(name)
         if not call_id and call is None:
             raise refusal(fields.at("tool_call_id"), "a tool message needs the id of its call")
-        self._close(call, call_id or "", name, self._content(fields))
+        self._close(call, call_id or "", name, fields)
 
     def _read_function(self, fields: Fields, position: int) -> None:
         name = fields.need("name", TEXT)
         call = self._oldest_open(name)
-        self._close(call, f"call_{position}_unmatched", name, self._content(fields))
+        self._close(call, f"call_{position}_unmatched", name, fields)
 
     def _oldest_open(self, name: str | None) -> CallItem | None:
         return next((call for call in self._open if not name or call.name == name), None)
 
-    def _close(self, call: CallItem | None, call_id: str, name: str | None, output: tuple[AnyPart, ...]) -> None:
+    def _close(self, call: CallItem | None, call_id: str, name: str | None, fields: Fields) -> None:
+        output = self._content(fields)
         if call is None:
-            self._items.append(ResultItem(call_id=call_id, name=name or "", output=output))
+            self._items.append(ResultItem(call_id=call_id, name=name or "", output=output, extra=_extra(fields)))
             return
         if call in self._open:
             self._open.remove(call)
-        self._items.append(ResultItem(call_id=call.call_id, name=call.name, output=output, kind=call.kind))
+        self._items.append(
+            ResultItem(call_id=call.call_id, name=call.name, output=output, kind=call.kind, extra=_extra(fields))
+        )
 
     def _content(self, fields: Fields) -> tuple[AnyPart, ...]:
-        return read_content(fields.raw("content"), fields.at("content"), self._notes)
+        return read_content(fields.raw("content"), fields.at("content"))
 
 
 def _read_call(fields: Fields, default_id: str) -> CallItem:
@@ -136,7 +145,39 @@ def _read_call(fields: Fields, default_id: str) -> CallItem:
     if body is None:
         raise refusal(fields.at(kind), "a call needs it", "missing_required_parameter")
     text = (body.get("input", TEXT) or "") if kind == "custom" else _arguments(body, "arguments")
-    return CallItem(call_id=call_id, name=body.need("name", TEXT), arguments=text, kind=kind)
+    blob = _take_back(fields, CALL_STATE)
+    # Clients that put a stream together leave it in; no request has it.
+    fields.raw("index")
+    return CallItem(
+        call_id=call_id,
+        name=body.need("name", TEXT),
+        arguments=text,
+        kind=kind,
+        blobs=(blob,) if blob else (),
+        extra=_extra(fields),
+    )
+
+
+def _read_images(fields: Fields) -> list[AnyPart]:
+    """Read the images of an earlier answer, which have a field of their own there."""
+    raws = fields.get("images", LIST) or []
+    parts = [read_part(raw, f"{fields.at('images')}[{position}]") for position, raw in enumerate(raws)]
+    # Their places are written anew.
+    return [msgspec.structs.replace(part, extra=None) for part in parts]
+
+
+def _take_back(fields: Fields, name: str) -> Blob | None:
+    """Take opaque state that Treadle itself showed the client; a field of another origin stays where it is."""
+    raw = fields.peek(name)
+    blob = None if raw is None else take_back(name, raw)
+    if blob is not None:
+        fields.raw(name)
+    return blob
+
+
+def _extra(fields: Fields) -> Extra | None:
+    rest = {name: raw for name, raw in fields.rest().items() if raw not in _EMPTY}
+    return Extra(protocol=PROTOCOL, fields=rest) if rest else None
 
 
 def _arguments(fields: Fields, name: str) -> str:

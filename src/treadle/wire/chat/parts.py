@@ -1,20 +1,22 @@
 """The parts of a message's content, read and written. Kinds that Treadle does not know are kept as they are."""
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.items import AnyPart, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
+from treadle.canon.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
 from treadle.canon.json import write_json
-from treadle.wire.fields import LIST, TEXT, Fields, read_value, starts_with
+from treadle.wire.fields import TEXT, Fields, read_value, starts_with
 from treadle.wire.notes import Notes
 
 PROTOCOL = "chat"
 
+_ANNOTATIONS: msgspec.json.Decoder[list[dict[str, Any]]] = msgspec.json.Decoder(list[dict[str, Any]])
 _CONTENT: msgspec.json.Decoder[str | list[msgspec.Raw]] = msgspec.json.Decoder(str | list[msgspec.Raw])
 
 
-def read_content(raw: msgspec.Raw | None, path: str, notes: Notes) -> tuple[AnyPart, ...]:
+def read_content(raw: msgspec.Raw | None, path: str) -> tuple[AnyPart, ...]:
     """Read a content: nothing, a string, or an array of parts.
 
     Raises: ProtocolError.
@@ -24,16 +26,33 @@ def read_content(raw: msgspec.Raw | None, path: str, notes: Notes) -> tuple[AnyP
     content = read_value(_CONTENT, raw, path)
     if isinstance(content, str):
         return (TextPart(text=content),) if content else ()
-    return tuple(_read_part(part, f"{path}[{position}]", notes) for position, part in enumerate(content))
+    return tuple(read_part(part, f"{path}[{position}]") for position, part in enumerate(content))
+
+
+def read_part(raw: msgspec.Raw, path: str) -> AnyPart:
+    """Read one part of an array.
+
+    Raises: ProtocolError.
+    """
+    if starts_with(raw, '"'):
+        return TextPart(text=read_value(TEXT, raw, path))
+    fields = Fields(raw, path)
+    kind = fields.need("type", TEXT)
+    reader = _READERS.get(kind)
+    if reader is None:
+        return OpaquePart(protocol=PROTOCOL, raw=raw.copy())
+    part = reader(fields)
+    rest = fields.rest()
+    return msgspec.structs.replace(part, extra=Extra(protocol=PROTOCOL, fields=rest)) if rest else part
 
 
 def write_part(part: AnyPart, notes: Notes) -> msgspec.Raw | None:
     """Write one part of an array; None where Chat cannot say it."""
     match part:
         case TextPart():
-            return _raw({"type": "text", "text": part.text})
+            return _raw(with_extra({"type": "text", "text": part.text}, part.extra))
         case RefusalPart():
-            return _raw({"type": "refusal", "refusal": part.text})
+            return _raw(with_extra({"type": "refusal", "refusal": part.text}, part.extra))
         case ImagePart():
             return _write_image(part, notes)
         case FilePart():
@@ -45,26 +64,41 @@ def write_part(part: AnyPart, notes: Notes) -> msgspec.Raw | None:
             return None
 
 
-def _read_part(raw: msgspec.Raw, path: str, notes: Notes) -> AnyPart:
-    if starts_with(raw, '"'):
-        return TextPart(text=read_value(TEXT, raw, path))
-    fields = Fields(raw, path)
-    kind = fields.need("type", TEXT)
-    reader = _READERS.get(kind)
-    if reader is None:
-        return OpaquePart(protocol=PROTOCOL, raw=raw.copy())
-    part = reader(fields)
-    for name in fields.rest():
-        notes.add("field_dropped", "dropped", f"the field {name!r} of a {kind!r} part", f"content.{name}")
-    return part
+def write_image(part: ImagePart, place: int) -> dict[str, Any]:
+    """Return one entry of `images`, the field in which answers hold them."""
+    return {"type": "image_url", "index": place, "image_url": {"url": part.url}}
+
+
+def with_extra(written: dict[str, Any], extra: Extra | None) -> dict[str, Any]:
+    """Return an object with the fields that Chat's own clients and upstreams gave it; they override nothing."""
+    if extra is None or extra.protocol != PROTOCOL:
+        return written
+    return {**extra.fields, **written}
+
+
+def flat_annotation(annotation: dict[str, Any]) -> dict[str, Any]:
+    """Return an annotation as the Responses API and the canonical parts spell it: its own fields, not nested."""
+    kind = annotation.get("type")
+    inner = annotation.get(kind) if isinstance(kind, str) else None
+    return {"type": kind, **cast("dict[str, Any]", inner)} if isinstance(inner, dict) else annotation
+
+
+def nested_annotation(annotation: dict[str, Any], shift: int) -> dict[str, Any]:
+    """Return an annotation as Chat spells it; what it refers to stands `shift` characters further on."""
+    if annotation.get("type") != "url_citation" or "url_citation" in annotation:
+        return annotation
+    inner = {name: value for name, value in annotation.items() if name != "type"}
+    for name in ("start_index", "end_index"):
+        if isinstance(inner.get(name), int):
+            inner[name] += shift
+    return {"type": "url_citation", "url_citation": inner}
 
 
 def _read_text(fields: Fields) -> AnyPart:
     text = fields.need("text", TEXT)
-    annotations = fields.raw("annotations")
-    if annotations is not None and not read_value(LIST, annotations, fields.at("annotations")):
-        annotations = None
-    return TextPart(text=text, annotations=None if annotations is None else annotations.copy())
+    annotations = fields.get("annotations", _ANNOTATIONS)
+    flat = [flat_annotation(entry) for entry in annotations or ()]
+    return TextPart(text=text, annotations=_raw(flat) if flat else None)
 
 
 def _read_refusal(fields: Fields) -> AnyPart:
@@ -107,7 +141,7 @@ def _write_image(part: ImagePart, notes: Notes) -> msgspec.Raw:
         notes.add("image_by_id", "emulated", "Chat takes images by URL only, not by a file id")
         return _raw({"type": "text", "text": f"[image {part.file_id} cannot be shown here]"})
     image = {"url": part.url, "detail": part.detail} if part.detail else {"url": part.url}
-    return _raw({"type": "image_url", "image_url": image})
+    return _raw(with_extra({"type": "image_url", "image_url": image}, part.extra))
 
 
 def _write_file(part: FilePart, notes: Notes) -> msgspec.Raw:
@@ -115,7 +149,8 @@ def _write_file(part: FilePart, notes: Notes) -> msgspec.Raw:
         notes.add("file_by_url", "emulated", "Chat takes files by content or id only, not by URL")
         return _raw({"type": "text", "text": f"[file {part.filename or ''} at {part.url}]"})
     known = {"file_id": part.file_id, "file_data": part.url, "filename": part.filename}
-    return _raw({"type": "file", "file": {key: value for key, value in known.items() if value is not None}})
+    file = {key: value for key, value in known.items() if value is not None}
+    return _raw(with_extra({"type": "file", "file": file}, part.extra))
 
 
 def _raw(value: object) -> msgspec.Raw:

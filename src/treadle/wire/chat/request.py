@@ -6,18 +6,23 @@ same protocol. A refusal names the field as the API would.
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError, UnsupportedFeature
-from treadle.canon.json import BadJson, check_bounds
+from treadle.canon.errors import ProtocolError
+from treadle.canon.json import BadJson, check_bounds, write_json
 from treadle.canon.request import Options, Request, Surface
-from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
+from treadle.canon.tools import AUTO, ToolChoice
 from treadle.wire.chat.messages import MessageReader
 from treadle.wire.chat.parts import PROTOCOL
-from treadle.wire.chat.tools import read_choice, read_legacy_choice, read_tools
+from treadle.wire.chat.tools import ReadTools, read_choice, read_legacy_choice, read_tools
 from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, Fields, refusal
 from treadle.wire.notes import Notes
 from treadle.wire.surrogates import mend_escapes
 
 OLD_TOKENS_MAX = "max_tokens"
+TOOLS = "tools"
+"""The extra field in which tools travel that only the upstream itself can run."""
+
+CHOICES_MAX = 8
+"""Each choice is a run of its own, with model calls and tools of its own."""
 
 _STOP: msgspec.json.Decoder[str | list[str]] = msgspec.json.Decoder(str | list[str])
 
@@ -25,7 +30,7 @@ _STOP: msgspec.json.Decoder[str | list[str]] = msgspec.json.Decoder(str | list[s
 def read_request(body: bytes) -> Request:
     """Read a client's request.
 
-    Raises: ProtocolError and UnsupportedFeature, with `param` naming the field.
+    Raises: ProtocolError, with `param` naming the field.
     """
     notes = Notes()
     fields = _open(body, notes)
@@ -34,7 +39,6 @@ def read_request(body: bytes) -> Request:
     if not messages:
         raise refusal("messages", "at least one message is needed")
     items = MessageReader(notes).read(messages, "messages")
-    _refuse_choices(fields)
     tools, choice, legacy = _read_tools(fields, notes)
     surface = _read_surface(fields, legacy)
     store = fields.get("store", FLAG)
@@ -42,9 +46,9 @@ def read_request(body: bytes) -> Request:
         protocol=PROTOCOL,
         model=model,
         items=items,
-        tools=tools,
+        tools=tools.specs,
         tool_choice=choice,
-        options=_read_options(fields, legacy),
+        options=_read_options(fields, legacy, tools.others),
         surface=surface,
         store=store is not False,
         notes=notes.all(),
@@ -68,24 +72,16 @@ def _open(body: bytes, notes: Notes) -> Fields:
         raise ProtocolError(f"The body is not a JSON object: {error.message}", code="invalid_json") from None
 
 
-def _refuse_choices(fields: Fields) -> None:
-    count = fields.get("n", INTEGER)
-    if count is None or count == 1:
-        return
-    if count < 1:
-        raise refusal("n", "Expected `int` >= 1")
-    raise UnsupportedFeature("More than one choice is not supported.", param="n", hint="Send the request n times.")
-
-
-def _read_tools(fields: Fields, notes: Notes) -> tuple[tuple[ToolSpec, ...], ToolChoice, bool]:
+def _read_tools(fields: Fields, notes: Notes) -> tuple[ReadTools, ToolChoice, bool]:
     from_tools = read_tools(fields.get("tools", LIST) or [], "tools", notes)
     functions = fields.get("functions", LIST) or []
     choice, legacy_choice = fields.raw("tool_choice"), fields.raw("function_call")
-    if from_tools or not functions:
+    if from_tools != ReadTools() or not functions:
         if functions:
             notes.add("functions_dropped", "dropped", "legacy functions beside tools", "functions")
         return from_tools, AUTO if choice is None else read_choice(choice, notes), False
     tools = read_tools(functions, "functions", notes, legacy=True)
+    notes.add("legacy_functions", "emulated", "an answer shows the first of its calls only", "functions")
     return tools, AUTO if legacy_choice is None else read_legacy_choice(legacy_choice), True
 
 
@@ -96,11 +92,19 @@ def _read_surface(fields: Fields, legacy: bool) -> Surface:
         stream=fields.get("stream", FLAG) is True,
         include_usage=include_usage,
         legacy_functions=legacy,
+        choices=_read_count(fields),
         metadata=fields.json_object("metadata"),
     )
 
 
-def _read_options(fields: Fields, legacy: bool) -> Options:
+def _read_count(fields: Fields) -> int:
+    count = fields.get("n", INTEGER)
+    if count is not None and not 1 <= count <= CHOICES_MAX:
+        raise refusal("n", f"Expected `int` from 1 to {CHOICES_MAX}")
+    return count or 1
+
+
+def _read_options(fields: Fields, legacy: bool, tools: tuple[msgspec.Raw, ...]) -> Options:
     tokens_max = _positive(fields, "max_completion_tokens")
     old_tokens_max = _positive(fields, OLD_TOKENS_MAX)
     stop = fields.get("stop", _STOP)
@@ -114,13 +118,34 @@ def _read_options(fields: Fields, legacy: bool) -> Options:
         # A legacy answer has room for one call only.
         parallel_tool_calls=False if legacy else parallel,
         reasoning_effort=fields.get("reasoning_effort", TEXT),
-        output_schema=fields.json_object("response_format"),
     )
+    form, other_form = _read_format(fields)
     extra = fields.rest()
+    if other_form is not None:
+        extra["response_format"] = other_form
+    if tools:
+        extra[TOOLS] = msgspec.Raw(write_json(tools))
     if tokens_max is None and old_tokens_max is not None:
         # Older servers know only the old spelling, so the client's own is kept.
         extra[OLD_TOKENS_MAX] = msgspec.Raw(str(old_tokens_max).encode())
-    return msgspec.structs.replace(options, extra=extra, extra_protocol=PROTOCOL)
+    return msgspec.structs.replace(options, output_schema=form, extra=extra, extra_protocol=PROTOCOL)
+
+
+def _read_format(fields: Fields) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
+    """Read `response_format` as the canonical, flat output schema; a kind that only Chat's servers know stays apart."""
+    raw = fields.json_object("response_format")
+    if raw is None:
+        return None, None
+    form = Fields(raw, "response_format")
+    kind = form.get("type", TEXT)
+    if kind == "text":
+        return None, None
+    if kind == "json_object":
+        return raw, None
+    schema = form.object("json_schema") if kind == "json_schema" else None
+    if schema is None:
+        return None, raw
+    return msgspec.Raw(write_json({"type": kind, **schema.rest()})), None
 
 
 def _positive(fields: Fields, name: str) -> int | None:

@@ -1,42 +1,71 @@
 """Tools and the choice among them, as the Chat API spells them, in both directions.
 
 Read: nested and flat definitions, legacy functions, every form of a choice. Written: always the nested form.
+A custom tool's grammar is nested here and flat in the canonical spec, as in the Responses API.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from treadle.canon.items import Extra
 from treadle.canon.json import write_json
 from treadle.canon.tools import AUTO, EMPTY_SCHEMA, ChoiceMode, ToolChoice, ToolSpec
-from treadle.wire.fields import FLAG, LIST, TEXT, Fields, read_value, refusal
+from treadle.wire.chat.parts import PROTOCOL
+from treadle.wire.fields import FLAG, LIST, OBJECT, TEXT, Fields, read_value, refusal, starts_with
 from treadle.wire.notes import Notes
 
 _MODES: dict[str, ChoiceMode] = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
 _CHOICE: msgspec.json.Decoder[str | dict[str, msgspec.Raw]] = msgspec.json.Decoder(str | dict[str, msgspec.Raw])
 
-_INPUT_SCHEMA = msgspec.Raw(
-    b'{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}'
+BUILT_IN = frozenset(
+    {
+        "apply_patch",
+        "code_interpreter",
+        "computer",
+        "computer_use_preview",
+        "file_search",
+        "image_generation",
+        "local_shell",
+        "mcp",
+        "programmatic_tool_calling",
+        "shell",
+        "tool_search",
+        "web_search",
+        "web_search_preview",
+    }
 )
+"""Tools of the Responses API that a Chat upstream cannot have."""
 
 
-def read_tools(raws: list[msgspec.Raw], path: str, notes: Notes, *, legacy: bool = False) -> tuple[ToolSpec, ...]:
-    """Read the client's tools; those that cannot be called here are dropped and noted.
+class ReadTools(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools of a request: those that can be called back, and those that only the upstream itself can run."""
+
+    specs: tuple[ToolSpec, ...] = ()
+    others: tuple[msgspec.Raw, ...] = ()
+
+
+def read_tools(raws: list[msgspec.Raw], path: str, notes: Notes, *, legacy: bool = False) -> ReadTools:
+    """Read the client's tools; types of another API are dropped and noted, unknown ones are kept.
 
     Raises: ProtocolError.
     """
     specs: dict[str, ToolSpec] = {}
+    others: list[msgspec.Raw] = []
     for position, raw in enumerate(raws):
         outer = Fields(raw, f"{path}[{position}]")
         kind = "function" if legacy else outer.get("type", TEXT) or "function"
-        if kind not in ("function", "custom"):
+        if kind in BUILT_IN:
             notes.add("tool_dropped", "dropped", f"tools of type {kind!r} cannot be called here", outer.path)
-            continue
-        fields = outer.object(kind) or outer
-        spec = _read_custom(fields) if kind == "custom" else _read_function(fields)
-        if specs.setdefault(spec.name, spec) is not spec:
-            notes.add("duplicate_tool", "dropped", f"a second tool named {spec.name!r}", fields.path)
-    return tuple(specs.values())
+        elif kind not in ("function", "custom"):
+            notes.add("tool_kept", "kept", f"a tool of type {kind!r} is left to the upstream", outer.path)
+            others.append(raw.copy())
+        else:
+            spec = _read_tool(outer, kind)
+            if specs.setdefault(spec.name, spec) is not spec:
+                notes.add("duplicate_tool", "dropped", f"a second tool named {spec.name!r}", outer.path)
+    return ReadTools(specs=tuple(specs.values()), others=tuple(others))
 
 
 def read_choice(raw: msgspec.Raw, notes: Notes) -> ToolChoice:
@@ -71,45 +100,60 @@ def read_legacy_choice(raw: msgspec.Raw) -> ToolChoice:
 
 
 def write_tool(spec: ToolSpec) -> msgspec.Raw:
-    """Write one tool. A custom tool becomes a function that takes its free text as the string `input`."""
-    description = spec.description
-    parameters = spec.parameters
+    """Write one tool."""
+    body: dict[str, Any] = {"name": spec.name}
+    if spec.description:
+        body["description"] = spec.description
     if spec.kind == "custom":
-        parameters = _INPUT_SCHEMA
-        if spec.format is not None:
-            description = f"{description}\n\nFormat of `input`: {bytes(spec.format).decode()}".lstrip()
-    function: dict[str, Any] = {"name": spec.name}
-    if description:
-        function["description"] = description
-    function["parameters"] = parameters
-    if spec.strict is not None:
-        function["strict"] = spec.strict
-    return msgspec.Raw(write_json({"type": "function", "function": function}))
+        body |= {} if spec.format is None else {"format": _nested_format(spec.format)}
+    else:
+        body["parameters"] = spec.parameters
+        body |= {} if spec.strict is None else {"strict": spec.strict}
+    extra = spec.extra.fields if spec.extra is not None and spec.extra.protocol == PROTOCOL else {}
+    inner = OBJECT.decode(extra[spec.kind]) if spec.kind in extra else {}
+    return msgspec.Raw(write_json({**extra, "type": spec.kind, spec.kind: {**inner, **body}}))
 
 
-def write_choice(choice: ToolChoice) -> Any:
-    """Write the choice, or None where the default says the same."""
+def write_choice(choice: ToolChoice, specs: Sequence[ToolSpec]) -> Any:
+    """Write the choice among these tools, or None where the default says the same."""
     if choice.mode == "named":
-        return {"type": "function", "function": {"name": choice.name}}
+        kind = next((spec.kind for spec in specs if spec.name == choice.name), "function")
+        return {"type": kind, kind: {"name": choice.name}}
     return None if choice.mode == "auto" else choice.mode
 
 
-def _read_function(fields: Fields) -> ToolSpec:
-    return ToolSpec(
-        name=_name(fields),
-        description=fields.get("description", TEXT) or "",
-        parameters=fields.json_object("parameters") or EMPTY_SCHEMA,
-        strict=fields.get("strict", FLAG),
-    )
+def _read_tool(outer: Fields, kind: str) -> ToolSpec:
+    nested = outer.object(kind)
+    fields = nested or outer
+    name, description = _name(fields), fields.get("description", TEXT) or ""
+    if kind == "custom":
+        form = fields.json_object("format")
+        spec = ToolSpec(
+            name=name, description=description, kind="custom", format=None if form is None else _flat_format(form)
+        )
+    else:
+        parameters = fields.json_object("parameters") or EMPTY_SCHEMA
+        strict = fields.get("strict", FLAG)
+        spec = ToolSpec(name=name, description=description, parameters=parameters, strict=strict)
+    inner = nested.rest() if nested is not None else {}
+    rest = {**outer.rest(), **({kind: msgspec.Raw(write_json(inner))} if inner else {})}
+    return msgspec.structs.replace(spec, extra=Extra(protocol=PROTOCOL, fields=rest)) if rest else spec
 
 
-def _read_custom(fields: Fields) -> ToolSpec:
-    return ToolSpec(
-        name=_name(fields),
-        description=fields.get("description", TEXT) or "",
-        kind="custom",
-        format=fields.json_object("format"),
-    )
+def _flat_format(raw: msgspec.Raw) -> msgspec.Raw:
+    fields = OBJECT.decode(raw)
+    grammar = fields.pop("grammar", None)
+    if grammar is None or not starts_with(grammar, "{"):
+        return raw
+    return msgspec.Raw(write_json({**fields, **OBJECT.decode(grammar)}))
+
+
+def _nested_format(raw: msgspec.Raw) -> msgspec.Raw:
+    fields = OBJECT.decode(raw)
+    if "definition" not in fields:
+        return raw
+    kind = fields.pop("type", msgspec.Raw(b'"grammar"'))
+    return msgspec.Raw(write_json({"type": kind, "grammar": fields}))
 
 
 def _read_allowed(fields: Fields) -> ToolChoice:

@@ -3,13 +3,17 @@
 Each message is encoded once, on its own, and the body is joined from their bytes.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from treadle.canon.items import (
+    AnyItem,
     AnyPart,
+    Blob,
     CallItem,
+    ImagePart,
     MessageItem,
     OpaqueItem,
     RefusalPart,
@@ -17,23 +21,25 @@ from treadle.canon.items import (
     TextPart,
     text_of,
 )
-from treadle.canon.json import write_json
+from treadle.canon.json import read_json, write_json
 from treadle.canon.plan import Plan
 from treadle.canon.request import Options
-from treadle.wire.chat.chunk import EXTRA_CONTENT
-from treadle.wire.chat.parts import PROTOCOL, write_part
-from treadle.wire.chat.request import OLD_TOKENS_MAX
+from treadle.wire.chat.chunk import as_list, as_object
+from treadle.wire.chat.parts import PROTOCOL, with_extra, write_image, write_part
+from treadle.wire.chat.request import OLD_TOKENS_MAX, TOOLS
+from treadle.wire.chat.state import CALL_STATE, KINDS, MESSAGE_STATE, THOUGHT_STATE, may_return
 from treadle.wire.chat.tools import write_choice, write_tool
 from treadle.wire.codec import Written
-from treadle.wire.fields import OBJECT
-from treadle.wire.notes import Notes
-from treadle.wire.turns import Turn, has_only_text, regroup, turn_text
+from treadle.wire.fields import LIST, OBJECT
+from treadle.wire.notes import Notes, note_foreign
+from treadle.wire.turns import Turn, regroup, turn_text
 
 
 def write_request(plan: Plan, *, provider: str = "") -> Written:
     """Write the request; blobs go back only to the `provider` that made them."""
     notes = Notes()
-    writer = _MessageWriter(notes, provider)
+    writer = _MessageWriter(notes, provider, plan.model)
+    note_foreign(plan.items, plan.tools, PROTOCOL, notes)
     for step in regroup(plan.items, notes):
         match step:
             case Turn():
@@ -43,7 +49,7 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
             case OpaqueItem():
                 writer.add_opaque(step)
     body: dict[str, Any] = {"model": plan.model, "messages": writer.messages}
-    body |= _tool_fields(plan, notes)
+    body |= _tool_fields(plan)
     body |= _option_fields(plan.options)
     body |= {"stream": True, "stream_options": {"include_usage": True}}
     body |= _extra_fields(plan.options, body, notes)
@@ -51,17 +57,18 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
 
 
 class _MessageWriter:
-    def __init__(self, notes: Notes, provider: str) -> None:
+    def __init__(self, notes: Notes, provider: str, model: str) -> None:
         self.messages: list[msgspec.Raw] = []
         self._notes = notes
         self._provider = provider
+        self._model = model
 
     def add_message(self, item: MessageItem) -> None:
         """Write a message of anybody but the model."""
         message: dict[str, Any] = {"role": item.role, "content": self._content(item)}
         if item.name is not None:
             message["name"] = item.name
-        self._add(message)
+        self._add(message, item)
 
     def add_opaque(self, item: OpaqueItem) -> None:
         """Pass a message of unknown kind on, if it is one of Chat's."""
@@ -73,6 +80,8 @@ class _MessageWriter:
     def add_turn(self, turn: Turn) -> None:
         """Write a turn of the model and the results of its calls."""
         message: dict[str, Any] = {"role": "assistant", "content": self._turn_content(turn) or None}
+        if any(isinstance(part, TextPart) and part.annotations for item in turn.messages for part in item.content):
+            self._notes.add("annotations_dropped", "dropped", "a request has no place for annotations of an answer")
         names = [item.name for item in turn.messages if item.name is not None]
         if names:
             message["name"] = names[0]
@@ -81,14 +90,13 @@ class _MessageWriter:
         )
         if declined:
             message["refusal"] = declined
-        thoughts = self._thoughts(turn)
-        if thoughts:
-            message["reasoning_content"] = thoughts
         if turn.calls:
             message["tool_calls"] = [self._call(call) for call in turn.calls]
         elif not declined:
             message["content"] = message["content"] or ""
-        self._add(message)
+        message |= self._thoughts(turn)
+        message |= self._state(turn)
+        self._add(message, *turn.messages)
         self._add_results(turn.results)
 
     def _add_results(self, results: list[ResultItem]) -> None:
@@ -100,7 +108,8 @@ class _MessageWriter:
                 marker = f"[{len(attached)} attachment(s) of this result follow in the next user message]"
                 text = f"{text}\n{marker}" if text else marker
                 shown += [self._marker(result), *attached]
-            self._add({"role": "tool", "tool_call_id": result.call_id, "content": text})
+            content = text if attached or _is_string(result.output) else self._parts(result.output)
+            self._add({"role": "tool", "tool_call_id": result.call_id, "content": content}, result)
         if shown:
             self._notes.add("result_attachment", "emulated", "images and files of results go into a user message")
             self._add({"role": "user", "content": shown})
@@ -116,13 +125,13 @@ class _MessageWriter:
     def _content(self, item: MessageItem) -> str | list[msgspec.Raw]:
         if not item.content:
             return ""
-        if len(item.content) == 1 and isinstance(item.content[0], TextPart):
-            return item.content[0].text
+        if len(item.content) == 1 and _is_string(item.content):
+            return text_of(item.content)
         return self._parts(item.content)
 
     def _turn_content(self, turn: Turn) -> str | list[msgspec.Raw]:
-        spoken = [_without_refusals(message) for message in turn.messages]
-        if all(has_only_text(message) for message in spoken):
+        spoken = [_as_content(message) for message in turn.messages]
+        if all(_is_string(message.content) for message in spoken):
             return turn_text(turn)
         return self._parts(tuple(part for message in spoken for part in message.content))
 
@@ -130,49 +139,83 @@ class _MessageWriter:
         written = (write_part(part, self._notes) for part in parts)
         return [part for part in written if part is not None]
 
-    def _thoughts(self, turn: Turn) -> str:
+    def _thoughts(self, turn: Turn) -> dict[str, Any]:
         texts = ["".join(item.text) for item in turn.reasoning]
-        lost = sum(1 for text in texts if not text)
+        lost = sum(1 for item in turn.reasoning if not (any(item.text) or item.blobs))
         if lost:
             self._notes.add("reasoning_dropped", "dropped", "reasoning without a text of its own", count=lost)
-        return "\n\n".join(text for text in texts if text)
+        thoughts = "\n\n".join(text for text in texts if text)
+        return {"reasoning_content": thoughts} if thoughts else {}
 
-    def _call(self, call: CallItem) -> dict[str, Any]:
-        arguments = call.arguments
-        if call.kind == "custom":
-            arguments = write_json({"input": call.arguments}).decode()
-        written: dict[str, Any] = {
-            "id": call.call_id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": arguments},
-        }
-        for blob in call.blobs:
-            if blob.kind == EXTRA_CONTENT and self._provider and blob.provider == self._provider:
-                written[EXTRA_CONTENT] = msgspec.Raw(blob.data.encode())
+    def _state(self, turn: Turn) -> dict[str, Any]:
+        """Return the fields of the message that only the provider that made them may see again."""
+        fields: dict[str, Any] = {}
+        details: list[Any] = []
+        images = [part for item in turn.messages for part in item.content if isinstance(part, ImagePart) and part.url]
+        if images:
+            fields["images"] = [write_image(part, place) for place, part in enumerate(images)]
+        for item in (*turn.reasoning, *turn.messages, *turn.calls):
+            for kind, value in self._values(item.blobs):
+                if kind == MESSAGE_STATE:
+                    fields |= _as_sent(as_object(value))
+                elif kind == THOUGHT_STATE:
+                    details += as_list(value)
+        return {**fields, THOUGHT_STATE: details} if details else fields
+
+    def _values(self, blobs: tuple[Blob, ...]) -> Iterator[tuple[str, Any]]:
+        for blob in blobs:
+            if blob.kind in KINDS and may_return(blob, self._provider, self._model):
+                yield blob.kind, read_json(blob.data)
             else:
                 self._notes.add("blob_dropped", "dropped", "state that only the provider that made it can read")
-        return written
 
-    def _add(self, message: dict[str, Any]) -> None:
+    def _call(self, call: CallItem) -> dict[str, Any]:
+        word = "input" if call.kind == "custom" else "arguments"
+        body = {"name": call.name, word: call.arguments}
+        written: dict[str, Any] = {"id": call.call_id, "type": call.kind, call.kind: body}
+        for blob in call.blobs:
+            if blob.kind == CALL_STATE and may_return(blob, self._provider, self._model):
+                written[CALL_STATE] = msgspec.Raw(blob.data.encode())
+        return with_extra(written, call.extra)
+
+    def _add(self, message: dict[str, Any], *items: AnyItem) -> None:
+        for item in items:
+            message = with_extra(message, item.extra)
         self.messages.append(msgspec.Raw(write_json(message)))
 
 
-def _without_refusals(item: MessageItem) -> MessageItem:
-    content = tuple(part for part in item.content if not isinstance(part, RefusalPart))
+def _is_string(parts: tuple[AnyPart, ...]) -> bool:
+    """Tell whether the parts can be written as one string: text that Chat has nothing to add to."""
+    return all(isinstance(part, TextPart) and (part.extra is None or part.extra.protocol != PROTOCOL) for part in parts)
+
+
+def _as_content(item: MessageItem) -> MessageItem:
+    """Return what stands in the content of an answer: refusals and images have fields of their own."""
+    content = tuple(
+        part
+        for part in item.content
+        if not isinstance(part, RefusalPart) and not (isinstance(part, ImagePart) and part.url)
+    )
     return item if len(content) == len(item.content) else msgspec.structs.replace(item, content=content)
 
 
-def _tool_fields(plan: Plan, notes: Notes) -> dict[str, Any]:
+def _as_sent(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of an answer as a request takes them: of audio, only the name it was given."""
+    audio = as_object(fields.get("audio"))
+    return {**fields, "audio": {"id": audio["id"]}} if "id" in audio else fields
+
+
+def _tool_fields(plan: Plan) -> dict[str, Any]:
     allowed = plan.tool_choice.allowed
     # Narrowing the list itself says the same as `allowed_tools` and works with every upstream.
     specs = [spec for spec in plan.tools if allowed is None or spec.name in allowed]
-    if not specs:
+    tools = [write_tool(spec) for spec in specs]
+    if plan.options.extra_protocol == PROTOCOL and TOOLS in plan.options.extra:
+        tools += LIST.decode(plan.options.extra[TOOLS])
+    if not tools:
         return {}
-    custom = sum(1 for spec in specs if spec.kind == "custom")
-    if custom:
-        notes.add("custom_tool", "emulated", "custom tools are offered as functions of one string", count=custom)
-    fields: dict[str, Any] = {"tools": [write_tool(spec) for spec in specs]}
-    choice = write_choice(plan.tool_choice)
+    fields: dict[str, Any] = {TOOLS: tools}
+    choice = write_choice(plan.tool_choice, specs)
     if choice is not None:
         fields["tool_choice"] = choice
     if plan.options.parallel_tool_calls is not None and plan.tool_choice.mode != "none":
@@ -182,7 +225,8 @@ def _tool_fields(plan: Plan, notes: Notes) -> dict[str, Any]:
 
 def _extra_fields(options: Options, body: dict[str, Any], notes: Notes) -> dict[str, Any]:
     if options.extra_protocol == PROTOCOL:
-        return {name: raw for name, raw in options.extra.items() if name not in body and name != OLD_TOKENS_MAX}
+        taken = {*body, OLD_TOKENS_MAX, TOOLS}
+        return {name: raw for name, raw in options.extra.items() if name not in taken}
     if options.extra:
         names = ", ".join(sorted(options.extra))
         notes.add("options_dropped", "dropped", f"{names}: only {options.extra_protocol} knows them")
@@ -204,9 +248,9 @@ def _option_fields(options: Options) -> dict[str, Any]:
 
 
 def _response_format(schema: msgspec.Raw) -> msgspec.Raw:
-    """Return Chat's form of an output schema: Responses writes the same fields flat."""
+    """Return Chat's form of an output schema, which is flat in the canonical options."""
     fields = OBJECT.decode(schema)
     kind = fields.pop("type", None)
-    if kind is None or bytes(kind) != b'"json_schema"' or "json_schema" in fields:
+    if kind is None or bytes(kind) != b'"json_schema"':
         return schema
     return msgspec.Raw(write_json({"type": kind, "json_schema": fields}))

@@ -53,7 +53,7 @@ class TextEvent(StreamEvent, frozen=True, kw_only=True):
     delta: str | UnsetType = UNSET
     text: str | UnsetType = UNSET
     refusal: str | UnsetType = UNSET
-    logprobs: tuple[()] | UnsetType = UNSET
+    logprobs: msgspec.Raw | UnsetType = UNSET
 
 
 class CallEvent(StreamEvent, frozen=True, kw_only=True):

@@ -11,7 +11,6 @@ import msgspec
 
 from treadle.canon.items import (
     AnyItem,
-    Blob,
     CallItem,
     CallKind,
     MessageItem,
@@ -24,6 +23,7 @@ from treadle.canon.items import (
 from treadle.canon.request import Note
 from treadle.wire.responses.content import PROTOCOL, Tally, read_content, read_output, text_parts
 from treadle.wire.responses.fields import NULL, at, missing, read
+from treadle.wire.responses.seal import unseal
 from treadle.wire.responses.tools import flat_name
 
 _ROLES: frozenset[str] = frozenset({"system", "developer", "user", "assistant"})
@@ -221,12 +221,11 @@ def _add_result(reading: Reading, raw: msgspec.Raw, path: str, kind: CallKind) -
 
 def _read_reasoning(reading: Reading, raw: msgspec.Raw, path: str) -> None:
     reasoning = read(_reasoning, raw, path)
-    sealed = reasoning.encrypted_content
     item = ReasoningItem(
         id=reasoning.id or "",
         summary=tuple(part.text for part in reasoning.summary or ()),
         text=tuple(part.text for part in reasoning.content or ()),
-        blobs=(Blob(provider="openai", kind="encrypted_content", data=sealed),) if sealed else (),
+        blobs=unseal(reasoning.encrypted_content or ""),
     )
     reading.items.append(item)
 

@@ -27,6 +27,7 @@ class Finality(msgspec.Struct, frozen=True, kw_only=True):
     kind: "PartKind"
     text: str
     annotations: msgspec.Raw = EMPTY
+    logprobs: msgspec.Raw = EMPTY
 
 
 class PartKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,29 +35,31 @@ class PartKind(msgspec.Struct, frozen=True, kw_only=True):
 
     part: str
     text: str
-    body: Callable[[str, msgspec.Raw], ContentPart]
+    body: Callable[[str, Finality | None], ContentPart]
     is_summary: bool = False
     is_refusal: bool = False
-    logprobs: tuple[()] | UnsetType = UNSET
+    has_logprobs: bool = False
 
 
-def _text_body(text: str, annotations: msgspec.Raw) -> ContentPart:
-    return OutputText(text=text, annotations=annotations)
+def _text_body(text: str, final: Finality | None) -> ContentPart:
+    if final is None:
+        return OutputText(text=text)
+    return OutputText(text=text, annotations=final.annotations, logprobs=final.logprobs)
 
 
-def _refusal_body(text: str, _: msgspec.Raw) -> ContentPart:
+def _refusal_body(text: str, _: Finality | None) -> ContentPart:
     return Refusal(refusal=text)
 
 
-def _reasoning_body(text: str, _: msgspec.Raw) -> ContentPart:
+def _reasoning_body(text: str, _: Finality | None) -> ContentPart:
     return ReasoningText(text=text)
 
 
-def _summary_body(text: str, _: msgspec.Raw) -> ContentPart:
+def _summary_body(text: str, _: Finality | None) -> ContentPart:
     return SummaryText(text=text)
 
 
-TEXT = PartKind(part="response.content_part", text="response.output_text", body=_text_body, logprobs=())
+TEXT = PartKind(part="response.content_part", text="response.output_text", body=_text_body, has_logprobs=True)
 REFUSAL = PartKind(part="response.content_part", text="response.refusal", body=_refusal_body, is_refusal=True)
 REASONING = PartKind(part="response.content_part", text="response.reasoning_text", body=_reasoning_body)
 SUMMARY = PartKind(
@@ -73,7 +76,8 @@ def finalities(content: tuple[AnyPart, ...]) -> list[Finality]:
     for part in content:
         match part:
             case TextPart():
-                shown.append(Finality(kind=TEXT, text=part.text, annotations=part.annotations or EMPTY))
+                noted, tokens = part.annotations or EMPTY, part.logprobs or EMPTY
+                shown.append(Finality(kind=TEXT, text=part.text, annotations=noted, logprobs=tokens))
             case RefusalPart():
                 shown.append(Finality(kind=REFUSAL, text=part.text))
             case _:
@@ -95,13 +99,13 @@ class PartRow:
         """Return the closed parts, whole."""
         return tuple(self._bodies)
 
-    def feed(self, kind: PartKind, part: int, text: str) -> None:
+    def feed(self, kind: PartKind, part: int, text: str, logprobs: msgspec.Raw | None = None) -> None:
         """Send more text of a part, opening it first if it is new."""
         if self._open is None or self._open.key != (kind.text, part):
             self.close()
             self._start(kind, part)
         assert self._open is not None
-        self._open.feed(text)
+        self._open.feed(text, logprobs)
 
     def settle(self, finals: list[Finality]) -> None:
         """Close all parts as the item says them; what was never opened is sent whole."""
@@ -132,29 +136,35 @@ class _OpenPart:
         self._content_index = UNSET if kind.is_summary else index
         self._summary_index = index if kind.is_summary else UNSET
         self._said: list[str] = []
-        self._send_part("added", kind.body("", EMPTY))
+        self._send_part("added", kind.body("", None))
 
-    def feed(self, text: str) -> None:
+    def feed(self, text: str, logprobs: msgspec.Raw | None = None) -> None:
         if not text:
             return
         self._said.append(text)
-        self._send_text("delta", delta=text)
+        self._send_text("delta", logprobs or EMPTY, delta=text)
 
     def close(self, final: Finality | None) -> ContentPart:
         said = "".join(self._said)
         text = said if final is None else final.text
         if text.startswith(said):
             self.feed(text[len(said) :])
+        tokens = EMPTY if final is None else final.logprobs
         if self.kind.is_refusal:
-            self._send_text("done", refusal=text)
+            self._send_text("done", tokens, refusal=text)
         else:
-            self._send_text("done", text=text)
-        body = self.kind.body(text, EMPTY if final is None else final.annotations)
+            self._send_text("done", tokens, text=text)
+        body = self.kind.body(text, final)
         self._send_part("done", body)
         return body
 
     def _send_text(
-        self, step: str, delta: str | UnsetType = UNSET, text: str | UnsetType = UNSET, refusal: str | UnsetType = UNSET
+        self,
+        step: str,
+        logprobs: msgspec.Raw,
+        delta: str | UnsetType = UNSET,
+        text: str | UnsetType = UNSET,
+        refusal: str | UnsetType = UNSET,
     ) -> None:
         event = TextEvent(
             type=f"{self.kind.text}.{step}",
@@ -166,7 +176,7 @@ class _OpenPart:
             delta=delta,
             text=text,
             refusal=refusal,
-            logprobs=self.kind.logprobs,
+            logprobs=logprobs if self.kind.has_logprobs else UNSET,
         )
         self._out.send(event)
 

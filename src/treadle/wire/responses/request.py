@@ -7,11 +7,12 @@ never refused, because stock clients send new ones all the time; a wrong type is
 import msgspec
 
 from treadle.canon.errors import ProtocolError
+from treadle.canon.json import write_json
 from treadle.canon.request import Note, Options, Request, Surface
 from treadle.wire.responses.content import PROTOCOL
 from treadle.wire.responses.fields import NULL, missing, read
 from treadle.wire.responses.input import Reading, read_input
-from treadle.wire.responses.tools import ToolShelf, read_choice
+from treadle.wire.responses.tools import HOSTED, ToolShelf, read_choice
 from treadle.wire.surrogates import mend_escapes
 
 
@@ -77,7 +78,7 @@ def read_request(body: bytes) -> Request:
         instructions=typed.instructions,
         tools=shelf.specs,
         tool_choice=choice,
-        options=_options(typed, fields),
+        options=_options(typed, fields, shelf.hosted),
         surface=_surface(typed, fields),
         store=typed.store is not False,
         background=bool(typed.background),
@@ -114,7 +115,10 @@ def _shelf(body: _Body, reading: Reading) -> ToolShelf:
     return shelf
 
 
-def _options(body: _Body, fields: dict[str, msgspec.Raw]) -> Options:
+def _options(body: _Body, fields: dict[str, msgspec.Raw], hosted: list[msgspec.Raw]) -> Options:
+    extra = {name: raw for name, raw in fields.items() if name not in _TAKEN and raw != NULL}
+    if hosted:
+        extra[HOSTED] = msgspec.Raw(write_json(hosted))
     return Options(
         max_output_tokens=body.max_output_tokens,
         temperature=body.temperature,
@@ -122,7 +126,7 @@ def _options(body: _Body, fields: dict[str, msgspec.Raw]) -> Options:
         parallel_tool_calls=body.parallel_tool_calls,
         reasoning_effort=body.reasoning.effort if body.reasoning else None,
         output_schema=_output_schema(body.text),
-        extra={name: raw for name, raw in fields.items() if name not in _TAKEN and raw != NULL},
+        extra=extra,
         extra_protocol=PROTOCOL,
     )
 

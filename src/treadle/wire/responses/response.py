@@ -23,7 +23,7 @@ class OutputText(msgspec.Struct, frozen=True, kw_only=True, tag="output_text"):
 
     text: str
     annotations: msgspec.Raw = EMPTY
-    logprobs: tuple[()] = ()
+    logprobs: msgspec.Raw = EMPTY
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, tag="refusal"):

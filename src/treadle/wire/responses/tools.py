@@ -1,7 +1,8 @@
 """Reading the tools of a request and which of them the model may or must call.
 
 A tool that can be called back (function, custom, or a namespace of them) becomes a spec; one that only its
-provider can run is left out and noted. A namespace is flattened into the name, because no other protocol has one.
+provider can run is kept for upstreams of this protocol. A namespace is flattened into the name, because no other
+protocol has one.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from treadle.canon.errors import ProtocolError
+from treadle.canon.items import CallItem
 from treadle.canon.request import Note
 from treadle.canon.tools import AUTO, EMPTY_SCHEMA, NONE, ToolChoice, ToolSpec
 from treadle.wire.responses.fields import NULL, at, missing, read
@@ -16,17 +18,20 @@ from treadle.wire.responses.fields import NULL, at, missing, read
 PLAIN_NAMESPACE = "functions"
 """The namespace whose tools go by their bare name."""
 
+HOSTED = "tools"
+"""The extra field in which tools travel that only an upstream can run."""
+
 
 def flat_name(name: str, namespace: str | None) -> str:
     """Return the name the model knows a tool of a namespace by."""
     return name if not namespace or namespace == PLAIN_NAMESPACE else f"{namespace}__{name}"
 
 
-def bare_name(spec: ToolSpec) -> str:
-    """Return the name that the client gave the tool inside its namespace."""
-    if spec.namespace is None or spec.namespace == PLAIN_NAMESPACE:
-        return spec.name
-    return spec.name.removeprefix(f"{spec.namespace}__")
+def bare_name(named: ToolSpec | CallItem) -> str:
+    """Return the name that a tool has inside its namespace."""
+    if named.namespace is None or named.namespace == PLAIN_NAMESPACE:
+        return named.name
+    return named.name.removeprefix(f"{named.namespace}__")
 
 
 class _Function(msgspec.Struct, kw_only=True):
@@ -86,6 +91,7 @@ class ToolShelf:
     def __init__(self) -> None:
         self._specs: dict[str, ToolSpec] = {}
         self.notes: list[Note] = []
+        self.hosted: list[msgspec.Raw] = []
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -109,7 +115,7 @@ class ToolShelf:
                     inner = read(_namespace, raw, place)
                     self.add(inner.tools, at(place, "tools"), inner.name)
                 case hosted:
-                    self._drop("hosted_tool_dropped", f"Treadle does not run the hosted tool '{hosted}'", place)
+                    self._host(raw, hosted, place)
 
     def find(self, name: str, namespace: str | None) -> str:
         """Return the flat name of a tool that a client may name with or without its namespace."""
@@ -125,6 +131,11 @@ class ToolShelf:
         if earlier is not None and earlier != spec:
             self._drop("duplicate_tool", f"an earlier definition of the tool '{spec.name}' is replaced", path)
         self._specs[spec.name] = spec
+
+    def _host(self, raw: msgspec.Raw, kind: str, path: str) -> None:
+        self.hosted.append(raw.copy())
+        message = f"the hosted tool '{kind}' is only offered to upstreams of the Responses API"
+        self.notes.append(Note(code="hosted_tool", action="kept", message=message, field=path))
 
     def _drop(self, code: str, message: str, path: str) -> None:
         self.notes.append(Note(code=code, action="dropped", message=message, field=path))

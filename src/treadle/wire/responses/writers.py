@@ -33,6 +33,7 @@ from treadle.wire.responses.response import (
     Reasoning,
     ServerCall,
 )
+from treadle.wire.responses.seal import seal
 from treadle.wire.responses.tools import bare_name
 
 Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
@@ -98,7 +99,8 @@ class MessageWriter(_Writer):
     def feed(self, delta: Delta) -> None:
         """Send more text, or more of a refusal."""
         if isinstance(delta, TextDelta | RefusalDelta):
-            self._row.feed(TEXT if isinstance(delta, TextDelta) else REFUSAL, delta.part, delta.text)
+            kind = TEXT if isinstance(delta, TextDelta) else REFUSAL
+            self._row.feed(kind, delta.part, delta.text, delta.logprobs)
 
     def settle(self, final: Source) -> None:
         """Close the parts."""
@@ -140,8 +142,7 @@ class ReasoningWriter(_Writer):
         if isinstance(final, ReasoningItem):
             self._summary.settle([Finality(kind=SUMMARY, text=text) for text in final.summary])
             self._raw.settle([Finality(kind=REASONING, text=text) for text in final.text])
-            sealed = [blob.data for blob in final.blobs if blob.kind == "encrypted_content"]
-            self._sealed = sealed[0] if sealed else UNSET
+            self._sealed = seal(final.blobs) or UNSET
 
     def close(self, status: str) -> OutputItem:
         """Send that the reasoning is done."""

@@ -1,11 +1,10 @@
-import json
 from typing import Any
 
 import pytest
 
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.usage import Usage
-from treadle.wire.chat.chunk import as_id, as_index, as_text, read_chunk, read_error, read_usage
+from treadle.wire.chat.chunk import as_id, as_index, as_list, as_object, as_text, read_chunk, read_error, read_usage
 
 
 @pytest.mark.parametrize(
@@ -29,8 +28,9 @@ def test_what_is_not_a_chunk_is_none(data: str) -> None:
     assert read_chunk(data) is None
 
 
-def test_a_chunk_with_too_many_values_is_none() -> None:
-    """A big chunk is checked before anything is built from it."""
+def test_a_chunk_with_too_many_or_too_deep_values_is_none() -> None:
+    """A big chunk is checked before anything is built from it, and one with many brackets for its depth."""
+    assert read_chunk('{"choices":[],"deep":' + "[" * 80 + "]" * 80 + "}") is None
     many = '{"choices":[' + "{}," * 300_000 + '{}],"a":"\\ud83d"}'
     assert read_chunk(many) is None
     assert read_chunk('{"choices":[],"pad":"' + "x" * 100_000 + '"}') is not None
@@ -41,9 +41,7 @@ def test_halves_of_surrogate_pairs_survive_the_reading() -> None:
     chunk = read_chunk('{"choices":[{"delta":{"content":"\\ud83d"}}]}')
     assert chunk is not None
     assert chunk.choices is not None
-    delta = chunk.choices[0].delta
-    assert delta is not None
-    assert delta.content == "\ud83d"
+    assert chunk.choices[0].delta == {"content": "\ud83d"}
 
 
 @pytest.mark.parametrize(
@@ -108,6 +106,11 @@ def test_an_endless_error_message_is_cut() -> None:
 def test_leaves_of_any_type_are_judged() -> None:
     """Text from objects, ids from numbers, indexes from anything that can be looked up."""
     assert [as_text(value) for value in (None, "a", {"b": [1]}, 5)] == ["", "a", '{"b":[1]}', "5"]
-    assert json.loads(as_text({"a": "\ud83d"})) == {"a": "\ud83d"}
+    assert [as_text({"a": text}) for text in ("\ud83d", "\ud83d\ude00")] == [
+        '{"a":"\\ufffd"}',
+        '{"a":"\\ud83d\\ude00"}',
+    ]
+    assert [as_object(value) for value in ({"a": 1}, [], None)] == [{"a": 1}, {}, {}]
+    assert [as_list(value) for value in ([1], {}, None)] == [[1], [], []]
     assert [as_id(value) for value in ("a", 5, True, None, [])] == ["a", "5", "", "", ""]
     assert [as_index(value) for value in (0, "1", -2, True, None, {})] == [0, "1", -2, None, None, None]

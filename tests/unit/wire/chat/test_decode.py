@@ -1,3 +1,4 @@
+import json
 import sys
 from typing import Any
 
@@ -5,13 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream.answers import answer, check_contract, decode, merged
+from stream.answers import answer, as_run, check_contract, decode, merged
 from stream.shapes import ALL_SHAPES, DONE, call, calls, chunk, finish, frame, stream, text
 from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import ArgumentsDelta, Failed, Finished, ItemDone, TextDelta
+from treadle.canon.events import ArgumentsDelta, Failed, Finished, ItemDone, Noted, TextDelta
 from treadle.canon.ids import CountingIds
-from treadle.canon.items import Blob, CallItem
-from treadle.wire.chat import Decoder
+from treadle.canon.items import Blob, CallItem, ImagePart, MessageItem
+from treadle.canon.request import Request, Surface
+from treadle.wire.chat import Decoder, Encoder
 from treadle.wire.sse import LINE_BYTES_MAX
 
 TOO_LARGE = "upstream_too_large"
@@ -208,6 +210,7 @@ _CALL = st.fixed_dictionaries(
         "id": _LEAF,
         "function": st.none() | st.fixed_dictionaries({}, optional={"name": _LEAF, "arguments": _LEAF}),
         "custom": st.none() | st.fixed_dictionaries({}, optional={"name": _LEAF, "input": _LEAF}),
+        "extra_content": _LEAF,
     },
 )
 _DELTA = st.fixed_dictionaries(
@@ -216,12 +219,19 @@ _DELTA = st.fixed_dictionaries(
         "content": _LEAF,
         "refusal": _LEAF,
         "reasoning_content": _LEAF,
-        "tool_calls": st.none() | st.lists(_CALL, max_size=3),
-        "function_call": st.none() | st.fixed_dictionaries({}, optional={"name": _LEAF, "arguments": _LEAF}),
+        "tool_calls": st.none() | _LEAF | st.lists(_CALL, max_size=3),
+        "reasoning_details": _LEAF | st.lists(st.dictionaries(st.sampled_from(["index", "text", "data"]), _LEAF)),
+        "annotations": _LEAF | st.lists(_LEAF),
+        "images": _LEAF | st.lists(st.fixed_dictionaries({}, optional={"image_url": _LEAF})),
+        "audio": _LEAF | st.dictionaries(st.sampled_from(["id", "data"]), _LEAF),
+        "unknown": _LEAF | st.lists(_LEAF),
+        "function_call": _LEAF | st.fixed_dictionaries({}, optional={"name": _LEAF, "arguments": _LEAF}),
     },
 )
+_LOGPROBS = _LEAF | st.dictionaries(st.sampled_from(["content", "refusal"]), _LEAF | st.lists(_LEAF))
+_CHOICE = st.fixed_dictionaries({"delta": _DELTA}, optional={"finish_reason": _LEAF, "logprobs": _LOGPROBS})
 _CHUNK = st.fixed_dictionaries(
-    {"choices": st.lists(st.fixed_dictionaries({"delta": _DELTA}, optional={"finish_reason": _LEAF}), max_size=2)},
+    {"choices": st.lists(_CHOICE, max_size=2)},
     optional={"usage": _LEAF},
 )
 
@@ -229,9 +239,15 @@ _CHUNK = st.fixed_dictionaries(
 @settings(max_examples=300)
 @given(st.lists(_CHUNK, max_size=6), st.booleans())
 def test_any_chunks_keep_the_contract(chunks: list[Any], done: bool) -> None:
-    """Whatever upstreams make of a call: distinct ids, deltas that add up, one terminal."""
+    """Whatever upstreams make of a call: distinct ids, deltas that add up, one terminal, and a client can read it."""
     body = stream(*chunks, finish("stop"), *([DONE] if done else []))
-    check_contract(decode(Decoder(CountingIds()), body, 7))
+    events = decode(Decoder(CountingIds()), body, 7)
+    check_contract(events)
+    for streams in (True, False):
+        encoder = Encoder(Request(protocol="chat", model="m", surface=Surface(stream=streams)), CountingIds())
+        sent = b"".join(frame for event in as_run(events) for frame in encoder.feed(event))
+        assert (b"[DONE]" in sent) is streams
+        assert json.loads(encoder.body())
 
 
 @pytest.mark.parametrize(
@@ -265,3 +281,46 @@ def test_arguments_stream_as_they_come() -> None:
     decoder = Decoder(CountingIds())
     decoder.feed(stream(calls(call(0, "a", "f", '{"a":'))))
     assert decoder.feed(frame(calls(call(0, args='"b')))) == [ArgumentsDelta(index=0, text='"b')]
+
+
+def test_every_unknown_field_is_named_once_and_kept() -> None:
+    """A note for each, however often it comes."""
+    body = stream(
+        chunk({"mood": "gl"}), chunk({"mood": "ad", "tags": ["a"]}), chunk({"tags": ["b"]}), finish("stop"), DONE
+    )
+    events = decode(Decoder(CountingIds(), provider="p", model="m"), body)
+    notes = [event.note for event in events if isinstance(event, Noted)]
+    assert [(note.code, note.action, note.field) for note in notes] == [
+        ("field_kept", "kept", "delta.mood"),
+        ("field_kept", "kept", "delta.tags"),
+    ]
+    blob = Blob(provider="p", kind="message_fields", data='{"mood":"glad","tags":["a","b"]}', model="m")
+    assert events[-2] == ItemDone(index=0, item=MessageItem(id="msg_0001", role="assistant", blobs=(blob,)))
+
+
+def test_details_without_a_text_of_their_own_are_the_reasoning() -> None:
+    """Some servers send the reasoning there only."""
+    details = [{"type": "reasoning.summary", "summary": "hm"}, {"type": "reasoning.encrypted", "data": "x"}]
+    events = decode(
+        Decoder(CountingIds()), stream(chunk({"reasoning_details": details}), text("a"), finish("stop"), DONE)
+    )
+    assert answer(events).items == (("reasoning", "hm"), ("text", "a"))
+
+
+def test_logprobs_of_calls_are_dropped_and_noted() -> None:
+    """They belong to no text, and must not make a message of nothing."""
+    piece = calls(call(0, "c", "f", "{}"))
+    piece["choices"][0]["logprobs"] = {"content": [{"token": "x"}]}
+    result = answer(decode(Decoder(CountingIds()), stream(piece, finish("tool_calls"), DONE)))
+    assert result.items == (("call", "f", "{}"),)
+    assert result.notes == ("logprobs_dropped",)
+
+
+@pytest.mark.parametrize("image_url", ["data:x", {"url": "data:x"}])
+def test_images_are_parts_of_the_message(image_url: Any) -> None:
+    """Both as parts of the content and in their own field."""
+    image = {"type": "image_url", "image_url": image_url}
+    item = MessageItem(id="msg_0001", role="assistant", content=(ImagePart(url="data:x"),))
+    for delta in ({"images": [image]}, {"content": [image]}):
+        events = decode(Decoder(CountingIds()), stream(chunk(delta), finish("stop"), DONE))
+        assert events[-2] == ItemDone(index=0, item=item)

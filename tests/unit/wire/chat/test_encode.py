@@ -24,7 +24,7 @@ from treadle.canon.ids import CountingIds
 from treadle.canon.items import CallItem, MessageItem, ReasoningItem, RefusalPart, ResultItem, text_message, text_result
 from treadle.canon.request import Note, Request, Surface
 from treadle.canon.usage import Usage
-from treadle.wire.chat import Encoder
+from treadle.wire.chat import Choices, Encoder
 from treadle.wire.sse import SseReader
 
 STARTED = RunStarted(run_id="run_1", response_id="chatcmpl_1", model="m", created_at=12.7)
@@ -43,9 +43,9 @@ WIRE_USAGE = {
 ENDED = RunEnded(status="completed")
 
 
-def _encoder(tool_status: bool = False, **surface: Any) -> Encoder:
+def _encoder(**surface: Any) -> Encoder:
     request = Request(protocol="chat", model="asked", surface=Surface(**{"stream": True, **surface}))
-    return Encoder(request, CountingIds(), tool_status=tool_status)
+    return Encoder(request, CountingIds())
 
 
 def _lines(encoder: Encoder, *events: RunEvent) -> list[Any]:
@@ -365,3 +365,102 @@ def test_items_that_chat_cannot_show_are_skipped() -> None:
     """Results are the server's own business."""
     result = ResultItem(call_id="call_2")
     assert _deltas(_encoder(), ItemAdded(index=0, item=result), TextDelta(index=0, text="x")) == []
+
+
+def _choices(count: int, **surface: Any) -> Choices:
+    request = Request(protocol="chat", model="asked", surface=Surface(**{"stream": True, **surface}))
+    return Choices(request, CountingIds(), count)
+
+
+def _merged(choices: Choices, *events: tuple[int, RunEvent]) -> list[Any]:
+    sent = b"".join(frame for choice, event in events for frame in choices.feed(choice, event))
+    return [frame.data if frame.data == "[DONE]" else json.loads(frame.data) for frame in SseReader().feed(sent)]
+
+
+def _entry(index: int, delta: Any, reason: str | None = None) -> dict[str, Any]:
+    return {**HEAD, "choices": [{"index": index, "delta": delta, "finish_reason": reason}]}
+
+
+OTHER = RunStarted(run_id="run_2", response_id="chatcmpl_2", model="m", created_at=99.0)
+TEXT = (ItemAdded(index=0, item=MESSAGE), TextDelta(index=0, text="Hi"))
+
+
+def test_choices_are_opened_in_order_whoever_speaks_first() -> None:
+    """A choice before the one that speaks is opened with its role; all share the first run's id."""
+    choices = _choices(3)
+    spoken = [(2, event) for event in TEXT]
+    later = [(0, event) for event in TEXT]
+    assert _merged(choices, (0, STARTED), (1, OTHER), (2, OTHER), *spoken, *later) == [
+        _entry(0, {"role": "assistant"}),
+        _entry(1, {"role": "assistant"}),
+        _entry(2, {"role": "assistant", "content": "Hi"}),
+        _entry(0, {"content": "Hi"}),
+    ]
+
+
+def test_several_choices_end_once_with_the_sum_of_their_usage() -> None:
+    """A finish reason for each, one usage, one [DONE]."""
+    choices = _choices(2, include_usage=True)
+    calls = RunEnded(status="requires_action", stop="calls", usage=USAGE)
+    lines = _merged(
+        choices,
+        (0, STARTED),
+        (1, OTHER),
+        (1, ItemAdded(index=0, item=CLIENT)),
+        (1, calls),
+        (0, RunEnded(status="incomplete", stop="length", usage=USAGE)),
+    )
+    assert not isinstance(lines[-1], dict)
+    reasons = [(entry["index"], entry["finish_reason"]) for line in lines[:-2] for entry in line["choices"]]
+    assert reasons == [(0, None), (1, None), (1, "tool_calls"), (0, "length")]
+    assert lines[-2]["choices"] == []
+    assert (lines[-2]["usage"]["prompt_tokens"], lines[-2]["usage"]["completion_tokens"]) == (6, 4)
+    assert choices.is_over
+    body = json.loads(choices.body())
+    assert [(entry["index"], entry["finish_reason"]) for entry in body["choices"]] == [(0, "length"), (1, "tool_calls")]
+    assert body["usage"]["total_tokens"] == 10
+    assert body["id"] == "chatcmpl_1"
+
+
+@pytest.mark.parametrize(
+    ("ended", "code"),
+    [
+        (
+            RunEnded(status="failed", error=ErrorInfo(code="upstream_timeout", message="Silence.", status=504)),
+            "upstream_timeout",
+        ),
+        (RunEnded(status="cancelled"), "cancelled"),
+    ],
+)
+def test_one_bad_end_is_the_end_of_all(ended: RunEnded, code: str) -> None:
+    """No finish reason makes a success of it, and nothing follows."""
+    choices = _choices(2, include_usage=True)
+    lines = _merged(choices, (0, STARTED), (1, OTHER), *[(0, event) for event in TEXT], (1, ended))
+    assert lines[-1] == "[DONE]"
+    assert choices.is_over
+    assert not any(
+        "finish_reason" in entry and entry["finish_reason"] for line in lines[:-1] for entry in line.get("choices", ())
+    )
+    assert choices.feed(0, RunEnded(status="completed")) == []
+    assert json.loads(choices.body())["error"]["code"] == code
+
+
+def test_a_choice_that_has_ended_says_nothing_more() -> None:
+    """Even while others still speak."""
+    choices = _choices(2)
+    _merged(choices, (0, STARTED), (1, OTHER), (0, ENDED))
+    assert choices.feed(0, KeptAlive()) == []
+    assert not choices.is_over
+    with pytest.raises(AssertionError):
+        choices.body()
+
+
+def test_choices_that_are_waited_for_are_one_body() -> None:
+    """No frames, and each message its own."""
+    choices = _choices(2, stream=False)
+    events: list[tuple[int, RunEvent]] = [(0, STARTED), (1, OTHER)]
+    for index, word in enumerate(["a", "b"]):
+        events += [(index, ItemAdded(index=0, item=MESSAGE)), (index, TextDelta(index=0, text=word)), (index, ENDED)]
+    assert _merged(choices, *events) == []
+    entries = json.loads(choices.body())["choices"]
+    assert [(entry["index"], entry["message"]["content"]) for entry in entries] == [(0, "a"), (1, "b")]

@@ -6,7 +6,10 @@ import pytest
 from treadle.canon.errors import ProtocolError
 from treadle.canon.items import (
     AnyItem,
+    Blob,
     CallItem,
+    Extra,
+    ImagePart,
     MessageItem,
     OpaqueItem,
     ReasoningItem,
@@ -151,12 +154,58 @@ def test_unknown_roles_are_kept_as_they_are() -> None:
     assert _read(message) == ((OpaqueItem(protocol="chat", raw=msgspec.Raw(write_json(message))),), ("unknown_role",))
 
 
-def test_unknown_fields_of_a_message_are_noted() -> None:
-    """What cannot be carried is said, once for each field."""
-    message = {"role": "user", "content": "hi", "weight": 1, "nothing": None}
-    notes = Notes()
-    MessageReader(notes).read([msgspec.Raw(write_json(message))] * 2, "messages")
-    assert [(note.code, note.field, note.count) for note in notes.all()] == [("field_dropped", "messages.weight", 2)]
+def _extra(**fields: Any) -> Extra:
+    return Extra(protocol="chat", fields={name: msgspec.Raw(write_json(value)) for name, value in fields.items()})
+
+
+def test_unknown_fields_are_kept_with_what_they_belong_to() -> None:
+    """Of a message, of a call and of a result; nothing is not kept."""
+    items, codes = _read(
+        {"role": "user", "content": "hi", "weight": 1, "nothing": None, "empty": []},
+        {
+            "role": "assistant",
+            "content": None,
+            "audio": {"id": "a"},
+            "tool_calls": [{**_call(), "index": 0, "mood": 1}],
+        },
+        {"role": "tool", "tool_call_id": "call_a", "content": "hi", "cache_control": {"a": 1}},
+    )
+    assert items == (
+        MessageItem(role="user", content=HI, extra=_extra(weight=1)),
+        MessageItem(role="assistant", extra=_extra(audio={"id": "a"})),
+        CallItem(call_id="call_a", name="f", arguments="{}", extra=_extra(mood=1)),
+        ResultItem(call_id="call_a", name="f", output=HI, extra=_extra(cache_control={"a": 1})),
+    )
+    assert codes == ()
+
+
+def test_opaque_state_is_told_from_a_clients_own_fields() -> None:
+    """What Treadle showed is state of its maker again; what it did not show travels on as it is."""
+    maker = {"provider": "p", "model": "m"}
+    call = {**_call(), "extra_content": {"sig": "s", "treadle": maker}}
+    items, _ = _read(
+        {
+            "role": "assistant",
+            "content": "hi",
+            "reasoning_details": [{"data": "d", "treadle": maker}],
+            "tool_calls": [call, {**_call("call_b"), "extra_content": {"sig": "own"}}],
+        }
+    )
+    details = Blob(provider="p", kind="reasoning_details", data='[{"data":"d"}]', model="m")
+    signature = Blob(provider="p", kind="extra_content", data='{"sig":"s"}', model="m")
+    assert items == (
+        ReasoningItem(blobs=(details,)),
+        text_message("assistant", "hi"),
+        CallItem(call_id="call_a", name="f", arguments="{}", blobs=(signature,)),
+        CallItem(call_id="call_b", name="f", arguments="{}", extra=_extra(extra_content={"sig": "own"})),
+    )
+
+
+def test_images_of_an_earlier_answer_are_parts() -> None:
+    """They have a field of their own, and places that are not kept."""
+    image = {"type": "image_url", "index": 0, "image_url": {"url": "data:x"}}
+    items, _ = _read({"role": "assistant", "content": "hi", "images": [image]})
+    assert items == (MessageItem(role="assistant", content=(*HI, ImagePart(url="data:x"))),)
 
 
 @pytest.mark.parametrize(

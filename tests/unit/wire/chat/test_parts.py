@@ -4,18 +4,17 @@ import msgspec
 import pytest
 
 from treadle.canon.errors import ProtocolError
-from treadle.canon.items import AnyPart, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
+from treadle.canon.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
 from treadle.canon.json import read_json, write_json
-from treadle.wire.chat.parts import read_content, write_part
+from treadle.wire.chat.parts import flat_annotation, nested_annotation, read_content, with_extra, write_part
 from treadle.wire.notes import Notes
 
 RAW = msgspec.Raw
 AUDIO = b'{"type":"input_audio","input_audio":{"data":"x","format":"wav"}}'
 
 
-def _read(value: bytes) -> tuple[tuple[AnyPart, ...], tuple[str, ...]]:
-    notes = Notes()
-    return read_content(RAW(value), "messages[0].content", notes), tuple(note.code for note in notes.all())
+def _read(value: bytes) -> tuple[AnyPart, ...]:
+    return read_content(RAW(value), "messages[0].content")
 
 
 @pytest.mark.parametrize(
@@ -27,7 +26,10 @@ def _read(value: bytes) -> tuple[tuple[AnyPart, ...], tuple[str, ...]]:
         (b'["hi"]', (TextPart(text="hi"),)),
         (b'[{"type":"text","text":"hi"}]', (TextPart(text="hi"),)),
         (b'[{"type":"output_text","text":"hi","annotations":[]}]', (TextPart(text="hi"),)),
-        (b'[{"type":"text","text":"hi","annotations":[1]}]', (TextPart(text="hi", annotations=RAW(b"[1]")),)),
+        (
+            b'[{"type":"text","text":"hi","annotations":[{"type":"url_citation","url_citation":{"url":"u"}}]}]',
+            (TextPart(text="hi", annotations=RAW(b'[{"type":"url_citation","url":"u"}]')),),
+        ),
         (b'[{"type":"refusal","refusal":"no"}]', (RefusalPart(text="no"),)),
         (b'[{"type":"image_url","image_url":{"url":"u","detail":"low"}}]', (ImagePart(url="u", detail="low"),)),
         (b'[{"type":"image_url","image_url":"u"}]', (ImagePart(url="u"),)),
@@ -42,12 +44,43 @@ def _read(value: bytes) -> tuple[tuple[AnyPart, ...], tuple[str, ...]]:
 )
 def test_every_kind_of_content_is_read(value: bytes, parts: tuple[AnyPart, ...]) -> None:
     """Strings, arrays, official parts, tolerated spellings, and unknown kinds kept as they are."""
-    assert _read(value) == (parts, ())
+    assert _read(value) == parts
 
 
-def test_an_unknown_field_of_a_known_part_is_noted() -> None:
-    """What cannot be carried is said."""
-    assert _read(b'[{"type":"text","text":"hi","cache_control":{}}]') == ((TextPart(text="hi"),), ("field_dropped",))
+def test_unknown_fields_of_a_known_part_come_back_as_they_were() -> None:
+    """A cache marker of a Chat client reaches a Chat upstream; they override nothing."""
+    value = b'{"cache_control":{"type":"ephemeral"},"type":"text","text":"hi"}'
+    (part,) = _read(b"[" + value + b"]")
+    extra = Extra(protocol="chat", fields={"cache_control": RAW(b'{"type":"ephemeral"}')})
+    assert part == TextPart(text="hi", extra=extra)
+    assert write_json(write_part(part, Notes())) == value
+    evil = Extra(protocol="chat", fields={"text": RAW(b'"evil"')})
+    assert with_extra({"text": "hi"}, evil) == {"text": "hi"}
+    assert with_extra({"text": "hi"}, Extra(protocol="gemini", fields={"a": RAW(b"1")})) == {"text": "hi"}
+
+
+@pytest.mark.parametrize(
+    ("nested", "flat"),
+    [
+        (
+            {"type": "url_citation", "url_citation": {"url": "u", "start_index": 3, "end_index": 5}},
+            {"type": "url_citation", "url": "u", "start_index": 3, "end_index": 5},
+        ),
+        ({"type": "other", "x": 1}, {"type": "other", "x": 1}),
+        ({}, {}),
+    ],
+)
+def test_annotations_are_nested_in_chat_and_flat_elsewhere(nested: dict[str, Any], flat: dict[str, Any]) -> None:
+    """Both ways, and unknown ones as they are."""
+    assert flat_annotation(nested) == flat
+    assert nested_annotation(flat, 0) == nested
+
+
+def test_annotations_move_with_their_text() -> None:
+    """The text of an earlier round stands before it in the same content."""
+    flat = {"type": "url_citation", "url": "u", "start_index": 3, "end_index": 5}
+    inner = {"url": "u", "start_index": 13, "end_index": 15}
+    assert nested_annotation(flat, 10) == {"type": "url_citation", "url_citation": inner}
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from treadle.canon.errors import RequestError
 from treadle.canon.items import text_message
-from treadle.canon.json import write_json
-from treadle.canon.request import Options, Request, Surface
+from treadle.canon.json import read_json, write_json
+from treadle.canon.plan import Plan
+from treadle.canon.request import Note, Options, Request, Surface
 from treadle.canon.tools import ToolChoice, ToolSpec
-from treadle.wire.chat import read_request
+from treadle.wire.chat import read_request, write_request
 
 RAW = msgspec.Raw
 USER = {"role": "user", "content": "hi"}
@@ -110,7 +111,62 @@ def test_legacy_functions_are_tools_and_one_call_at_a_time() -> None:
         tool_choice=ToolChoice(mode="named", name="f"),
         options=Options(parallel_tool_calls=False, extra_protocol="chat"),
         surface=Surface(legacy_functions=True),
+        notes=(
+            Note(
+                code="legacy_functions",
+                action="emulated",
+                message="an answer shows the first of its calls only",
+                field="functions",
+            ),
+        ),
     )
+
+
+def test_several_choices_are_asked_of_treadle_not_of_the_upstream() -> None:
+    """`n` is bounded, and no option of the model call."""
+    request = read_request(_body(n=8))
+    assert request == _request(surface=Surface(choices=8))
+
+
+@pytest.mark.parametrize(
+    ("given", "schema", "extra"),
+    [
+        ({"type": "text"}, None, {}),
+        ({"type": "json_object"}, {"type": "json_object"}, {}),
+        (
+            {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}, "strict": True}},
+            {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True},
+            {},
+        ),
+        ({"type": "grammar", "value": "x"}, None, {"response_format": {"type": "grammar", "value": "x"}}),
+        ({"type": "json_schema"}, None, {"response_format": {"type": "json_schema"}}),
+    ],
+)
+def test_the_response_format_is_flat_in_the_options(given: Any, schema: Any, extra: Any) -> None:
+    """The one canonical form; kinds that only Chat's servers know travel as they are, and come out as they went in."""
+    options = read_request(_body(response_format=given)).options
+    assert (None if options.output_schema is None else read_json(bytes(options.output_schema))) == schema
+    assert {name: read_json(bytes(raw)) for name, raw in options.extra.items()} == extra
+    body = read_json(write_request(Plan(items=(), model="m", options=options)).body)
+    assert body.get("response_format") == (None if given == {"type": "text"} else given)
+
+
+def test_tools_that_only_the_upstream_can_run_reach_it() -> None:
+    """They stand behind those that can be called back."""
+    kept = {"type": "builtin_function", "function": {"name": "$web_search"}}
+    request = read_request(_body(tools=[kept, {"type": "function", "function": {"name": "f"}}]))
+    assert request.tools == (ToolSpec(name="f"),)
+    plan = Plan(items=request.items, model="m", tools=request.tools, options=request.options)
+    tools = read_json(write_request(plan).body)["tools"]
+    assert [tool["type"] for tool in tools] == ["function", "builtin_function"]
+
+
+@pytest.mark.parametrize("name", ["verbosity", "prediction", "web_search_options", "modalities", "audio", "logprobs"])
+def test_options_that_treadle_does_not_act_on_reach_a_chat_upstream(name: str) -> None:
+    """As they were written."""
+    request = read_request(_body(**{name: {"a": [1, None]}}))
+    plan = Plan(items=request.items, model="m", options=request.options)
+    assert read_json(write_request(plan).body)[name] == {"a": [1, None]}
 
 
 def test_functions_beside_tools_are_dropped_and_noted() -> None:
@@ -149,8 +205,9 @@ BAD: list[tuple[bytes, str | None, str]] = [
     (b'{"model":"m"}', "messages", "missing_required_parameter"),
     (b'{"model":"m","messages":{}}', "messages", "invalid_type"),
     (b'{"model":"m","messages":[]}', "messages", "invalid_value"),
-    (_body(n=2), "n", "unsupported_feature"),
-    (_body(n=1000), "n", "unsupported_feature"),
+    (_body(n=9), "n", "invalid_value"),
+    (_body(n=1000), "n", "invalid_value"),
+    (_body(response_format={"type": "json_schema", "json_schema": []}), "response_format.json_schema", "invalid_type"),
     (_body(n=0), "n", "invalid_value"),
     (_body(n="1"), "n", "invalid_type"),
     (_body(stream="yes"), "stream", "invalid_type"),

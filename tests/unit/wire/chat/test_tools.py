@@ -6,7 +6,7 @@ import pytest
 from treadle.canon.errors import ProtocolError
 from treadle.canon.json import read_json, write_json
 from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
-from treadle.wire.chat.tools import read_choice, read_legacy_choice, read_tools, write_choice, write_tool
+from treadle.wire.chat.tools import ReadTools, read_choice, read_legacy_choice, read_tools, write_choice, write_tool
 from treadle.wire.notes import Notes
 
 RAW = msgspec.Raw
@@ -16,8 +16,9 @@ SCHEMA = RAW(b'{"type":"object","properties":{"a":{}}}')
 def _tools(*values: Any, legacy: bool = False) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
     notes = Notes()
     raws = [RAW(write_json(value)) for value in values]
-    specs = read_tools(raws, "functions" if legacy else "tools", notes, legacy=legacy)
-    return specs, tuple(note.code for note in notes.all())
+    read = read_tools(raws, "functions" if legacy else "tools", notes, legacy=legacy)
+    assert read.others == ()
+    return read.specs, tuple(note.code for note in notes.all())
 
 
 def test_nested_flat_and_legacy_functions_are_the_same_tool() -> None:
@@ -47,11 +48,43 @@ def test_custom_tools_keep_their_format() -> None:
     )
 
 
-def test_hosted_tools_and_second_definitions_are_dropped_and_noted() -> None:
+def test_a_grammar_is_flat_in_the_spec_and_nested_on_the_wire() -> None:
+    """Responses and the canonical spec write one level less."""
+    grammar = {"syntax": "lark", "definition": "start: /x/"}
+    tool = {"type": "custom", "custom": {"name": "p", "format": {"type": "grammar", "grammar": grammar}}}
+    (spec,), _ = _tools(tool)
+    flat = RAW(b'{"type":"grammar","syntax":"lark","definition":"start: /x/"}')
+    assert spec == ToolSpec(name="p", kind="custom", format=flat)
+    assert read_json(bytes(write_tool(spec))) == tool
+
+
+def test_built_in_tools_and_second_definitions_are_dropped_and_noted() -> None:
     """Neither is an error: stock clients send them."""
     specs, codes = _tools({"type": "web_search"}, {"type": "function", "name": "f"}, {"type": "function", "name": "f"})
     assert specs == (ToolSpec(name="f"),)
     assert codes == ("tool_dropped", "duplicate_tool")
+
+
+def test_tools_of_unknown_types_are_kept_as_they_are() -> None:
+    """An upstream of the same protocol may know them."""
+    raw = RAW(b'{"type":"builtin_function","function":{"name":"$web_search"}}')
+    notes = Notes()
+    assert read_tools([raw], "tools", notes) == ReadTools(others=(raw,))
+    assert [note.code for note in notes.all()] == ["tool_kept"]
+
+
+def test_unknown_fields_of_a_tool_come_back_where_they_were() -> None:
+    """Beside the function and inside it."""
+    tool = {
+        "cache_control": {"type": "ephemeral"},
+        "type": "function",
+        "function": {"vendor": 1, "name": "f", "parameters": read_json(bytes(SCHEMA))},
+    }
+    (spec,), _ = _tools(tool)
+    assert spec.extra is not None
+    assert read_json(bytes(write_tool(spec))) == tool
+    foreign = msgspec.structs.replace(spec, extra=msgspec.structs.replace(spec.extra, protocol="messages"))
+    assert read_json(bytes(write_tool(foreign))).keys() == {"type", "function"}
 
 
 @pytest.mark.parametrize(
@@ -134,39 +167,33 @@ def test_a_legacy_choice_names_a_function_directly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "function"),
+    ("spec", "body"),
     [
         (ToolSpec(name="f"), {"name": "f", "parameters": {"type": "object", "properties": {}}}),
         (
             ToolSpec(name="f", description="d", parameters=SCHEMA, strict=False),
             {"name": "f", "description": "d", "parameters": read_json(bytes(SCHEMA)), "strict": False},
         ),
+        (ToolSpec(name="p", kind="custom"), {"name": "p"}),
         (
-            ToolSpec(name="p", kind="custom", format=RAW(b'{"type":"grammar"}')),
-            {
-                "name": "p",
-                "description": 'Format of `input`: {"type":"grammar"}',
-                "parameters": {
-                    "type": "object",
-                    "properties": {"input": {"type": "string"}},
-                    "required": ["input"],
-                    "additionalProperties": False,
-                },
-            },
+            ToolSpec(name="p", description="d", kind="custom", format=RAW(b'{"type":"text"}')),
+            {"name": "p", "description": "d", "format": {"type": "text"}},
         ),
     ],
 )
-def test_tools_are_written_nested(spec: ToolSpec, function: Any) -> None:
-    """strict only when set; a custom tool as a function of one string."""
-    assert read_json(bytes(write_tool(spec))) == {"type": "function", "function": function}
+def test_tools_are_written_nested(spec: ToolSpec, body: Any) -> None:
+    """strict only when set; a custom tool in its own form."""
+    assert read_json(bytes(write_tool(spec))) == {"type": spec.kind, spec.kind: body}
 
 
 def test_choices_are_written_only_where_they_say_something() -> None:
-    """auto is the default and left out."""
+    """auto is the default and left out; a named tool is named by its kind."""
     modes: list[Any] = [AUTO, ToolChoice(mode="none"), ToolChoice(mode="required"), ToolChoice(mode="named", name="f")]
-    assert [write_choice(mode) for mode in modes] == [
+    assert [write_choice(mode, ()) for mode in modes] == [
         None,
         "none",
         "required",
         {"type": "function", "function": {"name": "f"}},
     ]
+    custom = (ToolSpec(name="f", kind="custom"),)
+    assert write_choice(modes[-1], custom) == {"type": "custom", "custom": {"name": "f"}}

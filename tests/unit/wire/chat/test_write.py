@@ -9,6 +9,7 @@ from treadle.canon.items import (
     AnyItem,
     Blob,
     CallItem,
+    Extra,
     ImagePart,
     MessageItem,
     OpaqueItem,
@@ -21,9 +22,9 @@ from treadle.canon.items import (
     text_message,
     text_result,
 )
-from treadle.canon.json import read_json
+from treadle.canon.json import read_json, write_json
 from treadle.canon.plan import Plan
-from treadle.canon.request import Options
+from treadle.canon.request import Note, Options
 from treadle.canon.tools import NONE, ToolChoice, ToolSpec
 from treadle.wire.chat import read_request, write_request
 
@@ -160,13 +161,20 @@ def test_opaque_items_pass_only_to_their_own_protocol() -> None:
     assert _messages(ours, theirs) == ([{"role": "critic"}], ["item_dropped"])
 
 
-def test_custom_tools_are_functions_of_one_string() -> None:
-    """Reversible: definition, history and note."""
+def test_custom_tools_are_written_as_they_are() -> None:
+    """Definition, choice and history; whoever has no custom tools gets none in the plan."""
     call = CallItem(call_id="a", name="p", arguments='say "x"', kind="custom")
-    body, codes = _written(call, text_result(call, "ok"), tools=(ToolSpec(name="p", kind="custom"),))
-    assert body["messages"][0]["tool_calls"][0]["function"] == {"name": "p", "arguments": '{"input":"say \\"x\\""}'}
-    assert body["tools"][0]["function"]["parameters"]["required"] == ["input"]
-    assert codes == ["custom_tool"]
+    choice = ToolChoice(mode="named", name="p")
+    plan = {"tools": (ToolSpec(name="p", kind="custom"),), "tool_choice": choice}
+    body, codes = _written(call, text_result(call, "ok"), **plan)
+    custom = {"name": "p", "input": 'say "x"'}
+    assert body["messages"] == [
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "type": "custom", "custom": custom}]},
+        {"role": "tool", "tool_call_id": "a", "content": "ok"},
+    ]
+    assert body["tools"] == [{"type": "custom", "custom": {"name": "p"}}]
+    assert body["tool_choice"] == {"type": "custom", "custom": {"name": "p"}}
+    assert codes == []
 
 
 @pytest.mark.parametrize(
@@ -207,7 +215,7 @@ def test_options_are_spelled_as_chat_does() -> None:
         stop=("a",),
         seed=0,
         reasoning_effort="low",
-        output_schema=RAW(b'{"type":"json_schema","json_schema":{"name":"n"}}'),
+        output_schema=RAW(b'{"type":"json_schema","name":"n"}'),
         extra={"logit_bias": RAW(b'{"5":1}'), "stream": RAW(b"false"), "model": RAW(b'"evil"')},
         extra_protocol="chat",
     )
@@ -264,6 +272,79 @@ def test_blobs_go_back_only_to_their_provider() -> None:
     assert same[0]["tool_calls"] == [{**_wire_call(A), "extra_content": {"sig": "x"}}]
     assert other[0]["tool_calls"] == [_wire_call(A)]
     assert (same_codes, other_codes) == ([], ["blob_dropped"])
+
+
+def test_state_of_an_answer_goes_back_only_to_provider_and_model() -> None:
+    """Sealed reasoning and unknown fields, on whatever item they were kept; of audio, only its id."""
+    kept = {"kind": "message_fields", "data": '{"audio":{"id":"a","data":"x"},"mood":"glad"}'}
+    thought = ReasoningItem(text=("hm",), blobs=(_blob(kind="reasoning_details", data='[{"data":"1"}]'),))
+    spoken = MessageItem(role="assistant", content=(TextPart(text="a"),), blobs=(_blob(**kept),))
+    call = msgspec.structs.replace(A, blobs=(_blob(kind="reasoning_details", data='[{"data":"2"}]'),))
+    items = (thought, spoken, call, text_result(call, "r"))
+    bare = {"role": "assistant", "content": "a", "tool_calls": [_wire_call(A)], "reasoning_content": "hm"}
+    (message, _), codes = _messages(*items, provider="p")
+    assert message == {
+        **bare,
+        "audio": {"id": "a"},
+        "mood": "glad",
+        "reasoning_details": [{"data": "1"}, {"data": "2"}],
+    }
+    assert codes == []
+    for provider, model in (("q", "m"), ("p", "n")):
+        written = write_request(Plan(items=items, model=model), provider=provider)
+        assert read_json(written.body)["messages"][0] == bare
+        assert [(note.code, note.count) for note in written.notes] == [("blob_dropped", 3)]
+
+
+def _blob(**fields: str) -> Blob:
+    return Blob(provider="p", model="m", **fields)
+
+
+def test_images_of_an_answer_have_their_own_field() -> None:
+    """Upstreams refuse image parts in what the assistant said."""
+    item = MessageItem(role="assistant", content=(TextPart(text="a"), ImagePart(url="data:x")))
+    image = {"type": "image_url", "index": 0, "image_url": {"url": "data:x"}}
+    assert _messages(item) == ([{"role": "assistant", "content": "a", "images": [image]}], [])
+
+
+def test_annotations_of_an_answer_are_dropped_and_noted() -> None:
+    """A request has no place for them."""
+    item = MessageItem(role="assistant", content=(TextPart(text="a", annotations=RAW(b"[{}]")),))
+    assert _messages(item) == ([{"role": "assistant", "content": "a"}], ["annotations_dropped"])
+
+
+def test_unknown_fields_of_a_request_reach_the_upstream_as_they_were() -> None:
+    """Of messages, parts, calls and results: nothing that a client wrote is lost on the way through."""
+    call = {**_wire_call(A), "mood": 1}
+    marked = {"cache_control": {"type": "ephemeral"}, "type": "text"}
+    messages = [
+        {"role": "system", "content": [{**marked, "text": "s"}], "weight": 1},
+        {"role": "user", "content": [{**marked, "text": "hi"}, {"type": "input_audio", "input_audio": {"data": "x"}}]},
+        {"role": "assistant", "content": None, "audio": {"id": "a"}, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": [{**marked, "text": "r"}], "vendor": {}, "x": 2},
+        {"role": "critic", "content": {"odd": 1}},
+    ]
+    request = read_request(write_json({"model": "m", "messages": messages}))
+    written = write_request(Plan(items=request.items, model="m"))
+    del messages[3]["vendor"]
+    assert read_json(written.body)["messages"] == messages
+    assert written.notes == ()
+
+
+def test_fields_of_another_protocol_are_dropped_and_noted() -> None:
+    """Once for each field, however many items have it."""
+    extra = Extra(protocol="messages", fields={"cache_control": RAW(b"{}")})
+    parts = (TextPart(text="a", extra=extra), TextPart(text="b", extra=extra))
+    tool = ToolSpec(name="f", extra=extra)
+    written = write_request(Plan(items=(MessageItem(role="user", content=parts),), model="m", tools=(tool,)))
+    note = Note(
+        code="field_dropped",
+        action="dropped",
+        message="cache_control: only messages knows it",
+        field="cache_control",
+        count=3,
+    )
+    assert written.notes == (note,)
 
 
 def test_reasoning_without_text_is_dropped_and_noted() -> None:

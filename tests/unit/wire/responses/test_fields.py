@@ -31,7 +31,7 @@ OUTER = msgspec.json.Decoder(Outer)
             "input[3]",
             ErrorInfo(
                 code="missing_required_parameter",
-                message="'input[3].inner[1].name' is required",
+                message="Missing required 'input[3].inner[1].name'.",
                 status=400,
                 param="input[3].inner[1].name",
             ),
@@ -39,19 +39,19 @@ OUTER = msgspec.json.Decoder(Outer)
         (
             b'{"count":"x"}',
             "",
-            ErrorInfo(code="invalid_type", message="'count': Expected `int`, got `str`", status=400, param="count"),
+            ErrorInfo(code="invalid_type", message="Invalid 'count': Expected `int`, got `str`.", status=400, param="count"),
         ),
         (
             b"[]",
             "",
-            ErrorInfo(code="invalid_type", message="the body: Expected `object`, got `array`", status=400),
+            ErrorInfo(code="invalid_type", message="Invalid body: Expected `object`, got `array`.", status=400),
         ),
         (
             b'{"count"',
             "",
             ErrorInfo(
                 code="invalid_json",
-                message="the body is not JSON that can be read: Input data was truncated",
+                message="Invalid body: Input data was truncated.",
                 status=400,
             ),
         ),

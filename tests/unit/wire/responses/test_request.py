@@ -203,9 +203,10 @@ def test_codex_with_an_unknown_model_name() -> None:
         ToolSpec(name="exec_command", parameters=schema, strict=False),
         ToolSpec(name="multi_agent_v1__spawn", parameters=schema, namespace="multi_agent_v1"),
     )
-    message = "Treadle does not run the hosted tool 'web_search'"
-    assert request.notes == (Note(code="hosted_tool_dropped", action="dropped", message=message, field="tools[2]"),)
-    assert sorted(request.options.extra) == ["client_metadata", "include", "prompt_cache_key"]
+    message = "the hosted tool 'web_search' is only offered to upstreams of the Responses API"
+    assert request.notes == (Note(code="hosted_tool", action="kept", message=message, field="tools[2]"),)
+    assert sorted(request.options.extra) == ["client_metadata", "include", "prompt_cache_key", "tools"]
+    assert request.options.extra["tools"] == raw([{"type": "web_search", "external_web_access": False}])
 
 
 def test_codex_lite_carries_its_tools_in_the_input() -> None:

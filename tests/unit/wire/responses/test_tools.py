@@ -66,12 +66,11 @@ def test_custom_tools_keep_their_format() -> None:
 
 @pytest.mark.parametrize("kind", HOSTED)
 def test_hosted_tools_are_left_out_and_noted(kind: str) -> None:
-    """A tool that only its provider can run is not offered, and the run says so."""
+    """A tool that only its provider can run is no tool of Treadle's; it is kept for such a provider and noted."""
     kept = shelf({"type": "function", "name": "f"}, {"type": kind})
     assert [spec.name for spec in kept.specs] == ["f"]
-    assert [(note.code, note.action, note.field) for note in kept.notes] == [
-        ("hosted_tool_dropped", "dropped", "tools[1]")
-    ]
+    assert kept.hosted == [raw({"type": kind})]
+    assert [(note.code, note.action, note.field) for note in kept.notes] == [("hosted_tool", "kept", "tools[1]")]
 
 
 def test_hosted_tool_inside_a_namespace_is_noted_with_its_path() -> None:

@@ -5,6 +5,7 @@ interleave their pieces. An item is done in the order in which it was added. Not
 """
 
 import re
+from typing import Any
 
 import msgspec
 
@@ -20,12 +21,13 @@ from treadle.canon.events import (
     TextDelta,
 )
 from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyItem, Blob, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
+from treadle.canon.items import AnyItem, AnyPart, Blob, ReasoningItem
 from treadle.canon.json import BadJson, read_json
 from treadle.canon.request import Note, NoteAction
-from treadle.wire.arguments import FinalArguments
-from treadle.wire.chat.correlate import Correlator, Piece, Slot
-from treadle.wire.surrogates import HalfJoiner
+from treadle.wire.answer.correlate import Correlator, Piece, Slot
+from treadle.wire.answer.drafts import CallDraft, MessageDraft, ThoughtDraft
+from treadle.wire.answer.growth import Growth
+from treadle.wire.surrogates import write_halves
 
 CALLS_MAX = 1024
 NOTES_MAX = 64
@@ -39,6 +41,8 @@ _REPAIRS = {
     "quoted_arguments": "the arguments were a JSON object inside a JSON string",
 }
 
+_Draft = MessageDraft | ThoughtDraft | CallDraft
+
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """How much one answer may hold."""
@@ -47,91 +51,44 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     arguments_bytes_max: int
 
 
-class _Message:
-    def __init__(self, index: int, item_id: str) -> None:
-        self.index = index
-        self.is_closed = False
-        self.joiner = HalfJoiner()
-        self._id = item_id
-        self._parts: list[tuple[bool, list[str]]] = []
+class Maker(msgspec.Struct, frozen=True, kw_only=True):
+    """Who answers: the only one that can read its own opaque state again."""
 
-    def add(self, text: str, *, is_refusal: bool) -> int:
-        """Add text and return the part it belongs to: text and refusals are parts of their own."""
-        if not self._parts or self._parts[-1][0] != is_refusal:
-            self._parts.append((is_refusal, []))
-        self._parts[-1][1].append(text)
-        return len(self._parts) - 1
+    provider: str = ""
+    model: str = ""
 
-    @property
-    def is_refusing(self) -> bool:
-        """Tell whether the last part is a refusal."""
-        return bool(self._parts) and self._parts[-1][0]
-
-    def item(self) -> MessageItem:
-        """Return the message so far."""
-        texts = ((is_refusal, "".join(pieces)) for is_refusal, pieces in self._parts)
-        content = tuple(RefusalPart(text=text) if is_refusal else TextPart(text=text) for is_refusal, text in texts)
-        return MessageItem(id=self._id, role="assistant", content=content)
+    def blob(self, kind: str, value: Any) -> Blob:
+        """Return a value as this maker's state."""
+        return Blob(provider=self.provider, kind=kind, data=write_halves(value).decode(), model=self.model)
 
 
-class _Reasoning:
-    def __init__(self, index: int, item_id: str) -> None:
-        self.index = index
-        self.is_closed = False
-        self.joiner = HalfJoiner()
-        self.texts: list[str] = []
-        self._id = item_id
-
-    def item(self) -> ReasoningItem:
-        """Return the reasoning so far."""
-        return ReasoningItem(id=self._id, text=("".join(self.texts),))
-
-
-class _Call:
-    """A call on its way out: `index` is set once the call has been shown."""
-
-    def __init__(self, slot: Slot) -> None:
-        self.slot = slot
-        self.index = -1
-        self.is_closed = False
-        self.joiner = HalfJoiner()
-        self.waiting: list[str] = []
-        self.blobs: tuple[Blob, ...] = ()
-        self.final: FinalArguments | None = None
-        self.item_id = ""
-        self.call_id = ""
-
-    def item(self) -> CallItem:
-        """Return the call, with its arguments once they are complete."""
-        slot, final = self.slot, self.final
-        return CallItem(
-            id=self.item_id,
-            call_id=self.call_id,
-            name=slot.name,
-            arguments=final.text if final else "",
-            kind=slot.kind,
-            raw=final.raw if final else None,
-            upstream_id=slot.id or None,
-            blobs=self.blobs if final else (),
-        )
+NOBODY = Maker()
 
 
 class Assembly:
-    """The items of one answer in the making."""
+    """The items of one answer in the making.
 
-    def __init__(self, ids: IdSource, bounds: Bounds, taken_call_ids: frozenset[str] = frozenset()) -> None:
+    Fields that nobody here reads are kept under their `kind` of state: those about the reasoning on the reasoning
+    itself where it is still open, all others on the item that ends the answer.
+    """
+
+    def __init__(
+        self, ids: IdSource, bounds: Bounds, taken_call_ids: frozenset[str] = frozenset(), maker: Maker = NOBODY
+    ) -> None:
         self.events: list[ModelEvent] = []
         self.overflow: str | None = None
         self._ids = ids
         self._bounds = bounds
+        self._maker = maker
         self._taken = set(taken_call_ids)
         self._bytes = 0
         self._notes = 0
-        self._speaking: _Message | _Reasoning | None = None
-        self._order: list[_Message | _Reasoning | _Call] = []
+        self._speaking: MessageDraft | ThoughtDraft | None = None
+        self._order: list[_Draft] = []
         self._done = 0
         self._correlator = Correlator()
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, CallDraft] = {}
+        self._late: dict[str, Growth] = {}
 
     @property
     def has_calls(self) -> bool:
@@ -139,14 +96,14 @@ class Assembly:
         return bool(self._calls)
 
     @property
-    def has_begun(self) -> bool:
-        """Tell whether anything was said or called."""
-        return bool(self._order or self._calls)
-
-    @property
     def calls_are_complete(self) -> bool:
         """Tell whether every call has a name and arguments that are a complete object, or none at all."""
         return all(call.slot.name and _is_whole(call.slot) for call in self._calls.values())
+
+    @property
+    def is_speaking(self) -> bool:
+        """Tell whether a message is open."""
+        return isinstance(self._speaking, MessageDraft)
 
     def take(self) -> list[ModelEvent]:
         """Return the events since the last time."""
@@ -159,46 +116,79 @@ class Assembly:
         if self._notes <= NOTES_MAX:
             self.events.append(Noted(note=Note(code=code, action=action, message=message, field=field)))
 
-    def add_text(self, text: str, *, is_refusal: bool = False) -> None:
-        """Add to the message, or begin one."""
+    def add_text(self, text: str, *, is_refusal: bool = False, tokens: list[Any] | None = None) -> None:
+        """Add to the message, or begin one; `tokens` are the logprobs of that text."""
         message = self._speaking
-        if not isinstance(message, _Message):
-            self._fall_silent()
-            message = self._speaking = _Message(len(self._order), self._ids.new(prefixes.MESSAGE))
-            self._show(message, message.item())
+        if not isinstance(message, MessageDraft):
+            message = self._begin_message()
+        if tokens and not self._has_room(len(write_halves(tokens))):
+            return
+        if not text:
+            message.add_late_tokens(tokens or [], is_refusal=is_refusal)
+            return
         if message.is_refusing != is_refusal:
             self._say(message, message.joiner.finish(), is_refusal=message.is_refusing)
+        if tokens:
+            message.add_tokens(tokens, is_refusal=is_refusal)
         self._say(message, message.joiner.feed(text), is_refusal=is_refusal)
+
+    def attach(self, part: AnyPart, size: int) -> None:
+        """Add a part of `size` characters that is not text to the message, or begin one."""
+        if self._has_room(size):
+            message = self._speaking if isinstance(self._speaking, MessageDraft) else self._begin_message()
+            message.attached.append(part)
+
+    def annotate(self, annotations: list[Any]) -> None:
+        """Add annotations to the message, which must be open."""
+        assert isinstance(self._speaking, MessageDraft), "annotations are of something said"
+        if self._has_room(len(write_halves(annotations))):
+            self._speaking.annotations += annotations
 
     def add_reasoning(self, text: str) -> None:
         """Add to the reasoning, or begin some."""
         thought = self._speaking
-        if not isinstance(thought, _Reasoning):
-            self._fall_silent()
-            thought = self._speaking = _Reasoning(len(self._order), self._ids.new(prefixes.REASONING))
-            self._show(thought, ReasoningItem(id=thought.item().id))
+        if not isinstance(thought, ThoughtDraft):
+            thought = self._begin_thought()
         self._think(thought, thought.joiner.feed(text))
+
+    def add_thought_state(self, kind: str, value: Any) -> None:
+        """Add to the opaque state of the reasoning; behind a message or a call it waits for the end."""
+        if not self._has_room(len(write_halves(value))):
+            return
+        if self._speaking is None and not self._calls:
+            self._begin_thought()
+        if isinstance(self._speaking, ThoughtDraft):
+            self._speaking.states.setdefault(kind, Growth()).add(value)
+        else:
+            self._late.setdefault(kind, Growth()).add(value)
+
+    def add_state(self, kind: str, value: Any) -> None:
+        """Add to the opaque state of the whole answer."""
+        if self._has_room(len(write_halves(value))):
+            self._late.setdefault(kind, Growth()).add(value)
 
     def begin_calls(self) -> None:
         """Say that the next pieces of calls come in one delta."""
         self._correlator.begin_delta()
 
-    def add_call(self, piece: Piece, blobs: tuple[Blob, ...] = ()) -> None:
-        """Add a piece of a call to the call it belongs to."""
+    def add_call(self, piece: Piece, state: tuple[str, Any] | None = None) -> None:
+        """Add a piece of a call to the call it belongs to; `state` is a kind and what only the maker can read."""
         slot, is_new = self._correlator.place(piece)
         if is_new:
-            self._calls[id(slot)] = _Call(slot)
+            self._calls[id(slot)] = CallDraft(slot)
             if len(self._calls) > CALLS_MAX:
                 self.overflow = f"more than {CALLS_MAX} calls in one answer"
                 return
         call = self._calls[id(slot)]
-        call.blobs = blobs or call.blobs
+        if state is not None and self._has_room(len(write_halves(state[1]))):
+            call.blobs = (self._maker.blob(*state),)
         if call.index < 0 and slot.name:
             self._show_call(call)
         self._argue(call, call.joiner.feed(piece.text))
 
     def finish(self) -> None:
         """Close everything that is open."""
+        self._settle_late()
         self._fall_silent()
         for call in self._calls.values():
             if call.index < 0:
@@ -212,19 +202,43 @@ class Assembly:
             note = Note(code="more_notes", action="dropped", message="further notes of this answer", count=left)
             self.events.append(Noted(note=note))
 
-    def _show(self, draft: "_Message | _Reasoning | _Call", item: AnyItem) -> None:
+    def _begin_message(self) -> MessageDraft:
+        self._fall_silent()
+        message = self._speaking = MessageDraft(len(self._order), self._ids.new(prefixes.MESSAGE))
+        self._show(message, message.item())
+        return message
+
+    def _begin_thought(self) -> ThoughtDraft:
+        self._fall_silent()
+        thought = self._speaking = ThoughtDraft(len(self._order), self._ids.new(prefixes.REASONING))
+        self._show(thought, ReasoningItem(id=thought.item().id))
+        return thought
+
+    def _settle_late(self) -> None:
+        """Give the state of the whole answer to the item that is still open, a call before a message."""
+        blobs = tuple(self._maker.blob(kind, state.value()) for kind, state in self._late.items())
+        if not blobs:
+            return
+        call = next(iter(self._calls.values()), None)
+        if call is not None:
+            call.blobs += blobs
+        else:
+            message = self._speaking if isinstance(self._speaking, MessageDraft) else self._begin_message()
+            message.blobs = blobs
+
+    def _show(self, draft: _Draft, item: AnyItem) -> None:
         self._order.append(draft)
         self.events.append(ItemAdded(index=draft.index, item=item))
 
-    def _say(self, message: _Message, text: str, *, is_refusal: bool) -> None:
-        if not text or not self._has_room(text):
+    def _say(self, message: MessageDraft, text: str, *, is_refusal: bool) -> None:
+        if not text or not self._has_room(_size(text)):
             return
         part = message.add(text, is_refusal=is_refusal)
         kind = RefusalDelta if is_refusal else TextDelta
-        self.events.append(kind(index=message.index, text=text, part=part))
+        self.events.append(kind(index=message.index, text=text, part=part, logprobs=message.take_tokens()))
 
-    def _think(self, thought: _Reasoning, text: str) -> None:
-        if text and self._has_room(text):
+    def _think(self, thought: ThoughtDraft, text: str) -> None:
+        if text and self._has_room(_size(text)):
             thought.texts.append(text)
             self.events.append(ReasoningDelta(index=thought.index, text=text))
 
@@ -233,14 +247,15 @@ class Assembly:
         speaking, self._speaking = self._speaking, None
         if speaking is None:
             return
-        if isinstance(speaking, _Message):
+        if isinstance(speaking, MessageDraft):
             self._say(speaking, speaking.joiner.finish(), is_refusal=speaking.is_refusing)
         else:
             self._think(speaking, speaking.joiner.finish())
+            speaking.blobs = tuple(self._maker.blob(kind, state.value()) for kind, state in speaking.states.items())
         speaking.is_closed = True
         self._emit_done()
 
-    def _show_call(self, call: _Call) -> None:
+    def _show_call(self, call: CallDraft) -> None:
         self._fall_silent()
         call.index = len(self._order)
         call.item_id = self._ids.new(prefixes.CALL_ITEM)
@@ -267,8 +282,8 @@ class Assembly:
         self._taken.add(call_id)
         return call_id
 
-    def _argue(self, call: _Call, text: str) -> None:
-        if not text or not self._has_room(text):
+    def _argue(self, call: CallDraft, text: str) -> None:
+        if not text or not self._has_room(_size(text)):
             return
         arguments = call.slot.arguments
         ready = arguments.feed(text)
@@ -277,13 +292,13 @@ class Assembly:
         elif ready:
             self._pass_on(call, ready)
 
-    def _pass_on(self, call: _Call, text: str) -> None:
+    def _pass_on(self, call: CallDraft, text: str) -> None:
         if call.index < 0:
             call.waiting.append(text)
         else:
             self.events.append(ArgumentsDelta(index=call.index, text=text))
 
-    def _close_call(self, call: _Call) -> None:
+    def _close_call(self, call: CallDraft) -> None:
         self._argue(call, call.joiner.finish())
         call.final = call.slot.arguments.finish()
         if call.final.rest:
@@ -299,11 +314,15 @@ class Assembly:
             self._done += 1
             self.events.append(ItemDone(index=draft.index, item=draft.item()))
 
-    def _has_room(self, text: str) -> bool:
-        self._bytes += len(text) if text.isascii() else len(text.encode())
+    def _has_room(self, size: int) -> bool:
+        self._bytes += size
         if self._bytes > self._bounds.text_bytes_max:
             self.overflow = f"the answer is over {self._bounds.text_bytes_max} bytes"
         return self.overflow is None
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _is_whole(slot: Slot) -> bool:

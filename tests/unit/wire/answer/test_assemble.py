@@ -1,18 +1,37 @@
+import msgspec
 import pytest
 
 from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, Noted, RefusalDelta, TextDelta
 from treadle.canon.ids import CountingIds
-from treadle.canon.items import Blob, CallItem, MessageItem, RefusalPart, TextPart
+from treadle.canon.items import (
+    AnyItem,
+    Blob,
+    CallItem,
+    ImagePart,
+    MessageItem,
+    ReasoningItem,
+    RefusalPart,
+    TextPart,
+    text_message,
+)
 from treadle.canon.request import Note
-from treadle.wire.chat.assemble import CALLS_MAX, NOTES_MAX, Assembly, Bounds
-from treadle.wire.chat.correlate import Piece
+from treadle.wire.answer.assemble import CALLS_MAX, NOBODY, NOTES_MAX, Assembly, Bounds, Maker
+from treadle.wire.answer.correlate import Piece
 
 
 def _assembly(
-    text_bytes_max: int = 100_000, arguments_bytes_max: int = 100_000, taken: frozenset[str] = frozenset()
+    text_bytes_max: int = 100_000,
+    arguments_bytes_max: int = 100_000,
+    taken: frozenset[str] = frozenset(),
+    maker: Maker = NOBODY,
 ) -> Assembly:
     bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-    return Assembly(CountingIds(), bounds, taken)
+    return Assembly(CountingIds(), bounds, taken, maker)
+
+
+def _done(assembly: Assembly) -> list[AnyItem]:
+    assembly.finish()
+    return [event.item for event in assembly.take() if isinstance(event, ItemDone)]
 
 
 def test_text_is_emitted_at_once_and_closed_by_a_call() -> None:
@@ -105,9 +124,9 @@ def test_call_ids_are_usable_and_unique_in_the_conversation(
 
 def test_blobs_of_a_call_are_kept_on_the_whole_item() -> None:
     """A thought signature may come with any piece."""
-    blob = Blob(provider="p", kind="extra_content", data="{}")
-    assembly = _assembly()
-    assembly.add_call(Piece(id="c", name="f"), (blob,))
+    blob = Blob(provider="p", kind="sealed", data='{"a":1}', model="m")
+    assembly = _assembly(maker=Maker(provider="p", model="m"))
+    assembly.add_call(Piece(id="c", name="f"), ("sealed", {"a": 1}))
     assembly.add_call(Piece(id="c", text="{}"))
     assembly.finish()
     last = assembly.take()[-1]
@@ -176,3 +195,81 @@ def test_notes_are_bounded_and_the_rest_is_counted() -> None:
     assert events[-1] == Noted(
         note=Note(code="more_notes", action="dropped", message="further notes of this answer", count=5)
     )
+
+
+def _blob(kind: str, data: str) -> Blob:
+    return Blob(provider="", kind=kind, data=data)
+
+
+def test_state_of_the_reasoning_stays_on_the_open_reasoning() -> None:
+    """It opens one where nothing was said yet, and is merged over its pieces."""
+    assembly = _assembly()
+    assembly.add_thought_state("sealed", [{"index": 0, "type": "t", "text": "a"}])
+    assembly.add_thought_state("sealed", [{"index": 0, "type": "t", "text": "b"}])
+    assembly.add_text("Hi")
+    sealed = _blob("sealed", '[{"index":0,"type":"t","text":"ab"}]')
+    assert _done(assembly) == [
+        ReasoningItem(id="rs_0001", blobs=(sealed,)),
+        text_message("assistant", "Hi", "msg_0002"),
+    ]
+
+
+def test_late_state_goes_to_what_is_open_at_the_end() -> None:
+    """To a call before a message; a message is never split for it, and one is made where there is nothing."""
+    late = _blob("sealed", "[1]")
+    speaking = _assembly()
+    speaking.add_text("a")
+    speaking.add_thought_state("sealed", [1])
+    speaking.add_text("b")
+    parts = (TextPart(text="ab"),)
+    assert _done(speaking) == [MessageItem(id="msg_0001", role="assistant", content=parts, blobs=(late,))]
+    calling = _assembly()
+    calling.add_text("a")
+    calling.add_call(Piece(id="c", name="f"))
+    calling.add_thought_state("sealed", [1])
+    call = CallItem(id="fc_0002", call_id="c", name="f", arguments="{}", upstream_id="c", blobs=(late,))
+    assert _done(calling) == [text_message("assistant", "a", "msg_0001"), call]
+    silent = _assembly()
+    silent.add_state("sealed", [1])
+    assert _done(silent) == [MessageItem(id="msg_0001", role="assistant", blobs=(late,))]
+
+
+def test_logprobs_travel_with_the_text_they_belong_to() -> None:
+    """Those of a token without text wait for the next text; the part has all of them."""
+    assembly = _assembly()
+    assembly.add_text("a", tokens=[{"token": "a"}])
+    assembly.add_text("", tokens=[{"token": "?"}])
+    assembly.add_text("b", tokens=[{"token": "b"}])
+    assembly.add_text("", tokens=[{"token": "end"}])
+    assert assembly.take()[1:] == [
+        TextDelta(index=0, text="a", logprobs=msgspec.Raw(b'[{"token":"a"}]')),
+        TextDelta(index=0, text="b", logprobs=msgspec.Raw(b'[{"token":"?"},{"token":"b"}]')),
+    ]
+    all_tokens = b'[{"token":"a"},{"token":"?"},{"token":"b"},{"token":"end"}]'
+    part = TextPart(text="ab", logprobs=msgspec.Raw(all_tokens))
+    assert _done(assembly) == [MessageItem(id="msg_0001", role="assistant", content=(part,))]
+
+
+def test_attachments_and_annotations_join_the_message() -> None:
+    """Parts that are not text stand behind the text; annotations on it."""
+    assembly = _assembly()
+    assembly.add_text("a")
+    assembly.annotate([{"type": "t"}])
+    assembly.attach(ImagePart(url="data:x"), 6)
+    assembly.add_text("b")
+    parts = (TextPart(text="ab", annotations=msgspec.Raw(b'[{"type":"t"}]')), ImagePart(url="data:x"))
+    assert _done(assembly) == [MessageItem(id="msg_0001", role="assistant", content=parts)]
+
+
+def test_what_is_only_kept_counts_against_the_bound() -> None:
+    """State, logprobs, parts and annotations cannot grow without end."""
+    for add in (
+        lambda assembly: assembly.add_state("s", "x" * 20),
+        lambda assembly: assembly.add_thought_state("s", ["x" * 20]),
+        lambda assembly: assembly.add_text("", tokens=["x" * 20]),
+        lambda assembly: assembly.attach(ImagePart(url="x" * 20), 20),
+        lambda assembly: assembly.add_call(Piece(id="a", name="f"), ("s", "x" * 20)),
+    ):
+        assembly = _assembly(text_bytes_max=10)
+        add(assembly)
+        assert assembly.overflow == "the answer is over 10 bytes"

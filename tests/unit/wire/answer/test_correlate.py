@@ -1,6 +1,6 @@
 import pytest
 
-from treadle.wire.chat.correlate import Correlator, Piece
+from treadle.wire.answer.correlate import Correlator, Piece
 
 P = Piece
 FULL = '{"a":1}'

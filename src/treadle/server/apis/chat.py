@@ -1,0 +1,16 @@
+"""Chat Completions."""
+
+from treadle.server import choices, stream
+from treadle.server.http import Exchange
+from treadle.server.service import Service
+from treadle.wire.protocols import PROTOCOLS
+
+
+async def create(service: Service, exchange: Exchange) -> None:
+    """POST /v1/chat/completions.
+
+    Raises: TreadleError.
+    """
+    request = await stream.read(await service.body(exchange), PROTOCOLS["chat"].read_request)
+    carry = stream.reply if request.surface.choices == 1 else choices.reply
+    await carry(service, exchange, request)

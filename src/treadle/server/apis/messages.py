@@ -1,0 +1,57 @@
+"""Anthropic Messages: create, and count the tokens of what would be created."""
+
+import msgspec
+
+from treadle.canon.errors import NotFound
+from treadle.server import stream, tokens
+from treadle.server.http import Exchange
+from treadle.server.service import Service
+from treadle.wire.protocols import PROTOCOLS
+
+_LOST = "previous_response_not_found"
+"""The code with which the runs room says that the conversation to go on with is not stored."""
+
+
+async def create(service: Service, exchange: Exchange) -> None:
+    """POST /v1/messages.
+
+    Raises: TreadleError; NotFound with code `thread_not_found`, on which the SDK sends the whole conversation again.
+    """
+    request = await stream.read(await service.body(exchange), PROTOCOLS["messages"].read_request)
+    if betas := _betas(exchange):
+        options = msgspec.structs.replace(request.options, betas=betas)
+        request = msgspec.structs.replace(request, options=options)
+    try:
+        await stream.reply(service, exchange, request)
+    except NotFound as error:
+        raise _thread_not_found(error) from None
+
+
+async def count_tokens(service: Service, exchange: Exchange) -> None:
+    """POST /v1/messages/count_tokens.
+
+    Raises: TreadleError.
+    """
+    request = await stream.read(await service.body(exchange), PROTOCOLS["messages"].read_request)
+    try:
+        count = await tokens.count(service, request)
+    except NotFound as error:
+        raise _thread_not_found(error) from None
+    await exchange.answer_json(200, {"input_tokens": count}, tokens.ESTIMATE)
+
+
+def _betas(exchange: Exchange) -> tuple[str, ...]:
+    """Return the features that the client turns on: parts of the body mean nothing to an upstream without them."""
+    names = (name.strip() for name in exchange.header(b"anthropic-beta").split(","))
+    return tuple(name for name in names if name and name.isascii() and name.isprintable())
+
+
+def _thread_not_found(error: NotFound) -> NotFound:
+    if error.info.code != _LOST:
+        return error
+    return NotFound(
+        "The message that this thread goes on from is not stored.",
+        code="thread_not_found",
+        param="thread.previous_message_id",
+        hint='Send the whole conversation with thread {"type": "create"}.',
+    )

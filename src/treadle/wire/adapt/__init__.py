@@ -1,0 +1,18 @@
+"""The stage between a plan and an upstream's codec: what the upstream cannot take is mapped, and mapped back."""
+
+from treadle.wire.adapt.fidelity import check_fidelity, fidelity
+from treadle.wire.adapt.restore import Restorer, RestoringDecoder
+from treadle.wire.adapt.stage import Adapted, adapt
+from treadle.wire.adapt.traits import TRAITS, Rule, Traits
+
+__all__ = [
+    "TRAITS",
+    "Adapted",
+    "Restorer",
+    "RestoringDecoder",
+    "Rule",
+    "Traits",
+    "adapt",
+    "check_fidelity",
+    "fidelity",
+]

@@ -1,0 +1,70 @@
+"""Which tools are offered and whether one must be called, in the terms that an upstream has.
+
+Where it lacks a form, the nearest that it has takes its place: a table, with a note for each step down.
+"""
+
+import msgspec
+
+from treadle.canon.plan import Plan
+from treadle.canon.request import NoteAction
+from treadle.canon.tools import AUTO, ChoiceMode, ToolChoice, ToolSpec
+from treadle.wire.adapt.traits import Traits
+from treadle.wire.notes import Notes
+
+_FALLBACKS: dict[ChoiceMode, tuple[tuple[ChoiceMode, NoteAction], ...]] = {
+    "named": (("required", "emulated"), ("auto", "coerced")),
+    "required": (("auto", "coerced"),),
+    "none": (("auto", "emulated"),),
+    "auto": (),
+}
+"""What a choice becomes: a named tool is offered alone, with `none` nothing is offered."""
+
+
+def settle_tools(plan: Plan, traits: Traits, notes: Notes) -> Plan:
+    """Return the plan with the tools that are offered, and a choice that fits them and the upstream."""
+    allowed = plan.tool_choice.allowed
+    # Narrowing the list itself says the same as `allowed_tools` and works with every upstream.
+    tools = tuple(spec for spec in plan.tools if allowed is None or spec.name in allowed)
+    tools = _within(tools, traits, notes)
+    tools, choice = _settle_choice(tools, plan.tool_choice, traits, notes)
+    parallel = _parallel(plan, traits, notes) if tools and choice.mode != "none" else None
+    options = plan.options
+    if parallel != options.parallel_tool_calls:
+        options = msgspec.structs.replace(options, parallel_tool_calls=parallel)
+    return msgspec.structs.replace(plan, tools=tools, tool_choice=choice, options=options)
+
+
+def _within(tools: tuple[ToolSpec, ...], traits: Traits, notes: Notes) -> tuple[ToolSpec, ...]:
+    most = traits.tools_max
+    if most is None or len(tools) <= most:
+        return tools
+    notes.add("tools_dropped", "dropped", f"the upstream takes {most} tools", f"tools[{most}]", len(tools) - most)
+    return tools[:most]
+
+
+def _settle_choice(
+    tools: tuple[ToolSpec, ...], choice: ToolChoice, traits: Traits, notes: Notes
+) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
+    mode = choice.mode
+    if not tools:
+        if mode in ("required", "named"):
+            notes.add("tool_choice_coerced", "coerced", "there is no tool to call", "tool_choice")
+        return tools, AUTO
+    if mode in traits.choices:
+        return tools, ToolChoice(mode=mode, name=choice.name)
+    nearest, action = next(step for step in _FALLBACKS[mode] if step[0] in traits.choices)
+    notes.add("tool_choice_coerced", action, f"the upstream has no tool_choice {mode}", "tool_choice")
+    if mode == "none":
+        return (), AUTO
+    if mode == "named":
+        tools = tuple(spec for spec in tools if spec.name == choice.name) or tools
+    return tools, ToolChoice(mode=nearest)
+
+
+def _parallel(plan: Plan, traits: Traits, notes: Notes) -> bool | None:
+    wanted = plan.options.parallel_tool_calls
+    if wanted is None or traits.has_parallel_flag:
+        return wanted
+    if not wanted:
+        notes.add("parallel_dropped", "dropped", "the upstream cannot be held to one call", "parallel_tool_calls")
+    return None

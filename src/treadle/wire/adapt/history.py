@@ -1,0 +1,61 @@
+"""The history as an upstream takes it: roles that it knows, files of results where it can see them.
+
+Order is kept; a message is never left out, only said by somebody else, with a marker.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from treadle.canon.items import AnyItem, AnyPart, MessageItem, ResultItem, TextPart
+from treadle.wire.adapt.traits import Traits
+from treadle.wire.notes import Notes
+
+_LEADERS = ("system", "developer")
+
+
+def settle_roles(items: Iterable[AnyItem], traits: Traits, notes: Notes) -> Iterator[AnyItem]:
+    """Yield the items with the roles that the upstream knows, each where it may stand."""
+    is_leading = True
+    for item in items:
+        if not isinstance(item, MessageItem) or item.role not in _LEADERS:
+            is_leading = False
+            yield item
+        elif not is_leading and not traits.has_late_system:
+            notes.add("late_system", "coerced", f"a late {item.role} message became a user's", "messages")
+            content = _marked(f"[{item.role}] ", item.content)
+            yield msgspec.structs.replace(item, role="user", content=content)
+        elif item.role == "developer" and not traits.has_developer:
+            notes.add("developer_role", "coerced", "developer messages became system messages", "messages")
+            yield msgspec.structs.replace(item, role="system")
+        else:
+            yield item
+
+
+def move_files(items: Iterable[AnyItem], notes: Notes) -> Iterator[AnyItem]:
+    """Yield the items with what is not text of each run of results in a user message behind it."""
+    moved: list[AnyPart] = []
+    for item in items:
+        if not isinstance(item, ResultItem):
+            if moved:
+                yield MessageItem(role="user", content=tuple(moved))
+                moved = []
+            yield item
+            continue
+        files = [part for part in item.output if not isinstance(part, TextPart)]
+        if not files:
+            yield item
+            continue
+        notes.add("result_attachment", "emulated", "images and files of results go into a user message")
+        moved += [TextPart(text=f"[attached to the result of {item.name or 'the call'} ({item.call_id})]"), *files]
+        marker = TextPart(text=f"[{len(files)} attachment(s) of this result follow in the next user message]")
+        texts = [part for part in item.output if isinstance(part, TextPart)]
+        yield msgspec.structs.replace(item, output=(*texts, marker))
+    if moved:
+        yield MessageItem(role="user", content=tuple(moved))
+
+
+def _marked(marker: str, content: tuple[AnyPart, ...]) -> tuple[AnyPart, ...]:
+    if content and isinstance(content[0], TextPart):
+        return (msgspec.structs.replace(content[0], text=marker + content[0].text), *content[1:])
+    return (TextPart(text=marker.rstrip()), *content)

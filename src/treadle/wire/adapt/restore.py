@@ -1,0 +1,176 @@
+"""The way back: events of an upstream in the terms of the plan that was asked, as if nothing had been adapted.
+
+Only names, kinds and namespaces of calls change here, and the arguments of custom tools. It holds back nothing but
+the start of a custom call's arguments. Faults of a whole answer that no single event shows are told, not judged.
+"""
+
+import msgspec
+
+from treadle.canon.events import ArgumentsDelta, Finished, ItemAdded, ItemDone, ModelEvent, Noted
+from treadle.canon.items import CallItem, MessageItem, ReasoningItem
+from treadle.canon.request import Note, NoteAction
+from treadle.canon.tools import ToolSpec
+from treadle.wire.adapt.custom import Unwrapper
+from treadle.wire.adapt.names import Names
+from treadle.wire.codec import Decoder
+
+_PREFIXES = ("functions.", "tools.", "default_api.", "default_api:")
+"""What models put before a tool's name when their template showed it in a namespace."""
+
+_ENDS = frozenset({"stop", "end_turn", "stop_sequence"})
+"""The words by which a protocol says that the model has nothing left to do; Gemini's STOP also ends a turn of calls."""
+
+_CALLED = frozenset({"tool_calls", "function_call", "tool_use"})
+"""The words by which it says that there are calls."""
+
+
+class Restorer:
+    """Restores the events of one model call.
+
+    `tools` are the specs of the plan, `wrapped` the names of those that went out as functions. With `mends_names` a
+    name that no tool has is read as the tool it differs from by a prefix or by case.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        tools: tuple[ToolSpec, ...],
+        wrapped: frozenset[str],
+        *,
+        mends_names: bool = False,
+        is_single: bool = False,
+    ) -> None:
+        self._names = names
+        self._specs = {spec.name: spec for spec in tools}
+        self._wrapped = wrapped
+        self._mends_names = mends_names
+        self._is_single = is_single
+        self._calls: set[int] = set()
+        self._open: dict[int, Unwrapper] = {}
+
+    def feed(self, event: ModelEvent) -> list[ModelEvent]:
+        """Return the event as the plan's own, with what has to be said about it."""
+        match event:
+            case ItemAdded(item=CallItem() as call):
+                restored, told = self._restored(event.index, call)
+                return [*told, ItemAdded(index=event.index, item=restored)]
+            case ArgumentsDelta() if event.index in self._open:
+                text = self._open[event.index].feed(event.text)
+                return [ArgumentsDelta(index=event.index, text=text)] if text else []
+            case ItemDone(item=CallItem() as call):
+                restored, told = self._restored(event.index, call)
+                return [*told, *self._done(event.index, restored)]
+            case _:
+                return [event]
+
+    def _restored(self, index: int, call: CallItem) -> tuple[CallItem, list[ModelEvent]]:
+        told: list[ModelEvent] = []
+        name = self._names.back(call.name)
+        if self._mends_names and name not in self._specs and (meant := self._meant(name)) is not None:
+            told += self._told(index, "name_mended", "repaired", f"the model wrote the tool's name as {name[:80]!r}")
+            name = meant
+        if self._is_single and self._calls:
+            told += self._told(index, "parallel_ignored", "kept", "the model made several calls though asked for one")
+        self._calls.add(index)
+        spec = self._specs.get(name)
+        namespace = call.namespace or (spec.namespace if spec else None)
+        if name not in self._wrapped or call.kind == "custom":
+            if name == call.name and namespace == call.namespace:
+                return call, told
+            return msgspec.structs.replace(call, name=name, namespace=namespace), told
+        self._open.setdefault(index, Unwrapper())
+        return msgspec.structs.replace(call, name=name, namespace=namespace, kind="custom"), told
+
+    def _done(self, index: int, call: CallItem) -> list[ModelEvent]:
+        """Return the end of a call; of a wrapped one with the text that was not passed on yet."""
+        unwrapper = self._open.pop(index, None)
+        if unwrapper is None:
+            return [ItemDone(index=index, item=call)]
+        late = unwrapper.feed(call.arguments[unwrapper.chars_fed :])
+        final = unwrapper.finish()
+        told: list[ModelEvent] = []
+        if late + final.rest:
+            told.append(ArgumentsDelta(index=index, text=late + final.rest))
+        raw = call.raw
+        if not final.is_clean:
+            raw = raw or call.arguments
+            message = "the model wrote a custom tool's input otherwise than asked"
+            told.append(Noted(note=Note(code="custom_input", action="repaired", message=message)))
+        done = msgspec.structs.replace(call, arguments=final.text, raw=raw)
+        return [*told, ItemDone(index=index, item=done)]
+
+    def _told(self, index: int, code: str, action: NoteAction, message: str) -> list[ModelEvent]:
+        """Return a note on a call, once."""
+        return [] if index in self._calls else [Noted(note=Note(code=code, action=action, message=message))]
+
+    def _meant(self, name: str) -> str | None:
+        """Return the one offered tool that a stray name stands for."""
+        for prefix in _PREFIXES:
+            bare = self._names.back(name.removeprefix(prefix))
+            if bare != name and bare in self._specs:
+                return bare
+        same = [known for known in self._specs if known.casefold() == name.casefold()]
+        return same[0] if len(same) == 1 else None
+
+
+class Watcher:
+    """Looks at the events of one model call as they pass."""
+
+    def __init__(self) -> None:
+        self._has_calls = False
+        self._has_content = False
+        self._has_thoughts = False
+
+    def feed(self, event: ModelEvent) -> list[ModelEvent]:
+        """Return the event, before it what is wrong with the answer that it ends."""
+        match event:
+            case ItemDone(item=CallItem()):
+                self._has_calls = True
+            case ItemDone(item=ReasoningItem()):
+                self._has_thoughts = True
+            case ItemDone(item=MessageItem(content=content)):
+                self._has_content = self._has_content or bool(content)
+            case ItemDone():
+                self._has_content = True
+            case Finished():
+                return [*self._faults(event), event]
+            case _:
+                pass
+        return [event]
+
+    def _faults(self, end: Finished) -> list[ModelEvent]:
+        if end.raw_stop in (_ENDS if self._has_calls else _CALLED):
+            calls = "calls" if self._has_calls else "no calls"
+            return [_noted("stop_contradicts", f"the answer has {calls} and ends with {end.raw_stop}")]
+        if self._has_calls:
+            return []
+        if self._has_content or end.stop != "done":
+            return []
+        if self._has_thoughts:
+            return [_noted("reasoning_only", "the answer is all thoughts")]
+        return [_noted("empty_answer", "there is nothing in the answer")]
+
+
+def _noted(code: str, message: str) -> Noted:
+    return Noted(note=Note(code=code, action="kept", message=message))
+
+
+class RestoringDecoder:
+    """A decoder whose events are restored and watched as they come."""
+
+    def __init__(self, decoder: Decoder, restorer: Restorer) -> None:
+        self._decoder = decoder
+        self._restorer = restorer
+        self._watcher = Watcher()
+
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        """Return the events that these bytes complete."""
+        return self._all(self._decoder.feed(data))
+
+    def finish(self) -> list[ModelEvent]:
+        """Return what the end of the bytes makes of them."""
+        return self._all(self._decoder.finish())
+
+    def _all(self, events: list[ModelEvent]) -> list[ModelEvent]:
+        restored = (own for event in events for own in self._restorer.feed(event))
+        return [told for event in restored for told in self._watcher.feed(event)]

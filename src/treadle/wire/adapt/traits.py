@@ -1,0 +1,59 @@
+"""What an upstream can take, as one row of data for each protocol; quirks replace single fields of a row.
+
+Limits are the strictest of the providers that speak the protocol, because renaming is free and a refusal is not.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from treadle.canon.tools import ChoiceMode
+
+SchemaForm = Literal["json_schema", "gemini", "openapi"]
+"""All of JSON Schema, the part of it that Gemini takes, or the older subset of OpenAPI 3.0."""
+
+ALL_CHOICES: frozenset[ChoiceMode] = frozenset({"auto", "none", "required", "named"})
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """Which words are taken as names or ids.
+
+    `chars` and `first` are characters as in the brackets of a regular expression; `filler` stands for all others.
+    """
+
+    chars: str = r"a-zA-Z0-9_\-"
+    first: str = ""
+    filler: str = "_"
+    chars_max: int = 64
+    exact: bool = False
+
+
+class Traits(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of upstream. `unset_strict` is what a tool's strictness becomes where nobody set it."""
+
+    names: Rule = Rule()
+    call_ids: Rule = Rule(chars="!-~", chars_max=64)
+    schemas: SchemaForm = "json_schema"
+    choices: frozenset[ChoiceMode] = ALL_CHOICES
+    tools_max: int | None = None
+    unset_strict: bool | None = None
+    has_strict: bool = True
+    has_custom_tools: bool = False
+    has_namespaces: bool = False
+    has_parallel_flag: bool = True
+    has_developer: bool = False
+    has_late_system: bool = True
+    has_result_files: bool = True
+    mends_names: bool = False
+
+
+TRAITS: dict[str, Traits] = {
+    # Chat's codec moves the files of results into a user message itself, so `has_result_files` stays.
+    "chat": Traits(),
+    # An unset `strict` makes Responses promote a schema, which turns optional fields into required ones.
+    "responses": Traits(has_custom_tools=True, has_namespaces=True, has_developer=True, unset_strict=False),
+    "messages": Traits(call_ids=Rule(), has_late_system=False),
+    "gemini": Traits(
+        names=Rule(first="a-zA-Z_"), call_ids=Rule(), schemas="gemini", has_strict=False, has_late_system=False
+    ),
+}

@@ -1,0 +1,1 @@
+"""An answer put together from the pieces an upstream sends: items and their events, whatever the protocol."""

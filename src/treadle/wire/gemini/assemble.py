@@ -1,0 +1,337 @@
+"""The parts of an answer become item events.
+
+Gemini sends whole parts, so one item is open at a time: texts that follow each other are one message, thoughts one
+reasoning, and every function call is a call of its own. Only a call whose arguments are streamed waits until they are
+complete, and those behind it wait with it. Nothing here knows chunks or frames.
+"""
+
+import re
+from typing import Any, cast
+
+import msgspec
+
+from treadle.canon import ids as prefixes
+from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, ModelEvent, Noted, ReasoningDelta, TextDelta
+from treadle.canon.ids import IdSource
+from treadle.canon.items import AnyPart, Blob, CallItem, MessageItem, ReasoningItem, TextPart
+from treadle.canon.request import Note, NoteAction
+from treadle.wire.arguments import Arguments, FinalArguments
+from treadle.wire.gemini.chunk import as_object, as_word, json_text
+from treadle.wire.gemini.partial import PartialArguments
+from treadle.wire.gemini.parts import RAW_ARGUMENTS, is_object
+from treadle.wire.surrogates import HalfJoiner
+
+CALLS_MAX = 1024
+NOTES_MAX = 64
+UNNAMED = "unnamed"
+
+_USABLE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_REPAIRS = {
+    "repeated_arguments": "the same arguments came twice",
+    "quoted_arguments": "the arguments were a JSON object inside a JSON string",
+}
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one answer may hold."""
+
+    text_bytes_max: int
+    arguments_bytes_max: int
+
+
+class CallPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """A call, or a piece of one whose arguments are streamed: `args` whole, or `partial` ones."""
+
+    id: str = ""
+    name: str = ""
+    args: Any = None
+    partial: list[Any] = []
+    will_continue: bool = False
+    blobs: tuple[Blob, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether it says nothing but that a streamed call is complete."""
+        return not (self.id or self.name or self.partial or self.will_continue) and self.args is None
+
+
+class _Message:
+    def __init__(self, index: int, item_id: str) -> None:
+        self.index = index
+        self.joiner = HalfJoiner()
+        self.blobs: tuple[Blob, ...] = ()
+        self._id = item_id
+        self._parts: list[AnyPart | list[str]] = []
+
+    def add(self, text: str) -> int:
+        """Add text and return the part it belongs to."""
+        if not self._parts or not isinstance(self._parts[-1], list):
+            self._parts.append([])
+        cast("list[str]", self._parts[-1]).append(text)
+        return len(self._parts) - 1
+
+    def show(self, part: AnyPart) -> None:
+        """Add a part that is not text."""
+        self._parts.append(part)
+
+    def item(self) -> MessageItem:
+        """Return the message so far."""
+        content = tuple(TextPart(text="".join(part)) if isinstance(part, list) else part for part in self._parts)
+        return MessageItem(id=self._id, role="assistant", content=content, blobs=self.blobs)
+
+
+class _Reasoning:
+    def __init__(self, index: int, item_id: str) -> None:
+        self.index = index
+        self.joiner = HalfJoiner()
+        self.blobs: tuple[Blob, ...] = ()
+        self.texts: list[str] = []
+        self._id = item_id
+
+    def item(self) -> ReasoningItem:
+        """Return the reasoning so far."""
+        text = "".join(self.texts)
+        return ReasoningItem(id=self._id, text=(text,) if text else (), blobs=self.blobs)
+
+
+class _Call:
+    """A call that is not shown yet."""
+
+    def __init__(self, piece: CallPiece) -> None:
+        self.id = piece.id
+        self.name = ""
+        self.blobs: tuple[Blob, ...] = ()
+        self.is_open = True
+        self.is_cut = False
+        self._args: Any = None
+        self._partial: PartialArguments | None = None
+
+    def add(self, piece: CallPiece) -> int:
+        """Add a piece and return how many bytes of streamed arguments are held."""
+        self.id = self.id or piece.id
+        self.name = self.name or piece.name
+        self.blobs = self.blobs or piece.blobs
+        self.is_open = piece.will_continue
+        if piece.args is not None:
+            self._args = piece.args
+        if piece.partial and self._partial is None:
+            self._partial = PartialArguments()
+        if self._partial is None:
+            return 0
+        self._partial.add(piece.partial)
+        return self._partial.size
+
+    def arguments(self) -> FinalArguments:
+        """Return the arguments as text; those that were cut stay cut."""
+        if self._partial is not None:
+            text = json_text({**as_object(self._args), **self._partial.value()})
+            text = text[:-1] if self.is_cut else text
+            return FinalArguments(text=text, rest="")
+        args = as_object(self._args)
+        if args.keys() == {RAW_ARGUMENTS} and isinstance(args[RAW_ARGUMENTS], str):
+            return FinalArguments(text=as_word(args[RAW_ARGUMENTS]) or "{}", rest="")
+        if isinstance(self._args, dict):
+            return FinalArguments(text=json_text(self._args), rest="")
+        machine = Arguments()
+        machine.feed(as_word(self._args) if isinstance(self._args, str | None) else json_text(self._args))
+        return machine.finish()
+
+
+class Assembly:
+    """The items of one answer in the making."""
+
+    def __init__(self, ids: IdSource, bounds: Bounds, taken_call_ids: frozenset[str] = frozenset()) -> None:
+        self.events: list[ModelEvent] = []
+        self.overflow: str | None = None
+        self.calls: list[CallItem] = []
+        self._ids = ids
+        self._bounds = bounds
+        self._taken = set(taken_call_ids)
+        self._bytes = 0
+        self._notes = 0
+        self._items = 0
+        self._speaking: _Message | _Reasoning | None = None
+        self._waiting: list[_Call] = []
+
+    @property
+    def calls_are_complete(self) -> bool:
+        """Tell whether every call has arguments that are an object and none is still streamed."""
+        return not any(call.is_open for call in self._waiting) and all(is_object(call.arguments) for call in self.calls)
+
+    def take(self) -> list[ModelEvent]:
+        """Return the events since the last time."""
+        events, self.events = self.events, []
+        return events
+
+    def note(self, code: str, action: NoteAction, message: str, field: str | None = None) -> None:
+        """Say what was repaired or dropped; a stream that is all wrong is not echoed line by line."""
+        self._notes += 1
+        if self._notes <= NOTES_MAX:
+            self.events.append(Noted(note=Note(code=code, action=action, message=message, field=field)))
+
+    def add_text(self, text: str) -> None:
+        """Add to the message, or begin one."""
+        if text:
+            message = self._message()
+            self._say(message, message.joiner.feed(text))
+
+    def add_part(self, part: AnyPart, size: int) -> None:
+        """Add a part that is not text to the message, or begin one."""
+        if self._has_room(size):
+            message = self._message()
+            self._say(message, message.joiner.finish())
+            message.show(part)
+
+    def add_thought(self, text: str, blobs: tuple[Blob, ...] = ()) -> None:
+        """Add to the reasoning, or begin some; a signature ends it."""
+        if not text and not blobs:
+            return
+        thought = self._speaking
+        if not isinstance(thought, _Reasoning):
+            self._fall_silent()
+            thought = self._speaking = _Reasoning(self._next(), self._ids.new(prefixes.REASONING))
+            self.events.append(ItemAdded(index=thought.index, item=thought.item()))
+        self._think(thought, thought.joiner.feed(text))
+        if blobs:
+            thought.blobs = blobs
+            self._fall_silent()
+
+    def sign(self, blobs: tuple[Blob, ...]) -> None:
+        """Keep the signature of what is being said."""
+        if isinstance(self._speaking, _Message):
+            self._speaking.blobs += blobs
+        elif blobs:
+            self.note("signature_dropped", "dropped", "a signature of nothing that was said")
+
+    def add_call(self, piece: CallPiece) -> None:
+        """Add a call, or a piece of one."""
+        call = self._continued(piece)
+        if call is None:
+            if piece.is_empty:
+                return
+            call = _Call(piece)
+            self._waiting.append(call)
+            if len(self.calls) + len(self._waiting) > CALLS_MAX:
+                self.overflow = f"more than {CALLS_MAX} calls in one answer"
+                return
+        if call.add(piece) > self._bounds.arguments_bytes_max:
+            self._refuse_arguments()
+            return
+        self._show_complete()
+
+    def finish(self, *, is_cut: bool) -> None:
+        """Close everything that is open; `is_cut` where the answer ended before its time."""
+        for call in self._waiting:
+            call.is_cut = is_cut and call.is_open
+            if call.is_open and not is_cut:
+                self.note("call_left_open", "repaired", "a call was said to go on and the answer ended well")
+            call.is_open = False
+        self._show_complete()
+        self._fall_silent()
+        if self._notes > NOTES_MAX:
+            left = self._notes - NOTES_MAX
+            note = Note(code="more_notes", action="dropped", message="further notes of this answer", count=left)
+            self.events.append(Noted(note=note))
+
+    def _next(self) -> int:
+        self._items += 1
+        return self._items - 1
+
+    def _message(self) -> _Message:
+        message = self._speaking
+        if not isinstance(message, _Message):
+            self._fall_silent()
+            message = self._speaking = _Message(self._next(), self._ids.new(prefixes.MESSAGE))
+            self.events.append(ItemAdded(index=message.index, item=message.item()))
+        return message
+
+    def _say(self, message: _Message, text: str) -> None:
+        if text and self._has_room(_size(text)):
+            part = message.add(text)
+            self.events.append(TextDelta(index=message.index, text=text, part=part))
+
+    def _think(self, thought: _Reasoning, text: str) -> None:
+        if text and self._has_room(_size(text)):
+            thought.texts.append(text)
+            self.events.append(ReasoningDelta(index=thought.index, text=text))
+
+    def _fall_silent(self) -> None:
+        """Close the open message or reasoning."""
+        speaking, self._speaking = self._speaking, None
+        if speaking is None:
+            return
+        if isinstance(speaking, _Message):
+            self._say(speaking, speaking.joiner.finish())
+        else:
+            self._think(speaking, speaking.joiner.finish())
+        self.events.append(ItemDone(index=speaking.index, item=speaking.item()))
+
+    def _continued(self, piece: CallPiece) -> _Call | None:
+        """Return the streamed call that a piece goes on with: by id, else the last one unless another one begins."""
+        still_open = [call for call in self._waiting if call.is_open]
+        if not still_open:
+            return None
+        by_id = next((call for call in still_open if piece.id and call.id == piece.id), None)
+        last = still_open[-1]
+        if by_id is not None or (piece.id and last.id):
+            return by_id
+        goes_on = piece.args is None and piece.name == last.name
+        return last if not piece.name or not last.name or goes_on else None
+
+    def _show_complete(self) -> None:
+        while self._waiting and not self._waiting[0].is_open:
+            self._show(self._waiting.pop(0))
+
+    def _show(self, call: _Call) -> None:
+        self._fall_silent()
+        if not call.name:
+            call.name = UNNAMED
+            self.note("call_without_name", "repaired", f"a call without a name is called {UNNAMED!r}")
+        final = call.arguments()
+        size = _size(final.text)
+        if size > self._bounds.arguments_bytes_max:
+            self._refuse_arguments()
+        if self.overflow is not None or not self._has_room(size):
+            return
+        begun = CallItem(
+            id=self._ids.new(prefixes.CALL_ITEM),
+            call_id=self._call_id(call.id),
+            name=call.name,
+            upstream_id=call.id or None,
+        )
+        if final.repair:
+            self.note(final.repair, "repaired", _REPAIRS[final.repair])
+        whole = msgspec.structs.replace(begun, arguments=final.text, raw=final.raw, blobs=call.blobs)
+        index = self._next()
+        self.calls.append(whole)
+        self.events += [
+            ItemAdded(index=index, item=begun),
+            ArgumentsDelta(index=index, text=final.text),
+            ItemDone(index=index, item=whole),
+        ]
+
+    def _call_id(self, upstream_id: str) -> str:
+        """Return the id of a call; Gemini may give none."""
+        call_id = upstream_id
+        if call_id and call_id in self._taken:
+            self.note("duplicate_call_id", "repaired", "a call with the id of another one got its own")
+            call_id = ""
+        elif call_id and not _USABLE_ID.fullmatch(call_id):
+            self.note("odd_call_id", "repaired", "a call whose id no client can carry got another one")
+            call_id = ""
+        call_id = call_id or self._ids.new(prefixes.CALL)
+        self._taken.add(call_id)
+        return call_id
+
+    def _refuse_arguments(self) -> None:
+        self.overflow = f"the arguments of a call are over {self._bounds.arguments_bytes_max} bytes"
+
+    def _has_room(self, size: int) -> bool:
+        self._bytes += size
+        if self._bytes > self._bounds.text_bytes_max and self.overflow is None:
+            self.overflow = f"the answer is over {self._bounds.text_bytes_max} bytes"
+        return self.overflow is None
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

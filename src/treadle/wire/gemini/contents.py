@@ -1,0 +1,212 @@
+"""The contents of a request as items.
+
+Clients replay every chunk of a stream as a content of its own, and answer calls without saying which: consecutive
+contents of the model are one turn, and results without an id belong to the open calls by name and order.
+"""
+
+import msgspec
+
+from treadle.canon.items import (
+    AnyItem,
+    AnyPart,
+    Blob,
+    CallItem,
+    MessageItem,
+    OpaqueItem,
+    ReasoningItem,
+    ResultItem,
+    TextPart,
+)
+from treadle.wire.fields import FLAG, LIST, TEXT, read_value, starts_with
+from treadle.wire.gemini.parts import extra, read_arguments, read_part, read_response, unseal
+from treadle.wire.gemini.spelling import PROTOCOL, CamelFields
+from treadle.wire.notes import Notes
+
+_MODEL = frozenset({"model", "assistant"})
+_USER = frozenset({"user", "function", "tool"})
+
+
+class ContentReader:
+    """Reads the contents one after the other and remembers which calls still want a result."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._items: list[AnyItem] = []
+        self._turn = _ModelTurn()
+        self._calls: dict[str, CallItem] = {}
+        self._open: list[CallItem] = []
+        self._place = ""
+
+    def read(self, raws: list[msgspec.Raw], path: str) -> tuple[AnyItem, ...]:
+        """Read all contents.
+
+        Raises: ProtocolError.
+        """
+        for position, raw in enumerate(raws):
+            content = CamelFields(raw, f"{path}[{position}]")
+            self._place = f"call_{position}"
+            role = content.get("role", TEXT) or "user"
+            if role in _MODEL:
+                self._read_model(content)
+                continue
+            self._end_turn()
+            if role in _USER:
+                self._read_user(content)
+            elif role == "system":
+                self._items.append(MessageItem(role="system", content=_shown(read_parts(content))))
+            else:
+                self._notes.add("unknown_role", "kept", f"a content of role {role!r}", content.at("role"))
+                self._items.append(OpaqueItem(protocol=PROTOCOL, raw=raw.copy()))
+        self._end_turn()
+        return tuple(self._items)
+
+    def _read_model(self, content: CamelFields) -> None:
+        for place, part in enumerate(read_parts(content)):
+            is_thought = part.get("thought", FLAG) is True
+            blobs = unseal(part.get("thoughtSignature", TEXT) or "")
+            call = part.object("functionCall")
+            if call is not None:
+                self._read_call(call, f"{self._place}_{place}", blobs)
+            elif is_thought:
+                self._turn.think(part.get("text", TEXT) or "", blobs)
+            else:
+                self._turn.say(read_part(part), blobs)
+
+    def _read_call(self, fields: CamelFields, made_id: str, blobs: tuple[Blob, ...]) -> None:
+        given, name = fields.get("id", TEXT) or "", fields.get("name", TEXT)
+        if not name:
+            self._notes.add("call_without_name", "dropped", "a call of nothing", fields.at("name"))
+            return
+        call_id = given if given and given not in self._calls else made_id
+        call = CallItem(
+            call_id=call_id,
+            name=name,
+            arguments=read_arguments(fields.json_object("args")),
+            upstream_id=given if given != call_id and given else None,
+            blobs=blobs,
+            extra=extra(fields.rest()),
+        )
+        self._calls[call_id] = call
+        self._turn.call(call)
+
+    def _end_turn(self) -> None:
+        items = self._turn.end()
+        calls = [item for item in items if isinstance(item, CallItem)]
+        if items:
+            # An unanswered call of an earlier turn must not take a result that is meant for a later one.
+            self._open = calls
+        self._items += items
+
+    def _read_user(self, content: CamelFields) -> None:
+        shown: list[CamelFields] = []
+        for place, part in enumerate(read_parts(content)):
+            response = part.object("functionResponse")
+            if response is None:
+                shown.append(part)
+            else:
+                self._items.append(self._read_result(response, f"{self._place}_{place}_unmatched"))
+        parts = _shown(shown)
+        if parts:
+            self._items.append(MessageItem(role="user", content=parts))
+
+    def _read_result(self, fields: CamelFields, made_id: str) -> ResultItem:
+        given, name = fields.get("id", TEXT) or "", fields.get("name", TEXT) or ""
+        call = self._answered(given, name)
+        text, is_error = read_response(fields.json_object("response"))
+        attached = _shown(read_parts(fields))
+        return ResultItem(
+            call_id=call.call_id if call else given or made_id,
+            name=call.name if call else name,
+            output=(TextPart(text=text), *attached) if text or not attached else attached,
+            is_error=is_error,
+            rc="failed" if is_error else "ok",
+            extra=extra(fields.rest()),
+        )
+
+    def _answered(self, given: str, name: str) -> CallItem | None:
+        """Return the call that a result answers: by id, else the oldest open one of that name, else the oldest."""
+        named = [call for call in self._open if given and given in (call.call_id, call.upstream_id)]
+        if given and not named and given in self._calls:
+            return self._calls[given]
+        candidates = named or [call for call in self._open if call.name == name] or ([] if given else self._open)
+        call = next(iter(candidates), None)
+        if call is not None:
+            self._open.remove(call)
+        return call
+
+
+def read_parts(content: CamelFields) -> list[CamelFields]:
+    """Take the parts of a content; a single one may stand there without a list.
+
+    Raises: ProtocolError.
+    """
+    path = content.at("parts")
+    raw = content.raw("parts")
+    if raw is None:
+        return []
+    if starts_with(raw, "{"):
+        return [CamelFields(raw, path)]
+    return [CamelFields(each, f"{path}[{place}]") for place, each in enumerate(read_value(LIST, raw, path))]
+
+
+def _shown(parts: list[CamelFields]) -> tuple[AnyPart, ...]:
+    read = (read_part(part) for part in parts)
+    return tuple(part for part in read if part is not None)
+
+
+class _ModelTurn:
+    """One turn of the model, put together from as many contents as its stream had chunks."""
+
+    def __init__(self) -> None:
+        self._items: list[AnyItem] = []
+        self._texts: list[str] = []
+        self._parts: list[AnyPart] = []
+        self._thoughts: list[str] = []
+        self._blobs: tuple[Blob, ...] = ()
+
+    def say(self, part: AnyPart | None, blobs: tuple[Blob, ...]) -> None:
+        """Add what is shown; the pieces of a text are one text."""
+        if part is not None:
+            self._end_thought()
+        if isinstance(part, TextPart) and part.extra is None:
+            self._texts.append(part.text)
+        elif part is not None:
+            self._end_text()
+            self._parts.append(part)
+        self._blobs += blobs
+
+    def think(self, text: str, blobs: tuple[Blob, ...]) -> None:
+        """Add to the thoughts; a signature ends one."""
+        self._end_message()
+        self._thoughts.append(text)
+        if blobs:
+            self._end_thought(blobs)
+
+    def call(self, call: CallItem) -> None:
+        """Add a call."""
+        self._end_message()
+        self._end_thought()
+        self._items.append(call)
+
+    def end(self) -> list[AnyItem]:
+        """Return the items of the turn and begin another one."""
+        self._end_message()
+        self._end_thought()
+        items, self._items = self._items, []
+        return items
+
+    def _end_text(self) -> None:
+        text, self._texts = "".join(self._texts), []
+        if text:
+            self._parts.append(TextPart(text=text))
+
+    def _end_message(self) -> None:
+        self._end_text()
+        if self._parts:
+            self._items.append(MessageItem(role="assistant", content=tuple(self._parts), blobs=self._blobs))
+        self._parts, self._blobs = [], ()
+
+    def _end_thought(self, blobs: tuple[Blob, ...] = ()) -> None:
+        text, self._thoughts = "".join(self._thoughts), []
+        if text or blobs:
+            self._items.append(ReasoningItem(text=(text,) if text else (), blobs=blobs))

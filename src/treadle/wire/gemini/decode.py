@@ -1,0 +1,227 @@
+"""An upstream's bytes as model events: an event stream, one response object or a list of them, in any chunking.
+
+Exactly one Finished or Failed comes last, from `finish` at the latest, since Gemini's streams just end. Nothing an
+upstream sends raises.
+"""
+
+import re
+from typing import Any
+
+from treadle.canon.errors import BrokenStream, ErrorInfo, ProtocolError
+from treadle.canon.events import Failed, Finished, ModelEvent, Stop
+from treadle.canon.ids import IdSource
+from treadle.canon.items import Blob
+from treadle.canon.usage import Usage
+from treadle.wire.gemini.assemble import UNNAMED, Assembly, Bounds, CallPiece
+from treadle.wire.gemini.chunk import (
+    BROKEN_OFF,
+    MALFORMED_CALLS,
+    STOPS,
+    UNSPECIFIED,
+    as_list,
+    as_object,
+    as_text,
+    as_word,
+    json_text,
+    read_chunks,
+    read_error,
+    read_usage,
+)
+from treadle.wire.gemini.parts import RAW_ARGUMENTS, SIGNATURE, read_part
+from treadle.wire.gemini.spelling import CamelFields, pick
+from treadle.wire.replies.intake import Intake, too_large
+from treadle.wire.sse import Frame
+
+DONE = "[DONE]"
+"""Gemini never sends it; gateways in front of it do."""
+
+_CALLED = re.compile(r"(?:default_api[.:]|call:(?!default_api))([A-Za-z_][\w.-]*)")
+"""The name in a call that Gemini could not read: `print(default_api.f(x=1))`, `call:f{x:1}`."""
+
+_SIGNATURES = ("thoughtSignature", "thought_signature")
+_LEFT_OUT = ("citationMetadata", "groundingMetadata", "urlContextMetadata", "logprobsResult")
+
+
+class Decoder:
+    """Turns the answer of one model call into events."""
+
+    def __init__(
+        self,
+        ids: IdSource,
+        *,
+        provider: str = "",
+        model: str = "",
+        arguments_bytes_max: int = 262_144,
+        text_bytes_max: int = 16 * 1024 * 1024,
+        taken_call_ids: frozenset[str] = frozenset(),
+    ) -> None:
+        bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
+        self._provider = provider
+        self._model = model
+        self._assembly = Assembly(ids, bounds, taken_call_ids)
+        self._intake = Intake()
+        self._reason: str | None = None
+        self._finish_message = ""
+        self._usage: Usage | None = None
+        self._terminal: Finished | Failed | None = None
+        self._left_out: set[str] = set()
+
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        """Return the events that these bytes complete."""
+        if self._terminal is not None:
+            return []
+        self._read_frames(self._intake.feed(data))
+        if self._terminal is None and self._intake.failure is not None:
+            self._fail(self._intake.failure)
+        return self._assembly.take()
+
+    def finish(self) -> list[ModelEvent]:
+        """Return what the end of the bytes makes of them."""
+        if self._terminal is not None:
+            return []
+        self._read_frames(self._intake.finish())
+        if self._terminal is None:
+            self._end(is_said=self._intake.is_document)
+        return self._assembly.take()
+
+    def _read_frames(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            if self._terminal is not None:
+                return
+            data = frame.data.strip()
+            if data == DONE:
+                self._end(is_said=True)
+            elif data:
+                self._read_data(data, is_error=frame.event == "error")
+
+    def _read_data(self, data: str, *, is_error: bool) -> None:
+        chunks = read_chunks(data)
+        if chunks is not None:
+            for chunk in chunks:
+                self._read_chunk(chunk, is_error=is_error)
+        elif self._intake.is_document:
+            self._fail(BrokenStream("The upstream's answer is not a response of Gemini.").info)
+        else:
+            self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that are not a response object")
+
+    def _read_chunk(self, chunk: dict[str, Any], *, is_error: bool) -> None:
+        if self._terminal is not None:
+            return
+        if chunk.get("error") or is_error:
+            self._fail(read_error(chunk.get("error") or chunk))
+            return
+        self._usage = read_usage(pick(chunk, "usageMetadata")) or self._usage
+        self._read_feedback(as_object(pick(chunk, "promptFeedback")))
+        for candidate in as_list(chunk.get("candidates")):
+            self._read_candidate(as_object(candidate))
+        if self._assembly.overflow is not None:
+            self._fail(too_large(self._assembly.overflow))
+
+    def _read_feedback(self, feedback: dict[str, Any]) -> None:
+        reason = as_word(pick(feedback, "blockReason"))
+        if reason:
+            said = as_word(pick(feedback, "blockReasonMessage"))
+            self._assembly.note("prompt_blocked", "kept", f"the prompt was blocked: {reason} {said}".rstrip())
+            self._reason = reason if STOPS.get(reason) == "filtered" else "PROHIBITED_CONTENT"
+
+    def _read_candidate(self, candidate: dict[str, Any]) -> None:
+        if candidate.get("index") not in (0, None):
+            self._assembly.note(
+                "extra_candidate", "dropped", "a part of another candidate than the first", "candidates"
+            )
+            return
+        for part in as_list(as_object(candidate.get("content")).get("parts")):
+            self._read_part(as_object(part))
+            if self._assembly.overflow is not None:
+                return
+        for name in _LEFT_OUT:
+            if pick(candidate, name) and name not in self._left_out:
+                self._left_out.add(name)
+                self._assembly.note("field_dropped", "dropped", f"{name} of an answer", name)
+        reason = as_word(pick(candidate, "finishReason"))
+        # Never let a second reason turn a cut answer into a good one.
+        if reason and reason != UNSPECIFIED and (self._reason is None or STOPS.get(reason) in ("length", "filtered")):
+            self._reason = reason
+            self._finish_message = as_word(pick(candidate, "finishMessage"))
+
+    def _read_part(self, part: dict[str, Any]) -> None:
+        blobs = self._blobs(as_word(pick(part, "thoughtSignature")))
+        call = pick(part, "functionCall")
+        if isinstance(call, dict):
+            self._assembly.add_call(_piece(as_object(call), blobs))
+        elif call is not None:
+            self._drop_part()
+        elif part.get("thought") is True:
+            self._assembly.add_thought(as_text(part.get("text")), blobs)
+        else:
+            self._read_shown(part)
+            self._assembly.sign(blobs)
+
+    def _read_shown(self, part: dict[str, Any]) -> None:
+        text = part.get("text")
+        if isinstance(text, str):
+            self._assembly.add_text(text)
+            return
+        raw = json_text({name: value for name, value in part.items() if name not in _SIGNATURES}).encode()
+        try:
+            shown = read_part(CamelFields(raw, "part"))
+        except ProtocolError:
+            self._drop_part()
+            return
+        if shown is not None:
+            self._assembly.add_part(shown, len(raw))
+
+    def _drop_part(self) -> None:
+        self._assembly.note("part_dropped", "dropped", "a part that is not as it should be")
+
+    def _blobs(self, signature: str) -> tuple[Blob, ...]:
+        if not signature:
+            return ()
+        return (Blob(provider=self._provider, kind=SIGNATURE, data=signature, model=self._model),)
+
+    def _end(self, *, is_said: bool) -> None:
+        """Judge the answer at its end; `is_said` where the upstream itself said that this is the end."""
+        assembly, reason = self._assembly, self._reason
+        calls_stand = is_said and bool(assembly.calls) and assembly.calls_are_complete
+        if reason is None and not calls_stand:
+            self._fail(BrokenStream("The upstream's stream ended before the answer did.").info)
+            return
+        if reason in BROKEN_OFF:
+            self._fail(BrokenStream(f"The upstream broke off: {reason}. {self._finish_message}".rstrip()).info)
+            return
+        if reason in MALFORMED_CALLS:
+            self._add_malformed(reason)
+        elif reason is not None and reason not in STOPS:
+            assembly.note("unknown_finish", "coerced", f"the finish reason {reason!r} is taken as a good end")
+        assembly.finish(is_cut=STOPS.get(reason or "") in ("length", "filtered"))
+        if assembly.overflow is not None:
+            self._fail(too_large(assembly.overflow))
+            return
+        self._terminal = Finished(stop=self._stop(), usage=self._usage, raw_stop=reason)
+        assembly.events.append(self._terminal)
+
+    def _add_malformed(self, reason: str) -> None:
+        """Make the call that Gemini could not read a call all the same: its result tells the model what was wrong."""
+        said = self._finish_message or reason
+        found = _CALLED.search(said)
+        self._assembly.note("malformed_call", "kept", f"{reason}: the call is passed on as the model wrote it")
+        self._assembly.add_call(CallPiece(name=found[1] if found else UNNAMED, args={RAW_ARGUMENTS: said}))
+
+    def _stop(self) -> Stop:
+        stop = STOPS.get(self._reason or "", "done")
+        return "calls" if stop == "done" and self._assembly.calls else stop
+
+    def _fail(self, error: ErrorInfo) -> None:
+        self._terminal = Failed(error=error)
+        self._assembly.events.append(self._terminal)
+
+
+def _piece(call: dict[str, Any], blobs: tuple[Blob, ...]) -> CallPiece:
+    return CallPiece(
+        id=as_word(call.get("id")),
+        name=as_word(call.get("name")),
+        args=call.get("args"),
+        partial=as_list(pick(call, "partialArgs")),
+        will_continue=pick(call, "willContinue") is True,
+        blobs=blobs,
+    )

@@ -1,0 +1,165 @@
+"""A generateContent request as a canonical one.
+
+The model and whether to stream stand in the address, not in the body, so the caller gives them. What Treadle acts on
+is typed and checked; what it does not know travels on, as it was written, to upstreams of Gemini.
+"""
+
+from typing import Any
+
+import msgspec
+
+from treadle.canon.errors import ProtocolError, UnsupportedFeature
+from treadle.canon.json import BadJson, check_bounds, write_json
+from treadle.canon.request import Options, Request, Surface
+from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, read_value, refusal, starts_with
+from treadle.wire.gemini.contents import ContentReader, read_parts
+from treadle.wire.gemini.spelling import PROTOCOL, CamelFields
+from treadle.wire.gemini.tools import Toolset, json_schema, read_choice, read_tools
+from treadle.wire.notes import Notes
+from treadle.wire.surrogates import mend_escapes
+
+JSON_TYPE = "application/json"
+SCHEMA_NAME = "response"
+MODELS = "models/"
+
+_STOP: msgspec.json.Decoder[list[str]] = msgspec.json.Decoder(list[str])
+_EFFORT_OF_LEVEL = {"MINIMAL": "minimal", "LOW": "low", "MEDIUM": "medium", "HIGH": "high"}
+_EFFORT_OF_BUDGET = ((0, "none"), (2_048, "low"), (12_288, "medium"))
+"""Up to that many tokens of thought; more is high, and a negative budget leaves it to the model."""
+
+
+def read_request(body: bytes, *, model: str = "", stream: bool = False, is_array: bool = False) -> Request:
+    """Read a client's request; `is_array` where it streams without `alt=sse`.
+
+    Raises: ProtocolError and UnsupportedFeature, with `param` naming the field.
+    """
+    notes = Notes()
+    fields = _open(body, notes)
+    named = fields.get("model", TEXT) or ""
+    items = ContentReader(notes).read(_list(fields, "contents", needed=True), "contents")
+    instructions = _read_instructions(fields, notes)
+    toolset = read_tools(_list(fields, "tools"), "tools", notes)
+    choice, kept = read_choice(fields.object("toolConfig"))
+    store = fields.get("store", FLAG)
+    return Request(
+        protocol=PROTOCOL,
+        model=(model or named).removeprefix(MODELS),
+        items=items,
+        instructions=instructions,
+        tools=toolset.functions,
+        tool_choice=choice,
+        options=_read_options(fields, toolset, kept),
+        surface=Surface(stream=stream, is_array=stream and is_array),
+        store=store is not False,
+        notes=notes.all(),
+    )
+
+
+def _open(body: bytes, notes: Notes) -> CamelFields:
+    body, mended = mend_escapes(body.removeprefix(b"\xef\xbb\xbf"))
+    if mended:
+        notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=mended)
+    try:
+        str(body, "utf-8")
+        check_bounds(body)
+    except UnicodeDecodeError:
+        raise ProtocolError("The body is not UTF-8.", code="invalid_json") from None
+    except BadJson as error:
+        raise ProtocolError(f"The body cannot be read: {error}.", code="invalid_json") from None
+    try:
+        return CamelFields(body, "")
+    except ProtocolError as error:
+        raise ProtocolError(f"The body is not a JSON object: {error.message}", code="invalid_json") from None
+
+
+def _list(fields: CamelFields, name: str, *, needed: bool = False) -> list[msgspec.Raw]:
+    """Take a list; one object alone stands for a list of one."""
+    raw = fields.raw(name)
+    if raw is not None and starts_with(raw, "{"):
+        return [raw]
+    found = [] if raw is None else read_value(LIST, raw, name)
+    if needed and not found:
+        raise refusal(name, "at least one is needed", "missing_required_parameter")
+    return found
+
+
+def _read_instructions(fields: CamelFields, notes: Notes) -> str | None:
+    raw = fields.raw("systemInstruction")
+    if raw is None:
+        return None
+    if starts_with(raw, '"'):
+        return read_value(TEXT, raw, "systemInstruction")
+    texts: list[str] = []
+    for part in read_parts(CamelFields(raw, "systemInstruction")):
+        text = part.get("text", TEXT)
+        if text is None:
+            notes.add("instruction_dropped", "dropped", "an instruction that is not text", part.path)
+        elif text:
+            texts.append(text)
+    return "\n\n".join(texts) or None
+
+
+def _read_options(fields: CamelFields, toolset: Toolset, tool_config: dict[str, msgspec.Raw]) -> Options:
+    config = fields.object("generationConfig") or CamelFields(b"{}", "generationConfig")
+    _refuse_candidates(config)
+    tokens_max = config.get("maxOutputTokens", INTEGER)
+    options = Options(
+        max_output_tokens=tokens_max if tokens_max and tokens_max > 0 else None,
+        temperature=config.get("temperature", NUMBER),
+        top_p=config.get("topP", NUMBER),
+        stop=tuple(config.get("stopSequences", _STOP) or ()),
+        seed=config.get("seed", INTEGER),
+        output_schema=_read_schema(config),
+    )
+    effort = _read_effort(config)
+    extra = _nonempty(
+        {
+            **fields.rest(),
+            "generationConfig": config.rest(),
+            "toolConfig": tool_config,
+            "tools": list(toolset.hosted),
+        }
+    )
+    return msgspec.structs.replace(options, reasoning_effort=effort, extra=extra, extra_protocol=PROTOCOL)
+
+
+def _nonempty(values: dict[str, Any]) -> dict[str, msgspec.Raw]:
+    return {name: msgspec.Raw(write_json(value)) for name, value in values.items() if value}
+
+
+def _refuse_candidates(config: CamelFields) -> None:
+    count = config.get("candidateCount", INTEGER)
+    if count is not None and count > 1:
+        raise UnsupportedFeature(
+            "More than one candidate is not supported.",
+            param="generationConfig.candidateCount",
+            hint="Send the request several times.",
+        )
+
+
+def _read_schema(config: CamelFields) -> msgspec.Raw | None:
+    """Take what the answer shall look like, as the Responses API says it; other types than JSON stay where they are."""
+    given = config.peek("responseMimeType")
+    kind = None if given is None else read_value(TEXT, given, config.at("responseMimeType"))
+    if kind not in (None, JSON_TYPE):
+        return None
+    config.raw("responseMimeType")
+    described, declared = config.json_object("responseJsonSchema"), config.json_object("responseSchema")
+    schema = described or declared
+    if schema is None:
+        return msgspec.Raw(b'{"type":"json_object"}') if kind else None
+    form = {"type": "json_schema", "name": SCHEMA_NAME, "schema": json_schema(schema)}
+    return msgspec.Raw(write_json(form))
+
+
+def _read_effort(config: CamelFields) -> str | None:
+    """Read how hard to think, as other providers say it; for Gemini's own upstreams the config itself is kept."""
+    raw = config.peek("thinkingConfig")
+    if raw is None:
+        return None
+    thinking = CamelFields(raw, config.at("thinkingConfig"))
+    level, budget = thinking.get("thinkingLevel", TEXT), thinking.get("thinkingBudget", INTEGER)
+    effort = _EFFORT_OF_LEVEL.get((level or "").upper())
+    if effort is None and budget is not None and budget >= 0:
+        effort = next((word for tokens_max, word in _EFFORT_OF_BUDGET if budget <= tokens_max), "high")
+    return effort

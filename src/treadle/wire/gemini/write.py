@@ -1,0 +1,114 @@
+"""A plan as the body of a streamGenerateContent request. The address names the model, so the body does not."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from treadle.canon.json import write_json
+from treadle.canon.plan import Plan
+from treadle.canon.request import Options
+from treadle.wire.codec import Written
+from treadle.wire.fields import LIST, OBJECT, TEXT
+from treadle.wire.gemini.history import Reader, write_contents
+from treadle.wire.gemini.request import JSON_TYPE, MODELS
+from treadle.wire.gemini.spelling import PROTOCOL
+from treadle.wire.gemini.tools import write_choice, write_tools
+from treadle.wire.notes import Notes, note_foreign
+
+_OLD = re.compile(r"gemini-(?:[12](?:[.-]|$)|pro|exp)|gemma|learnlm")
+"""Models before Gemini 3: they want no signature on calls and take no files inside a function response."""
+
+_BUDGETED = re.compile(r"gemini-2\.5")
+_BUDGETS = {"none": 0, "minimal": 512, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576}
+_LEVELS = {"none": "MINIMAL", "minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH"}
+_BESIDE_FUNCTIONS = "includeServerSideToolInvocations"
+"""The flag without which Gemini refuses functions and its own tools in one request."""
+
+
+def write_request(plan: Plan, *, provider: str = "") -> Written:
+    """Write the request; blobs go back only to the `provider` that made them."""
+    notes = Notes()
+    model = plan.model.removeprefix(MODELS)
+    reader = Reader(provider=provider, model=plan.model, is_old=_OLD.match(model) is not None)
+    history = write_contents(plan.items, reader, notes)
+    body: dict[str, Any] = {"contents": history.contents}
+    if history.system:
+        body["systemInstruction"] = {"parts": history.system}
+    kept = _kept(plan.options, notes)
+    body |= _tool_fields(plan, kept, notes)
+    config = _object(kept.pop("generationConfig", None)) | _config(plan.options)
+    config |= _thinking(plan.options, model, notes) if "thinkingConfig" not in config else {}
+    if config:
+        body["generationConfig"] = config
+    note_foreign(plan.items, plan.tools, PROTOCOL, notes)
+    return Written(body=write_json({**kept, **body}), notes=notes.all())
+
+
+def _kept(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
+    """Return the fields that the client wrote for Gemini and Treadle does not act on."""
+    if options.extra_protocol == PROTOCOL:
+        return dict(options.extra)
+    if options.extra:
+        names = ", ".join(sorted(options.extra))
+        notes.add("options_dropped", "dropped", f"{names}: only {options.extra_protocol} knows them")
+    return {}
+
+
+def _tool_fields(plan: Plan, kept: dict[str, msgspec.Raw], notes: Notes) -> dict[str, Any]:
+    hosted = LIST.decode(kept.pop("tools", b"[]"))
+    config = _object(kept.pop("toolConfig", None))
+    calling = _object(config.pop("functionCallingConfig", None))
+    tools: list[Any] = write_tools(plan.tools)
+    if hosted and tools and _BESIDE_FUNCTIONS not in config:
+        notes.add("hosted_tool", "dropped", "Gemini takes no tools of its own beside functions", "tools", len(hosted))
+    else:
+        tools += hosted
+    if plan.tools:
+        calling = write_choice(plan.tool_choice, calling)
+        config |= {"functionCallingConfig": calling} if calling else {}
+        if plan.options.parallel_tool_calls is False:
+            notes.add("parallel_dropped", "dropped", "Gemini cannot be kept from parallel calls", "parallel_tool_calls")
+    fields = {"tools": tools, "toolConfig": config}
+    return {name: value for name, value in fields.items() if value}
+
+
+def _config(options: Options) -> dict[str, Any]:
+    known: dict[str, Any] = {
+        "maxOutputTokens": options.max_output_tokens,
+        "temperature": options.temperature,
+        "topP": options.top_p,
+        "stopSequences": list(options.stop) or None,
+        "seed": options.seed,
+    }
+    if options.output_schema is not None:
+        known |= _response_fields(options.output_schema)
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _response_fields(form: msgspec.Raw) -> dict[str, Any]:
+    """Return Gemini's form of an output schema; Chat's nested spelling is understood too."""
+    fields = OBJECT.decode(form)
+    kind = TEXT.decode(fields.get("type", b'"text"'))
+    if kind not in ("json_schema", "json_object"):
+        return {}
+    nested = _object(fields.get("json_schema"))
+    return {"responseMimeType": JSON_TYPE, "responseJsonSchema": fields.get("schema") or nested.get("schema")}
+
+
+def _thinking(options: Options, model: str, notes: Notes) -> dict[str, Any]:
+    """Say how hard to think in the words of the model's generation."""
+    effort = options.reasoning_effort
+    if effort is None:
+        return {}
+    is_budgeted = _BUDGETED.match(model) is not None
+    if effort not in _LEVELS or (_OLD.match(model) and not is_budgeted):
+        notes.add("effort_dropped", "dropped", f"{model!r} cannot be told the effort {effort!r}", "reasoning_effort")
+        return {}
+    notes.add("effort_as_thinking", "coerced", "the effort is told as a thinkingConfig", "reasoning_effort")
+    amount = {"thinkingBudget": _BUDGETS[effort]} if is_budgeted else {"thinkingLevel": _LEVELS[effort]}
+    return {"thinkingConfig": {**amount, "includeThoughts": effort != "none"}}
+
+
+def _object(raw: msgspec.Raw | None) -> dict[str, Any]:
+    return dict(OBJECT.decode(raw)) if raw is not None else {}

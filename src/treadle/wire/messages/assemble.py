@@ -1,0 +1,432 @@
+"""Blocks of an answer become item events.
+
+A block is found by its index and kind, so that a reused index, a missing end and pieces of several blocks in turn do
+no harm. Texts that follow each other are parts of one message. An item is done in the order in which it was added.
+Nothing here knows events of the wire or frames.
+"""
+
+import re
+from typing import Any, cast
+
+import msgspec
+
+from treadle.canon import ids as prefixes
+from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, ModelEvent, Noted, ReasoningDelta, TextDelta
+from treadle.canon.ids import IdSource
+from treadle.canon.items import AnyItem, Blob, CallItem, Extra, MessageItem, OpaqueItem, ReasoningItem, TextPart
+from treadle.canon.json import BadJson, read_json, write_json
+from treadle.canon.request import Note, NoteAction
+from treadle.wire.arguments import Arguments, FinalArguments
+from treadle.wire.fields import OBJECT, TEXT, is_null, starts_with
+from treadle.wire.messages.event import NOTHING, BlockIn, DeltaIn, as_text, json_text
+from treadle.wire.messages.seal import INVALID_JSON, PROTOCOL, REDACTED, SIGNATURE
+from treadle.wire.surrogates import HalfJoiner
+
+BLOCKS_MAX = 4_096
+NOTES_MAX = 64
+UNNAMED = "unnamed"
+
+_USABLE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_KINDS = {"text": "text", "thinking": "thinking", "redacted_thinking": "thinking", "tool_use": "call"}
+_KIND_OF_DELTA = {
+    "text_delta": "text",
+    "citations_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "thinking",
+    "input_json_delta": "call",
+}
+_REPAIRS = {
+    "repeated_arguments": "the same arguments came twice",
+    "quoted_arguments": "the arguments were a JSON object inside a JSON string",
+}
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one answer may hold."""
+
+    text_bytes_max: int
+    arguments_bytes_max: int
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may see the opaque state of this answer again."""
+
+    provider: str
+    model: str
+
+
+class _Draft:
+    """An item in the making: `blocks` of it are open."""
+
+    def __init__(self, index: int, item_id: str) -> None:
+        self.index = index
+        self.id = item_id
+        self.blocks = 1
+
+
+class _Message(_Draft):
+    def __init__(self, index: int, item_id: str) -> None:
+        super().__init__(index, item_id)
+        self.texts: list[list[str]] = [[]]
+        self.citations: list[list[msgspec.Raw]] = [[]]
+
+    def next_part(self) -> int:
+        """Open a part for another block; one that stayed empty is used again, so that parts are dense."""
+        self.blocks = 1
+        if self.texts[-1] or self.citations[-1]:
+            self.texts.append([])
+            self.citations.append([])
+        return len(self.texts) - 1
+
+    def item(self) -> MessageItem:
+        parts = (_part("".join(texts), cited) for texts, cited in zip(self.texts, self.citations, strict=True))
+        return MessageItem(id=self.id, role="assistant", content=tuple(part for part in parts if part is not None))
+
+
+class _Reasoning(_Draft):
+    def __init__(self, index: int, item_id: str, owner: Owner) -> None:
+        super().__init__(index, item_id)
+        self.texts: list[str] = []
+        self.secret = ""
+        self.kind = SIGNATURE
+        self._owner = owner
+
+    def item(self) -> ReasoningItem:
+        text = "".join(self.texts)
+        owner = self._owner
+        blob = Blob(provider=owner.provider, kind=self.kind, data=self.secret, model=owner.model)
+        return ReasoningItem(id=self.id, text=(text,) if text else (), blobs=(blob,) if self.secret else ())
+
+
+class _Call(_Draft):
+    def __init__(self, index: int, item_id: str, call: CallItem) -> None:
+        super().__init__(index, item_id)
+        self.call = call
+        self.whole = ""
+        self.arguments = Arguments()
+        self.final: FinalArguments | None = None
+
+    def item(self) -> CallItem:
+        if self.final is None:
+            return self.call
+        return msgspec.structs.replace(self.call, arguments=self.final.text, raw=self.final.raw)
+
+
+class _Opaque(_Draft):
+    def __init__(self, index: int, item_id: str, raw: msgspec.Raw) -> None:
+        super().__init__(index, item_id)
+        self.raw = raw
+        self.pieces: list[str] = []
+        self.rest: dict[str, Any] = {}
+
+    def item(self) -> OpaqueItem:
+        if not self.pieces and not self.rest:
+            return OpaqueItem(id=self.id, protocol=PROTOCOL, raw=self.raw)
+        block: dict[str, Any] = {**OBJECT.decode(self.raw), **self.rest}
+        if self.pieces:
+            given = "".join(self.pieces)
+            block["input"] = msgspec.Raw(given.encode()) if _is_object(given) else {INVALID_JSON: given}
+        return OpaqueItem(id=self.id, protocol=PROTOCOL, raw=msgspec.Raw(write_json(block)))
+
+
+_AnyDraft = _Message | _Reasoning | _Call | _Opaque
+
+
+class _Block:
+    """An open block of a draft; `part` counts the blocks of a message."""
+
+    __slots__ = ("draft", "joiner", "kind", "part", "said_id")
+
+    def __init__(self, draft: _AnyDraft, kind: str, part: int = 0, said_id: str = "") -> None:
+        self.draft = draft
+        self.kind = kind
+        self.part = part
+        self.said_id = said_id
+        self.joiner = HalfJoiner()
+
+
+class Assembly:
+    """The items of one answer in the making."""
+
+    def __init__(self, ids: IdSource, bounds: Bounds, owner: Owner, taken_call_ids: frozenset[str]) -> None:
+        self.events: list[ModelEvent] = []
+        self.overflow: str | None = None
+        self._ids = ids
+        self._bounds = bounds
+        self._owner = owner
+        self._taken = set(taken_call_ids)
+        self._bytes = 0
+        self._notes = 0
+        self._started = 0
+        self._order: list[_AnyDraft] = []
+        self._done = 0
+        self._open: dict[tuple[Any, str], _Block] = {}
+
+    @property
+    def has_calls(self) -> bool:
+        """Tell whether the model called anything."""
+        return any(isinstance(draft, _Call) for draft in self._order)
+
+    @property
+    def calls_are_complete(self) -> bool:
+        """Tell whether every call has arguments that are a complete object, or none at all."""
+        return all(_is_whole(draft) for draft in self._order if isinstance(draft, _Call))
+
+    def take(self) -> list[ModelEvent]:
+        """Return the events since the last time."""
+        events, self.events = self.events, []
+        return events
+
+    def note(self, code: str, action: NoteAction, message: str) -> None:
+        """Say what was repaired or dropped; a stream that is all wrong is not echoed line by line."""
+        self._notes += 1
+        if self._notes <= NOTES_MAX:
+            self.events.append(Noted(note=Note(code=code, action=action, message=message)))
+
+    def start(self, index: Any, block: BlockIn, raw: msgspec.Raw) -> None:
+        """Begin a block."""
+        kind = _KINDS.get(block.type if isinstance(block.type, str) else "", "opaque")
+        said_id = as_text(block.id)
+        before = self._open.get((index, kind))
+        if before is not None and kind == "call" and said_id and before.said_id == said_id:
+            self.note("block_repeated", "dropped", "a call was announced twice")
+            return
+        self.stop(index)
+        self._started += 1
+        if self._started > BLOCKS_MAX:
+            self.overflow = f"more than {BLOCKS_MAX} blocks in one answer"
+            return
+        opened = self._open[index, kind] = self._begin(kind, block, raw, said_id)
+        self._fill(opened, block)
+
+    def add(self, index: Any, delta: DeltaIn) -> None:
+        """Add a piece to the block it belongs to; one without a block begins it, if it can."""
+        wanted = _KIND_OF_DELTA.get(delta.type if isinstance(delta.type, str) else "", "opaque")
+        block = self._open.get((index, wanted)) or self._open.get((index, "opaque"))
+        if block is None and index is None:
+            block = next((each for each in reversed(self._open.values()) if each.kind == wanted), None)
+        if block is None and wanted in ("text", "thinking"):
+            self.note("block_without_start", "repaired", f"a piece of {wanted} came before its block")
+            block = self._open[index, wanted] = self._begin(wanted, BlockIn(), msgspec.Raw(b"{}"), "")
+        if block is None:
+            self.note("delta_dropped", "dropped", "a piece of a block that is not open")
+        else:
+            self._grow(block, delta)
+
+    def stop(self, index: Any) -> None:
+        """End the blocks of an index."""
+        for key in [key for key in self._open if key[0] == index]:
+            self._close(self._open.pop(key))
+        self._emit_done()
+
+    def finish(self) -> None:
+        """End everything that is open."""
+        if self._open:
+            self.note("block_without_end", "repaired", "a block was not ended before the message was")
+        for block in self._open.values():
+            self._close(block)
+        self._open.clear()
+        self._emit_done(is_over=True)
+        if self._notes > NOTES_MAX:
+            left = self._notes - NOTES_MAX
+            note = Note(code="more_notes", action="dropped", message="further notes of this answer", count=left)
+            self.events.append(Noted(note=note))
+
+    def _begin(self, kind: str, block: BlockIn, raw: msgspec.Raw, said_id: str) -> _Block:
+        last = self._order[-1] if self._order else None
+        if kind == "text" and isinstance(last, _Message) and not last.blocks:
+            return _Block(last, kind, last.next_part())
+        draft = self._new_draft(kind, block, raw)
+        self._order.append(draft)
+        self._emit_done()
+        self.events.append(ItemAdded(index=draft.index, item=_bare(draft.item())))
+        return _Block(draft, kind, said_id=said_id)
+
+    def _new_draft(self, kind: str, block: BlockIn, raw: msgspec.Raw) -> _AnyDraft:
+        index = len(self._order)
+        if kind == "text":
+            return _Message(index, self._ids.new(prefixes.MESSAGE))
+        if kind == "thinking":
+            return _Reasoning(index, self._ids.new(prefixes.REASONING), self._owner)
+        if kind == "call":
+            item_id = self._ids.new(prefixes.CALL_ITEM)
+            return _Call(index, item_id, self._call(block, item_id))
+        self._count(bytes(raw).decode("utf-8", "replace"))
+        return _Opaque(index, self._ids.new(prefixes.ITEM), raw.copy())
+
+    def _call(self, block: BlockIn, item_id: str) -> CallItem:
+        upstream_id, name = as_text(block.id), as_text(block.name)
+        if not name:
+            name = UNNAMED
+            self.note("call_without_name", "repaired", f"a call without a name is called {UNNAMED!r}")
+        call_id = self._call_id(upstream_id)
+        return CallItem(id=item_id, call_id=call_id, name=name, upstream_id=upstream_id or None)
+
+    def _call_id(self, upstream_id: str) -> str:
+        call_id = upstream_id
+        if not call_id:
+            self.note("call_without_id", "repaired", "a call without an id got one")
+        elif call_id in self._taken:
+            self.note("duplicate_call_id", "repaired", "a call with the id of another one got its own")
+            call_id = ""
+        elif not _USABLE_ID.fullmatch(call_id):
+            self.note("odd_call_id", "repaired", "a call whose id no client can carry got another one")
+            call_id = ""
+        call_id = call_id or self._ids.new(prefixes.CALL)
+        self._taken.add(call_id)
+        return call_id
+
+    def _fill(self, block: _Block, given: BlockIn) -> None:
+        """Take what a block brings along when it begins: all of it, where nothing is streamed."""
+        draft = block.draft
+        if isinstance(draft, _Message):
+            self._say(draft, block, as_text(given.text))
+            for citation in cast("list[Any]", given.citations) if isinstance(given.citations, list) else ():
+                self._cite(draft, block, citation)
+        elif isinstance(draft, _Reasoning):
+            self._think(draft, block.joiner.feed(as_text(given.thinking)))
+            draft.kind = REDACTED if given.type == "redacted_thinking" else SIGNATURE
+            self._sign(draft, as_text(given.data if draft.kind == REDACTED else given.signature))
+        elif isinstance(draft, _Call):
+            # Deltas that follow are the arguments themselves; until the end nobody knows whether this is all.
+            draft.whole = _whole_input(given.input)
+
+    def _grow(self, block: _Block, delta: DeltaIn) -> None:
+        draft = block.draft
+        if isinstance(draft, _Message):
+            self._say(draft, block, as_text(delta.text))
+            if delta.type == "citations_delta" and delta.citation is not None:
+                self._cite(draft, block, delta.citation)
+        elif isinstance(draft, _Reasoning):
+            self._think(draft, block.joiner.feed(as_text(delta.thinking)))
+            self._sign(draft, as_text(delta.signature))
+        elif isinstance(draft, _Call):
+            self._argue(draft, block.joiner.feed(as_text(delta.partial_json)))
+        else:
+            self._extend(draft, delta)
+
+    def _say(self, message: _Message, block: _Block, text: str) -> None:
+        self._pass_text(message, block, block.joiner.feed(text))
+
+    def _pass_text(self, message: _Message, block: _Block, text: str) -> None:
+        if text and self._count(text):
+            message.texts[block.part].append(text)
+            self.events.append(TextDelta(index=message.index, text=text, part=block.part))
+
+    def _cite(self, message: _Message, block: _Block, citation: Any) -> None:
+        cited = msgspec.Raw(json_text(citation).encode())
+        if self._count(bytes(cited).decode()):
+            message.citations[block.part].append(cited)
+            fields = {"citations": msgspec.Raw(b"[" + bytes(cited) + b"]")}
+            extra = Extra(protocol=PROTOCOL, fields=fields)
+            self.events.append(TextDelta(index=message.index, text="", part=block.part, extra=extra))
+
+    def _think(self, thought: _Reasoning, text: str) -> None:
+        if text and self._count(text):
+            thought.texts.append(text)
+            self.events.append(ReasoningDelta(index=thought.index, text=text))
+
+    def _sign(self, thought: _Reasoning, secret: str) -> None:
+        if secret and self._count(secret):
+            thought.secret = secret.encode("utf-8", "replace").decode()
+
+    def _argue(self, call: _Call, text: str) -> None:
+        if not text or not self._count(text):
+            return
+        ready = call.arguments.feed(text)
+        if call.arguments.size > self._bounds.arguments_bytes_max:
+            self.overflow = f"the arguments of a call are over {self._bounds.arguments_bytes_max} bytes"
+        elif ready:
+            self.events.append(ArgumentsDelta(index=call.index, text=ready))
+
+    def _extend(self, draft: _Opaque, delta: DeltaIn) -> None:
+        piece = as_text(delta.partial_json)
+        if piece and self._count(piece):
+            draft.pieces.append(piece)
+        for name in ("text", "content", "encrypted_content"):
+            value = getattr(delta, name)
+            if value is None or not self._count(as_text(value) or json_text(value)):
+                continue
+            before = draft.rest.get(name)
+            draft.rest[name] = (
+                as_text(before) + value if isinstance(value, str) else msgspec.Raw(json_text(value).encode())
+            )
+
+    def _close(self, block: _Block) -> None:
+        draft, late = block.draft, block.joiner.finish()
+        if isinstance(draft, _Message):
+            self._pass_text(draft, block, late)
+        elif isinstance(draft, _Reasoning):
+            self._think(draft, late)
+        elif isinstance(draft, _Call):
+            self._close_call(draft, late)
+        draft.blocks = 0
+
+    def _close_call(self, call: _Call, late: str) -> None:
+        self._argue(call, late)
+        if not call.arguments.size:
+            self._argue(call, call.whole)
+        call.final = final = call.arguments.finish()
+        if final.rest:
+            self.events.append(ArgumentsDelta(index=call.index, text=final.rest))
+        if final.repair:
+            self.note(final.repair, "repaired", _REPAIRS[final.repair])
+
+    def _emit_done(self, *, is_over: bool = False) -> None:
+        """Say of every closed item that it is done, up to the first one that is still open.
+
+        A message stays open until something else follows, because the next text belongs to it.
+        """
+        while self._done < len(self._order):
+            draft = self._order[self._done]
+            is_last = self._done == len(self._order) - 1
+            if draft.blocks or (is_last and isinstance(draft, _Message) and not is_over):
+                return
+            self._done += 1
+            self.events.append(ItemDone(index=draft.index, item=draft.item()))
+
+    def _count(self, text: str) -> bool:
+        self._bytes += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        if self._bytes > self._bounds.text_bytes_max:
+            self.overflow = f"the answer is over {self._bounds.text_bytes_max} bytes"
+        return self.overflow is None
+
+
+def _part(text: str, citations: list[msgspec.Raw]) -> TextPart | None:
+    if not citations:
+        return TextPart(text=text) if text else None
+    extra = Extra(protocol=PROTOCOL, fields={"citations": msgspec.Raw(write_json(citations))})
+    return TextPart(text=text, extra=extra)
+
+
+def _whole_input(raw: msgspec.Raw) -> str:
+    """Return arguments that came with their block: an object, compactly, or a text of one."""
+    if raw == NOTHING or is_null(raw):
+        return "{}"
+    if starts_with(raw, '"'):
+        return TEXT.decode(raw) or "{}"
+    return bytes(msgspec.json.format(raw, indent=-1)).decode()
+
+
+def _bare(item: AnyItem) -> AnyItem:
+    """Return an item as it is when it begins."""
+    match item:
+        case MessageItem():
+            return MessageItem(id=item.id, role="assistant")
+        case ReasoningItem():
+            return ReasoningItem(id=item.id)
+        case _:
+            return item
+
+
+def _is_whole(draft: _Call) -> bool:
+    if draft.final is not None:
+        return _is_object(draft.final.text)
+    return _is_object(draft.arguments.finish().text if draft.arguments.size else draft.whole)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(read_json(text), dict)
+    except BadJson:
+        return False

@@ -1,0 +1,243 @@
+"""The history as the Messages API wants it: a system prompt, then users and assistants who take turns.
+
+Each turn of the model is one message of blocks in their order; directly behind it stands a user's message that
+begins with one result for every call, in call order. What has no partner or no place is repaired and noted, because
+the API refuses the whole request otherwise.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import msgspec
+
+from treadle.canon.items import (
+    AnyItem,
+    Blob,
+    CallItem,
+    MessageItem,
+    OpaqueItem,
+    OpaquePart,
+    ReasoningItem,
+    ReferenceItem,
+    ResultItem,
+    TextPart,
+    text_of,
+    text_result,
+)
+from treadle.canon.json import type_errors
+from treadle.wire.messages.parts import own_fields, write_part, write_text
+from treadle.wire.messages.seal import INVALID_JSON, PROTOCOL, REDACTED, SIGNATURE, shown_id
+from treadle.wire.notes import Notes
+from treadle.wire.turns import INTERRUPTED
+
+Block = dict[str, Any] | msgspec.Raw
+
+_OPENING = "(The conversation begins here.)"
+_THOUGHTS = ("thinking", "redacted_thinking")
+_SYSTEM_ROLES = ("system", "developer")
+
+_object: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
+
+
+class _Head(msgspec.Struct):
+    role: str | None = None
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+class Dialogue:
+    """Puts the messages together, item by item; `provider` and `model` say whose opaque state may go along."""
+
+    def __init__(self, items: Sequence[AnyItem], notes: Notes, provider: str, model: str) -> None:
+        self.system: list[MessageItem] = []
+        self._messages: list[tuple[str, list[Block]]] = []
+        self._notes = notes
+        self._provider = provider
+        self._model = model
+        self._turn: list[Block] = []
+        self._calls: list[tuple[CallItem, str]] = []
+        self._answered = False
+        self._shown: set[str] = set()
+        self._called = {item.call_id for item in items if isinstance(item, CallItem)}
+        self._results: dict[str, deque[ResultItem]] = {}
+        for item in items:
+            if isinstance(item, ResultItem):
+                self._results.setdefault(item.call_id, deque()).append(item)
+        for item in items:
+            self._add(item)
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Return the messages, complete."""
+        self._end_turn()
+        self._note_leftovers()
+        if not self._messages or self._messages[0][0] == "assistant":
+            self._notes.add("opening_added", "emulated", "a conversation must begin with a user's message")
+            self._messages.insert(0, ("user", [write_text(_OPENING)]))
+        role, blocks = self._messages[-1]
+        last = blocks[-1]
+        if role == "assistant" and isinstance(last, dict) and last["type"] == "text":
+            # An answer that the model shall continue must not end in white space.
+            blocks[-1] = {**last, "text": last["text"].rstrip()}
+        return [{"role": role, "content": _content(blocks)} for role, blocks in self._messages]
+
+    def _add(self, item: AnyItem) -> None:
+        match item:
+            case MessageItem():
+                self._add_message(item)
+            case ReasoningItem():
+                self._think(item)
+            case CallItem():
+                self._call(item)
+            case ResultItem():
+                self._answer(item)
+            case OpaqueItem():
+                self._add_opaque(item)
+            case ReferenceItem():
+                self._notes.add("reference_dropped", "dropped", "a reference to an item that is not stored")
+            case _:
+                assert_never(item)
+
+    def _add_message(self, item: MessageItem) -> None:
+        if item.name is not None:
+            self._notes.add("name_dropped", "dropped", "the name of who said a message")
+        if item.blobs:
+            self._notes.add("blob_dropped", "dropped", "state that only the provider that made it can read")
+        if item.role == "assistant":
+            self._begin_reply()
+            self._turn += self._blocks(item)
+        elif item.role in _SYSTEM_ROLES:
+            self._add_system(item)
+        else:
+            self._end_turn()
+            self._push("user", self._blocks(item))
+
+    def _add_system(self, item: MessageItem) -> None:
+        if not self._messages and not self._turn:
+            self.system.append(item)
+            return
+        self._end_turn()
+        kept = tuple(part for part in item.content if not isinstance(part, TextPart | OpaquePart))
+        if any(isinstance(part, OpaquePart) for part in item.content):
+            self._notes.add("part_dropped", "dropped", "a part that only a system message can carry")
+        texts = [part for part in item.content if isinstance(part, TextPart)]
+        text = text_of(item.content).strip()
+        if text:
+            self._notes.add("system_in_place", "emulated", "system messages in the middle became marked user text")
+            fields = own_fields(texts[-1].extra, self._notes)
+            self._push("user", [write_text(f"<system>\n{text}\n</system>", fields)])
+        self._push("user", self._blocks(msgspec.structs.replace(item, content=kept)))
+
+    def _think(self, item: ReasoningItem) -> None:
+        self._begin_reply()
+        blob = next((blob for blob in item.blobs if self._is_ours(blob)), None)
+        if blob is None:
+            self._notes.add("reasoning_dropped", "dropped", "reasoning that this provider did not sign")
+        elif blob.kind == REDACTED:
+            self._turn.append({"type": "redacted_thinking", "data": blob.data})
+        else:
+            self._turn.append({"type": "thinking", "thinking": "".join(item.text), "signature": blob.data})
+
+    def _is_ours(self, blob: Blob) -> bool:
+        if blob.kind not in (SIGNATURE, REDACTED) or not self._provider or blob.provider != self._provider:
+            return False
+        return not (blob.model and self._model) or blob.model == self._model
+
+    def _call(self, item: CallItem) -> None:
+        self._begin_reply()
+        if item.blobs:
+            self._notes.add("blob_dropped", "dropped", "state that only the provider that made it can read")
+        call_id = shown_id(item.call_id)
+        while call_id in self._shown:
+            call_id += "_"
+        self._shown.add(call_id)
+        self._calls.append((item, call_id))
+        block = {"type": "tool_use", "id": call_id, "name": item.name, "input": self._input(item)}
+        self._turn.append({**block, **own_fields(item.extra, self._notes)})
+
+    def _input(self, item: CallItem) -> Any:
+        """Return the arguments as the object that the API demands."""
+        if item.kind == "custom":
+            return {"input": item.arguments}
+        try:
+            _object.decode(item.arguments or "{}")
+        except (*type_errors, UnicodeEncodeError):
+            self._notes.add("arguments_wrapped", "coerced", "arguments that are not a JSON object are sent as a text")
+            return {INVALID_JSON: item.arguments}
+        return msgspec.Raw((item.arguments or "{}").encode())
+
+    def _answer(self, item: ResultItem) -> None:
+        if item.call_id in self._called:
+            self._answered = True
+            return
+        self._notes.add("orphan_result", "repaired", "a result without its call became a user's text")
+        name = f" of {item.name}" if item.name else ""
+        self._end_turn()
+        self._push("user", [write_text(f"[result{name} without its call] {text_of(item.output)}")])
+
+    def _add_opaque(self, item: OpaqueItem) -> None:
+        if item.protocol != PROTOCOL:
+            self._notes.add("item_dropped", "dropped", f"an item that only {item.protocol} can carry")
+        elif _head.decode(item.raw).role is not None:
+            self._notes.add("item_dropped", "dropped", "a message of a role that this API does not take")
+        else:
+            self._begin_reply()
+            self._turn.append(item.raw)
+
+    def _begin_reply(self) -> None:
+        """Begin a new turn of the model if the calls of the last one are answered already."""
+        if self._answered:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        """Close the turn of the model, and answer its calls."""
+        turn, self._turn, self._answered = self._turn, [], False
+        calls, self._calls = self._calls, []
+        while turn and isinstance(turn[-1], dict) and turn[-1]["type"] in _THOUGHTS:
+            self._notes.add("reasoning_dropped", "dropped", "reasoning that nothing followed")
+            turn.pop()
+        self._push("assistant", turn)
+        self._push("user", [self._result(call, call_id) for call, call_id in calls])
+
+    def _result(self, call: CallItem, call_id: str) -> Block:
+        waiting = self._results.get(call.call_id)
+        if waiting:
+            result = waiting.popleft()
+        else:
+            self._notes.add("orphan_call", "repaired", "a call without a result was closed as interrupted")
+            result = text_result(call, INTERRUPTED, is_error=True, rc="interrupted")
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
+        written = [write_part(part, self._notes) for part in result.output]
+        block["content"] = _content([part for part in written if part is not None])
+        if result.is_error:
+            block["is_error"] = True
+        return {**block, **own_fields(result.extra, self._notes)}
+
+    def _note_leftovers(self) -> None:
+        left = sum(len(waiting) for call_id, waiting in self._results.items() if call_id in self._called)
+        if left:
+            self._notes.add("extra_result", "dropped", "a second result of the same call", count=left)
+
+    def _blocks(self, item: MessageItem) -> list[Block]:
+        written = (write_part(part, self._notes) for part in item.content)
+        return [block for block in written if block is not None]
+
+    def _push(self, role: str, blocks: list[Block]) -> None:
+        """Add to the last message if it is of the same role: two of one role may not follow each other."""
+        if not blocks:
+            return
+        if self._messages and self._messages[-1][0] == role:
+            self._messages[-1][1].extend(blocks)
+        else:
+            self._messages.append((role, blocks))
+
+
+def _content(blocks: list[Block]) -> str | list[Block]:
+    """Return one plain text as a string, anything else as blocks."""
+    if not blocks:
+        return ""
+    first = blocks[0]
+    if len(blocks) == 1 and isinstance(first, dict) and set(first) == {"type", "text"}:
+        return first["text"]
+    return blocks

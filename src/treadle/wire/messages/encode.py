@@ -1,0 +1,248 @@
+"""The events of a run as one message: events for a client that streams, one object for a client that waits.
+
+The message has one lifecycle however many rounds the run has. One block is open at a time: what belongs to later
+items waits in their lanes, which are bounded because the upstream's text and arguments are. Nothing is sent before
+there is something to say, so that a run that fails at once can still be answered with a status.
+"""
+
+from typing import Any, assert_never
+
+from treadle.canon.errors import ErrorInfo
+from treadle.canon.events import (
+    ArgumentsDelta,
+    ItemAdded,
+    ItemDone,
+    KeptAlive,
+    Noted,
+    ReasoningDelta,
+    RefusalDelta,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+)
+from treadle.canon.ids import MESSAGE, IdSource
+from treadle.canon.items import AnyItem, CallItem, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
+from treadle.canon.json import write_json
+from treadle.canon.request import Request
+from treadle.canon.usage import Usage
+from treadle.wire.errors import write_error
+from treadle.wire.messages.blocks import (
+    CallWriter,
+    Delta,
+    OpaqueWriter,
+    Outlet,
+    ReasoningWriter,
+    ServerCallWriter,
+    TextWriter,
+    Writer,
+)
+from treadle.wire.messages.decode import PAUSED
+from treadle.wire.messages.seal import PROTOCOL
+from treadle.wire.sse import write_frame
+
+_CUTS = {"length": "max_tokens", "filtered": "refusal"}
+_CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled.", status=499)
+_UNKNOWN = ErrorInfo(code="upstream_error", message="The run failed.", status=502)
+
+Opening = ItemAdded | ItemDone | ToolStarted | ToolFinished
+
+
+class _Lane:
+    """One item: the events it still waits to write, and its writer once it is open."""
+
+    __slots__ = ("is_settled", "waiting", "writer")
+
+    def __init__(self) -> None:
+        self.waiting: list[Opening | Delta] = []
+        self.writer: Writer | None = None
+        self.is_settled = False
+
+
+class Encoder:
+    """Writes one run as one message."""
+
+    def __init__(self, request: Request, ids: IdSource) -> None:
+        self._request = request
+        self._ids = ids
+        self._out = Outlet(streams=request.surface.stream)
+        self._lanes: dict[int, _Lane] = {}
+        self._run_id = ""
+        self._is_paused = False
+        self._ended: RunEnded | None = None
+
+    def feed(self, event: RunEvent) -> list[bytes]:
+        """Return the frames to send; none when the client does not stream, or after the end."""
+        if self._ended is None:
+            self._read(event)
+        return self._out.take()
+
+    def body(self) -> bytes:
+        """Return the whole message, or the error envelope of a run that has none. The run must have ended."""
+        ended = self._ended
+        assert ended is not None, "the run has not ended"
+        if ended.status in ("failed", "cancelled"):
+            return write_error("messages", ended.error or (_CANCELLED if ended.status == "cancelled" else _UNKNOWN))
+        message = {**self._out.message, "content": self._out.content, **self._ending(ended)}
+        return write_json({**message, "usage": _usage(ended.usage), **self._limit(ended)})
+
+    def _read(self, event: RunEvent) -> None:
+        match event:
+            case TextDelta() | ArgumentsDelta() | ReasoningDelta() | RefusalDelta():
+                self._write(event)
+            case ItemAdded() | ItemDone() | ToolStarted() | ToolFinished():
+                self._write(event)
+            case RunStarted():
+                self._start(event)
+            case KeptAlive():
+                self._out.send("ping", {})
+            case RunEnded():
+                self._end(event)
+            case Noted():
+                self._is_paused = self._is_paused or event.note.code == PAUSED
+            case RoundStarted():
+                self._is_paused = False
+            case _:
+                assert_never(event)
+
+    def _start(self, event: RunStarted) -> None:
+        self._run_id = event.run_id
+        self._out.message = {
+            "id": event.response_id or self._ids.new(MESSAGE),
+            "type": "message",
+            "role": "assistant",
+            "model": event.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": _usage(None),
+        }
+
+    def _write(self, event: Opening | Delta) -> None:
+        """Write an event of an item, or let it wait until the items before it are done."""
+        lane = self._lanes.get(event.index)
+        if lane is None:
+            if not isinstance(event, Opening) or not _is_shown(event):
+                return
+            lane = self._lanes[event.index] = _Lane()
+        lane.waiting.append(event)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Write what the first lane holds, and go on with the next as long as the first is whole."""
+        while self._lanes:
+            index, lane = next(iter(self._lanes.items()))
+            waiting, lane.waiting = lane.waiting, []
+            for event in waiting:
+                self._write_to(lane, event)
+            if not lane.is_settled:
+                return
+            self._close(index)
+
+    def _write_to(self, lane: _Lane, event: Opening | Delta) -> None:
+        if lane.is_settled:
+            return
+        if not isinstance(event, Opening):
+            assert lane.writer is not None, "an item begins before it goes on"
+            lane.writer.feed(event)
+            return
+        source = event if isinstance(event, ToolStarted | ToolFinished) else event.item
+        if lane.writer is None:
+            lane.writer = _writer(self._out, source)
+        if isinstance(event, ItemDone | ToolFinished):
+            lane.writer.settle(source)
+            lane.is_settled = True
+
+    def _close(self, index: int) -> None:
+        lane = self._lanes.pop(index)
+        if lane.writer is not None:
+            lane.writer.close()
+
+    def _end(self, event: RunEnded) -> None:
+        self._ended = event
+        if event.status == "cancelled":
+            return
+        if event.status == "failed":
+            self._out.send_frame(write_frame(write_error("messages", event.error or _UNKNOWN), "error"))
+            return
+        while self._lanes:
+            index = next(iter(self._lanes))
+            self._close(index)
+            self._advance()
+        delta = {"delta": self._ending(event), "usage": _usage(event.usage), **self._limit(event)}
+        self._out.send("message_delta", delta)
+        self._out.send("message_stop", {})
+
+    def _ending(self, event: RunEnded) -> dict[str, Any]:
+        reason = self._reason(event)
+        stop = self._request.options.stop
+        # Which of several sequences it was, no other protocol says.
+        sequence = stop[0] if reason == "stop_sequence" and len(stop) == 1 else None
+        return {"stop_reason": reason, "stop_sequence": sequence}
+
+    def _reason(self, event: RunEnded) -> str:
+        if event.status == "incomplete" and event.stop in _CUTS:
+            return _CUTS[event.stop]
+        if self._out.has_calls:
+            return "tool_use"
+        if self._out.has_refusal:
+            return "refusal"
+        if event.stop == "stop_sequence":
+            return "stop_sequence"
+        return PAUSED if self._is_paused else "end_turn"
+
+    def _limit(self, event: RunEnded) -> dict[str, Any]:
+        return {"treadle": {"run_id": self._run_id, "limit": event.limit}} if event.limit else {}
+
+
+def _writer(out: Outlet, source: AnyItem | ToolStarted | ToolFinished) -> Writer:
+    match source:
+        case MessageItem():
+            return TextWriter(out)
+        case ReasoningItem():
+            return ReasoningWriter(out)
+        case CallItem():
+            return CallWriter(out, source)
+        case ToolStarted() | ToolFinished():
+            return ServerCallWriter(out, source)
+        case OpaqueItem():
+            return OpaqueWriter(out)
+        case ResultItem() | ReferenceItem():
+            raise AssertionError("not a part of an answer")
+        case _:
+            assert_never(source)
+
+
+def _is_shown(event: Opening) -> bool:
+    """Tell whether an event begins a block: server calls are shown by their run, results inside the call."""
+    if isinstance(event, ToolStarted | ToolFinished):
+        return True
+    item = event.item
+    match item:
+        case CallItem():
+            return item.side == "client"
+        case OpaqueItem():
+            return item.protocol == PROTOCOL
+        case MessageItem() | ReasoningItem():
+            return True
+        case ResultItem() | ReferenceItem():
+            return False
+        case _:
+            assert_never(item)
+
+
+def _usage(usage: Usage | None) -> dict[str, Any]:
+    """Write the tokens used; here the input is told apart from what a cache held of it. Unknown is zero."""
+    used = usage or Usage()
+    written: dict[str, Any] = {
+        "input_tokens": max(0, used.input_tokens - used.cached_tokens - used.cache_write_tokens),
+        "cache_creation_input_tokens": used.cache_write_tokens,
+        "cache_read_input_tokens": used.cached_tokens,
+        "output_tokens": used.output_tokens,
+    }
+    if used.reasoning_tokens:
+        written["output_tokens_details"] = {"thinking_tokens": used.reasoning_tokens}
+    return written

@@ -1,0 +1,6 @@
+"""The OpenAI Responses API towards upstreams: plans written as its requests, its streams read into model events."""
+
+from treadle.wire.replies.decode import Decoder
+from treadle.wire.replies.write import write_request
+
+__all__ = ["Decoder", "write_request"]

@@ -1,0 +1,370 @@
+"""Pieces of an answer become item events.
+
+Items may be open side by side; each is done in the order in which it was shown. A call is shown once its name and
+id are known. Nothing here knows the names of events or how an answer ends.
+"""
+
+import re
+from collections import Counter
+from typing import cast
+
+import msgspec
+
+from treadle.canon import ids as prefixes
+from treadle.canon.events import ItemAdded, ItemDone, ModelEvent, Noted
+from treadle.canon.ids import IdSource
+from treadle.canon.items import CallKind
+from treadle.canon.request import Note, NoteAction
+from treadle.wire.answer.assemble import NOTES_MAX, UNNAMED, Bounds, Maker
+from treadle.wire.replies.drafts import (
+    CallDraft,
+    Draft,
+    MessageDraft,
+    OpaqueDraft,
+    ReasoningDraft,
+    SpokenDraft,
+    Voice,
+    kind_of,
+)
+from treadle.wire.replies.event import ITEM, NULL, ItemIn, is_object, read, word_of
+from treadle.wire.replies.parts import Meter, PartKind, Spoken
+from treadle.wire.replies.register import Family, Named, Place, Register
+from treadle.wire.responses.tools import flat_name
+
+ITEMS_MAX = 1024
+
+FAMILIES: dict[str, Family] = {
+    "message": "message",
+    "reasoning": "reasoning",
+    "function_call": "call",
+    "custom_tool_call": "call",
+}
+_SPEAKERS: dict[PartKind, Family] = {
+    "text": "message",
+    "refusal": "message",
+    "raw": "reasoning",
+    "summary": "reasoning",
+}
+_USABLE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_REPAIRS = {
+    "repeated_arguments": "the same arguments came twice",
+    "quoted_arguments": "the arguments were a JSON object inside a JSON string",
+}
+
+
+class Assembly:
+    """The items of one answer in the making."""
+
+    def __init__(
+        self, ids: IdSource, bounds: Bounds, maker: Maker, taken_call_ids: frozenset[str] = frozenset()
+    ) -> None:
+        self.events: list[ModelEvent] = []
+        self._ids = ids
+        self._bounds = bounds
+        self._maker = maker
+        self._taken = set(taken_call_ids)
+        self._meter = Meter(bounds.text_bytes_max)
+        self._notes = 0
+        self._register = Register()
+        self._drafts: list[tuple[Family, Draft]] = []
+        self._shown: list[Draft] = []
+        self._done = 0
+
+    @property
+    def overflow(self) -> str | None:
+        """Say what is over its bound, if anything is."""
+        return self._meter.overflow
+
+    @property
+    def has_calls(self) -> bool:
+        """Tell whether the model called anything."""
+        return any(family == "call" for family, _ in self._drafts)
+
+    @property
+    def calls_are_complete(self) -> bool:
+        """Tell whether every call has a name and arguments that are a complete object, or none at all."""
+        calls = [draft for _, draft in self._drafts if isinstance(draft, CallDraft)]
+        return all(call.name and (call.is_closed or call.is_whole) for call in calls)
+
+    def take(self) -> list[ModelEvent]:
+        """Return the events since the last time."""
+        events, self.events = self.events, []
+        return events
+
+    def note(self, code: str, action: NoteAction, message: str) -> None:
+        """Say what was repaired or dropped; a stream that is all wrong is not echoed line by line."""
+        self._notes += 1
+        if self._notes <= NOTES_MAX:
+            self.events.append(Noted(note=Note(code=code, action=action, message=message)))
+
+    def add_text(self, place: Place, key: int, piece: Spoken) -> None:
+        """Add to a part of a message or of reasoning, or begin it."""
+        draft = self._spoken(place, piece.kind) if piece.text else None
+        if draft is None:
+            return
+        if draft.is_closed:
+            self.note("late_delta", "dropped", "text of an item that was done already")
+        else:
+            draft.row.feed(key, piece)
+
+    def end_text(self, place: Place, key: int, whole: Spoken) -> None:
+        """Take the whole text of a part."""
+        draft = self._spoken(place, whole.kind) if whole.text else None
+        if draft is not None and not draft.is_closed:
+            draft.row.complete(key, whole)
+
+    def annotate(self, place: Place, key: int, annotation: msgspec.Raw) -> None:
+        """Keep an annotation of a text; the list that comes with the whole text replaces them."""
+        draft = self._register.of_piece("message", place)
+        part = draft.row.find("text", key) if isinstance(draft, MessageDraft) else None
+        if part is not None and draft is not None and not draft.is_closed and is_object(annotation):
+            self._meter.add_raw(annotation)
+            part.annotations.append(annotation.copy())
+
+    def add_arguments(self, place: Place, kind: CallKind, voice: Voice, text: str) -> None:
+        """Add to the arguments of a call, or begin one whose name is still to come."""
+        call = self._call(place, kind)
+        if call is None:
+            return
+        if call.is_closed:
+            if call.voice == voice:
+                self.note("late_delta", "dropped", "arguments of a call that was done already")
+            return
+        call.feed(text, voice)
+        self._check(call)
+
+    def end_arguments(self, place: Place, kind: CallKind, whole: str, name: str = "") -> None:
+        """Take the whole arguments of a call; some upstreams tell its name only here."""
+        call = self._call(place, kind)
+        if call is None or call.is_closed:
+            return
+        call.name = call.name or name
+        self._show_if_ready(call)
+        call.complete(whole)
+        self._check(call)
+
+    def add_item(self, place: Place, raw: msgspec.Raw) -> None:
+        """Begin an item."""
+        item = self._item(raw)
+        if item is not None:
+            self._begin(_placed(place, item), item, raw)
+
+    def begin_call(self, place: Place, name: msgspec.Raw, call_id: msgspec.Raw) -> None:
+        """Begin a call by its names alone, as S2's events do."""
+        self._begin(place, ItemIn(type="function_call", name=name, call_id=call_id), NULL)
+
+    def end_item(self, place: Place, raw: msgspec.Raw) -> None:
+        """Take a whole item; one that was never begun begins and ends here."""
+        item = self._item(raw)
+        if item is None:
+            return
+        family, place = _family(item), _placed(place, item)
+        draft = self._register.of_done(family, place, _named(item))
+        if draft is None or not draft.is_closed:
+            self._end(family, place, draft, item, raw)
+
+    def end_output(self, raws: list[msgspec.Raw]) -> None:
+        """Take the output of the whole response: what was never streamed comes now."""
+        items = [(raw, item) for raw in raws if (item := self._item(raw)) is not None]
+        for position, (raw, item, draft) in enumerate(self._claimed(items)):
+            family = _family(item)
+            if draft is None:
+                self._end(family, Place(item_id=word_of(item.id)), None, item, raw)
+            elif not draft.is_closed:
+                self._end(family, Place(item_id=word_of(item.id), output_index=position), draft, item, raw)
+
+    def finish(self) -> None:
+        """Close everything that is open."""
+        for _, draft in self._drafts:
+            if not draft.is_closed:
+                self._close(draft)
+        if self._notes > NOTES_MAX:
+            left = self._notes - NOTES_MAX
+            note = Note(code="more_notes", action="dropped", message="further notes of this answer", count=left)
+            self.events.append(Noted(note=note))
+
+    def _item(self, raw: msgspec.Raw) -> ItemIn | None:
+        item = read(ITEM, raw)
+        if item is not None and kind_of(item):
+            return item
+        self.note("bad_item", "dropped", "an output item that is not an object with a type")
+        return None
+
+    def _begin(self, place: Place, item: ItemIn, raw: msgspec.Raw) -> None:
+        family = _family(item)
+        draft = self._register.of_added(family, place, _named(item)) or self._new(family, place, item, raw)
+        if draft is None:
+            return
+        draft.is_announced = True
+        draft.learn(item)
+        if draft.announced is None:
+            self._meter.add_raw(raw)
+            draft.announced = item
+        self._register.add(family, place, draft)
+        self._show_if_ready(draft)
+
+    def _spoken(self, place: Place, kind: PartKind) -> SpokenDraft | None:
+        family = _SPEAKERS[kind]
+        draft = self._register.of_piece(family, place) or self._new(family, place, ItemIn(type=family))
+        return cast("SpokenDraft | None", draft)
+
+    def _call(self, place: Place, kind: CallKind) -> CallDraft | None:
+        begun = ItemIn(type="custom_tool_call" if kind == "custom" else "function_call")
+        draft = self._register.of_piece("call", place) or self._new("call", place, begun)
+        return cast("CallDraft | None", draft)
+
+    def _new(self, family: Family, place: Place, item: ItemIn, raw: msgspec.Raw | None = None) -> Draft | None:
+        if len(self._drafts) >= ITEMS_MAX:
+            self._meter.refuse(f"more than {ITEMS_MAX} items in one answer")
+            return None
+        draft = self._make(family, item, raw)
+        self._meter.add(place.item_id)
+        self._drafts.append((family, draft))
+        self._register.add(family, place, draft)
+        if isinstance(draft, SpokenDraft):
+            draft.learn(item)
+            self._show(draft)
+        return draft
+
+    def _make(self, family: Family, item: ItemIn, raw: msgspec.Raw | None) -> Draft:
+        send, meter = self._send, self._meter
+        match family:
+            case "message":
+                return MessageDraft(self._ids.new(prefixes.MESSAGE), send, meter)
+            case "reasoning":
+                return ReasoningDraft(self._ids.new(prefixes.REASONING), send, meter, self._maker)
+            case "call":
+                kind = "custom" if item.type == "custom_tool_call" else "function"
+                return CallDraft(self._ids.new(prefixes.CALL_ITEM), send, meter, kind)
+            case "opaque":
+                # Its id stands inside it too, and a client may refer to it by that.
+                item_id = word_of(item.id) or self._ids.new(prefixes.ITEM)
+                assert raw is not None, "an unknown item is never begun by a piece"
+                meter.add_raw(raw)
+                return OpaqueDraft(item_id, send, meter, raw)
+
+    def _send(self, event: ModelEvent) -> None:
+        self.events.append(event)
+
+    def _show_if_ready(self, draft: Draft) -> None:
+        if draft.index < 0 and draft.is_ready:
+            self._show(draft)
+
+    def _show(self, draft: Draft) -> None:
+        draft.index = len(self._shown)
+        self._shown.append(draft)
+        if isinstance(draft, CallDraft):
+            draft.call_id = self._call_id(draft.upstream_id)
+        self.events.append(ItemAdded(index=draft.index, item=draft.begun()))
+        if isinstance(draft, CallDraft):
+            early = draft.release()
+            if early:
+                self.note("arguments_before_name", "buffered", f"{early} argument bytes came before the name")
+
+    def _call_id(self, upstream_id: str) -> str:
+        call_id = upstream_id
+        if not call_id:
+            self.note("call_without_id", "repaired", "a call without an id got one")
+        elif call_id in self._taken:
+            self.note("duplicate_call_id", "repaired", "a call with the id of another one got its own")
+            call_id = ""
+        elif not _USABLE_ID.fullmatch(call_id):
+            self.note("odd_call_id", "repaired", "a call whose id no client can carry got another one")
+            call_id = ""
+        call_id = call_id or self._ids.new(prefixes.CALL)
+        self._taken.add(call_id)
+        return call_id
+
+    def _check(self, call: CallDraft) -> None:
+        if call.arguments.size > self._bounds.arguments_bytes_max:
+            self._meter.refuse(f"the arguments of a call are over {self._bounds.arguments_bytes_max} bytes")
+
+    def _end(self, family: Family, place: Place, draft: Draft | None, item: ItemIn, raw: msgspec.Raw) -> None:
+        is_new = draft is None
+        draft = draft or self._new(family, place, item, raw)
+        if draft is None:
+            return
+        draft.learn(item)
+        self._register.add(family, place, draft)
+        self._show_if_ready(draft)
+        if isinstance(draft, OpaqueDraft) and not is_new:
+            draft.replace(raw)
+        draft.settle(item)
+        self._close(draft)
+
+    def _close(self, draft: Draft) -> None:
+        if isinstance(draft, CallDraft):
+            self._close_call(draft)
+        else:
+            draft.close()
+        if draft.disagrees:
+            self.note(
+                "whole_differs", "repaired", "an item ends otherwise than it was streamed; the streamed text stands"
+            )
+        self._emit_done()
+
+    def _close_call(self, call: CallDraft) -> None:
+        if not call.name:
+            call.name = UNNAMED
+            self.note("call_without_name", "repaired", f"a call without a name is called {UNNAMED!r}")
+        if call.index < 0:
+            self._show(call)
+        call.close()
+        self._check(call)
+        repair = call.final.repair if call.final is not None else None
+        if repair:
+            self.note(repair, "repaired", _REPAIRS[repair])
+
+    def _emit_done(self) -> None:
+        """Say of every closed item that it is done, up to the first one that is still open."""
+        while self._done < len(self._shown) and self._shown[self._done].is_closed:
+            draft = self._shown[self._done]
+            self._done += 1
+            self.events.append(ItemDone(index=draft.index, item=draft.item()))
+
+    def _claimed(self, items: list[tuple[msgspec.Raw, ItemIn]]) -> list[tuple[msgspec.Raw, ItemIn, Draft | None]]:
+        """Pair the items of the final output with the drafts they are: by their ids first, then by what is left."""
+        taken: set[int] = set()
+        found: list[Draft | None] = []
+        for _, item in items:
+            family = _family(item)
+            draft = self._register.of_output(family, word_of(item.id), word_of(item.call_id))
+            found.append(None if draft is None or id(draft) in taken else draft)
+            taken.add(id(draft))
+        free: dict[Family, list[Draft]] = {}
+        for family, draft in self._drafts:
+            if id(draft) not in taken:
+                free.setdefault(family, []).append(draft)
+        left = Counter(_family(item) for (_, item), draft in zip(items, found, strict=True) if draft is None)
+        for position, (_, item) in enumerate(items):
+            if found[position] is None:
+                family = _family(item)
+                found[position] = self._unclaimed(free.get(family, []), family, position, item, left[family])
+                left[family] -= 1
+        return [(raw, item, draft) for (raw, item), draft in zip(items, found, strict=True)]
+
+    def _unclaimed(self, free: list[Draft], family: Family, position: int, item: ItemIn, left: int) -> Draft | None:
+        """Find a draft for an item whose ids say nothing; where there are enough for all, the next one is it."""
+        if not free:
+            return None
+        at = self._register.at(family, position)
+        draft = at if at is not None and at in free and at.fits(item) else free[0]
+        if len(free) < left and not draft.fits(item):
+            return None
+        free.remove(draft)
+        return draft
+
+
+def _family(item: ItemIn) -> Family:
+    return FAMILIES.get(kind_of(item), "opaque")
+
+
+def _placed(place: Place, item: ItemIn) -> Place:
+    """Return the place of an item event: the item's own id is the one that its pieces use."""
+    item_id = word_of(item.id)
+    return msgspec.structs.replace(place, item_id=item_id) if item_id else place
+
+
+def _named(item: ItemIn) -> Named:
+    name = flat_name(word_of(item.name), word_of(item.namespace) or None)
+    return Named(call_id=word_of(item.call_id), name=name)

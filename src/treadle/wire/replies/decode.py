@@ -1,0 +1,279 @@
+"""An upstream's bytes as model events: an event stream, or one whole response object, in any chunking.
+
+Exactly one Finished or Failed comes last, from `finish` at the latest. Nothing an upstream sends raises. Which event
+does what is a table; what an item becomes is the business of `assemble`.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from treadle.canon.errors import BrokenStream, ErrorInfo, UpstreamError
+from treadle.canon.events import Failed, Finished, ModelEvent, Stop
+from treadle.canon.ids import IdSource
+from treadle.canon.items import CallKind
+from treadle.canon.usage import Usage
+from treadle.wire.answer.assemble import Bounds, Maker
+from treadle.wire.replies.assemble import Assembly
+from treadle.wire.replies.drafts import KINDS, Voice, final_of, objects_of
+from treadle.wire.replies.event import (
+    NULL,
+    PART,
+    RESPONSE,
+    EventIn,
+    ResponseIn,
+    index_of,
+    is_null,
+    list_of,
+    read,
+    read_event,
+    read_failure,
+    read_reason,
+    read_usage,
+    text_of,
+    word_of,
+)
+from treadle.wire.replies.intake import Intake, too_large
+from treadle.wire.replies.parts import PartKind, Spoken
+from treadle.wire.replies.register import Place
+from treadle.wire.sse import Frame
+from treadle.wire.surrogates import mend_escapes
+
+DONE = "[DONE]"
+
+REASONS: dict[str, Stop] = {"max_output_tokens": "length", "content_filter": "filtered"}
+"""Why a response is incomplete. Any other reason is a cut too: no tool may run on what it left."""
+
+_TERMINALS = {
+    "response.completed": "completed",
+    "response.incomplete": "incomplete",
+    "response.failed": "failed",
+    "response.cancelled": "cancelled",
+    "response.done": "completed",
+}
+_STATUSES = frozenset({"completed", "incomplete", "failed", "cancelled"})
+_UNFINISHED = frozenset({"queued", "in_progress"})
+
+_QUIET = frozenset({"response.created", "response.queued", "response.in_progress", "ping", "keepalive"})
+_PROGRESS = (
+    "response.content_part.added",
+    "response.reasoning_summary_part.added",
+    "response.mcp_",
+    "response.web_search_call.",
+    "response.file_search_call.",
+    "response.code_interpreter_call",
+    "response.image_generation_call.",
+    "response.shell_call_",
+    "response.compaction.",
+)
+"""Beginnings of events that say nothing the whole item does not say at its end."""
+
+_TEXTS: dict[str, PartKind] = {
+    "response.output_text": "text",
+    "response.refusal": "refusal",
+    "response.reasoning_text": "raw",
+    "response.reasoning": "raw",
+    "response.reasoning_summary_text": "summary",
+}
+_CALLS: dict[str, tuple[CallKind, Voice]] = {
+    "response.function_call_arguments": ("function", "official"),
+    "response.custom_tool_call_input": ("custom", "official"),
+    "response.output_tool_call": ("function", "extended"),
+}
+
+
+class Decoder:
+    """Turns the answer of one model call into events."""
+
+    def __init__(
+        self,
+        ids: IdSource,
+        *,
+        provider: str = "",
+        model: str = "",
+        arguments_bytes_max: int = 262_144,
+        text_bytes_max: int = 16 * 1024 * 1024,
+        taken_call_ids: frozenset[str] = frozenset(),
+    ) -> None:
+        bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
+        self._assembly = Assembly(ids, bounds, Maker(provider=provider, model=model), taken_call_ids)
+        self._intake = Intake()
+        self._terminal: Finished | Failed | None = None
+        self._strangers: set[str] = set()
+
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        """Return the events that these bytes complete."""
+        if self._terminal is not None:
+            return []
+        self._read_frames(self._intake.feed(data))
+        if self._terminal is None and self._intake.failure is not None:
+            self._fail(self._intake.failure)
+        return self._assembly.take()
+
+    def finish(self) -> list[ModelEvent]:
+        """Return what the end of the bytes makes of them."""
+        if self._terminal is not None:
+            return []
+        frames = self._intake.finish()
+        if self._intake.is_document:
+            self._read_document(frames[0].data)
+        else:
+            self._read_frames(frames)
+        if self._terminal is None:
+            self._fail(BrokenStream("The upstream's stream ended before the answer did.").info)
+        return self._assembly.take()
+
+    def _read_frames(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            if self._terminal is not None:
+                return
+            data = frame.data.strip()
+            if data == DONE:
+                self._end_unsaid()
+            elif data:
+                self._read_frame(frame.event, data)
+
+    def _read_frame(self, name: str, data: str) -> None:
+        event = read_event(data)
+        if event is None:
+            self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that are not an event")
+            return
+        self._read_event(event.type or name, event)
+        if self._terminal is None and self._assembly.overflow is not None:
+            self._fail(too_large(self._assembly.overflow))
+
+    def _read_event(self, kind: str, event: EventIn) -> None:
+        handler = _HANDLERS.get(kind)
+        if handler is not None:
+            handler(self, event)
+        elif kind in _TERMINALS:
+            self._end_response(event.response, _TERMINALS[kind])
+        elif kind == "error" or not is_null(event.error):
+            self._fail(read_failure(event.error, event.code, event.message))
+        elif kind not in _QUIET and not kind.startswith(_PROGRESS):
+            self._note_stranger(kind)
+
+    def _note_stranger(self, kind: str) -> None:
+        shown = kind[:64].encode("utf-8", "replace").decode()
+        if shown not in self._strangers and len(self._strangers) < 64:
+            self._strangers.add(shown)
+            self._assembly.note("unknown_event", "dropped", f"events of the type {shown!r}")
+
+    def _read_document(self, data: str) -> None:
+        """Read a whole response object, or an error, which some gateways wrap in a list of one."""
+        raw = msgspec.Raw(mend_escapes(data.encode())[0])
+        if data.startswith("["):
+            raw = next(iter(list_of(raw)), NULL)
+        response = read(RESPONSE, raw)
+        if response is None:
+            self._fail(BrokenStream("The upstream's answer is not a response object.").info)
+        elif is_null(response.output) and not is_null(response.error):
+            self._fail(read_failure(response.error))
+        elif is_null(response.output) and is_null(response.status):
+            self._fail(BrokenStream("The upstream's answer is not a response object.").info)
+        elif word_of(response.status) in _UNFINISHED:
+            self._fail(BrokenStream("The upstream answered with a response that is not finished.").info)
+        else:
+            self._end_response(raw, "completed")
+
+    def _add_text(self, event: EventIn, kind: PartKind) -> None:
+        piece = Spoken(kind=kind, text=text_of(event.delta), logprobs=objects_of(event.logprobs))
+        self._assembly.add_text(_place(event), _key(event, kind), piece)
+
+    def _end_text(self, event: EventIn, kind: PartKind) -> None:
+        text = text_of(event.refusal if kind == "refusal" else event.text)
+        whole = Spoken(kind=kind, text=text, logprobs=objects_of(event.logprobs))
+        self._assembly.end_text(_place(event), _key(event, kind), whole)
+
+    def _end_part(self, event: EventIn) -> None:
+        part = read(PART, event.part)
+        if part is not None and part.type in KINDS:
+            final = final_of(part)
+            self._assembly.end_text(_place(event), _key(event, final.kind), final)
+
+    def _annotate(self, event: EventIn) -> None:
+        self._assembly.annotate(_place(event), _key(event, "text"), event.annotation)
+
+    def _add_arguments(self, event: EventIn, kind: CallKind, voice: Voice) -> None:
+        self._assembly.add_arguments(_place(event), kind, voice, text_of(event.delta))
+
+    def _end_arguments(self, event: EventIn, kind: CallKind) -> None:
+        whole = text_of(event.input if is_null(event.arguments) else event.arguments)
+        self._assembly.end_arguments(_place(event), kind, whole, word_of(event.name))
+
+    def _begin_call(self, event: EventIn) -> None:
+        self._assembly.begin_call(_place(event), event.name, event.call_id)
+
+    def _add_item(self, event: EventIn) -> None:
+        self._assembly.add_item(_place(event), event.item)
+
+    def _end_item(self, event: EventIn) -> None:
+        self._assembly.end_item(_place(event), event.item)
+
+    def _end_response(self, raw: msgspec.Raw, status: str) -> None:
+        """End as the response object says, which knows better than the name of the event that carries it."""
+        response = read(RESPONSE, raw) or ResponseIn()
+        said = word_of(response.status)
+        status = said if said in _STATUSES else status
+        if status == "failed":
+            self._fail(read_failure(response.error))
+        elif status == "cancelled":
+            self._fail(UpstreamError("The upstream cancelled its response.", code="upstream_cancelled").info)
+        else:
+            reason = read_reason(response.incomplete_details) if status == "incomplete" else ""
+            self._assembly.end_output(list_of(response.output))
+            cut: Stop | None = REASONS.get(reason, "length") if status == "incomplete" else None
+            self._finish(cut, read_usage(response.usage), reason or status)
+
+    def _end_unsaid(self) -> None:
+        """Judge a stream that says it is over without saying how: complete calls stand, nothing else does."""
+        if self._assembly.has_calls and self._assembly.calls_are_complete:
+            self._finish(None, None, None)
+        else:
+            self._fail(BrokenStream("The upstream's stream ended before the answer did.").info)
+
+    def _finish(self, cut: Stop | None, usage: Usage | None, reason: str | None) -> None:
+        self._assembly.finish()
+        if self._assembly.overflow is not None:
+            self._fail(too_large(self._assembly.overflow))
+            return
+        stop: Stop = cut or ("calls" if self._assembly.has_calls else "done")
+        self._terminal = Finished(stop=stop, usage=usage, raw_stop=reason)
+        self._assembly.events.append(self._terminal)
+
+    def _fail(self, error: ErrorInfo) -> None:
+        self._terminal = Failed(error=error)
+        self._assembly.events.append(self._terminal)
+
+    @staticmethod
+    def handlers() -> "dict[str, Callable[[Decoder, EventIn], None]]":
+        """Return what is done with each type of event that carries a piece of the answer."""
+        table: dict[str, Callable[[Decoder, EventIn], None]] = {
+            "response.output_item.added": Decoder._add_item,
+            "response.output_item.done": Decoder._end_item,
+            "response.content_part.done": Decoder._end_part,
+            "response.reasoning_summary_part.done": Decoder._end_part,
+            "response.output_text.annotation.added": Decoder._annotate,
+            "response.output_tool_call.begin": Decoder._begin_call,
+        }
+        for name, kind in _TEXTS.items():
+            table[f"{name}.delta"] = lambda decoder, event, kind=kind: decoder._add_text(event, kind)
+            table[f"{name}.done"] = lambda decoder, event, kind=kind: decoder._end_text(event, kind)
+        for name, (kind, voice) in _CALLS.items():
+            end = "end" if voice == "extended" else "done"
+            table[f"{name}.delta"] = lambda decoder, event, kind=kind, voice=voice: decoder._add_arguments(
+                event, kind, voice
+            )
+            table[f"{name}.{end}"] = lambda decoder, event, kind=kind: decoder._end_arguments(event, kind)
+        return table
+
+
+_HANDLERS = Decoder.handlers()
+
+
+def _place(event: EventIn) -> Place:
+    return Place(item_id=word_of(event.item_id), output_index=index_of(event.output_index))
+
+
+def _key(event: EventIn, kind: PartKind) -> int:
+    return index_of(event.summary_index if kind == "summary" else event.content_index) or 0

@@ -1,0 +1,95 @@
+"""The history with every call answered once, directly behind the calls it stands among.
+
+Canonical items hold calls and results in any order, and clients lose some; an upstream refuses a call without its
+result and a result without its call. What has no partner is repaired and noted.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from treadle.canon.items import (
+    AnyItem,
+    CallItem,
+    MessageItem,
+    ResultItem,
+    TextPart,
+    text_result,
+)
+from treadle.wire.notes import Notes
+from treadle.wire.turns import INTERRUPTED
+
+
+def paired(items: Sequence[AnyItem], notes: Notes) -> list[AnyItem]:
+    """Return the items with each call's result behind its turn, in call order."""
+    pairer = _Pairer(items, notes)
+    for item in items:
+        pairer.add(item)
+    pairer.end()
+    return pairer.items
+
+
+class _Pairer:
+    def __init__(self, items: Sequence[AnyItem], notes: Notes) -> None:
+        self.items: list[AnyItem] = []
+        self._notes = notes
+        self._open: list[tuple[CallItem, str]] = []
+        self._called = {item.call_id for item in items if isinstance(item, CallItem)}
+        self._used: set[str] = set()
+        self._results: dict[str, deque[ResultItem]] = {}
+        for item in items:
+            if isinstance(item, ResultItem):
+                self._results.setdefault(item.call_id, deque()).append(item)
+
+    def add(self, item: AnyItem) -> None:
+        """Put one item where it belongs."""
+        if isinstance(item, CallItem):
+            call = msgspec.structs.replace(item, call_id=self._unique(item.call_id))
+            self._open.append((call, item.call_id))
+            self.items.append(call)
+        elif isinstance(item, ResultItem):
+            self._add_result(item)
+        else:
+            # What the model says or thinks beside its calls is of the same turn.
+            if isinstance(item, MessageItem) and item.role != "assistant":
+                self._answer()
+            self.items.append(item)
+
+    def end(self) -> None:
+        """Answer what is still open; a call has one result, so more of them are left out."""
+        self._answer()
+        left = sum(len(waiting) for call_id, waiting in self._results.items() if call_id in self._called)
+        if left:
+            self._notes.add("extra_result", "dropped", "a second result of the same call", count=left)
+
+    def _unique(self, call_id: str) -> str:
+        number, unique = 1, call_id
+        while unique in self._used:
+            number += 1
+            unique = f"{call_id}_{number}"
+        if unique != call_id:
+            self._notes.add("duplicate_call_id", "repaired", "a call with the id of an earlier one got its own")
+        self._used.add(unique)
+        return unique
+
+    def _add_result(self, item: ResultItem) -> None:
+        self._answer()
+        if item.call_id in self._called:
+            return
+        self._notes.add("orphan_result", "repaired", "a result without its call became a user's text")
+        name = f" of {item.name}" if item.name else ""
+        marker = TextPart(text=f"[result{name} without its call] ")
+        self.items.append(MessageItem(role="user", content=(marker, *item.output)))
+
+    def _answer(self) -> None:
+        """Put the results of the open calls behind them."""
+        for call, said_id in self._open:
+            waiting = self._results.get(said_id)
+            if waiting:
+                result = msgspec.structs.replace(waiting.popleft(), call_id=call.call_id, kind=call.kind)
+            else:
+                self._notes.add("orphan_call", "repaired", "a call without a result was closed as interrupted")
+                result = text_result(call, INTERRUPTED, is_error=True, rc="interrupted")
+            self.items.append(result)
+        self._open.clear()

@@ -1,0 +1,178 @@
+"""A plan as the body of a Responses request. It always streams, and nothing is stored at the upstream.
+
+The history is written by `history`; here are the tools, the choice among them, and the options.
+"""
+
+from typing import Any
+
+import msgspec
+
+from treadle.canon.items import AnyItem, MessageItem, TextPart
+from treadle.canon.json import write_json
+from treadle.canon.plan import Plan
+from treadle.canon.request import Options
+from treadle.canon.tools import ToolChoice, ToolSpec
+from treadle.wire.codec import Written
+from treadle.wire.fields import LIST, OBJECT
+from treadle.wire.notes import Notes, note_foreign
+from treadle.wire.replies.history import write_history
+from treadle.wire.responses.content import PROTOCOL
+from treadle.wire.responses.tools import HOSTED, bare_name
+
+SEALED_REASONING = "reasoning.encrypted_content"
+
+_OURS = frozenset({"previous_response_id", "conversation", "background", "store", "stream", "stream_options"})
+"""Fields that are between the client and Treadle, which holds the conversation itself."""
+
+_CHAT_TOO = frozenset(
+    {
+        "metadata",
+        "user",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "prompt_cache_options",
+        "service_tier",
+        "moderation",
+    }
+)
+"""Fields that mean the same in Chat Completions."""
+
+
+_words: msgspec.json.Decoder[list[str]] = msgspec.json.Decoder(list[str])
+
+
+def write_request(plan: Plan, *, provider: str = "") -> Written:
+    """Write the request; sealed reasoning goes back only to the `provider` that made it."""
+    notes = Notes()
+    note_foreign(plan.items, plan.tools, PROTOCOL, notes)
+    instructions, items = _instructions(plan.items)
+    extra = _extra_fields(plan.options, notes)
+    body: dict[str, Any] = {"model": plan.model}
+    if instructions is not None:
+        body["instructions"] = instructions
+    body["input"] = write_history(items, notes, provider=provider, model=plan.model)
+    body |= _tool_fields(plan, extra)
+    body |= _option_fields(plan.options, extra, notes)
+    body |= {"stream": True, "store": False, "include": _include(extra)}
+    body |= {name: raw for name, raw in extra.items() if name not in body}
+    return Written(body=write_json(body), notes=notes.all())
+
+
+def _instructions(items: tuple[AnyItem, ...]) -> tuple[str | None, tuple[AnyItem, ...]]:
+    """Take a leading system text for the field of its own; any other stays where it stands."""
+    first = items[0] if items else None
+    if not isinstance(first, MessageItem) or first.role != "system" or len(first.content) != 1:
+        return None, items
+    part = first.content[0]
+    if not isinstance(part, TextPart) or first.extra is not None or part.extra is not None:
+        return None, items
+    return part.text, items[1:]
+
+
+def _tool_fields(plan: Plan, extra: dict[str, msgspec.Raw]) -> dict[str, Any]:
+    tools = [*_tools(plan.tools), *LIST.decode(extra.pop(HOSTED, b"[]"))]
+    if not tools:
+        return {}
+    fields: dict[str, Any] = {"tools": tools}
+    choice = _choice(plan.tool_choice, plan.tools)
+    if choice is not None:
+        fields["tool_choice"] = choice
+    if plan.options.parallel_tool_calls is not None and plan.tool_choice.mode != "none":
+        fields["parallel_tool_calls"] = plan.options.parallel_tool_calls
+    return fields
+
+
+def _tools(specs: tuple[ToolSpec, ...]) -> list[dict[str, Any]]:
+    """Write the tools in order, those of one namespace together where its first one stands."""
+    written: list[dict[str, Any]] = []
+    spaces: dict[str, list[dict[str, Any]]] = {}
+    for spec in specs:
+        if spec.namespace is None:
+            written.append(_tool(spec))
+            continue
+        if spec.namespace not in spaces:
+            spaces[spec.namespace] = []
+            head = {"type": "namespace", "name": spec.namespace, "description": f"Tools of {spec.namespace}."}
+            written.append({**head, "tools": spaces[spec.namespace]})
+        spaces[spec.namespace].append(_tool(spec))
+    return written
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    tool: dict[str, Any] = {"type": spec.kind, "name": bare_name(spec)}
+    if spec.extra is not None and spec.extra.protocol == PROTOCOL:
+        tool = {**spec.extra.fields, **tool}
+    if spec.description:
+        tool["description"] = spec.description
+    if spec.kind == "custom":
+        if spec.format is not None:
+            tool["format"] = spec.format
+        return tool
+    tool["parameters"] = spec.parameters
+    if spec.strict is not None:
+        tool["strict"] = spec.strict
+    return tool
+
+
+def _choice(choice: ToolChoice, specs: tuple[ToolSpec, ...]) -> Any:
+    """Write the choice, or None where the default says the same."""
+    known = {spec.name: spec for spec in specs}
+    if choice.mode == "named":
+        return _reference(choice.name or "", known)
+    if choice.allowed is None or choice.mode == "none":
+        return None if choice.mode == "auto" else choice.mode
+    allowed = [_reference(name, known) for name in choice.allowed if name in known]
+    return {"type": "allowed_tools", "mode": choice.mode, "tools": allowed} if allowed else "none"
+
+
+def _reference(name: str, known: dict[str, ToolSpec]) -> dict[str, str]:
+    spec = known.get(name)
+    if spec is None:
+        return {"type": "function", "name": name}
+    reference = {"type": spec.kind, "name": bare_name(spec)}
+    return reference if spec.namespace is None else {**reference, "namespace": spec.namespace}
+
+
+def _option_fields(options: Options, extra: dict[str, msgspec.Raw], notes: Notes) -> dict[str, Any]:
+    for name, value in (("stop", options.stop or None), ("seed", options.seed)):
+        if value is not None:
+            notes.add("option_dropped", "dropped", f"the Responses API has no {name!r}", name)
+    reasoning = _merged(extra.pop("reasoning", None), {"effort": options.reasoning_effort})
+    text = _merged(extra.pop("text", None), {"format": options.output_schema})
+    known: dict[str, Any] = {
+        "max_output_tokens": options.max_output_tokens,
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "reasoning": reasoning or None,
+        "text": text or None,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _merged(raw: msgspec.Raw | None, known: dict[str, Any]) -> dict[str, Any]:
+    given: dict[str, Any] = {} if raw is None else OBJECT.decode(raw)
+    return {**given, **{name: value for name, value in known.items() if value is not None}}
+
+
+def _include(extra: dict[str, msgspec.Raw]) -> list[str]:
+    """Ask for sealed reasoning beside what the client wants included: without it reasoning cannot be continued."""
+    try:
+        asked = _words.decode(extra.pop("include", b"[]"))
+    except msgspec.DecodeError:
+        asked = []
+    return asked if SEALED_REASONING in asked else [*asked, SEALED_REASONING]
+
+
+def _extra_fields(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
+    """Return the fields that Treadle does not act on and this API knows; the others are noted."""
+    if options.extra_protocol == PROTOCOL:
+        return {name: raw for name, raw in options.extra.items() if name not in _OURS}
+    kept = {name: raw for name, raw in options.extra.items() if options.extra_protocol == "chat" and name in _CHAT_TOO}
+    verbosity = options.extra.get("verbosity") if options.extra_protocol == "chat" else None
+    if verbosity is not None:
+        kept["text"] = msgspec.Raw(write_json({"verbosity": verbosity}))
+    lost = sorted(set(options.extra) - set(kept) - ({"verbosity"} if verbosity is not None else set()))
+    if lost:
+        notes.add("options_dropped", "dropped", f"{', '.join(lost)}: only {options.extra_protocol} knows them")
+    return kept

@@ -1,0 +1,50 @@
+"""What endpoints say they have."""
+
+import pytest
+
+from treadle.canon.ids import CountingIds
+from treadle.upstream.endpoint import Endpoint
+from treadle.upstream.http import HttpClient
+from treadle.upstream.listing import read_names
+from treadle.upstream.loopback import Canned, CannedTable, ScriptServer
+from treadle.upstream.router import ModelInfo, Router
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        (b'{"object":"list","data":[{"id":"a"},{"id":"b"}]}', ["a", "b"]),
+        (b'{"data":[{"type":"model","id":"claude"}],"has_more":false}', ["claude"]),
+        (b'{"models":[{"name":"models/gemini"}]}', ["gemini"]),
+        (b"{}", []),
+    ],
+)
+def test_lists_of_every_protocol_are_read(body: bytes, names: list[str]):
+    """OpenAI's, Anthropic's and Gemini's."""
+    assert read_names(body) == names
+
+
+async def test_models_are_those_that_the_upstream_lists():
+    """A key in the environment is enough to see what there is; two upstreams are told apart by their names."""
+    table = CannedTable(models={"big": Canned(), "small": Canned()})
+    async with ScriptServer(table) as server:
+        one = Endpoint(name="one", base_url=server.url)
+        router = Router([one], client=HttpClient(), ids=CountingIds())
+        assert await router.list_models() == [
+            ModelInfo(id="big", upstream="one"),
+            ModelInfo(id="small", upstream="one"),
+        ]
+        await router.list_models()
+        both = Router(
+            [one, Endpoint(name="two", base_url=server.url, models=("x",))], client=HttpClient(), ids=CountingIds()
+        )
+        assert [info.id for info in await both.list_models()] == ["x", "one/big", "one/small"]
+        await router.close()
+        await both.close()
+
+
+async def test_an_upstream_that_lists_nothing_harms_nobody():
+    """Nobody there: the list is what is known without it."""
+    router = Router([Endpoint(name="one", base_url="http://127.0.0.1:1/v1")], client=HttpClient(), ids=CountingIds())
+    assert await router.list_models() == []
+    await router.close()

@@ -1,0 +1,93 @@
+"""Tools and choices in the terms of upstreams that lack some of them (B24, B25)."""
+
+import pytest
+
+from treadle.canon.items import text_message
+from treadle.canon.plan import Plan
+from treadle.canon.request import Options
+from treadle.canon.tools import AUTO, NONE, ToolChoice, ToolSpec
+from treadle.wire.adapt.choices import settle_tools
+from treadle.wire.adapt.traits import Traits
+from treadle.wire.notes import Notes
+
+TOOLS = (ToolSpec(name="a"), ToolSpec(name="b"), ToolSpec(name="c"))
+REQUIRED = ToolChoice(mode="required")
+NAMED = ToolChoice(mode="named", name="b")
+
+
+def settle(choice: ToolChoice, traits: Traits, tools=TOOLS, parallel: bool | None = None):
+    """Return the names offered, the choice, the parallel flag, and each note's code with its action."""
+    notes = Notes()
+    plan = Plan(
+        items=(text_message("user", "hi"),),
+        model="m",
+        tools=tools,
+        tool_choice=choice,
+        options=Options(parallel_tool_calls=parallel),
+    )
+    settled = settle_tools(plan, traits, notes)
+    said = [(note.code, note.action) for note in notes.all()]
+    return [tool.name for tool in settled.tools], settled.tool_choice, settled.options.parallel_tool_calls, said
+
+
+@pytest.mark.parametrize("choice", [AUTO, NONE, REQUIRED, NAMED])
+def test_what_the_upstream_has_is_kept(choice):
+    """All four modes reach an upstream that knows them."""
+    assert settle(choice, Traits()) == (["a", "b", "c"], choice, None, [])
+
+
+@pytest.mark.parametrize(
+    ("choice", "modes", "expected"),
+    [
+        (NAMED, {"auto", "required"}, (["b"], REQUIRED, None, [("tool_choice_coerced", "emulated")])),
+        (NAMED, {"auto"}, (["b"], AUTO, None, [("tool_choice_coerced", "coerced")])),
+        (REQUIRED, {"auto", "none"}, (["a", "b", "c"], AUTO, None, [("tool_choice_coerced", "coerced")])),
+        (NONE, {"auto"}, ([], AUTO, None, [("tool_choice_coerced", "emulated")])),
+    ],
+)
+def test_a_missing_mode_becomes_the_nearest(choice, modes, expected):
+    """A named tool is offered alone, required becomes auto, and none offers nothing."""
+    assert settle(choice, Traits(choices=frozenset(modes))) == expected
+
+
+@pytest.mark.parametrize(("choice", "said"), [(AUTO, []), (NONE, []), (REQUIRED, ["coerced"]), (NAMED, ["coerced"])])
+def test_without_tools_there_is_nothing_to_choose(choice, said):
+    """Neither a choice nor the parallel flag is sent without tools; a forced call that cannot be is said."""
+    names, settled, parallel, notes = settle(choice, Traits(), tools=(), parallel=False)
+    assert (names, settled, parallel) == ([], AUTO, None)
+    assert [action for _, action in notes] == said
+
+
+def test_allowed_tools_narrow_the_list_itself():
+    """The choice then speaks of what is left."""
+    choice = ToolChoice(mode="required", allowed=("a", "c", "ghost"))
+    assert settle(choice, Traits()) == (["a", "c"], REQUIRED, None, [])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "has_flag", "sent", "said"),
+    [
+        (None, True, None, []),
+        (False, True, False, []),
+        (True, True, True, []),
+        (False, False, None, [("parallel_dropped", "dropped")]),
+        (True, False, None, []),
+    ],
+)
+def test_the_parallel_flag_is_sent_only_where_it_means_something(wanted, has_flag, sent, said):
+    """Null stays the default, and a ban on parallel calls that cannot be sent is said."""
+    assert settle(AUTO, Traits(has_parallel_flag=has_flag), parallel=wanted)[2:] == (sent, said)
+
+
+def test_with_none_no_parallel_flag_is_sent():
+    """Nothing will be called, in parallel or not."""
+    assert settle(NONE, Traits(), parallel=False) == (["a", "b", "c"], NONE, None, [])
+
+
+def test_more_tools_than_the_upstream_takes_are_dropped_and_counted():
+    """The first ones are kept."""
+    notes = Notes()
+    plan = Plan(items=(), model="m", tools=TOOLS)
+    assert settle_tools(plan, Traits(tools_max=1), notes).tools == TOOLS[:1]
+    (note,) = notes.all()
+    assert (note.code, note.action, note.field, note.count) == ("tools_dropped", "dropped", "tools[1]", 2)

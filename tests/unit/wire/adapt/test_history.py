@@ -1,0 +1,98 @@
+"""Roles and files of results, where an upstream knows less."""
+
+import pytest
+
+from treadle.canon.items import (
+    AnyItem,
+    CallItem,
+    FilePart,
+    ImagePart,
+    MessageItem,
+    ResultItem,
+    TextPart,
+    text_message,
+)
+from treadle.wire.adapt.history import move_files, settle_roles
+from treadle.wire.adapt.traits import Traits
+from treadle.wire.notes import Notes
+
+SYSTEM, DEVELOPER, USER = (text_message(role, role) for role in ("system", "developer", "user"))
+IMAGE = ImagePart(url="data:image/png;base64,AA==")
+
+
+def roles(items: list[AnyItem], traits: Traits) -> tuple[list[tuple[str, str]], list[tuple[str, str, int]]]:
+    """Return role and text of each message, and the notes."""
+    notes = Notes()
+    settled = [item for item in settle_roles(items, traits, notes) if isinstance(item, MessageItem)]
+    said = [(note.code, note.action, note.count) for note in notes.all()]
+    return [(item.role, item.content[0].text) for item in settled], said  # type: ignore[union-attr]
+
+
+def test_roles_that_are_known_stay():
+    """Nothing is noted where nothing changes."""
+    items = [SYSTEM, DEVELOPER, USER, DEVELOPER]
+    assert roles(items, Traits(has_developer=True)) == ([(item.role, item.role) for item in items], [])
+
+
+def test_developers_speak_as_the_system():
+    """Everywhere, also late, and said once with a count."""
+    assert roles([DEVELOPER, USER, DEVELOPER], Traits()) == (
+        [("system", "developer"), ("user", "user"), ("system", "developer")],
+        [("developer_role", "coerced", 2)],
+    )
+
+
+def test_late_system_messages_become_a_user_s_with_a_marker():
+    """Leading ones stay, later ones keep their place."""
+    traits = Traits(has_late_system=False)
+    assert roles([SYSTEM, DEVELOPER, USER, SYSTEM, DEVELOPER], traits) == (
+        [
+            ("system", "system"),
+            ("system", "developer"),
+            ("user", "user"),
+            ("user", "[system] system"),
+            ("user", "[developer] developer"),
+        ],
+        [("developer_role", "coerced", 1), ("late_system", "coerced", 2)],
+    )
+
+
+def test_a_late_message_without_text_gets_the_marker_as_text():
+    """An image said by the system is still an image."""
+    late = MessageItem(role="system", content=(IMAGE,))
+    *_, moved = settle_roles([USER, late], Traits(has_late_system=False), Notes())
+    assert moved == MessageItem(role="user", content=(TextPart(text="[system]"), IMAGE))
+
+
+def test_anything_but_system_ends_the_leading_ones():
+    """A call at the start of a compacted history is history, too."""
+    call = CallItem(call_id="c", name="f")
+    assert roles([call, SYSTEM], Traits(has_late_system=False))[0] == [("user", "[system] system")]
+
+
+@pytest.mark.parametrize("follows", [(), (USER,)])
+def test_files_of_results_follow_the_run_of_results(follows):
+    """Pairs of calls and results stay together; the user message comes behind all of them, nothing is lost."""
+    file = FilePart(url="https://example.org/a.pdf")
+    first = ResultItem(call_id="c1", name="shot", output=(TextPart(text="see"), IMAGE))
+    second = ResultItem(call_id="c2", name="", output=(file, IMAGE))
+    plain = ResultItem(call_id="c3", output=(TextPart(text="plain"),))
+    notes = Notes()
+    marker = "[{} attachment(s) of this result follow in the next user message]"
+    assert list(move_files([first, second, plain, *follows], notes)) == [
+        ResultItem(call_id="c1", name="shot", output=(TextPart(text="see"), TextPart(text=marker.format(1)))),
+        ResultItem(call_id="c2", name="", output=(TextPart(text=marker.format(2)),)),
+        plain,
+        MessageItem(
+            role="user",
+            content=(
+                TextPart(text="[attached to the result of shot (c1)]"),
+                IMAGE,
+                TextPart(text="[attached to the result of the call (c2)]"),
+                file,
+                IMAGE,
+            ),
+        ),
+        *follows,
+    ]
+    assert [(note.code, note.action, note.count) for note in notes.all()] == [("result_attachment", "emulated", 2)]

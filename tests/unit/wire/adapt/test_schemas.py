@@ -1,0 +1,393 @@
+"""Schemas of tools in the form of each upstream: the same meaning, nothing lost without a note, bounded."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.canon.json import read_json, write_json
+from treadle.canon.request import Note
+from treadle.wire.adapt.forms import SUBSETS, TYPES
+from treadle.wire.adapt.schemas import Schemas
+from treadle.wire.notes import Notes
+
+STRING = {"type": "string"}
+ANY = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}, {"type": "object"}]}
+
+
+def convert(schema: Any, form: str = "json_schema", *, is_tool: bool = True) -> tuple[Any, tuple[Note, ...]]:
+    """Return the schema in that form, and the notes."""
+    notes = Notes()
+    raw = schema if isinstance(schema, bytes) else write_json(schema)
+    written = Schemas(form, notes).write(msgspec.Raw(raw), "tools[0].parameters", is_tool=is_tool)  # type: ignore[arg-type]
+    return read_json(bytes(written)), notes.all()
+
+
+def of(node: Any, form: str, **top: Any) -> tuple[Any, dict[str, tuple[str, str | None]]]:
+    """Return a property's schema in that form, and each note's action and field by its code."""
+    written, notes = convert({"type": "object", "properties": {"x": node}, **top}, form)
+    return written["properties"]["x"], {note.code: (note.action, note.field) for note in notes}
+
+
+AT_X = "tools[0].parameters#/properties/x"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"type":"object","properties":{}}',
+        b'{ "properties": {"a": {"$ref": "#/$defs/A"}}, "type": "object", "$defs": {"A": {"type": ["null"]}} }',
+        b'{"type":"object","properties":{"a":{"oneOf":[{"const":1},true],"pattern":"^a"}},"additionalProperties":false}',
+        b'{"type":"object","properties":{"l":{"type":"array","items":{}}},"$schema":"x"}',
+    ],
+)
+def test_a_good_schema_stays_the_same_bytes(raw):
+    """Where all of JSON Schema is taken, nothing is read twice and nothing is spelled anew."""
+    notes = Notes()
+    assert bytes(Schemas("json_schema", notes).write(msgspec.Raw(raw), "p")) == raw
+    assert notes.all() == ()
+
+
+@pytest.mark.parametrize(
+    ("node", "mended"),
+    [
+        ({"type": "STRING"}, STRING),
+        ({"type": ["STRING", "NULL"]}, {"type": ["string", "null"]}),
+        ({"type": "STRING", "nullable": True, "enum": ["a"]}, {"type": ["string", "null"], "enum": ["a", None]}),
+        ({"type": "string", "nullable": False}, STRING),
+        ({"anyOf": [STRING], "nullable": True}, {"anyOf": [STRING, {"type": "null"}]}),
+        ({"type": "TYPE_UNSPECIFIED"}, {}),
+        ({"type": "number", "minimum": 1, "exclusiveMinimum": True}, {"type": "number", "exclusiveMinimum": 1}),
+        ({"type": "number", "maximum": 1, "exclusiveMaximum": False}, {"type": "number", "maximum": 1}),
+        ({"type": "array"}, {"type": "array", "items": {}}),
+        ({"type": "array", "items": [STRING]}, {"type": "array", "prefixItems": [STRING]}),
+        (
+            {"type": "OBJECT", "properties": {"type": {"type": "ARRAY"}}, "enum": ["STRING"]},
+            {"type": "object", "properties": {"type": {"type": "array", "items": {}}}, "enum": ["STRING"]},
+        ),
+    ],
+)
+def test_stray_spellings_are_mended_for_every_upstream(node, mended):
+    """Gemini's upper-case types, OpenAPI's nullable and draft-04 bounds are no JSON Schema 2020-12."""
+    assert of(node, "json_schema") == (mended, {})
+
+
+@pytest.mark.parametrize("ref", ["https://example.org/x.json", "file:///etc/passwd", "#/$defs/Missing", 5])
+@pytest.mark.parametrize("form", ["json_schema", "gemini", "openapi"])
+def test_a_reference_to_elsewhere_is_never_followed(ref, form):
+    """What is not in the schema itself is left out, and said."""
+    schema = {"type": "object", "properties": {"x": {"$ref": ref, "type": "STRING"}}}
+    written, notes = convert(schema, form)
+    assert written["properties"]["x"] == STRING
+    assert [(note.code, note.action, note.field) for note in notes] == [("schema_ref", "dropped", AT_X)]
+
+
+@pytest.mark.parametrize("form", ["json_schema", "gemini", "openapi"])
+@pytest.mark.parametrize(
+    ("top", "code"),
+    [
+        (True, None),
+        (False, "schema_top"),
+        ([], "schema_top"),
+        ({}, None),
+        ({"type": ["object", "null"]}, None),
+        ({"type": "string"}, "schema_top"),
+        ({"type": "object", "properties": 5}, None),
+        (b"[" * 500 + b"]" * 500, "schema_top"),
+    ],
+)
+def test_the_top_is_always_a_plain_object(top, code, form):
+    """A tool takes an object, whatever its schema says."""
+    written, notes = convert(top, form)
+    assert written == {"type": "object", "properties": {}}
+    assert [note.code for note in notes] == ([code] if code else [])
+
+
+@pytest.mark.parametrize("form", ["json_schema", "gemini"])
+def test_unions_at_the_top_become_one_object(form):
+    """OpenAI and Anthropic refuse anyOf, oneOf and allOf there; required is what every alternative requires."""
+    schema = {
+        "anyOf": [
+            {"type": "object", "properties": {"a": STRING, "b": STRING}, "required": ["a", "b"]},
+            {"$ref": "#/$defs/C"},
+        ],
+        "allOf": [{"properties": {"d": STRING}, "required": ["d"]}],
+        "required": ["e"],
+        "properties": {"e": STRING},
+        "$defs": {"C": {"properties": {"c": STRING, "b": STRING}, "required": ["b", "c"]}},
+    }
+    written, notes = convert(schema, form)
+    assert set(written["properties"]) == {"a", "b", "c", "d", "e"}
+    assert sorted(written["required"]) == ["b", "d", "e"]
+    assert not {"anyOf", "allOf", "$ref"} & written.keys()
+    assert [note.code for note in notes] == ["schema_union"]
+
+
+def test_a_reference_at_the_top_is_written_out():
+    """Pydantic writes recursive models so."""
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/N"}}}
+    written, _ = convert({"$ref": "#/$defs/N", "$defs": {"N": node}})
+    assert written == {**node, "$defs": {"N": node}}
+
+
+@pytest.mark.parametrize("form", ["gemini", "openapi"])
+@pytest.mark.parametrize(
+    ("node", "written", "codes"),
+    [
+        ({"const": "a"}, {"type": "string", "enum": ["a"]}, {}),
+        ({"oneOf": [STRING, {"type": "integer"}]}, {"anyOf": [STRING, {"type": "integer"}]}, {"schema_one_of"}),
+        ({"anyOf": [STRING]}, STRING, {}),
+        ({"anyOf": [STRING, False]}, STRING, {}),
+        ({"type": ["string", "integer"], "minLength": 1, "minimum": 2, "description": "d"}, None, None),
+        ({}, ANY, {"schema_typeless"}),
+        (True, ANY, {"schema_typeless"}),
+        ({"properties": {"a": STRING}}, {"type": "object", "properties": {"a": STRING}}, {}),
+        ({"enum": ["a", "b"]}, {"type": "string", "enum": ["a", "b"]}, {}),
+        ({"minimum": 1}, {"type": "number", "minimum": 1}, {}),
+        ({"type": "array"}, {"type": "array", "items": ANY}, {"schema_typeless"}),
+        ({"type": "null"}, {"type": "null"}, {}),
+        ({"const": None}, {"type": "null", "enum": [None]}, None),
+        (
+            {"allOf": [{"type": "object", "properties": {"a": STRING}}, {"required": ["a"]}]},
+            {"type": "object", "properties": {"a": STRING}, "required": ["a"]},
+            {},
+        ),
+        (
+            {"type": "object", "properties": {"a": STRING}, "required": ["a", "ghost"]},
+            {"type": "object", "properties": {"a": STRING}, "required": ["a"]},
+            {"schema_required"},
+        ),
+        (
+            {"type": "object", "properties": {"a": False, "b": STRING}},
+            {"type": "object", "properties": {"b": STRING}},
+            {"schema_keyword"},
+        ),
+        ({"type": "string", "$comment": "c", "$id": "i"}, STRING, {"schema_meta"}),
+        ({"type": "string", "not": {"enum": ["a"]}}, STRING, {"schema_keyword"}),
+        (
+            {"type": "integer", "multipleOf": 5, "description": "d"},
+            {"type": "integer", "description": "d [multipleOf: 5]"},
+            {"schema_words"},
+        ),
+    ],
+)
+def test_a_subset_says_the_same_with_what_it_knows(node, written, codes, form):
+    """Each keyword is kept, spelled otherwise, put into words, or dropped with a note."""
+    got, notes = of(node, form)
+    if written is not None and not (form == "openapi" and node == {"const": None}):
+        assert got == written
+    if codes is not None:
+        assert set(notes) == set(codes)
+
+
+def test_null_is_said_as_each_subset_says_it():
+    """Three ways in, two ways out."""
+    for node in (
+        {"type": ["string", "null"]},
+        {"anyOf": [STRING, {"type": "null"}]},
+        {"type": "string", "nullable": True},
+    ):
+        assert of(node, "gemini") == ({"type": ["string", "null"]}, {})
+        assert of(node, "openapi") == ({"type": "string", "nullable": True}, {})
+    several = {"anyOf": [STRING, {"type": "integer"}, {"type": "null"}]}
+    assert of(several, "gemini") == (several, {})
+    assert of(several, "openapi") == (
+        {"anyOf": [{"type": "string", "nullable": True}, {"type": "integer", "nullable": True}]},
+        {},
+    )
+    assert of({"enum": ["a", None]}, "openapi") == ({"type": "string", "enum": ["a"], "nullable": True}, {})
+
+
+def test_types_in_a_list_keep_what_is_about_each_of_them():
+    """A bound of numbers goes with the number, a length with the string, the description with both."""
+    node = {"type": ["string", "integer"], "maxLength": 3, "minimum": 2, "description": "d"}
+    written, _ = of(node, "openapi")
+    assert written == {
+        "anyOf": [
+            {"description": "d", "type": "string", "maxLength": 3},
+            {"description": "d", "type": "integer", "minimum": 2},
+        ]
+    }
+
+
+def test_what_stands_beside_a_union_goes_into_each_branch():
+    """Gemini takes nothing beside anyOf."""
+    node = {
+        "type": "object",
+        "description": "d",
+        "properties": {"a": STRING, "b": STRING},
+        "anyOf": [{"required": ["a"]}, {"required": ["b"], "description": "own"}],
+    }
+    both = {"type": "object", "properties": {"a": STRING, "b": STRING}}
+    assert of(node, "gemini")[0] == {
+        "anyOf": [
+            {"description": "d", **both, "required": ["a"]},
+            {"description": "own", **both, "required": ["b"]},
+        ]
+    }
+
+
+def test_keywords_of_one_subset_only():
+    """The OpenAPI subset knows lengths and no maps, Gemini's JSON Schema maps and tuples and no lengths."""
+    node = {"type": "string", "minLength": 1, "format": "email", "default": "a"}
+    assert of(node, "openapi") == (
+        {"type": "string", "minLength": 1, "default": "a", "description": '[format: "email"]'},
+        {"schema_words": ("emulated", f"{AT_X}/format")},
+    )
+    assert of(node, "gemini")[0] == {
+        "type": "string",
+        "format": "email",
+        "description": '[minLength: 1; default: "a"]',
+    }
+    table = {"type": "object", "additionalProperties": {"type": "INTEGER"}}
+    assert of(table, "gemini") == ({"type": "object", "additionalProperties": {"type": "integer"}}, {})
+    assert of(table, "openapi") == (
+        {"type": "object"},
+        {"schema_keyword": ("dropped", f"{AT_X}/additionalProperties")},
+    )
+    pair = {"type": "array", "prefixItems": [STRING, {"type": "integer"}]}
+    assert of(pair, "gemini") == (pair, {})
+    assert of(pair, "openapi") == (
+        {"type": "array", "items": {"anyOf": [STRING, {"type": "integer"}]}, "minItems": 2, "maxItems": 2},
+        {"schema_tuple": ("coerced", AT_X)},
+    )
+    assert of({"enum": [1, 2]}, "openapi")[0] == {"type": "number", "description": "[enum: [1,2]]"}
+    assert of({"enum": [1, 2]}, "gemini")[0] == {"type": "number", "enum": [1, 2]}
+    assert of({"enum": ["", "a"]}, "openapi")[0] == {"type": "string", "enum": ["a"]}
+
+
+@pytest.mark.parametrize("form", ["gemini", "openapi"])
+def test_a_circle_is_cut_once_and_said(form):
+    """A schema that holds itself becomes any object at the place where it would begin again."""
+    tree = {"type": "object", "properties": {"left": {"$ref": "#/$defs/T", "description": "l"}, "v": STRING}}
+    written, notes = of({"$ref": "#/$defs/T"}, form, **{"$defs": {"T": tree}})
+    assert written == {
+        "type": "object",
+        "properties": {"left": {"type": "object", "description": "l"}, "v": STRING},
+    }
+    assert notes == {"schema_cycle": ("coerced", f"{AT_X}/properties/left")}
+
+
+@pytest.mark.parametrize("ref", ["#", "#/properties/x", "#/$defs/A"])
+def test_circles_without_any_step_end(ref):
+    """References that only name each other do not loop."""
+    schema = {"type": "object", "properties": {"x": {"$ref": ref}}, "$defs": {"A": {"allOf": [{"$ref": "#/$defs/A"}]}}}
+    written, notes = convert(schema, "gemini")
+    assert written["type"] == "object"
+    assert "schema_cycle" in {note.code for note in notes}
+
+
+def bomb(levels: int, width: int) -> dict[str, Any]:
+    """Return a schema whose references would grow by `width` at every level."""
+    defs: dict[str, Any] = {
+        f"L{level}": {
+            "type": "object",
+            "properties": {f"p{n}": {"$ref": f"#/$defs/L{level + 1}"} for n in range(width)},
+        }
+        for level in range(levels)
+    }
+    defs[f"L{levels}"] = {"type": "string", "enum": ["v" * 50] * 500, "description": "d" * 5000}
+    return {"type": "object", "properties": {"x": {"$ref": "#/$defs/L0"}}, "$defs": defs}
+
+
+@pytest.mark.parametrize(("levels", "width"), [(20, 2), (3, 200), (1, 5000)])
+@pytest.mark.parametrize("form", ["gemini", "openapi"])
+def test_a_bomb_is_bounded(levels, width, form):
+    """What would grow without end is cut to any object, and said; the output stays of a size that can be sent."""
+    written, notes = convert(bomb(levels, width), form)
+    assert len(write_json(written)) < 8_000_000
+    assert "schema_cut" in {note.code for note in notes}
+
+
+def test_many_losses_are_one_note():
+    """A schema with a thousand unknown keywords does not make a thousand notes."""
+    properties = {f"p{number}": {"type": "string", "not": {}} for number in range(1000)}
+    _, notes = convert({"type": "object", "properties": properties}, "gemini")
+    (note,) = notes
+    assert (note.code, note.count, note.field) == ("schema_keyword", 1000, "tools[0].parameters#/properties/p0/not")
+    assert note.message.endswith("#/properties/p7/not and 992 more")
+
+
+def test_a_pointer_escapes_its_steps():
+    """A name with a slash names one step."""
+    _, notes = convert({"type": "object", "properties": {"a/b~c": {"$ref": "x:"}}}, "gemini")
+    assert notes[0].field == "tools[0].parameters#/properties/a~1b~0c"
+
+
+def test_the_schema_of_an_answer_may_be_of_any_type():
+    """Only tools take objects; upper-case types are mended there too."""
+    assert convert({"type": "ARRAY", "items": {"type": "OBJECT"}}, is_tool=False) == (
+        {"type": "array", "items": {"type": "object"}},
+        (),
+    )
+    assert convert({"type": ["string", "null"]}, "gemini", is_tool=False)[0] == {"type": ["string", "null"]}
+
+
+SCHEMAS = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from(["string", "OBJECT", "#/$defs/a", "#", "", "array"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "type",
+                    "properties",
+                    "items",
+                    "anyOf",
+                    "oneOf",
+                    "allOf",
+                    "$ref",
+                    "$defs",
+                    "enum",
+                    "const",
+                    "required",
+                    "nullable",
+                    "additionalProperties",
+                    "prefixItems",
+                    "not",
+                    "description",
+                    "a",
+                    "format",
+                    "minimum",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=25,
+)
+
+
+def is_of(node: Any, form: str) -> bool:
+    """Tell whether a written node, and every node in it, keeps to its subset."""
+    assert isinstance(node, dict)
+    kinds = node.get("type", [])
+    assert node.keys() <= SUBSETS[form].keywords
+    assert set([kinds] if isinstance(kinds, str) else kinds) <= TYPES
+    assert ("type" in node) != ("anyOf" in node)
+    inner = [*node.get("anyOf", ()), *node.get("properties", {}).values(), *node.get("prefixItems", ())]
+    inner += [node[key] for key in ("items", "additionalProperties") if isinstance(node.get(key), dict)]
+    assert set(node.get("required", ())) <= node.get("properties", {}).keys()
+    return all(is_of(child, form) for child in inner)
+
+
+@given(SCHEMAS, st.sampled_from(["gemini", "openapi"]))
+def test_anything_at_all_becomes_a_schema_of_the_subset(schema, form):
+    """However broken a schema is, what is written keeps to the form."""
+    written, _ = convert(schema, form)
+    assert is_of(written, form)
+
+
+@given(SCHEMAS)
+def test_anything_at_all_becomes_a_plain_object(schema):
+    """Also where all of JSON Schema is taken, the top is an object with properties."""
+    written, _ = convert(schema)
+    assert written["type"] == "object"
+    assert isinstance(written["properties"], dict)
+    assert not {"anyOf", "oneOf", "allOf", "$ref", "enum", "const", "not"} & written.keys()

@@ -1,0 +1,136 @@
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from stream.answers import answer, decode
+from stream.responses_shapes import A, added, args, called, completed, done, ev, frames, message, said, text
+from treadle.canon.events import Failed, Finished, ItemAdded, ItemDone, ModelEvent, Noted, TextDelta
+from treadle.canon.ids import CountingIds
+from treadle.canon.items import Blob, CallItem, OpaqueItem, ReasoningItem
+from treadle.wire.replies import Decoder
+
+
+def read(body: bytes, **fields: Any) -> list[ModelEvent]:
+    """Return the events of a body."""
+    return decode(Decoder(CountingIds(), provider="up", model="m", **fields), body)
+
+
+def items(events: list[ModelEvent]) -> list[Any]:
+    """Return the items that are done."""
+    return [event.item for event in events if isinstance(event, ItemDone)]
+
+
+def test_events_come_as_soon_as_their_bytes() -> None:
+    """Nothing waits for the end of an item that is the first open one."""
+    decoder = Decoder(CountingIds())
+    assert [type(event) for event in decoder.feed(frames(added(message(""))))] == [ItemAdded]
+    assert decoder.feed(frames(text("Hi"))) == [TextDelta(index=0, text="Hi")]
+    assert [type(event) for event in decoder.feed(frames(done(message("Hi"))))] == [ItemDone]
+    assert [type(event) for event in decoder.feed(frames(completed()))] == [Finished]
+    assert decoder.feed(frames(text("more"))) == []
+    assert decoder.finish() == []
+
+
+def test_sealed_reasoning_is_bound_to_its_provider_and_model() -> None:
+    """The seal and the provider's own id are kept on the item; the item's id is Treadle's."""
+    thought = {"type": "reasoning", "id": "rs_up", "summary": [], "encrypted_content": "zz"}
+    assert items(read(frames(done(thought), completed(thought)))) == [
+        ReasoningItem(
+            id="rs_0001",
+            blobs=(
+                Blob(provider="up", kind="encrypted_content", data="zz", model="m"),
+                Blob(provider="up", kind="item_id", data="rs_up", model="m"),
+            ),
+        )
+    ]
+
+
+def test_ids_of_a_call_are_kept_apart() -> None:
+    """The item's id is Treadle's, the call's is the upstream's, and no earlier call has it."""
+    call = items(read(frames(*called(A), completed())))[0]
+    assert call == CallItem(
+        id="fc_0001", call_id="call_a", name="get_weather", arguments='{"city":"Paris"}', upstream_id="call_a"
+    )
+    again = items(read(frames(*called(A), completed()), taken_call_ids=frozenset({"call_a"})))[0]
+    assert (again.call_id, again.upstream_id) == ("call_0002", "call_a")
+
+
+def test_an_item_that_the_upstream_ran_is_shown_as_it_grows() -> None:
+    """Under its own id, by which a client may refer to it, at first as it began and then as it ended."""
+    begun = {"type": "image_generation_call", "id": "ig_1", "status": "in_progress"}
+    ended = {**begun, "status": "completed", "result": "aGk="}
+    events = read(
+        frames(added(begun), ev("image_generation_call.generating", item_id="ig_1"), done(ended), completed())
+    )
+    shown = [event.item for event in events if isinstance(event, ItemAdded | ItemDone)]
+    assert shown == [
+        OpaqueItem(id="ig_1", protocol="responses", raw=msgspec.Raw(json.dumps(item).encode()))
+        for item in (begun, ended)
+    ]
+
+
+def test_logprobs_travel_with_their_text() -> None:
+    """On the delta they came with, and on the whole part."""
+    token = {"token": "Hi", "logprob": -0.5, "top_logprobs": []}
+    delta = {**text("Hi"), "logprobs": [token]}
+    events = read(frames(added(message("")), delta, done(message("Hi")), completed()))
+    tokens = msgspec.Raw(json.dumps([token]).encode())
+    assert [event.logprobs for event in events if isinstance(event, TextDelta)] == [tokens]
+    assert items(events)[0].content[0].logprobs == tokens
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop"),
+    [
+        ("max_output_tokens", "length"),
+        ("content_filter", "filtered"),
+        ("max_messages", "length"),
+        ("steered", "length"),
+        ("max_tool_calls", "length"),
+    ],
+)
+def test_an_incomplete_response_says_why(reason: str, stop: str) -> None:
+    """Every reason is a cut, even with whole calls: none of them may run. The upstream's word is kept."""
+    response = {"status": "incomplete", "incomplete_details": {"reason": reason}}
+    last = read(frames(*called(A), ev("incomplete", response=response)))[-1]
+    assert last == Finished(stop=stop, raw_stop=reason)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("status", ["completed", "failed"])
+def test_the_last_word_is_the_responses_own(status: str) -> None:
+    """What ends the stream may be called otherwise than what it says."""
+    last = read(frames(ev("done", response={"status": status, "error": {"code": "server_error", "message": "x"}})))[-1]
+    assert isinstance(last, Finished if status == "completed" else Failed)
+
+
+@pytest.mark.parametrize(
+    ("body", "bounds"),
+    [
+        (frames(text("x" * 100), completed()), {"text_bytes_max": 50}),
+        (frames(added(A), args("x" * 100), completed()), {"arguments_bytes_max": 50}),
+        (json.dumps({"output": [message("x" * 100)], "status": "completed"}).encode(), {"text_bytes_max": 50}),
+        (frames(*[text("x", index, f"m{index}") for index in range(1025)], completed()), {}),
+    ],
+)
+def test_an_answer_over_a_bound_fails(body: bytes, bounds: dict[str, int]) -> None:
+    """Text, arguments and items have an end."""
+    assert answer(read(body, **bounds)).error == "upstream_too_large"
+
+
+def test_a_long_answer_is_counted_once() -> None:
+    """The text comes four times on the wire: streamed, whole, in its item and in the response."""
+    long = "x" * 1000
+    assert answer(read(frames(*said(long), completed(message(long))), text_bytes_max=1200)).stop == "done"
+
+
+def test_strange_events_are_noted_once_each_and_not_without_end() -> None:
+    """The name is shown, cut and printable."""
+    strange = ['{"type":"\\ud83d.odd"}', *[ev(f"odd.{number}") for number in range(100)], ev("odd.1")]
+    events = read(frames(*strange, *said("Hi"), completed()))
+    assert answer(events).notes == ("unknown_event",) * 64
+    assert [event.note.message for event in events if isinstance(event, Noted)][:2] == [
+        "events of the type '?.odd'",
+        "events of the type 'response.odd.0'",
+    ]
