@@ -31,6 +31,9 @@ print("<b>not bold</b>")
 ```
 
 > quoted &amp; decoded
+
+- [x] bought
+- [ ] sold
 """
 HOSTILE = """
 <script>alert(1)</script>
@@ -99,7 +102,7 @@ def test_chats_are_listed_and_kept_apart(watched: Watched) -> None:
     expect(page.get_by_role("button", name="Copy answer")).to_be_visible()
     page.get_by_role("navigation").get_by_role("button", name="New chat").first.click()
     expect(page.get_by_role("heading", name="What would you like to know?")).to_be_visible()
-    page.get_by_role("navigation").get_by_role("button", name=QUESTION).click()
+    page.get_by_role("navigation").get_by_role("button", name=QUESTION, exact=True).click()
     expect(page.locator(".question")).to_have_text(QUESTION)
     expect(page.locator(".prose")).to_contain_text("Paris")
 
@@ -131,6 +134,26 @@ def test_keys_send_break_lines_and_stop(browser: Browser, tmp_path: Path) -> Non
         assert (seen.complaints, seen.strays) == ([], [])
 
 
+def test_stop_leaves_a_draft_alone(browser: Browser, tmp_path: Path) -> None:
+    """What is being written while an answer comes is not sent by the click that stops the answer."""
+    with served(tmp_path, delay_s=0.4) as server:
+        context = new_context(browser)
+        seen = Watched(context.new_page(), server)
+        page = seen.open()
+        seen.ask(QUESTION)
+        expect(page.locator("details.tool")).to_be_visible()
+        field = page.get_by_label("Your question")
+        field.fill("a thought not finished")
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_text("You stopped this answer.")).to_be_visible()
+        expect(page.get_by_role("button", name="Send")).to_be_visible()
+        expect(field).to_have_value("a thought not finished")
+        expect(field).to_be_focused()
+        expect(page.locator(".question")).to_have_count(1)
+        context.close()
+        assert (seen.complaints, seen.strays) == ([], [])
+
+
 def test_markdown_becomes_elements(browser: Browser, tmp_path: Path) -> None:
     """Headings, lists, tables, code with a copy button, links to the web and to mail."""
     with served(tmp_path, script=_turn(MARKDOWN)) as server:
@@ -147,6 +170,9 @@ def test_markdown_becomes_elements(browser: Browser, tmp_path: Path) -> None:
         expect(prose.locator("ol ul > li")).to_have_text("inner")
         expect(prose.locator("td.align-right")).to_have_text("2")
         expect(prose.locator("blockquote")).to_have_text("quoted & decoded")
+        marks = prose.locator("li.task").get_by_role("img")
+        assert [mark.get_attribute("aria-label") for mark in marks.all()] == ["done", "not done"]
+        expect(marks).to_have_text(["✓", ""])
         expect(prose.locator("figure.code code")).to_have_text('print("<b>not bold</b>")')
         hrefs = [link.get_attribute("href") for link in prose.locator("a").all()]
         assert hrefs == ["https://example.org/a", "mailto:a@example.org"]
@@ -155,6 +181,49 @@ def test_markdown_becomes_elements(browser: Browser, tmp_path: Path) -> None:
         assert page.evaluate("navigator.clipboard.readText()") == 'print("<b>not bold</b>")'
         context.close()
         assert (seen.complaints, seen.strays) == ([], [])
+
+
+def test_code_is_coloured_once_it_is_whole(browser: Browser, tmp_path: Path, shots: Path) -> None:
+    """The highlighter is fetched with the first code only, changes no character, and leaves an unknown language."""
+    blocks = ['```python\ndef f(a):\n    return "<b>"  # why\n```', "```brainf\n+-<>\n```", "```js\nlet a = 1;\n```"]
+    script = _turn("No code.") + _turn("\n\n".join([*blocks, "- [x] bought\n- [ ] sold"]))
+    with served(tmp_path, script=script) as server:
+        context = new_context(browser)
+        seen = Watched(context.new_page(), server)
+        fetched: list[str] = []
+        seen.page.on("request", lambda request: fetched.append(request.url.rpartition("/web/")[2]))
+        page = seen.open()
+        seen.ask("hello")
+        expect(page.get_by_role("button", name="Copy answer")).to_have_count(1)
+        assert not [name for name in fetched if "highlight" in name]
+        seen.ask("show me")
+        code = page.locator("figure.code code")
+        expect(code.nth(0).locator(".t-keyword")).to_have_text(["def", "return"])
+        expect(code.nth(0).locator(".t-string")).to_have_text(['"<b>"'])
+        expect(code.nth(2).locator(".t-keyword")).to_have_text(["let"])
+        assert code.nth(0).text_content() == 'def f(a):\n    return "<b>"  # why'
+        assert code.nth(1).inner_html() == "+-&lt;&gt;"
+        grammars = sorted(name for name in fetched if "vendor/highlight/" in name)
+        assert grammars == [f"vendor/highlight/{name}.js" for name in ("core", "python", "typescript")]
+        page.screenshot(path=shots / "code.png")
+        context.close()
+        assert (seen.complaints, seen.strays) == ([], [])
+
+
+def test_calls_side_by_side_show_their_own_durations(watched: Watched) -> None:
+    """A stream tells of them one after the other, so the journal says how long each took."""
+    page = watched.open()
+    watched.ask("What is the weather in Paris and in Oslo?")
+    states = page.locator("details.tool .state")
+    expect(states).to_have_text([re.compile(r"^done in \d+ ms$")] * 2)
+    with watched.server.connect() as connection:
+        connection.request("GET", "/treadle/v1/runs?limit=1")
+        run_id = json.loads(connection.getresponse().read())["runs"][0]["id"]
+        connection.request("GET", f"/treadle/v1/runs/{run_id}")
+        entries = json.loads(connection.getresponse().read())["entries"]
+    took = {entry["call_id"]: entry["data"]["duration_s"] for entry in entries if entry["kind"] == "tool_result"}
+    calls = [entry["call_id"] for entry in entries if entry["kind"] == "tool_call"]
+    assert states.all_text_contents() == [f"done in {max(1, round(took[call] * 1000))} ms" for call in calls]
 
 
 def test_hostile_text_is_only_text(browser: Browser, tmp_path: Path) -> None:
@@ -193,6 +262,24 @@ def test_a_failure_says_what_to_do_and_can_be_tried_again(browser: Browser, tmp_
         expect(page.locator(".question")).to_have_count(1)
         context.close()
         assert seen.strays == []
+
+
+@pytest.mark.parametrize(
+    ("message", "lines"),
+    [
+        ("No key for gpt. Set OPENAI_API_KEY.", ["No key for gpt.", "Set OPENAI_API_KEY."]),
+        ("Slow down", ["Slow down", "The model is busy. Wait a moment, then try again."]),
+    ],
+    ids=["with a hint", "without"],
+)
+def test_an_error_and_its_hint_are_two_lines(watched: Watched, message: str, lines: list[str]) -> None:
+    """The envelope has one field for both; the page adds advice of its own only where the server gives none."""
+    page = watched.open()
+    body = json.dumps({"error": {"message": message, "type": "rate_limit_error", "code": None, "param": None}})
+    page.route("**/v1/responses", lambda route: route.fulfill(status=429, body=body, content_type="application/json"))
+    watched.ask("hello")
+    expect(page.get_by_role("alert").locator("p")).to_have_text(lines)
+    watched.complaints.clear()
 
 
 def test_a_server_that_is_gone_is_said_plainly(browser: Browser, tmp_path: Path) -> None:

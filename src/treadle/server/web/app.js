@@ -3,30 +3,63 @@
 // everything; this page asks, shows, and can stop.
 
 import { Component, render } from "./vendor/preact.js";
-import { addTurn, applyEvent, fail, isEnding, lastResponseId, newConversation, stop } from "./conversation.js";
+import {
+  addTurn,
+  applyEvent,
+  fail,
+  hasContent,
+  isEnding,
+  knownConversation,
+  lastResponseId,
+  lose,
+  newConversation,
+  stop,
+} from "./conversation.js";
+import { readDurations, readTurns } from "./history.js";
+import {
+  canRemember,
+  forgetChat,
+  onOtherTab,
+  openChat,
+  recall,
+  rememberChat,
+  rememberModel,
+  rememberOpen,
+} from "./memory.js";
+import { ChatList, ChatNote, ModelField, Welcome } from "./panes.js";
 import { ask, getJson, Trouble } from "./stream.js";
 import { html, TurnView } from "./views.js";
 
+/**
+ * @typedef {import("./conversation.js").Conversation} Conversation
+ * @typedef {import("./conversation.js").Turn} Turn
+ */
+
 const REDRAW_MS = 50;
 const NEAR_END_PX = 80;
-const EXAMPLES = ["What is the weather in Paris?", "Add 12.5 and 30", "Convert 26.2 miles to kilometres", "What can you do here?"];
+const GONE = "The server no longer has this chat. What you ask now begins a new one.";
+const NOT_WHOLE = "The beginning of this chat is not shown: it is long ago, or the server no longer has it.";
 
 class App extends Component {
   constructor() {
     super();
-    const first = newConversation();
+    const { model, isTyped, rows } = recall();
+    const known = rows.map(knownConversation);
+    const current = known.find((one) => one.id === openChat()) ?? newConversation();
     this.state = {
-      conversations: [first],
-      current: first,
-      models: /** @type {string[]} */ ([]),
-      model: "",
+      conversations: known.includes(current) ? known : [current, ...known],
+      current,
+      models: /** @type {string[] | null} */ (null),
+      model,
+      isTyped,
+      isKept: canRemember(),
       tools: /** @type {any[]} */ ([]),
       trouble: /** @type {Trouble | null} */ (null),
       listOpen: false,
       away: false,
       said: "",
     };
-    /** @type {Map<any, AbortController>} */
+    /** @type {Map<Conversation, AbortController>} */
     this.running = new Map();
     this.redrawTimer = 0;
     this.announced = { part: "", length: 0 };
@@ -34,7 +67,9 @@ class App extends Component {
 
   componentDidMount() {
     this.load();
+    this.read(this.state.current);
     this.input?.focus();
+    onOtherTab(() => this.meetOthers());
     addEventListener("keydown", (event) => {
       if (event.key === "Escape" && !event.isComposing) this.onEscape();
     });
@@ -48,47 +83,111 @@ class App extends Component {
     try {
       const [models, tools] = await Promise.all([getJson("/v1/models"), getJson("/treadle/v1/tools")]);
       const names = models.data.map((/** @type {any} */ model) => model.id);
-      this.setState({ models: names, model: names[0] ?? "", tools: tools.tools, trouble: null });
+      const wanted = this.state.current.model || this.state.model;
+      // A model that was once chosen from a list and has left it is not wanted by anyone; one that was typed is.
+      const stays = this.state.isTyped || names.length === 0 || names.includes(wanted);
+      this.setState({ models: names, model: stays ? wanted : names[0], tools: tools.tools, trouble: null });
     } catch (error) {
-      this.setState({ trouble: error instanceof Trouble ? error : new Trouble("The page could not be set up.", "Reload it.") });
+      this.setState({ models: [], trouble: asTrouble(error) });
     }
   }
 
-  /** @param {string} question */
-  async send(question) {
+  /**
+   * Fetch what was said in a conversation of which only the title is known.
+   * @param {Conversation} conversation
+   */
+  async read(conversation) {
+    if (conversation.reading !== "unread") return;
+    Object.assign(conversation, { reading: "reading", trouble: null });
+    this.redraw();
+    try {
+      const { turns, isWhole } = await readTurns(conversation.lastId);
+      const note = isWhole ? "" : turns.length > 0 ? NOT_WHOLE : GONE;
+      Object.assign(conversation, { turns, note, reading: "read" });
+    } catch (error) {
+      Object.assign(conversation, { reading: "unread", trouble: asTrouble(error) });
+    }
+    this.redraw();
+  }
+
+  /** Take over what another tab has added to the list, and what it has asked in a chat that rests here. */
+  meetOthers() {
+    const { conversations, current } = this.state;
+    for (const row of recall().rows) {
+      const one = conversations.find((/** @type {Conversation} */ other) => other.id === row.id);
+      if (!one) conversations.push(knownConversation(row));
+      else if (one.lastId !== row.lastId && !this.running.has(one)) Object.assign(one, row, { reading: "unread" });
+    }
+    this.read(current);
+    this.redraw();
+  }
+
+  /**
+   * @param {string} question
+   * @param {import("./conversation.js").Part[][]} earlier
+   */
+  async send(question, earlier = []) {
     const conversation = this.state.current;
     const text = question.trim();
-    if (!text || this.running.has(conversation)) return;
+    if (!text || !this.isReady(conversation)) return;
     const previous = lastResponseId(conversation);
-    const turn = addTurn(conversation, text);
+    const turn = addTurn(conversation, text, earlier);
     const control = new AbortController();
     this.running.set(conversation, control);
     this.announced = { part: "", length: 0 };
+    conversation.model = this.state.model;
     this.setState({ away: false, said: "" });
-    const body = { model: this.state.model, input: text, ...(previous && { previous_response_id: previous }) };
+    const body = { model: conversation.model, input: text, ...(previous && { previous_response_id: previous }) };
     try {
-      await this.follow(turn, body, control.signal);
+      await this.follow(conversation, turn, body, control.signal);
     } catch (error) {
-      if (control.signal.aborted) stop(turn);
-      else if (error instanceof Trouble) fail(turn, error.message, error.advice);
-      else fail(turn, "The connection broke off.", "Try again; what came so far stays here.");
+      if (error instanceof Trouble) fail(turn, error.message, error.advice);
+      else lose(turn);
     }
+    if (control.signal.aborted && turn.state !== "done") stop(turn);
     this.running.delete(conversation);
     this.redraw();
     this.announce(turn, true);
+    await readDurations(turn);
+    this.redraw();
   }
 
-  async follow(turn, body, signal) {
+  /**
+   * @param {Conversation} conversation
+   * @param {Turn} turn
+   * @param {{model: string, input: string, previous_response_id?: string}} body
+   * @param {AbortSignal} signal
+   */
+  async follow(conversation, turn, body, signal) {
     for await (const event of ask(body, signal)) {
       applyEvent(turn, event);
+      if (turn.responseId !== conversation.lastId && turn.responseId) this.keep(conversation, turn.responseId);
       this.redrawSoon();
       if (isEnding(event)) return;
     }
-    if (turn.state === "open") fail(turn, "The answer broke off.", "Try again; what came so far stays here.");
+    lose(turn);
+  }
+
+  /**
+   * Let the list know a conversation by its newest response, from the moment there is one.
+   * @param {Conversation} conversation
+   * @param {string} responseId
+   */
+  keep(conversation, responseId) {
+    conversation.lastId = responseId;
+    conversation.note = "";
+    rememberChat(conversation);
+    rememberOpen(this.state.current.id);
+  }
+
+  /** @param {Conversation} conversation */
+  isReady(conversation) {
+    return conversation.reading === "read" && !this.running.has(conversation);
   }
 
   stopCurrent() {
     this.running.get(this.state.current)?.abort();
+    this.input?.focus();
   }
 
   onEscape() {
@@ -96,21 +195,54 @@ class App extends Component {
     else this.stopCurrent();
   }
 
+  /**
+   * Ask again; what came of the question stays as an earlier try.
+   * @param {Turn} turn
+   */
   retry(turn) {
-    if (this.running.has(this.state.current)) return;
-    this.state.current.turns = this.state.current.turns.filter((/** @type {any} */ other) => other !== turn);
-    this.send(turn.question);
+    const { current } = this.state;
+    if (!this.isReady(current)) return;
+    current.turns = current.turns.filter((/** @type {Turn} */ other) => other !== turn);
+    this.send(turn.question, hasContent(turn.parts) ? [...turn.earlier, turn.parts] : turn.earlier);
   }
 
   startNew() {
-    const empty = this.state.conversations.find((/** @type {any} */ one) => one.turns.length === 0);
+    const fresh = (/** @type {Conversation} */ one) => one.turns.length === 0 && !one.lastId;
+    const empty = this.state.conversations.find(fresh);
     const current = empty ?? newConversation();
-    const conversations = empty ? this.state.conversations : [current, ...this.state.conversations];
-    this.setState({ conversations, current, listOpen: false, away: false }, () => this.input?.focus());
+    if (!empty) this.setState({ conversations: [current, ...this.state.conversations] });
+    this.choose(current);
   }
 
+  /** @param {Conversation} conversation */
   choose(conversation) {
-    this.setState({ current: conversation, listOpen: false, away: false }, () => this.input?.focus());
+    const { model } = conversation;
+    const isListed = this.state.models?.includes(model) ?? false;
+    rememberOpen(conversation.id);
+    this.setState(
+      { current: conversation, listOpen: false, away: false, ...(model && { model, isTyped: !isListed }) },
+      () => this.input?.focus(),
+    );
+    this.read(conversation);
+  }
+
+  /** @param {Conversation} conversation */
+  remove(conversation) {
+    this.running.get(conversation)?.abort();
+    forgetChat(conversation.id);
+    const conversations = this.state.conversations.filter((/** @type {Conversation} */ one) => one !== conversation);
+    this.setState({ conversations }, () => {
+      if (this.state.current === conversation) this.startNew();
+    });
+  }
+
+  /**
+   * @param {string} model
+   * @param {boolean} isTyped
+   */
+  setModel(model, isTyped) {
+    rememberModel(model, isTyped);
+    this.setState({ model, isTyped });
   }
 
   /** Draw at most once in REDRAW_MS, however many events come. */
@@ -121,8 +253,9 @@ class App extends Component {
   redraw() {
     clearTimeout(this.redrawTimer);
     this.redrawTimer = 0;
-    const turn = this.state.current.turns.at(-1);
-    if (turn) this.announce(turn, false);
+    const { current } = this.state;
+    const turn = current.turns.at(-1);
+    if (turn && this.running.has(current)) this.announce(turn, false);
     this.forceUpdate();
   }
 
@@ -140,21 +273,23 @@ class App extends Component {
   }
 
   render() {
-    const { current, listOpen, away, said } = this.state;
+    const { conversations, current, isKept, listOpen, away, said } = this.state;
     const busy = this.running.has(current);
     return html`
       <div class="frame" data-list=${listOpen ? "open" : "closed"}>
         <a class="skip" href="#question">Skip to the question</a>
-        ${this.renderList()}
+        <${ChatList} conversations=${conversations} current=${current} isKept=${isKept}
+          isRunning=${(one) => this.running.has(one)} onNew=${() => this.startNew()}
+          onChoose=${(one) => this.choose(one)} onRemove=${(one) => this.remove(one)} />
+        <button type="button" class="veil" tabindex="-1" aria-label="Close the list"
+          onClick=${() => this.setState({ listOpen: false })}></button>
         <div class="main">
           ${this.renderHeader()}
           <main class="log" ref=${(node) => (this.log = node)} onScroll=${() => this.onScroll()} tabindex="-1">
-            ${current.turns.length === 0 ? this.renderEmpty() : html`<div class="turns">
-              ${current.turns.map((turn, position) => html`<${TurnView} key=${turn.id} turn=${turn}
-                onRetry=${position === current.turns.length - 1 && !busy ? () => this.retry(turn) : null} />`)}
-            </div>`}
+            <${ChatNote} conversation=${current} onRead=${() => this.read(current)} />
+            ${current.turns.length > 0 ? this.renderTurns(current, busy) : current.reading === "read" && this.renderWelcome()}
           </main>
-          ${away && html`<button type="button" class="latest" onClick=${() => this.toEnd()}>Latest ↓</button>`}
+          ${away && html`<button type="button" class="latest" onClick=${() => this.setState({ away: false })}>Latest ↓</button>`}
           ${this.renderComposer(busy)}
           <div class="unseen" aria-live="polite">${said}</div>
         </div>
@@ -162,61 +297,38 @@ class App extends Component {
     `;
   }
 
-  renderList() {
-    const { conversations, current } = this.state;
-    return html`
-      <nav class="list" aria-label="Conversations">
-        <button type="button" class="new" onClick=${() => this.startNew()}>New chat</button>
-        <ul>
-          ${conversations.map((one) => html`<li key=${one.id}>
-            <button type="button" aria-current=${one === current ? "true" : "false"} onClick=${() => this.choose(one)}>
-              <span>${one.title}</span>${this.running.has(one) && html`<span class="dot" title="answering"></span>`}
-            </button>
-          </li>`)}
-        </ul>
-        <p class="small">Chats are listed until you reload the page. Runs stay in the server's journal.</p>
-      </nav>
-      <button type="button" class="veil" tabindex="-1" aria-label="Close the list" onClick=${() => this.setState({ listOpen: false })}></button>
-    `;
-  }
-
   renderHeader() {
-    const { models, model, listOpen } = this.state;
+    const { models, model, isTyped, listOpen } = this.state;
     return html`
       <header>
         <button type="button" class="menu" aria-expanded=${listOpen ? "true" : "false"} aria-label="Conversations"
           onClick=${() => this.setState({ listOpen: !listOpen })}>☰</button>
-        <h1><img src="/web/icon.svg" alt="" width="24" height="24" />Treadle</h1>
-        ${models.length > 0 && html`<label class="model"><span class="unseen">Model</span>
-          <select value=${model} onChange=${(event) => this.setState({ model: event.target.value })}>
-            ${models.map((name) => html`<option key=${name} value=${name} selected=${name === model}>${name}</option>`)}
-          </select>
-        </label>`}
+        <h1><img src="/web/icon.svg" alt="" width="24" height="24" /><span>Treadle</span></h1>
+        ${models && html`<${ModelField} models=${models} model=${model} isTyped=${isTyped}
+          onModel=${(name, typed) => this.setModel(name, typed)} />`}
         <button type="button" class="new" aria-label="New chat" onClick=${() => this.startNew()}>New</button>
       </header>
     `;
   }
 
-  renderEmpty() {
-    const { tools, trouble } = this.state;
-    return html`
-      <section class="empty">
-        <h2>What would you like to know?</h2>
-        ${trouble
-          ? html`<div class="note" data-state="failed" role="alert"><p><strong>${trouble.message}</strong> ${trouble.advice}</p>
-              <button type="button" onClick=${() => this.load()}>Try again</button></div>`
-          : html`<p>Ask in plain words. When a tool is needed, Treadle runs it and shows what it did.</p>`}
-        <ul class="examples">
-          ${EXAMPLES.map((example) => html`<li key=${example}>
-            <button type="button" onClick=${() => this.send(example)}>${example}</button>
-          </li>`)}
-        </ul>
-        ${tools.length > 0 && html`<p class="tools">Tools on this server:
-          ${tools.map((tool) => html`<code key=${tool.spec.name} title=${tool.spec.description}>${tool.spec.name}</code>`)}</p>`}
-      </section>
-    `;
+  /**
+   * @param {Conversation} current
+   * @param {boolean} busy
+   */
+  renderTurns(current, busy) {
+    return html`<div class="turns">
+      ${current.turns.map((turn, position) => html`<${TurnView} key=${turn.id} turn=${turn}
+        onRetry=${position === current.turns.length - 1 && !busy ? () => this.retry(turn) : null} />`)}
+    </div>`;
   }
 
+  renderWelcome() {
+    const { tools, model, models, trouble } = this.state;
+    return html`<${Welcome} tools=${tools} model=${model} isLoaded=${models !== null && !trouble} trouble=${trouble}
+      onLoad=${() => this.load()} onAsk=${(question) => this.send(question)} />`;
+  }
+
+  /** The two buttons have keys: patched into the other, a Stop that is being clicked would become a Send. */
   renderComposer(busy) {
     return html`
       <form class="composer" aria-label="Ask" onSubmit=${(event) => this.onSubmit(event)}>
@@ -225,8 +337,8 @@ class App extends Component {
           <textarea id="question" rows="1" placeholder="Ask something" autocomplete="off" enterkeyhint="send"
             ref=${(node) => (this.input = node)} onInput=${() => this.fit()} onKeyDown=${(event) => this.onKey(event)}></textarea>
           ${busy
-            ? html`<button type="button" class="stop" onClick=${() => this.stopCurrent()}>Stop</button>`
-            : html`<button type="submit" class="send">Send</button>`}
+            ? html`<button key="stop" type="button" class="stop" onClick=${() => this.stopCurrent()}>Stop</button>`
+            : html`<button key="send" type="submit" class="send">Send</button>`}
         </div>
         <p class="small hints"><kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> begins a new line, <kbd>Esc</kbd> stops.</p>
       </form>
@@ -239,7 +351,7 @@ class App extends Component {
 
   onSubmit(event) {
     event.preventDefault();
-    if (this.running.has(this.state.current)) return;
+    if (!this.isReady(this.state.current)) return;
     const question = this.input.value;
     this.input.value = "";
     this.fit();
@@ -257,10 +369,11 @@ class App extends Component {
     const away = left > NEAR_END_PX;
     if (away !== this.state.away) this.setState({ away });
   }
+}
 
-  toEnd() {
-    this.setState({ away: false });
-  }
+/** @param {unknown} error */
+function asTrouble(error) {
+  return error instanceof Trouble ? error : new Trouble("The page could not be set up.", "Reload it.");
 }
 
 const root = document.getElementById("app");

@@ -5,39 +5,63 @@
  * @typedef {{kind: "text", id: string, text: string, done: boolean}} TextPart
  * @typedef {{kind: "reasoning", id: string, text: string, done: boolean}} ReasoningPart
  * @typedef {{kind: "tool", id: string, name: string, source: string, arguments: string, output: string,
- *   state: "writing" | "running" | "done" | "failed", startedAt: number, tookMs: number}} ToolPart
+ *   state: "writing" | "running" | "done" | "failed", tookMs: number | null}} ToolPart
  * @typedef {TextPart | ReasoningPart | ToolPart} Part
- * @typedef {{id: number, question: string, parts: Part[], responseId: string,
- *   state: "open" | "done" | "stopped" | "failed", note: string, advice: string}} Turn
- * @typedef {{id: number, title: string, turns: Turn[]}} Conversation
+ * @typedef {"open" | "done" | "stopped" | "cut" | "failed"} TurnState
+ * @typedef {{id: number, question: string, earlier: Part[][], parts: Part[], responseId: string,
+ *   state: TurnState, note: string, advice: string}} Turn
+ * @typedef {{id: string, title: string, model: string, lastId: string, turns: Turn[], note: string,
+ *   reading: "unread" | "reading" | "read", trouble: import("./stream.js").Trouble | null}} Conversation
  */
 
 let count = 0;
 
 /** @returns {Conversation} */
 export function newConversation() {
-  return { id: ++count, title: "New chat", turns: [] };
+  const id = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}`;
+  return { id, title: "New chat", model: "", lastId: "", turns: [], note: "", reading: "read", trouble: null };
+}
+
+/**
+ * Make a conversation of which only the row in the list is known; its turns are with the server.
+ * @param {import("./memory.js").Row} row
+ * @returns {Conversation}
+ */
+export function knownConversation(row) {
+  return { ...newConversation(), ...row, reading: "unread" };
 }
 
 /**
  * @param {Conversation} conversation
  * @param {string} question
+ * @param {Part[][]} earlier what came of the same question before
  * @returns {Turn}
  */
-export function addTurn(conversation, question) {
-  const turn = { id: ++count, question, parts: [], responseId: "", state: /** @type {const} */ ("open"), note: "", advice: "" };
+export function addTurn(conversation, question, earlier) {
+  const turn = newTurn(question, earlier);
   if (conversation.turns.length === 0) conversation.title = question.split("\n")[0].slice(0, 60);
   conversation.turns.push(turn);
   return turn;
 }
 
 /**
- * Name the response that the next question continues: the newest that the server will have kept.
+ * @param {string} question
+ * @param {Part[][]} earlier
+ * @returns {Turn}
+ */
+function newTurn(question, earlier) {
+  return { id: ++count, question, earlier, parts: [], responseId: "", state: "open", note: "", advice: "" };
+}
+
+/** States whose response the server keeps and can go on from. */
+const KEPT = new Set(["done", "stopped", "cut"]);
+
+/**
+ * Name the response that the next question continues.
  * @param {Conversation} conversation
  */
 export function lastResponseId(conversation) {
-  const kept = conversation.turns.filter((turn) => turn.responseId && (turn.state === "done" || turn.state === "stopped"));
-  return kept.at(-1)?.responseId;
+  return conversation.turns.filter((turn) => turn.responseId && KEPT.has(turn.state)).at(-1)?.responseId;
 }
 
 /** @param {Turn} turn */
@@ -46,7 +70,16 @@ export function answerText(turn) {
   return texts.join("\n\n");
 }
 
-const ENDINGS = new Set(["response.completed", "response.incomplete", "response.failed"]);
+/** @param {Part[]} parts */
+export function hasContent(parts) {
+  return parts.some((part) => part.kind === "tool" || part.text !== "");
+}
+
+const ENDINGS = new Set(["response.completed", "response.incomplete", "response.failed", "error"]);
+const SERVER_STOPPED = "The answer was cut off: the server stopped.";
+const CONNECTION_LOST = "The answer was cut off: the connection was lost.";
+const BROKE_OFF = "The answer was cut off.";
+const NOT_COMPLETE = "This answer was stopped before it was complete.";
 
 /** @type {Record<string, string>} */
 const CUT_SHORT = {
@@ -71,9 +104,19 @@ const CHANGES = {
   "response.output_item.done": (turn, event) => finishPart(turn, event.item),
   "response.completed": (turn, event) => finish(turn, event.response),
   "response.incomplete": (turn, event) => finish(turn, event.response),
-  "response.failed": (turn, event) =>
-    fail(turn, event.response.error?.message || "The answer broke off.", "Try again; what came so far stays here."),
-  error: (turn, event) => fail(turn, event.message || "The answer broke off.", "Try again."),
+  "response.failed": (turn, event) => finish(turn, { ...event.response, status: "failed" }),
+  error: (turn, event) => fail(turn, event.message || event.error?.message || BROKE_OFF),
+};
+
+/**
+ * How a turn ends by the status of its response; a status that is not here is an answer that never ended.
+ * @type {Record<string, (turn: Turn, response: any) => void>}
+ */
+const ENDS = {
+  completed: (turn, response) => complete(turn, limitNote(response)),
+  incomplete: (turn, response) => complete(turn, incompleteNote(response)),
+  cancelled: (turn) => end(turn, "cut", SERVER_STOPPED, retryAdvice(turn)),
+  failed: (turn, response) => fail(turn, response.error?.message || BROKE_OFF),
 };
 
 /**
@@ -87,23 +130,66 @@ export function applyEvent(turn, event) {
 
 /** @param {any} event */
 export function isEnding(event) {
-  return ENDINGS.has(event.type) || event.type === "error";
+  return ENDINGS.has(event.type);
 }
 
 /**
+ * Rebuild a turn from the response that the server kept.
+ * @param {string} question
+ * @param {any} response
+ */
+export function keptTurn(question, response) {
+  const turn = newTurn(question, []);
+  turn.responseId = response.id;
+  for (const item of response.output) {
+    addPart(turn, item);
+    finishPart(turn, item);
+  }
+  if (response.status === "cancelled" || !ENDS[response.status]) end(turn, "stopped", NOT_COMPLETE, "");
+  else finish(turn, response);
+  return turn;
+}
+
+/**
+ * Say what went wrong; without words of its own the advice is to try again.
  * @param {Turn} turn
  * @param {string} note
- * @param {string} advice
+ * @param {string} [advice]
  */
 export function fail(turn, note, advice) {
-  Object.assign(turn, { state: "failed", note, advice });
-  closeParts(turn);
+  end(turn, "failed", note, advice ?? retryAdvice(turn));
+}
+
+/** @param {Turn} turn */
+export function lose(turn) {
+  fail(turn, CONNECTION_LOST);
 }
 
 /** @param {Turn} turn */
 export function stop(turn) {
-  Object.assign(turn, { state: "stopped", note: "You stopped this answer.", advice: "" });
-  closeParts(turn);
+  end(turn, "stopped", "You stopped this answer.", "");
+}
+
+/**
+ * Note how long each tool ran, by the ids that the calls have in the run's journal.
+ * @param {Turn} turn
+ * @param {Map<string, number>} tookMs
+ */
+export function setDurations(turn, tookMs) {
+  for (const part of turn.parts) if (part.kind === "tool") part.tookMs = tookMs.get(bareId(part.id)) ?? null;
+}
+
+/**
+ * Drop the prefix of an id: a call has one in the journal and another in a response.
+ * @param {string} id
+ */
+export function bareId(id) {
+  return id.slice(id.indexOf("_") + 1);
+}
+
+/** @param {Turn} turn */
+function retryAdvice(turn) {
+  return hasContent(turn.parts) ? "Try again: what came so far stays, marked as an earlier try." : "Try again.";
 }
 
 /**
@@ -111,12 +197,41 @@ export function stop(turn) {
  * @param {any} response
  */
 function finish(turn, response) {
-  const reason = response.incomplete_details?.reason;
+  (ENDS[response.status] ?? lose)(turn, response);
+}
+
+/**
+ * @param {Turn} turn
+ * @param {string} note
+ */
+function complete(turn, note) {
+  end(turn, "done", note, "");
+}
+
+/**
+ * @param {Turn} turn
+ * @param {TurnState} state
+ * @param {string} note
+ * @param {string} advice
+ */
+function end(turn, state, note, advice) {
+  Object.assign(turn, { state, note, advice });
+  for (const part of turn.parts) {
+    if (part.kind !== "tool") part.done = true;
+    else if (part.state === "writing" || part.state === "running") part.state = "failed";
+  }
+}
+
+/** @param {any} response */
+function limitNote(response) {
   const limit = response.metadata?.treadle_limit;
-  turn.state = "done";
-  if (reason) turn.note = CUT_SHORT[reason] || `The answer is incomplete (${reason}).`;
-  else if (limit) turn.note = `A limit of the run was reached (${limit}).`;
-  closeParts(turn);
+  return limit ? `A limit of the run was reached (${limit}).` : "";
+}
+
+/** @param {any} response */
+function incompleteNote(response) {
+  const reason = response.incomplete_details?.reason;
+  return limitNote(response) || CUT_SHORT[reason] || `The answer is incomplete${reason ? ` (${reason})` : ""}.`;
 }
 
 /**
@@ -135,8 +250,8 @@ function addPart(turn, item) {
  */
 function newTool(item) {
   const source = item.server_label || "client";
-  const base = { id: item.id, name: item.name, source, arguments: item.arguments || "", output: "", tookMs: 0 };
-  return { kind: "tool", ...base, state: "writing", startedAt: performance.now() };
+  const base = { id: item.id, name: item.name, source, arguments: item.arguments || "", output: "" };
+  return { kind: "tool", ...base, state: "writing", tookMs: null };
 }
 
 /**
@@ -167,9 +282,7 @@ function addArguments(turn, event) {
 
 /** @param {Part | undefined} part */
 function startTool(part) {
-  if (part?.kind !== "tool" || part.state !== "writing") return;
-  part.state = "running";
-  part.startedAt = performance.now();
+  if (part?.kind === "tool" && part.state === "writing") part.state = "running";
 }
 
 /**
@@ -178,15 +291,28 @@ function startTool(part) {
  */
 function finishPart(turn, item) {
   const part = find(turn, item.id);
-  if (part?.kind !== "tool") {
-    if (part) part.done = true;
-    return;
+  if (part?.kind === "tool") finishTool(part, item);
+  else if (part) {
+    part.text ||= wholeText(item);
+    part.done = true;
   }
+}
+
+/**
+ * @param {ToolPart} part
+ * @param {any} item
+ */
+function finishTool(part, item) {
   const error = errorText(item.error);
   part.arguments = item.arguments ?? part.arguments;
   part.output = error ?? item.output ?? "";
   part.state = error === null && item.status !== "failed" && item.status !== "incomplete" ? "done" : "failed";
-  part.tookMs = performance.now() - part.startedAt;
+}
+
+/** @param {any} item a message or a reasoning item that was not streamed */
+function wholeText(item) {
+  const blocks = [...(item.summary ?? []), ...(item.content ?? [])];
+  return blocks.map((block) => block.text ?? block.refusal ?? "").join("\n\n");
 }
 
 /** @param {any} error */
@@ -194,13 +320,6 @@ function errorText(error) {
   if (error === null || error === undefined) return null;
   if (typeof error === "string") return error;
   const content = error.content ?? error.message;
+  if (Array.isArray(content)) return content.map((block) => block.text ?? JSON.stringify(block)).join("\n");
   return typeof content === "string" ? content : JSON.stringify(content ?? error);
-}
-
-/** @param {Turn} turn */
-function closeParts(turn) {
-  for (const part of turn.parts) {
-    if (part.kind !== "tool") part.done = true;
-    else if (part.state === "writing" || part.state === "running") part.state = "failed";
-  }
 }

@@ -4,7 +4,7 @@
 
 import { lexer } from "./vendor/marked.js";
 
-/** @typedef {import("./vendor/marked.js").Token} Token */
+/** @typedef {{type: string, raw: string}} Token */
 
 const SAFE = new Set(["http:", "https:", "mailto:"]);
 
@@ -30,12 +30,45 @@ export class MarkdownView {
     const last = tokens.findLastIndex((token) => token.type !== "space");
     for (const node of this.open) node.remove();
     for (const token of tokens.slice(0, Math.max(last, 0))) {
-      this.root.append(...blocks([token]));
+      const nodes = blocks([token]);
+      this.root.append(...nodes);
+      colourLater(nodes);
       this.closed += token.raw.length;
     }
     this.open = blocks(tokens.slice(Math.max(last, 0)));
     this.root.append(...this.open);
   }
+
+  /** Take the open block for finished too: no more text will come. */
+  finish() {
+    colourLater(this.open);
+  }
+}
+
+/**
+ * Colour the code in finished blocks, when there is nothing better to do.
+ * @param {ChildNode[]} nodes
+ */
+function colourLater(nodes) {
+  for (const node of nodes) {
+    if (!(node instanceof HTMLElement)) continue;
+    /** @type {NodeListOf<HTMLElement>} */
+    const bodies = node.querySelectorAll("code[data-language]");
+    for (const body of bodies) whenIdle(() => colour(body));
+  }
+}
+
+/** @param {HTMLElement} body */
+async function colour(body) {
+  const { highlight } = await import("./highlight.js");
+  await highlight(body, body.dataset.language ?? "");
+}
+
+/** @param {() => Promise<void>} task whose failure leaves the page as it was */
+function whenIdle(task) {
+  const run = () => task().catch(() => {});
+  if ("requestIdleCallback" in globalThis) requestIdleCallback(run, { timeout: 500 });
+  else setTimeout(run, 50);
 }
 
 /**
@@ -57,6 +90,7 @@ const BLOCKS = {
   code: (token) => [codeBlock(token.text, token.lang || "")],
   list: (token) => [list(token)],
   table: (token) => [table(token)],
+  checkbox: (token) => [checkbox(token.checked)],
 };
 
 /**
@@ -108,11 +142,13 @@ export function isSafe(href) {
  */
 function codeBlock(code, info) {
   const name = document.createElement("span");
-  name.textContent = info.split(/\s/)[0] || "text";
+  const language = info.split(/\s/)[0];
+  name.textContent = language || "text";
   const button = document.createElement("button");
   button.type = "button";
   button.textContent = "Copy";
   const body = element("code", [document.createTextNode(code)]);
+  if (language) body.dataset.language = language;
   button.addEventListener("click", () => copy(button, body));
   const pre = element("pre", [body]);
   pre.tabIndex = 0;
@@ -138,16 +174,28 @@ async function copy(button, body) {
 
 /** @param {any} token */
 function list(token) {
-  const items = token.items.map((/** @type {any} */ item) => element("li", blocks(item.tokens)));
-  const node = element(token.ordered ? "ol" : "ul", items);
+  const node = element(token.ordered ? "ol" : "ul", token.items.map(listItem));
   if (token.ordered && token.start !== 1) node.setAttribute("start", String(token.start));
   return node;
 }
 
-/** @param {boolean} checked */
+/** @param {any} item */
+function listItem(item) {
+  const node = element("li", blocks(item.tokens));
+  if (item.task) node.className = "task";
+  return node;
+}
+
+/**
+ * A sign, not a control: nothing here can be ticked.
+ * @param {boolean} checked
+ */
 function checkbox(checked) {
-  const box = document.createElement("input");
-  Object.assign(box, { type: "checkbox", checked, disabled: true });
+  const box = element("span", [document.createTextNode(checked ? "✓" : "")]);
+  box.className = "check";
+  box.dataset.checked = String(checked);
+  box.setAttribute("role", "img");
+  box.setAttribute("aria-label", checked ? "done" : "not done");
   return box;
 }
 

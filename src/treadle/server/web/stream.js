@@ -6,10 +6,12 @@ export class Trouble extends Error {
   /**
    * @param {string} message
    * @param {string} advice
+   * @param {number} status of the server's answer; 0 when there was none
    */
-  constructor(message, advice) {
+  constructor(message, advice, status = 0) {
     super(message);
     this.advice = advice;
+    this.status = status;
   }
 }
 
@@ -102,5 +104,17 @@ async function request(path, options) {
   if (answer.ok) return answer;
   const said = await answer.json().catch(() => null);
   const message = said?.error?.message || `The server answered with status ${answer.status}.`;
-  throw new Trouble(message, said?.error?.hint || ADVICE[answer.status] || "Try again.");
+  // The envelope has no place for a hint, so the server writes it behind the message; ours would only contradict it.
+  const advice = sentences(message).length > 1 ? "" : ADVICE[answer.status] || "Try again.";
+  throw new Trouble(message, advice, answer.status);
+}
+
+/**
+ * Split what happened from what to do about it: at the end of the first sentence, if another one follows.
+ * @param {string} text
+ * @returns {string[]} one or two lines
+ */
+export function sentences(text) {
+  const end = text.search(/(?<=[.!?])\s+(?=[A-Z"'`(])/);
+  return end < 0 ? [text] : [text.slice(0, end), text.slice(end).trimStart()];
 }

@@ -4,26 +4,43 @@
 import htm from "./vendor/htm.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/hooks.js";
 import { h } from "./vendor/preact.js";
-import { answerText } from "./conversation.js";
+import { answerText, hasContent } from "./conversation.js";
 import { MarkdownView } from "./markdown.js";
+import { sentences } from "./stream.js";
 
 export const html = htm.bind(h);
 
 /** @param {{turn: import("./conversation.js").Turn, onRetry: (() => void) | null}} props */
 export function TurnView({ turn, onRetry }) {
-  const waiting = turn.state === "open" && !turn.parts.some((part) => part.kind === "tool" || part.text);
+  const waiting = turn.state === "open" && !hasContent(turn.parts);
   return html`
     <article class="turn" data-state=${turn.state}>
       <h2 class="unseen">You</h2>
       <div class="question">${turn.question}</div>
       <h2 class="unseen">Treadle</h2>
+      ${turn.earlier.map((parts, position) => html`<${EarlierTry} key=${position} parts=${parts} />`)}
       <div class="answer">
         ${turn.parts.map((part) => html`<${PartView} key=${part.id} part=${part} />`)}
-        ${waiting && html`<p class="thinking" role="status"><span></span><span></span><span></span><em class="unseen">Thinking</em></p>`}
-        ${turn.note && html`<${Note} turn=${turn} onRetry=${onRetry} />`}
+        ${waiting && html`<${Waiting} label="Thinking" />`}
+        ${turn.note && html`<${TurnNote} turn=${turn} onRetry=${onRetry} />`}
         ${turn.state !== "open" && answerText(turn) && html`<${CopyAnswer} turn=${turn} />`}
       </div>
     </article>
+  `;
+}
+
+/** @param {{label: string}} props */
+export function Waiting({ label }) {
+  return html`<p class="thinking" role="status"><span></span><span></span><span></span><em class="unseen">${label}</em></p>`;
+}
+
+/** @param {{parts: import("./conversation.js").Part[]}} props */
+function EarlierTry({ parts }) {
+  return html`
+    <details class="earlier" open>
+      <summary>Earlier try, not complete</summary>
+      <div class="answer">${parts.map((part) => html`<${PartView} key=${part.id} part=${part} />`)}</div>
+    </details>
   `;
 }
 
@@ -41,7 +58,8 @@ function Markdown({ text, open }) {
   useLayoutEffect(() => {
     if (root.current) view.current ??= new MarkdownView(root.current);
     view.current?.update(text);
-  }, [text]);
+    if (!open) view.current?.finish();
+  }, [text, open]);
   return html`<div class=${open ? "prose open" : "prose"} ref=${root}></div>`;
 }
 
@@ -66,7 +84,7 @@ function ToolCard({ tool }) {
         <span class="mark" aria-hidden="true">${busy ? "" : tool.state === "done" ? "✓" : "✕"}</span>
         <span class="name">${tool.name}</span>
         <span class="brief">${brief(tool.arguments)}</span>
-        <span class="state">${busy ? STATES[tool.state] : tool.tookMs ? `${STATES[tool.state]} in ${duration(tool.tookMs)}` : STATES[tool.state]}</span>
+        <span class="state">${STATES[tool.state]}${!busy && tool.tookMs !== null && ` in ${duration(tool.tookMs)}`}</span>
       </summary>
       <dl>
         <dt>Arguments</dt>
@@ -80,13 +98,29 @@ function ToolCard({ tool }) {
   `;
 }
 
+const RETRIED = new Set(["failed", "cut", "stopped"]);
+
 /** @param {{turn: import("./conversation.js").Turn, onRetry: (() => void) | null}} props */
-function Note({ turn, onRetry }) {
-  const failed = turn.state === "failed";
+function TurnNote({ turn, onRetry }) {
+  const isBad = turn.state === "failed" || turn.state === "cut";
+  return html`<${Note} message=${turn.note} advice=${turn.advice} isBad=${isBad}
+    onRetry=${RETRIED.has(turn.state) ? onRetry : null} />`;
+}
+
+/**
+ * Something to know, and perhaps to do: what happened on one line, what to do about it on the next.
+ * @param {{message: string, advice: string, isBad: boolean, onRetry: (() => void) | null}} props
+ */
+export function Note({ message, advice, isBad, onRetry }) {
+  const [first, ...rest] = sentences(message);
+  const lines = [...rest, advice].filter(Boolean);
   return html`
-    <div class="note" data-state=${turn.state} role=${failed ? "alert" : "status"}>
-      <p>${failed ? html`<strong>${turn.note}</strong>` : turn.note} ${turn.advice}</p>
-      ${onRetry && (failed || turn.state === "stopped") && html`<button type="button" onClick=${onRetry}>Try again</button>`}
+    <div class="note" data-bad=${isBad ? "true" : "false"} role=${isBad ? "alert" : "status"}>
+      <div>
+        <p>${isBad ? html`<strong>${first}</strong>` : first}</p>
+        ${lines.map((line) => html`<p key=${line}>${line}</p>`)}
+      </div>
+      ${onRetry && html`<button type="button" onClick=${onRetry}>Try again</button>`}
     </div>
   `;
 }
