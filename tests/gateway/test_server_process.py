@@ -183,7 +183,7 @@ def test_a_stream_that_outlasts_the_grace_still_gets_its_end(tmp_path: Path) -> 
         first = answer.readline()
         server.leave()
         events = (first + answer.read()).decode()
-        assert '"status":"cancelled"' in events.rstrip().split("\n\n")[-1]
+        assert '"code":"server_stopping"' in events.rstrip().split("\n\n")[-1]
         assert server.wait() == (0, "left\n")
 
 
@@ -201,7 +201,7 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         server.leave()
         _until_unready(probe)
         server.leave()
-        assert b'"status":"cancelled"' in first + answer.read()
+        assert b'"code":"server_stopping"' in first + answer.read()
         assert server.wait() == (0, "left\n")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-from treadle.canon.errors import StoreError, TreadleError
+from treadle.canon.errors import ErrorInfo, StoreError, TreadleError
 from treadle.canon.events import ItemDone, Noted, Numbered, RoundStarted, RunEnded, RunEvent, ToolFinished
 from treadle.canon.items import CallItem
 from treadle.canon.messages import Entry
@@ -33,6 +33,7 @@ class LiveRun:
         self.task: asyncio.Task[None] | None = None
         self.is_entered = False
         self.is_cancelled = False
+        self.abort_error: ErrorInfo | None = None
         self.is_over = False
         self.has_said = False
         self._has_client_calls = False
@@ -43,11 +44,12 @@ class LiveRun:
         """Tell whether the last round holds something that the client does not know and will need again."""
         return self._has_client_calls and self._has_secrets
 
-    def cancel(self) -> None:
-        """Ask the run to end; it still answers its open calls and tells its end."""
+    def cancel(self, error: ErrorInfo | None = None) -> None:
+        """Ask the run to end; it still answers its open calls and tells its end: cancelled, or failed by this error."""
         if self.is_cancelled:
             return
         self.is_cancelled = True
+        self.abort_error = error
         if self.task is not None and self.is_entered and self.ended is None:
             self.task.cancel()
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from treadle.canon.errors import TreadleError
+from treadle.canon.errors import ErrorInfo, TreadleError
 from treadle.canon.events import ENDED, Noted, Numbered, RunEnded, RunEvent, RunStarted
 from treadle.canon.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN, IdSource
 from treadle.canon.items import text_message
@@ -32,6 +32,9 @@ from treadle.telemetry import Metrics
 
 log = logging.getLogger("treadle.runs")
 
+STOPPING = ErrorInfo(
+    code="server_stopping", message="The server is stopping.", status=503, retryable=True, retry_after_s=1.0
+)
 POLL_S = 0.25
 """How often the journal of a run that another process drives is looked at."""
 
@@ -105,12 +108,12 @@ class Runs:
         self._heart = asyncio.create_task(self._beat(), name="treadle-heartbeat")
 
     async def close(self, grace_s: float = 0.0) -> None:
-        """Give live runs a while to end by themselves, then end them properly."""
+        """Give live runs a while to end by themselves, then end them properly: nobody cancelled them, so they fail."""
         tasks = [live.task for live in self._live.values() if live.task is not None]
         if tasks and grace_s > 0:
             await asyncio.wait(tasks, timeout=grace_s)
         for live in list(self._live.values()):
-            live.cancel()
+            live.cancel(STOPPING)
         if tasks:
             await asyncio.wait(tasks)
         if self._heart is not None:

@@ -74,10 +74,10 @@ class Supervisor:
         live.loop.attach(live, publish)
         try:
             if live.is_cancelled:
-                return await self._abort(live, None)
+                return await self._abort(live, live.abort_error)
             return await live.loop.run(live, publish)
         except asyncio.CancelledError:
-            return await self._abort(live, None)
+            return await self._abort(live, live.abort_error)
         except StoreError as error:
             return self._lost(live, error.info)
         except Exception:  # a bug ends one run, not the process

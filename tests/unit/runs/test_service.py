@@ -253,7 +253,8 @@ async def test_closing_ends_live_runs_properly():
         handle = await runs.start(asking())
         await asyncio.wait_for(toolbox.running.wait(), 5)
         await runs.close()
-        assert (await handle.wait()).status == "cancelled"
+        ended = await handle.wait()
+        assert (ended.status, ended.error.code, ended.error.status) == ("failed", "server_stopping", 503)
 
 
 async def test_a_bug_in_a_tool_box_ends_one_run_and_is_not_shown():
