@@ -50,6 +50,9 @@ chaos: $(STAMP) ## kill, freeze and starve real processes; minutes
 
 fuzz: $(STAMP) ## long property runs over codecs, store and tools; minutes
 	@TREADLE_HYPOTHESIS=fuzz $(BIN)/python -m pytest -m hypothesis $(ARGS)
+	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check atheris 2>/dev/null; then \
+	  cd tests && ../$(BIN)/python -m fuzz.decoders -max_total_time=120 -max_len=4096; \
+	else echo "atheris is not to be had here: only the property tests were run"; fi
 
 clean: ## remove what the commands above created
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis
