@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
 from gateway.server_process import Served, served
 
 SCREENSHOTS = os.environ.get("TREADLE_SCREENSHOTS")
+expect.set_options(timeout=15_000)
 
 
 def _chromium() -> str:

@@ -59,7 +59,7 @@ def test_a_server_that_leaves_cuts_its_answers(browser: Browser, tmp_path: Path,
         seen.ask("tell me")
         expect(page.locator(".prose")).to_contain_text("The first half of it.")
         server.leave()
-        expect(page.get_by_role("alert")).to_contain_text("The answer was cut off: the server stopped.")
+        expect(page.get_by_role("alert")).to_contain_text("The answer was cut off: the server is stopping.")
         expect(page.get_by_role("button", name="Try again")).to_be_visible()
         page.screenshot(path=shots / "cut.png")
         context.close()

@@ -33,7 +33,11 @@ from treadle.telemetry import Metrics
 log = logging.getLogger("treadle.runs")
 
 STOPPING = ErrorInfo(
-    code="server_stopping", message="The server is stopping.", status=503, retryable=True, retry_after_s=1.0
+    code="server_stopping",
+    message="The answer was cut off: the server is stopping.",
+    status=503,
+    retryable=True,
+    retry_after_s=1.0,
 )
 POLL_S = 0.25
 """How often the journal of a run that another process drives is looked at."""
