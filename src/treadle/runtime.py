@@ -32,6 +32,7 @@ from treadle.tools import Registry, Runner, RunnerLimits, Tool
 from treadle.tools.demo import DEMO_TOOLS
 from treadle.tools.load import load
 from treadle.tools.local import local_tools
+from treadle.tools.runner import Report
 from treadle.upstream.demo import DemoModel
 from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.http import HttpClient
@@ -70,12 +71,16 @@ class RandomIds:
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What tests and embedders may bring instead of the default: a clock, ids, an environment, more models."""
+    """What tests and embedders may bring instead of the default: a clock, ids, an environment, more models.
+
+    `report` hears what tools say of their progress.
+    """
 
     clock: Clock = SystemClock()
     ids: IdSource = RandomIds()
     env: Mapping[str, str] | None = None
     models: Mapping[str, Model] = {}
+    report: Report | None = None
     demo_delay_s: float = DEMO_DELAY_S
 
 
@@ -109,7 +114,13 @@ class Runtime:
         self.metrics.know_tools(tool.name for tool in self.registry.tools())
         self.store: Store = _store(self.settings, self.clock, env)
         self.router = _router(self.settings, endpoints, model, parts)
-        self._runner = Runner(self.registry, clock=self.clock, limits=_runner_limits(self.settings), keep=self._keep)
+        self._runner = Runner(
+            self.registry,
+            clock=self.clock,
+            limits=_runner_limits(self.settings),
+            keep=self._keep,
+            report=parts.report,
+        )
         rooms = Rooms(
             store=self.store,
             models=self.router,

@@ -32,7 +32,15 @@ from treadle import tool
 @tool(effect="read")
 def count_lines(name: str) -> str:
     """Count the lines of a name."""
-    return "\\\\n".join(f"row {number}" for number in range(50)) + "\\x1b]0;owned\\x07"
+    return "\\n".join(f"row {number}" for number in range(50)) + "\\x1b]0;owned\\x07"
+
+@tool(effect="read", timeout_s=60)
+def wait_short(name: str) -> str:
+    """Wait a while for a name."""
+    time.sleep(1.0)
+    print("waiting for", name)
+    time.sleep(0.5)
+    return "done"
 
 @tool(effect="read", timeout_s=60)
 def wait_long(name: str) -> str:
@@ -148,7 +156,11 @@ def test_a_turn_is_typed_streamed_and_counted(chat: Terminal) -> None:
     chat.until("tokens")
     text = chat.text
     places = [
-        text.index(part) for part in ("> Use count_lines", '● count_lines(name="ada")', "row 0", "row 49", "demo ·")
+        text.index(part)
+        for part in (
+            *("> Use count_lines", '● count_lines(name="ada")', "row 0", "row 19", "… 30 more lines"),
+            *("count_lines answered", "demo ·"),
+        )
     ]
     assert places == sorted(places)
     chat.prompt(2)
@@ -156,10 +168,51 @@ def test_a_turn_is_typed_streamed_and_counted(chat: Terminal) -> None:
     assert chat.wait() == 0
 
 
+def test_a_folded_result_can_be_seen_whole(chat: Terminal) -> None:
+    """/full shows what was left out."""
+    chat.type("Use count_lines `ada`\r")
+    chat.until("tokens")
+    before = chat.text.index("… 30 more lines (/full shows them)")
+    assert "row 20" not in chat.text[:before]
+    chat.prompt(2)
+    chat.type("/full\r")
+    chat.until("● count_lines", 2)
+    chat.prompt(3)
+    shown = chat.text[chat.text.rindex("● count_lines") :].splitlines()
+    assert [line.strip() for line in shown[1:4]] == ["row 20", "row 21", "row 22"]
+    assert "row 49" in "\n".join(shown)
+
+
+def test_what_is_typed_during_a_turn_is_sent_after_it(chat: Terminal) -> None:
+    """Each Enter sends, a line that is not finished waits in the editor, and Ctrl-D leaves when its turn comes."""
+    chat.type("Use wait_short `ada`\r")
+    chat.until("● wait_short")
+    chat.type("Use count_lines `bob`\rUse count_lines `eve`\r\x04")
+    assert chat.wait() == 0
+    places = [
+        chat.text.index(part)
+        for part in ("wait_short answered", "> Use count_lines `bob`", '(name="bob")', "> Use count_lines `eve`")
+    ]
+    assert places == sorted(places)
+    assert chat.text.count("demo ·") == 3
+
+
+def test_a_silent_turn_says_that_it_is_not_dead(chat: Terminal) -> None:
+    """While a slow tool runs its name and the seconds are shown, and what it prints; then the line is gone."""
+    chat.type("Use wait_short `ada`\r")
+    chat.until("… wait_short runs, ")
+    chat.until("printed: waiting for ada")
+    chat.until("tokens")
+    assert "wait_short runs" not in chat.text
+
+
 def test_what_a_tool_says_can_not_drive_the_terminal(chat: Terminal) -> None:
     """The escape sequence in the result is shown, not obeyed."""
     chat.type("Use count_lines `ada`\r")
     chat.until("tokens")
+    chat.prompt(2)
+    chat.type("/full\r")
+    chat.until("owned", 2)
     assert chat.screen.title != "owned"
     assert b"\x1b]0;owned" not in chat.raw
     assert "␛]0;owned␇" in chat.text

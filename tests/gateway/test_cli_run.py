@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
@@ -15,8 +14,19 @@ from treadle.canon.events import RunEnded, RunStarted, ToolFinished, read_event
 TREADLE = [sys.executable, "-m", "treadle.cli.main"]
 QUESTION = "what is the weather in Paris?"
 TOOLS = '''
+import subprocess
 import time
 from treadle import tool
+
+print("imported")
+
+@tool(effect="read")
+def be_noisy(name: str) -> str:
+    """Be noisy for a name."""
+    print("noise")
+    subprocess.run(["echo", "child"], check=True)
+    print("open", end="")
+    return "done"
 
 @tool(effect="destructive")
 def wipe_disk(name: str) -> str:
@@ -98,7 +108,46 @@ def test_a_limit_has_its_exit_code(env: dict[str, str], tmp_path: Path) -> None:
     """The answer is there, and the limit is named on stderr."""
     done = treadle("run", QUESTION, env={**env, "TREADLE_TERMINAL__MAX_TOOL_CALLS": "0"}, cwd=tmp_path)
     assert done.returncode == 4
-    assert "treadle: the limit max_total_tool_calls was reached" in done.stderr
+    assert "treadle: the limit max_total_tool_calls (the key terminal.max_tool_calls) was reached" in done.stderr
+
+
+def test_the_demo_model_answers_under_no_other_name(env: dict[str, str], tmp_path: Path) -> None:
+    """Without an upstream a model's name is refused, with a way out; the demo model by its own name works."""
+    done = treadle("run", "hi", "-m", "gpt-5", env=env, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("treadle: no upstream serves 'gpt-5'\n  hint: set OPENAI_API_KEY ")
+    assert treadle("serve", "-m", "gpt-5", env=env, cwd=tmp_path).returncode == 2
+    assert treadle("run", "hi", "-m", "demo", env=env, cwd=tmp_path).returncode == 0
+
+
+def test_what_a_tool_prints_is_not_part_of_the_answer(env: dict[str, str], tmp_path: Path) -> None:
+    """JSON stays JSON, whatever the tool and its children print, and when."""
+    done = treadle("run", "Use be_noisy `ada`", "--tools", "mine.py", "--output", "json", env=env, cwd=tmp_path)
+    assert msgspec.json.decode(done.stdout)["status"] == "completed"
+    assert sorted(done.stderr.split()) == ["child", "imported", "noise", "open"]
+    listed = treadle("tools", "--tools", "mine.py", "--json", env=env, cwd=tmp_path)
+    assert [row["name"] for row in msgspec.json.decode(listed.stdout)] == ["be_noisy", "wait_long", "wipe_disk"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [("run", QUESTION), ("config", "show")])
+def test_a_full_disk_is_no_traceback(env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """Code 1 and one line, whether the output comes at once or at the end."""
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [*TREADLE, *arguments],
+            env=env,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, last) == (1, "treadle: the output can not be written: No space left on device")
+    assert "Traceback" not in done.stderr
 
 
 def test_a_wrong_configuration_is_one_line(env: dict[str, str], tmp_path: Path) -> None:
@@ -186,20 +235,6 @@ def test_run_loads_no_screen(env: dict[str, str], tmp_path: Path) -> None:
         check=True,
     )
     assert not {"rich", "prompt_toolkit", "uvicorn"} & set(done.stderr.split())
-
-
-def test_help_answers_at_once(env: dict[str, str], tmp_path: Path) -> None:
-    """The best of five starts is within 150 ms of a bare interpreter's."""
-
-    def best(*arguments: str) -> float:
-        times: list[float] = []
-        for _ in range(5):
-            began = time.perf_counter()
-            subprocess.run(arguments, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
-            times.append(time.perf_counter() - began)
-        return min(times)
-
-    assert best(*TREADLE, "--help") - best(sys.executable, "-c", "pass") < 0.15
 
 
 def test_the_scenarios_pass(env: dict[str, str], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from rules.tree import ROOT, files, shown
 from treadle.cli.main import COMMANDS
 from treadle.config import write_example
+from treadle.wire.support import FEATURES, Support
 
 _BLOCK = re.compile(r"<!-- generated: (?P<name>[a-z-]+) -->\n(?P<text>.*?)<!-- end -->", re.DOTALL)
 
@@ -24,7 +25,31 @@ def _commands() -> str:
     return "\n".join(["| command | what it does |", "|---|---|", *rows, ""])
 
 
-GENERATORS: dict[str, Callable[[], str]] = {"config-example": _config_example, "commands": _commands}
+PROTOCOL_NAMES = {"chat": "Chat", "responses": "Responses", "messages": "Messages", "gemini": "Gemini"}
+
+
+def _protocols() -> str:
+    """Write what each protocol supports: one table for clients, one for upstreams."""
+    clients = _support_table("A client that speaks", {each.name: each.clients for each in FEATURES})
+    upstreams = _support_table("An upstream that speaks", {each.name: each.upstreams for each in FEATURES})
+    return f"{clients}\n{upstreams}"
+
+
+def _support_table(title: str, rows: dict[str, dict[str, Support]]) -> str:
+    head = [f"| {title} | {' | '.join(PROTOCOL_NAMES.values())} |", "|---" * (len(PROTOCOL_NAMES) + 1) + "|"]
+    body = [f"| {name} | {' | '.join(_cell(row[each]) for each in PROTOCOL_NAMES)} |" for name, row in rows.items()]
+    return "\n".join([*head, *body, ""])
+
+
+def _cell(support: Support) -> str:
+    return f"{support.level}: {support.how}" if support.how else support.level
+
+
+GENERATORS: dict[str, Callable[[], str]] = {
+    "config-example": _config_example,
+    "commands": _commands,
+    "protocols": _protocols,
+}
 """What can be generated, by name."""
 
 

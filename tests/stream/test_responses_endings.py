@@ -134,7 +134,7 @@ def test_notes_are_not_shown() -> None:
 
 
 def test_usage_of_the_whole_run_has_every_detail() -> None:
-    """Usage is what the run says, with the details the SDK's type requires; unknown usage is null."""
+    """Usage is what the run says, with the details the SDK's type requires; unknown usage is zeros, and marked."""
     usage = Usage(input_tokens=10, output_tokens=5, cached_tokens=4, cache_write_tokens=3, reasoning_tokens=2)
     seen = judge([*message(0, "Hi"), RunEnded(status="completed", usage=usage)])
     assert seen.final["usage"] == {
@@ -144,7 +144,7 @@ def test_usage_of_the_whole_run_has_every_detail() -> None:
         "output_tokens_details": {"reasoning_tokens": 2},
         "total_tokens": 15,
     }
-    assert judge([COMPLETED]).final["usage"] is None
+    assert judge([COMPLETED]).final["usage"]["total_tokens"] == 0
 
 
 def test_a_limit_is_named_in_the_metadata_beside_the_clients_own() -> None:

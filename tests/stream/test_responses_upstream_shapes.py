@@ -29,7 +29,8 @@ def _seen(item: dict[str, Any]) -> tuple[str, ...]:
         case "reasoning":
             return ("reasoning", "".join(part["text"] for part in (*item["summary"], *item.get("content", ()))))
         case "function_call":
-            return ("call", item["name"], item["arguments"])
+            space = f"{item['namespace']}__" if item.get("namespace") else ""
+            return ("call", space + item["name"], item["arguments"])
         case "custom_tool_call":
             return ("call", item["name"], item["input"])
         case _:

@@ -4,18 +4,21 @@ This module is the loop between prompt, session and screen, and the slash comman
 """
 
 import argparse
+import contextlib
 import os
-import sys
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
 from treadle.canon.errors import TreadleError
 from treadle.canon.events import RunEnded
 from treadle.cli import command
+from treadle.cli.terminal.look import look_of
+from treadle.cli.terminal.prints import Prints, own_stdout
+from treadle.cli.terminal.results import Folds
+from treadle.cli.terminal.waiting import ticking
 
 if TYPE_CHECKING:
     from treadle.cli.session import Interrupts, Session
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 keys: Enter sends, Alt-Enter or Ctrl-J starts a new line, Ctrl-C stops the turn (or clears the line), Ctrl-D leaves.
-/help lists the commands. Without a terminal (or with TERM=dumb) it is a plain loop, one line each.
+What is typed during a turn is sent after it. /help lists the commands.
+Without a terminal (or with TERM=dumb) it is a plain loop, one line each.
 
 examples:
   treadle                      the demo model, no key needed
@@ -47,30 +51,35 @@ def run(args: argparse.Namespace) -> int:
 
     settings = command.terminal_settings(args)
     command.quiet_logs()
-    return run_interruptible(lambda interrupts: _chat(interrupts, settings))
+    with own_stdout() as out:
+        return run_interruptible(lambda interrupts: _chat(interrupts, settings, out))
 
 
-async def _chat(interrupts: "Interrupts", settings: "Settings") -> int:
+async def _chat(interrupts: "Interrupts", settings: "Settings", out: TextIO) -> int:
     from treadle.cli.session import Session
     from treadle.cli.terminal.prompt import make_prompt
-    from treadle.cli.terminal.screen import Screen, look_of
-    from treadle.config.reader import data_directory
+    from treadle.cli.terminal.screen import Screen
     from treadle.runtime import Runtime
 
     interrupts.watch()
-    look = look_of(sys.stdout, os.environ)
-    screen = Screen(sys.stdout, look, fold_lines=settings.terminal.fold_lines)
-    async with Runtime(settings) as runtime:
-        session = Session(runtime, settings.model)
-        interrupts.guard(session)
-        history = data_directory(os.environ) / "chat_history"
-        names = {name: slash.summary for name, slash in COMMANDS.items()}
-        prompt = make_prompt(look.rich, history, names, lambda: f" {session.model} · /help")
-        screen.say(f"Treadle, model {session.model}. /help lists the commands, Ctrl-D leaves.")
-        chat = Chat(runtime, session, screen)
-        while not interrupts.is_terminated and await chat.step(prompt):
-            pass
+    look = look_of(out, os.environ)
+    terminal = settings.terminal
+    screen = Screen(out, look, folds=Folds(preview_lines=terminal.preview_lines, full_lines=terminal.fold_lines))
+    with contextlib.redirect_stdout(Prints(screen.printed)):
+        async with Runtime(settings) as runtime:
+            session = Session(runtime, settings.model)
+            interrupts.guard(session)
+            prompt = make_prompt(look.rich, out, _names(), lambda: f" {session.model} · /help")
+            screen.say(f"Treadle, model {session.model}. /help lists the commands, Ctrl-D leaves.")
+            chat = Chat(runtime, session, screen)
+            with prompt.between():
+                while not interrupts.is_terminated and await chat.step(prompt):
+                    pass
     return interrupts.exit_code if interrupts.is_terminated else command.OK
+
+
+def _names() -> dict[str, str]:
+    return {name: slash.summary for name, slash in COMMANDS.items()}
 
 
 class Chat:
@@ -95,13 +104,12 @@ class Chat:
         return not self.is_over
 
     async def _turn(self, said: str) -> None:
-        from treadle.cli.terminal.prompt import silent_keys
-
         began = time.monotonic()
         ended: RunEnded | None = None
+        self.screen.begin()
         try:
-            with silent_keys(sys.stdin):
-                async with aclosing(self.session.send(said)) as events:
+            with ticking(self.screen.tick):
+                async with contextlib.aclosing(self.session.send(said)) as events:
                     async for event in events:
                         self.screen.show(event)
                         ended = event if isinstance(event, RunEnded) else ended
@@ -116,8 +124,8 @@ class Chat:
         name, _, argument = text.partition(" ")
         slash = COMMANDS.get(name)
         if slash is None:
-            near = nearest(name, COMMANDS)
-            meant = f"did you mean {near}?" if near else "/help lists the commands"
+            near = nearest(name.lstrip("/"), [known.lstrip("/") for known in COMMANDS], cutoff=0.7)
+            meant = f"did you mean /{near}?" if near else "/help lists the commands"
             self.screen.say(f"there is no command {name}; {meant}")
             return
         await slash.do(self, argument.strip())
@@ -148,6 +156,7 @@ async def _model(chat: Chat, argument: str) -> None:
         chat.screen.say(f"model {chat.session.model}; known: {known or 'whatever the upstream serves'}")
         return
     try:
+        command.check_model(msgspec.structs.replace(chat.runtime.settings, default_model=argument))
         chat.runtime.router.model_for(argument)
     except TreadleError as error:
         chat.screen.error(error.info)
@@ -161,6 +170,10 @@ async def _new(chat: Chat, argument: str) -> None:
     chat.screen.say("a new conversation")
 
 
+async def _full(chat: Chat, argument: str) -> None:
+    chat.screen.unfold()
+
+
 async def _quit(chat: Chat, argument: str) -> None:
     chat.is_over = True
 
@@ -169,6 +182,7 @@ COMMANDS: dict[str, Slash] = {
     "/help": Slash(summary="list the commands and keys", do=_help),
     "/tools": Slash(summary="list the tools that Treadle runs", do=_tools),
     "/model": Slash(summary="show the model, or change it: /model NAME", do=_model),
+    "/full": Slash(summary="show more of a result that was folded", do=_full),
     "/new": Slash(summary="begin a new conversation", do=_new),
     "/quit": Slash(summary="leave", do=_quit),
 }

@@ -1,14 +1,16 @@
 """The checks of `treadle doctor`: each looks at one thing and says what it found. None of them changes anything."""
 
 import ctypes
+import errno
 import os
 import platform
 import re
 import socket
 import sys
+import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +20,7 @@ import msgspec
 
 from treadle.canon.errors import TreadleError
 from treadle.config import Settings, Upstream, sqlite_path
-from treadle.config.environment import UNSPOKEN
+from treadle.config.environment import PROVIDERS
 
 PYTHON_MIN = (3, 11)
 PROBE_S = 3.0
@@ -39,18 +41,18 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     advice: str = ""
 
 
-def check_all(settings: Settings, env: Mapping[str, str], *, is_offline: bool) -> list[Check]:
-    """Do all checks, in the order in which a person would mend things."""
+def check_machine() -> list[Check]:
+    """Look at what does not depend on any setting."""
+    return [check_python(), check_packages(), check_openat2(), check_landlock()]
+
+
+def check_settings(settings: Settings, env: Mapping[str, str], *, is_offline: bool) -> list[Check]:
+    """Look at what the settings name, in the order in which a person would mend things."""
     return [
-        check_python(),
-        check_packages(),
         check_store(settings),
         *check_upstreams(settings, env, is_offline=is_offline),
-        *check_keys(env),
         check_tools(settings),
         check_port(settings),
-        check_openat2(),
-        check_landlock(),
     ]
 
 
@@ -79,11 +81,10 @@ def check_store(settings: Settings) -> Check:
     """Look whether the journal can be written, without making it."""
     if settings.store.persistence == "off":
         return Check(name="store", state="note", detail="persistence is off: runs are kept only while they last")
-    path = sqlite_path(settings.store.url) if settings.store.url else Path()
-    place = path if path.exists() else next(parent for parent in path.absolute().parents if parent.exists())
-    if path.is_dir() or not os.access(place, os.W_OK):
+    path = sqlite_path(settings.store.url)
+    if problem := _write_problem(path):
         advice = "name another file: --store sqlite:///FILE, or store.url in treadle.toml"
-        return Check(name="store", state="broken", detail=f"{path} can not be written", advice=advice)
+        return Check(name="store", state="broken", detail=f"{path} can not be written: {problem}", advice=advice)
     if not path.exists():
         return Check(name="store", state="ok", detail=f"{path} (will be made)")
     with path.open("rb") as file:
@@ -94,10 +95,28 @@ def check_store(settings: Settings) -> Check:
     return Check(name="store", state="ok", detail=f"{path}, {path.stat().st_size / 1_048_576:.1f} MiB")
 
 
+def _write_problem(path: Path) -> str:
+    """Say why a file can not be written; SQLite also needs its folder.
+
+    Permissions do not tell: root has them all, and still can make nothing in /proc. A file without a name does.
+    """
+    if path.is_dir():
+        return "it is a folder"
+    if path.exists() and not os.access(path, os.W_OK):
+        return os.strerror(errno.EACCES)
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return f"{folder}: {error.strerror or error}"
+
+
 def check_upstreams(settings: Settings, env: Mapping[str, str], *, is_offline: bool) -> list[Check]:
     """Ask every upstream for its models, all at once."""
     if not settings.upstream:
-        advice = "set OPENAI_API_KEY or OPENROUTER_API_KEY, or write an [[upstream]], for a real model"
+        keys = ", ".join(provider.key_env for provider in PROVIDERS)
+        advice = f"for a real model set one of {keys}, OPENAI_BASE_URL for one without a key, or write an [[upstream]]"
         return [Check(name="upstream", state="note", detail="none: the demo model answers", advice=advice)]
     with ThreadPoolExecutor(len(settings.upstream)) as pool:
         asked = [pool.submit(check_upstream, each, env, is_offline=is_offline) for each in settings.upstream]
@@ -111,14 +130,28 @@ def check_upstream(upstream: Upstream, env: Mapping[str, str], *, is_offline: bo
     if upstream.key_env and not key:
         advice = f"export {upstream.key_env}=…"
         return Check(name=name, state="broken", detail=f"{upstream.key_env} is unset", advice=advice)
-    told = f"{upstream.key_env} is set" if upstream.key_env else "no key needed"
+    told = f"{upstream.key_env} is set" if upstream.key_env else f"without a key{_unset_key(upstream, env)}"
     if is_offline:
         return Check(name=name, state="note", detail=f"{upstream.base_url}, {told}, not asked")
     return _probe(name, upstream, key, told)
 
 
+def _unset_key(upstream: Upstream, env: Mapping[str, str]) -> str:
+    """Name the variable that would give a key to an upstream made by its address alone."""
+    names = [each.key_env for each in PROVIDERS if each.name == upstream.name and not env.get(each.key_env)]
+    return f" ({names[0]} is unset)" if names else ""
+
+
+_AUTH: dict[str, Callable[[str], dict[str, str]]] = {
+    "chat": lambda key: {"authorization": f"Bearer {key}"},
+    "responses": lambda key: {"authorization": f"Bearer {key}"},
+    "messages": lambda key: {"x-api-key": key, "anthropic-version": "2023-06-01"},
+    "gemini": lambda key: {"x-goog-api-key": key},
+}
+
+
 def _probe(name: str, upstream: Upstream, key: str, told: str) -> Check:
-    headers = {**upstream.headers, **({"authorization": f"Bearer {key}"} if key else {})}
+    headers = {**upstream.headers, **(_AUTH[upstream.protocol](key) if key else {})}
     request = urllib.request.Request(f"{upstream.base_url.rstrip('/')}/models", headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=PROBE_S) as response:
@@ -129,19 +162,11 @@ def _probe(name: str, upstream: Upstream, key: str, told: str) -> Check:
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         advice = "check base_url, the network, and whether the server runs"
-        return Check(name=name, state="broken", detail=f"{upstream.base_url}: {reason}", advice=advice)
+        return Check(name=name, state="broken", detail=f"{upstream.base_url}, {told}: {reason}", advice=advice)
     if status in (401, 403):
         advice = f"the key in {upstream.key_env} is refused" if upstream.key_env else "it wants a key: set key_env"
         return Check(name=name, state="broken", detail=f"{upstream.base_url} answers {status}", advice=advice)
     return Check(name=name, state="ok", detail=f"{upstream.base_url} answers, {told}")
-
-
-def check_keys(env: Mapping[str, str]) -> Iterable[Check]:
-    """Name the keys that are set but that nothing here can use."""
-    for name, protocol in UNSPOKEN.items():
-        if env.get(name):
-            detail = f"{name} is set, but Treadle does not speak {protocol} to upstreams"
-            yield Check(name="keys", state="note", detail=detail, advice="use OPENROUTER_API_KEY for such models")
 
 
 def check_tools(settings: Settings) -> Check:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import ConfigError, NotApproved, RequestError, TreadleError
+from treadle.canon.errors import ConfigError, NotApproved, NotFound, RequestError, TreadleError
 
 if TYPE_CHECKING:
     from treadle.config import Loaded, Settings
@@ -42,7 +42,7 @@ _FLAG_KEYS = {
 
 def add_config_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that choose a configuration."""
-    parser.add_argument("--config", metavar="FILE", help="read this file instead of ./treadle.toml")
+    add_file_flag(parser)
     parser.add_argument("--store", metavar="URL", help="keep runs here: sqlite:///FILE")
     parser.add_argument(
         "--tools",
@@ -50,6 +50,12 @@ def add_config_flags(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="load the @tool functions of a Python file or module (may be repeated)",
     )
+
+
+def add_file_flag(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that names the file; one that stands before the command holds unless the command has it too."""
+    help_text = "read this file instead of ./treadle.toml"
+    parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=help_text)
 
 
 def add_model_flag(parser: argparse.ArgumentParser) -> None:
@@ -89,10 +95,26 @@ def terminal_settings(args: argparse.Namespace) -> "Settings":
 
     loaded = read_flags(args)
     settings = for_terminal(loaded.settings)
+    check_model(settings)
     if loaded.source("tools.local.root") != "default":
         return settings
     local = msgspec.structs.replace(settings.tools.local, root=str(project_root(Path.cwd())))
     return msgspec.structs.replace(settings, tools=msgspec.structs.replace(settings.tools, local=local))
+
+
+def check_model(settings: "Settings") -> None:
+    """Refuse a model that nobody serves: without an upstream there is only the demo model, and it is no other.
+
+    Raises: NotFound.
+    """
+    from treadle.config.settings import DEMO_MODEL
+
+    if not settings.upstream and settings.model != DEMO_MODEL:
+        raise NotFound(
+            f"no upstream serves {settings.model!r}",
+            param="model",
+            hint="set OPENAI_API_KEY (or another provider's key) or write an [[upstream]]; -m demo needs neither",
+        )
 
 
 def project_root(folder: Path) -> Path:
@@ -108,11 +130,10 @@ def quiet_logs() -> None:
 
 def report(error: TreadleError) -> int:
     """Say an error on stderr, the way out below it, and return the exit code."""
-    from treadle.cli.terminal.clean import clean
+    from treadle.cli.terminal.words import error_lines
 
-    print(f"treadle: {clean(error.message)}", file=sys.stderr)
-    for line in (error.hint or "").splitlines():
-        print(f"  hint: {clean(line)}", file=sys.stderr)
+    first, *more = error_lines(error.info)
+    print("\n".join([f"treadle: {first}", *more]), file=sys.stderr)
     return exit_code(error)
 
 

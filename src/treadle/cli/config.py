@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -10,7 +11,8 @@ from treadle.cli import command
 from treadle.cli.terminal.clean import clean
 
 if TYPE_CHECKING:
-    from treadle.config import Loaded
+    from treadle.config import Loaded, ToolsSection
+    from treadle.config.problems import Problem
 
 EPILOG = """\
 Later wins: treadle.toml, then TREADLE_SECTION__KEY in the environment, then flags.
@@ -18,7 +20,8 @@ Later wins: treadle.toml, then TREADLE_SECTION__KEY in the environment, then fla
 examples:
   treadle config show                         every key, its value, and where that comes from
   treadle config example > treadle.toml       a commented file with every key
-  treadle config check treadle.toml           find all mistakes at once"""
+  treadle config check                        find all mistakes in treadle.toml at once
+  treadle config check other.toml             or in another file"""
 
 SOURCE_COLUMN = 48
 
@@ -40,7 +43,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
     command.add_json_flag(show)
     actions.add_parser("example", help="print a commented treadle.toml with every key and its default")
     check = actions.add_parser("check", help="find the mistakes in a file")
-    check.add_argument("config", metavar="FILE", help="the file to check")
+    check.add_argument("file", nargs="?", metavar="FILE", help="the file to check (default: treadle.toml)")
+    command.add_file_flag(check)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,11 +78,43 @@ def _example(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> int:
     """Read the file alone: a variable that happens to be set must not hide a mistake."""
-    from treadle.config import read_settings
+    from treadle.config import inspect_settings
+    from treadle.config.problems import raise_problems
+    from treadle.config.reader import FILE_NAME
 
-    loaded = read_settings(args.config, env={})
+    loaded, problems = inspect_settings(args.file or vars(args).get("config") or FILE_NAME, env={})
+    raise_problems(problems + find_missing(loaded))
     print(f"{loaded.file}: no mistakes")
     return command.OK
+
+
+def find_missing(loaded: "Loaded") -> "list[Problem]":
+    """Return what the settings name and this machine does not have."""
+    from treadle.config.problems import origin_of
+
+    found = _missing(loaded.settings.tools)
+    return [
+        msgspec.structs.replace(problem, origin=origin_of(tuple(problem.path.split(".")), loaded.sources))
+        for problem in found
+    ]
+
+
+def _missing(tools: "ToolsSection") -> Iterable["Problem"]:
+    from treadle.config.problems import Problem
+    from treadle.tools.load import names_file
+    from treadle.tools.local import local_tools
+
+    for name in tools.load:
+        if names_file(name) and not os.path.isfile(os.path.expanduser(name)):
+            yield Problem(path="tools.load", message=f"there is no file {name}")
+    root = tools.local.root
+    if not os.path.isdir(root):
+        yield Problem(path="tools.local.root", message=f"there is no folder {root}")
+    known = [tool.name for tool in local_tools(".")]
+    for name in tools.local.enabled:
+        if name not in known:
+            hint = f"there are {', '.join(known)}"
+            yield Problem(path="tools.local.enabled", message=f"there is no local tool {name!r}", hint=hint)
 
 
 def list_shown(loaded: "Loaded") -> list[Shown]:

@@ -4,15 +4,17 @@ Only the module of the command that was asked for is imported, so that `treadle 
 """
 
 import argparse
+import contextlib
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import NoReturn, Protocol, cast
 
 import msgspec
 
-from treadle.canon.errors import TreadleError
+from treadle.canon.errors import RequestError, TreadleError
 from treadle.cli import command
 
 EPILOG = """\
@@ -21,7 +23,7 @@ Without a command Treadle opens a chat; `treadle -p "text"` is `treadle run "tex
 examples:
   treadle                             chat with the demo model: no key, no set-up
   treadle serve                       start the gateway at http://127.0.0.1:8700
-  treadle run "what time is it?"      one turn, for scripts
+  treadle run "weather in Paris?"     one turn, for scripts
   OPENAI_API_KEY=… treadle -m MODEL   chat with a real model
   treadle doctor                      find out what does not work, and why
 """
@@ -64,22 +66,51 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = name_command(list(sys.argv[1:] if argv is None else argv))
     try:
-        args = build_parser(arguments[0]).parse_args(arguments)
-        return load(args.command).run(args)
+        code = _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except TreadleError as error:
         return command.report(error)
     except KeyboardInterrupt:
         return command.CANCELLED
     except BrokenPipeError:
-        _leave_quietly()
+        _forget_output()
+        return command.ERROR
+    except OSError as error:
+        _forget_output()
+        what = error.filename or "the output can not be written"
+        return command.report(TreadleError(f"{what}: {error.strerror or error}"))
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    """Find the command and run it. Raises: TreadleError, OSError."""
+    parser = build_parser(next(iter(arguments[_file_flag_length(arguments) :]), None))
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown and args.command == "run" and not any(word.startswith("-") for word in unknown):
+        whole = shlex.quote(" ".join([args.prompt or "", *unknown]).strip())
+        raise RequestError("the prompt is more than one word", param="prompt", hint=f"quote it: treadle run {whole}")
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return load(args.command).run(args)
 
 
 def name_command(arguments: list[str]) -> list[str]:
-    """Put the command in front where it was left out."""
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in _TOP_FLAGS):
-        is_prompt = any(flag == "--prompt" or flag.startswith(("-p", "--prompt=")) for flag in arguments)
-        return ["run" if is_prompt else "chat", *arguments]
+    """Put the command in where it was left out: in front, or behind a --config that stands there."""
+    place = _file_flag_length(arguments)
+    head, rest = arguments[:place], arguments[place:]
+    if not rest or (rest[0].startswith("-") and rest[0] not in _TOP_FLAGS):
+        is_prompt = any(flag == "--prompt" or flag.startswith(("-p", "--prompt=")) for flag in rest)
+        return [*head, "run" if is_prompt else "chat", *rest]
     return arguments
+
+
+def _file_flag_length(arguments: list[str]) -> int:
+    """Return how many words a --config in front takes."""
+    first = arguments[0] if arguments else ""
+    if first.startswith("--config="):
+        return 1
+    return min(2, len(arguments)) if first == "--config" else 0
 
 
 def build_parser(wanted: str | None = None) -> argparse.ArgumentParser:
@@ -90,6 +121,7 @@ def build_parser(wanted: str | None = None) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=18),
     )
+    parser.add_argument("--config", metavar="FILE", help="read this file instead of ./treadle.toml")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", required=True)
     for entry in COMMANDS:
@@ -120,10 +152,10 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _leave_quietly() -> NoReturn:
-    """The reader of our output is gone: nothing is left to say, also not by the interpreter's flush at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(command.ERROR)
+def _forget_output() -> None:
+    """Our output can not be written: nothing is left to try, also not by the interpreter's flush at exit."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -4,15 +4,17 @@ Loads no screen: neither prompt_toolkit nor rich, which together cost half a sec
 """
 
 import argparse
+import contextlib
 import os
 import stat
 import sys
-from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from treadle.canon.errors import LimitExceeded, RequestError
 from treadle.cli import command
 from treadle.cli.terminal.output import WRITERS, Writer
+from treadle.cli.terminal.prints import Prints, own_stdout
+from treadle.cli.terminal.waiting import ticking
 
 if TYPE_CHECKING:
     from treadle.cli.session import Interrupts
@@ -25,8 +27,9 @@ approval is denied. `--output text` shows control characters as symbols; json an
 
 examples:
   treadle run "what is the weather in Paris?"
-  git diff | treadle run "write a commit message"
-  treadle -p "list the C files" --output jsonl
+  treadle -p "add 2 and 3" --output json
+  treadle run "list the python files" --output jsonl
+  git diff | treadle run -m MODEL "write a commit message"
 
 {command.EXIT_CODES}"""
 
@@ -57,8 +60,9 @@ def run(args: argparse.Namespace) -> int:
     from treadle.cli.session import run_interruptible
 
     command.quiet_logs()
-    writer = WRITERS[args.output](sys.stdout, sys.stderr)
-    return run_interruptible(lambda interrupts: _turn(interrupts, settings, prompt, writer))
+    with own_stdout() as out:
+        writer = WRITERS[args.output](out, sys.stderr)
+        return run_interruptible(lambda interrupts: _turn(interrupts, settings, prompt, writer))
 
 
 def join_prompt(prompt: str | None, piped: str) -> str:
@@ -91,11 +95,15 @@ async def _turn(interrupts: "Interrupts", settings: "Settings", prompt: str, wri
     from treadle.runtime import Runtime
 
     interrupts.watch()
-    async with Runtime(settings) as runtime:
-        session = Session(runtime, settings.model)
-        interrupts.guard(session)
-        async with aclosing(session.send(prompt)) as events:
-            async for event in events:
-                writer.write(event)
+    prints = Prints(writer.printed)
+    with contextlib.redirect_stdout(prints):
+        async with Runtime(settings) as runtime:
+            session = Session(runtime, settings.model)
+            interrupts.guard(session)
+            with ticking(writer.tick):
+                async with contextlib.aclosing(session.send(prompt)) as events:
+                    async for event in events:
+                        writer.write(event)
+        prints.finish()
     writer.finish()
     return interrupts.exit_code if interrupts.is_terminated else writer.exit_code

@@ -4,7 +4,9 @@ import argparse
 import logging
 import sys
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from treadle.canon.errors import ConfigError
 from treadle.cli import command
 
 if TYPE_CHECKING:
@@ -39,12 +41,31 @@ def describe(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until stopped."""
     settings = command.read_flags(args).settings
+    command.check_model(settings)
+    check_addresses(settings)
     if sys.platform == "win32":
         from asyncio import run as run_loop
     else:
         from uvloop import run as run_loop
     run_loop(_serve(settings))
     return command.OK
+
+
+def check_addresses(settings: "Settings") -> None:
+    """Refuse to ask ourselves: the variable that points a client here may stand in the shell that starts us.
+
+    Raises: ConfigError.
+    """
+    from treadle.config.rules import is_loopback
+
+    for upstream in settings.upstream:
+        address = urlsplit(upstream.base_url)
+        if is_loopback(address.hostname or "") and address.port == settings.server.port:
+            raise ConfigError(
+                f"upstream {upstream.name!r} is this gateway itself: {upstream.base_url}",
+                param="upstream",
+                hint="unset the variable that points clients here (OPENAI_BASE_URL …), or take another --port",
+            )
 
 
 async def _serve(settings: "Settings") -> None:
@@ -82,14 +103,14 @@ def _log_to_stderr(level: str, redactor: "Redactor") -> None:
     from treadle.telemetry import JsonLines
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines(redactor) if sys.stderr.isatty() else JsonLines(redactor))
+    handler.setFormatter(Lines(redactor) if sys.stderr.isatty() else JsonLines(redactor))
     logger = logging.getLogger("treadle")
     logger.addHandler(handler)
     logger.setLevel(level.upper())
     logger.propagate = False
 
 
-class _Lines(logging.Formatter):
+class Lines(logging.Formatter):
     """One short line a record, harmless for the terminal."""
 
     def __init__(self, redactor: "Redactor") -> None:
@@ -97,7 +118,9 @@ class _Lines(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write one record."""
+        """Write one record, with the run that it is about."""
         from treadle.cli.terminal.clean import clean
 
-        return clean(self._redactor.text(super().format(record)))
+        run_id = vars(record).get("run_id")
+        line = super().format(record)
+        return clean(self._redactor.text(f"{line} [{run_id}]" if run_id else line))

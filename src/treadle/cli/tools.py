@@ -8,6 +8,7 @@ import msgspec
 
 from treadle.cli import command
 from treadle.cli.terminal.clean import clean
+from treadle.cli.terminal.words import plural
 
 if TYPE_CHECKING:
     from treadle.canon.tools import ServerTool
@@ -79,7 +80,7 @@ def _lint(tools: "Sequence[ServerTool]", as_json: bool) -> int:
             for warning in warnings:
                 print(clean(f"{name}: {warning}"))
         count = sum(map(len, found.values()))
-        print(f"{len(found)} tools, {count} warnings")
+        print(f"{plural(len(found), 'tool')}, {plural(count, 'warning')}")
     return command.ERROR if any(found.values()) else command.OK
 
 

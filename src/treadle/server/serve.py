@@ -5,6 +5,7 @@ every stream gets its terminal event, and only then closes its connections. A se
 """
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -21,6 +22,12 @@ from treadle.server.guard import is_loopback
 from treadle.server.service import GRACE_S
 
 CLOSE_TIMEOUT_S = 5
+_LISTEN_HINTS = {
+    errno.EADDRINUSE: "Is Treadle running already? --port 0 picks a free port.",
+    errno.EACCES: "Ports below 1024 need rights: take one above, such as --port 8700.",
+    errno.EADDRNOTAVAIL: "No network of this machine has that address: --host 127.0.0.1 always works.",
+    socket.EAI_NONAME: "That name has no address; check server.host.",
+}
 IDLE_CONNECTION_S = 75
 """Longer than clients keep a connection in their pools, so that it is they who close it and no request is lost."""
 
@@ -87,8 +94,8 @@ def bind(settings: ServerSection) -> socket.socket:
     except OSError as error:
         raise ConfigError(
             f"Cannot listen on {host} port {port}: {error.strerror or error}.",
-            param="server.port",
-            hint="Is Treadle running already? --port 0 picks a free port.",
+            param="server.host" if isinstance(error, socket.gaierror) else "server.port",
+            hint=_LISTEN_HINTS.get(error.errno or 0, "Check server.host and server.port."),
         ) from None
     listener.setblocking(False)
     return listener

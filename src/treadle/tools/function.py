@@ -8,7 +8,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, get_args, get_origin, overload
 
 import msgspec
 
@@ -180,13 +180,18 @@ def check_name(name: str, origin: str) -> None:
 
 
 def _policy(function: Callable[..., Any], options: PolicyOptions) -> ToolPolicy:
+    unknown = set(options) - set(ToolPolicy.__struct_fields__)
+    if unknown:
+        known = f"there are name, {', '.join(ToolPolicy.__struct_fields__)}"
+        raise ConfigError(f"{label_of(function)}: @tool has no option {', '.join(sorted(unknown))}", hint=known)
+    for field in msgspec.structs.fields(ToolPolicy):
+        value, choices = options.get(field.name, field.default), get_args(field.type)
+        if get_origin(field.type) is Literal and value not in choices:
+            raise ConfigError(f"{label_of(function)}: {field.name} {value!r} is not one of {', '.join(choices)}")
     try:
         policy = msgspec.convert({**options}, ToolPolicy, strict=True)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{label_of(function)}: wrong option of @tool: {error}") from None
-    unknown = set(options) - set(ToolPolicy.__struct_fields__)
-    if unknown:
-        raise ConfigError(f"{label_of(function)}: @tool has no option {', '.join(sorted(unknown))}")
     for field, least in (("timeout_s", 0.001), ("retries", 0), ("output_bytes_max", 256)):
         if getattr(policy, field) < least:
             raise ConfigError(f"{label_of(function)}: {field} must be at least {least:g}")

@@ -1,6 +1,7 @@
 """Finding tools in the user's own code: a module by name, or a file by path.
 
-Loading runs that code. The import path is put back as it was, and whatever goes wrong names the file and the cause.
+Loading runs that code; what it prints meanwhile goes to standard error, since standard output is the answer's. The
+import path is put back as it was, and whatever goes wrong names the file and the cause.
 """
 
 import contextlib
@@ -39,8 +40,12 @@ def load(place: str) -> list[Tool]:
 
     Raises: ConfigError.
     """
-    is_file = place.endswith(".py") or os.sep in place
-    return load_file(place) if is_file else load_module(place)
+    return load_file(place) if names_file(place) else load_module(place)
+
+
+def names_file(place: str) -> bool:
+    """Tell a file from a module by its spelling."""
+    return place.endswith(".py") or os.sep in place
 
 
 def load_module(name: str) -> list[Tool]:
@@ -48,7 +53,7 @@ def load_module(name: str) -> list[Tool]:
 
     Raises: ConfigError.
     """
-    with _importable(os.getcwd()):
+    with _importable(os.getcwd()), contextlib.redirect_stdout(sys.stderr):
         try:
             module = importlib.import_module(name)
         except IMPORT_FAILURES as error:
@@ -72,13 +77,16 @@ def load_file(path: str | Path) -> list[Tool]:
     module = importlib.util.module_from_spec(spec)
     # Type hints and dataclasses look their module up by name, so it must be there while and after it runs.
     sys.modules[name] = module
-    with _importable(str(resolved.parent)):
+    with _importable(str(resolved.parent)), contextlib.redirect_stdout(sys.stderr):
         try:
             spec.loader.exec_module(module)
         except IMPORT_FAILURES as error:
             del sys.modules[name]
-            raise _failure(str(place), error) from error
-    return _tools_of(module, str(place))
+            raise _failure(str(place), error, alias=name) from error
+    tools = _tools_of(module, str(place))
+    for each in tools:
+        each.origin = _without(each.origin, name)
+    return tools
 
 
 @contextlib.contextmanager
@@ -100,14 +108,20 @@ def _tools_of(module: ModuleType, place: str) -> list[Tool]:
     return list(found.values())
 
 
-def _failure(place: str, error: BaseException) -> ConfigError:
+def _failure(place: str, error: BaseException, alias: str = "") -> ConfigError:
     if isinstance(error, SyntaxError):
         cause = f"line {error.lineno}: {error.msg}"
     elif isinstance(error, TreadleError):
-        cause = error.message
+        cause = _without(error.message, alias)
     else:
         cause = f"{type(error).__name__}: {error}{_line_of(error)}"
-    return ConfigError(f"cannot load tools from {place}: {cause}", param="tools")
+    hint = error.hint if isinstance(error, TreadleError) else None
+    return ConfigError(f"cannot load tools from {place}: {cause}", param="tools", hint=hint)
+
+
+def _without(text: str, alias: str) -> str:
+    """Leave out the name that a file's module has only here; the file itself is named beside it."""
+    return text.replace(f"{alias}.", "") if alias else text
 
 
 def _line_of(error: BaseException) -> str:

@@ -65,7 +65,10 @@ def openai_type(status: int) -> str:
 
 def error_text(error: ErrorInfo) -> str:
     """Return the message with its hint, since no envelope has a place of its own for a hint."""
-    return f"{error.message} {error.hint}" if error.hint else error.message
+    if not error.hint:
+        return error.message
+    end = "" if error.message.endswith((".", "!", "?", "…")) else "."
+    return f"{error.message}{end} {error.hint[:1].upper()}{error.hint[1:]}"
 
 
 def _openai(error: ErrorInfo, request_id: str) -> dict[str, Any]:

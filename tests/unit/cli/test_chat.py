@@ -1,5 +1,6 @@
 """The chat: turns, slash commands, and errors that do not end it."""
 
+import contextlib
 import io
 from collections.abc import AsyncGenerator
 from types import SimpleNamespace
@@ -11,7 +12,9 @@ from treadle.canon.errors import NotFound
 from treadle.canon.events import RunEnded, RunEvent, TextDelta
 from treadle.canon.tools import ServerTool, ToolSpec
 from treadle.cli.chat import COMMANDS, Chat
-from treadle.cli.terminal.screen import Look, Screen
+from treadle.cli.terminal.look import Look
+from treadle.cli.terminal.screen import Screen
+from treadle.config import Settings, Upstream
 
 
 class FakeSession:
@@ -54,16 +57,23 @@ class Typed:
     def __init__(self, *lines: str) -> None:
         self.lines = list(lines)
 
+    def between(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing is typed between."""
+        return contextlib.nullcontext()
+
     async def read(self) -> str | None:
         """Return the next line."""
         return self.lines.pop(0) if self.lines else None
 
 
-async def talk(*lines: str) -> tuple[list[str], FakeSession]:
+async def talk(*lines: str, is_demo: bool = False) -> tuple[list[str], FakeSession]:
     """Say the lines and return what the screen shows."""
     session = FakeSession()
     tools = (ServerTool(spec=ToolSpec(name="add", description="Add.\nMore.")),)
-    runtime = SimpleNamespace(registry=SimpleNamespace(tools=lambda: tools), router=FakeRouter())
+    upstream = Upstream(name="a", base_url="http://127.0.0.1:1/v1")
+    settings = Settings(upstream=() if is_demo else (upstream,))
+    registry = SimpleNamespace(tools=lambda: tools)
+    runtime = SimpleNamespace(registry=registry, router=FakeRouter(), settings=settings)
     out = io.StringIO()
     chat = Chat(cast("Any", runtime), cast("Any", session), Screen(out, Look()))
     prompt = Typed(*lines)
@@ -110,11 +120,19 @@ async def test_help_lists_every_command() -> None:
         ("/new", "a new conversation"),
         ("/hepl", "there is no command /hepl; did you mean /help?"),
         ("/zzzz", "there is no command /zzzz; /help lists the commands"),
+        ("/foo", "there is no command /foo; /help lists the commands"),
+        ("/full", "nothing is folded"),
     ],
 )
 async def test_slash_commands_answer(line: str, shown: str) -> None:
     """Each command says what it did; a misspelt one says what was probably meant."""
     assert (await talk(line))[0] == [shown]
+
+
+async def test_without_an_upstream_no_other_model_is_taken() -> None:
+    """The demo model does not answer under another's name."""
+    shown, session = await talk("/model big", is_demo=True)
+    assert (shown[0], session.model) == ("✗ no upstream serves 'big'", "m")
 
 
 async def test_commands_change_the_session() -> None:

@@ -1,5 +1,6 @@
 """The checks of the doctor: each finds what it is for, changes nothing, and never shows a key."""
 
+import errno
 import os
 import socket
 import threading
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 
 from treadle.cli import checks
-from treadle.cli.checks import Check, check_keys, check_packages, check_port, check_python, check_store
+from treadle.cli.checks import Check, check_packages, check_port, check_python, check_store
 from treadle.cli.main import main
 from treadle.config import ServerSection, Settings, StoreSection, ToolsSection, Upstream
 
@@ -81,16 +82,21 @@ def test_an_upstream_that_is_not_there_is_broken() -> None:
     assert "refused" in found.detail
 
 
+def test_an_upstream_by_its_address_alone_is_told_from_one_that_forgot_its_key() -> None:
+    """The variable that would hold a key is named, where there is one."""
+    address = "http://127.0.0.1:9/v1"
+    openai, mine = (Upstream(name=name, base_url=address) for name in ("openai", "mine"))
+    found = [state(each, {}, is_offline=True).detail for each in (openai, mine)]
+    assert found == [
+        f"{address}, without a key (OPENAI_API_KEY is unset), not asked",
+        f"{address}, without a key, not asked",
+    ]
+    assert state(openai, {"OPENAI_API_KEY": KEY}, is_offline=True).detail == f"{address}, without a key, not asked"
+
+
 def test_without_an_upstream_the_demo_answers() -> None:
     """That is no defect."""
     assert [check.state for check in checks.check_upstreams(Settings(), {}, is_offline=False)] == ["note"]
-
-
-def test_keys_that_nothing_can_use_are_named() -> None:
-    """A person with only an Anthropic key learns why the demo model answers."""
-    assert [check.detail for check in check_keys({"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY})] == [
-        "ANTHROPIC_API_KEY is set, but Treadle does not speak Anthropic Messages to upstreams"
-    ]
 
 
 def store(path: Path, persistence: str = "on") -> Check:
@@ -121,16 +127,30 @@ def test_an_empty_file_and_a_database_are_fine(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_can_not_be_written_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The permissions of the nearest folder that exists count."""
-    asked: list[str] = []
+    """What counts is whether something can be made in the nearest folder that exists, not what permissions say."""
+    asked: list[Path] = []
 
-    def deny(path: str | Path, mode: int) -> bool:
-        asked.append(str(path))
-        return False
+    def deny(*, dir: Path) -> None:
+        asked.append(dir)
+        raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(os, "access", deny)
-    assert store(tmp_path / "a" / "b.db").state == "broken"
-    assert asked == [str(tmp_path)]
+    monkeypatch.setattr("tempfile.TemporaryFile", deny)
+    found = store(tmp_path / "a" / "b.db")
+    assert (found.state, asked) == ("broken", [tmp_path])
+    assert found.detail == f"{tmp_path}/a/b.db can not be written: {tmp_path}: Read-only file system"
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_a_place_where_nothing_can_be_made_is_broken() -> None:
+    """Also for root, who may write everywhere."""
+    assert store(Path("/proc/nope/treadle.db")).state == "broken"
+
+
+def test_a_file_that_may_not_be_written_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that can be written does not help a file that can not."""
+    (tmp_path / "x.db").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert store(tmp_path / "x.db").detail.endswith("x.db can not be written: Permission denied")
 
 
 def test_a_taken_port_is_worth_knowing() -> None:
@@ -171,13 +191,13 @@ def test_the_doctor_passes_a_fresh_machine(clean_machine: Path, capsys: pytest.C
     found = msgspec.json.decode(capsys.readouterr().out)
     assert found["ok"] is True
     names = [check["name"] for check in found["checks"]]
-    assert names == ["config", "python", "packages", "store", "upstream", "tools", "port", "openat2", "landlock"]
+    assert names == ["config", "python", "packages", "openat2", "landlock", "store", "upstream", "tools", "port"]
 
 
 def test_the_doctor_fails_on_a_broken_configuration(clean_machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Code 1; the mistakes and what to do stand in the report, and the other checks go on."""
-    (clean_machine / "treadle.toml").write_text("[limts]\nx = 1\n[store]\nurl = 'x'\n", encoding="utf-8")
+    """Code 1; the mistakes stand in the report, the machine is looked at, what hangs on the settings is not."""
+    (clean_machine / "treadle.toml").write_text("[limts]\nx = 1\n", encoding="utf-8")
     assert main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "✗ config    treadle.toml:2: limts: unknown key; did you mean limits?"
-    assert any(line.startswith("✓ python") for line in lines)
+    assert [line.split()[1] for line in lines] == ["config", "python", "packages", "openat2", "landlock", "others"]

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import TreadleError
+from treadle.canon.errors import NotFound, TreadleError
 from treadle.cli import command
+from treadle.config import Settings, Upstream
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +71,25 @@ def test_a_root_that_was_configured_is_kept(here: Path) -> None:
     (here / ".git").mkdir()
     (here / "treadle.toml").write_text('[tools.local]\nroot = "sub"\n', encoding="utf-8")
     assert command.terminal_settings(parse()).tools.local.root == "sub"
+
+
+@pytest.mark.parametrize(("model", "is_served"), [("demo", True), ("gpt-5", False)])
+def test_without_an_upstream_there_is_only_the_demo_model(model: str, is_served: bool) -> None:
+    """Another name is refused with a way out: the answer would pass for that model's."""
+    settings = Settings(default_model=model)
+    if is_served:
+        command.check_model(settings)
+        return
+    with pytest.raises(NotFound, match="no upstream serves 'gpt-5'") as caught:
+        command.check_model(settings)
+    assert "-m demo" in (caught.value.hint or "")
+    assert command.exit_code(caught.value) == 2
+
+
+def test_with_an_upstream_any_name_may_be_asked() -> None:
+    """Which models it serves only the upstream knows."""
+    upstream = Upstream(name="a", base_url="http://127.0.0.1:1/v1")
+    command.check_model(Settings(default_model="gpt-5", upstream=(upstream,)))
 
 
 def test_outside_a_repository_the_root_is_the_folder(here: Path) -> None:

@@ -54,6 +54,23 @@ def test_the_example_passes_the_check(capsys: pytest.CaptureFixture[str], here: 
     assert capsys.readouterr().out == "example.toml: no mistakes\n"
 
 
+def test_check_looks_at_what_the_file_names(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    """Without a name it takes treadle.toml; missing files, folders and local tools are mistakes beside the others."""
+    (here / "treadle.toml").write_text(
+        "[limits]\nwall_s = 'x'\n[tools]\nload = ['no.py', 'package.module']\n"
+        "[tools.local]\nenabled = ['glob', 'globb']\nroot = 'nowhere'\n",
+        encoding="utf-8",
+    )
+    assert main(["config", "check"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "treadle: treadle.toml:2: limits.wall_s: expected `float`, got `str`",
+        "treadle.toml:4: tools.load: there is no file no.py",
+        "treadle.toml:7: tools.local.root: there is no folder nowhere",
+        "treadle.toml:6: tools.local.enabled: there is no local tool 'globb'",
+        "  hint: there are glob, file_read",
+    ]
+
+
 def test_check_finds_every_mistake(capsys: pytest.CaptureFixture[str], here: Path) -> None:
     """Code 2, one line for each mistake, file and line in front."""
     (here / "bad.toml").write_text("[limits]\nmax_itrations = 1\nwall_s = 'x'\n", encoding="utf-8")

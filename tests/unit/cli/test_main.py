@@ -1,7 +1,9 @@
 """The entry point: which command is meant, what is imported for it, and how errors leave."""
 
+import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,10 @@ HEAVY = ("prompt_toolkit", "rich", "aiohttp", "uvicorn", "apsw", "treadle.runtim
     [
         ([], ["chat"]),
         (["-m", "x"], ["chat", "-m", "x"]),
-        (["--config", "f"], ["chat", "--config", "f"]),
+        (["--config", "f"], ["--config", "f", "chat"]),
+        (["--config=f", "-p", "hi"], ["--config=f", "run", "-p", "hi"]),
+        (["--config", "f", "run", "hi"], ["--config", "f", "run", "hi"]),
+        (["--config"], ["--config", "chat"]),
         (["-p", "hi"], ["run", "-p", "hi"]),
         (["-phi"], ["run", "-phi"]),
         (["-m", "x", "--prompt=hi"], ["run", "-m", "x", "--prompt=hi"]),
@@ -106,6 +111,48 @@ def test_an_error_is_one_line_a_hint_and_a_code(
     assert main.main(["config", "show"]) == code
     hint = f"  hint: {error.hint}\n" if error.hint else ""
     assert capsys.readouterr().err == f"treadle: {error.message}\n{hint}"
+
+
+def test_a_file_may_be_named_before_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--config` works in front of the command and behind it; behind it wins."""
+    for port in (9001, 9002):
+        (tmp_path / f"{port}.toml").write_text(f"[server]\nport = {port}\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    shown: list[str] = []
+    for arguments in (["config", "show"], ["config", "show", "--config", "9002.toml"]):
+        assert main.main(["--config", "9001.toml", *arguments]) == 0
+        shown += [line.split()[2] for line in capsys.readouterr().out.splitlines() if line.startswith("server.port")]
+    assert shown == ["9001", "9002"]
+    assert main.main(["--config", "9001.toml", "config", "check"]) == 0
+    assert capsys.readouterr().out == "9001.toml: no mistakes\n"
+
+
+def test_a_prompt_without_quotes_is_shown_with_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """The commonest slip at a shell; a flag that does not exist is another mistake."""
+    assert main.main(["run", "what", "is", "it?"]) == 2
+    hint = "  hint: quote it: treadle run 'what is it?'\n"
+    assert capsys.readouterr().err == f"treadle: the prompt is more than one word\n{hint}"
+    with pytest.raises(SystemExit):
+        main.main(["--config"])
+    assert "usage: treadle" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main.main(["run", "hi", "--frobnicate"])
+    assert "unrecognized arguments: --frobnicate" in capsys.readouterr().err
+
+
+def test_output_that_can_not_be_written_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full disk is an error with a name, not a traceback."""
+
+    def fail(args: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("treadle.cli.config.run", fail)
+    assert main.main(["config", "show"]) == 1
+    assert capsys.readouterr().err == "treadle: the output can not be written: No space left on device\n"
 
 
 def test_an_interrupt_has_its_code(monkeypatch: pytest.MonkeyPatch) -> None:

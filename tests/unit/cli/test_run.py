@@ -1,14 +1,19 @@
 """`treadle run`: what is asked, from arguments and from a pipe."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
 from treadle.canon.errors import LimitExceeded
+from treadle.canon.tools import AUTO
 from treadle.cli import run
 from treadle.cli.main import main
+from treadle.tools.demo import DEMO_TOOLS
+from treadle.tools.local import local_tools
+from treadle.upstream.demo.choice import choose
 
 
 @pytest.mark.parametrize(
@@ -59,6 +64,20 @@ def test_no_stdin_at_all_is_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process started with its standard input closed still runs."""
     monkeypatch.setattr(sys, "stdin", None)
     assert run.read_piped() == ""
+
+
+def examples() -> list[list[str]]:
+    """Return the examples of the help that name no model."""
+    lines = [line.strip() for line in run.EPILOG.split("examples:\n")[1].split("\n\n")[0].splitlines()]
+    return [shlex.split(line) for line in lines if "MODEL" not in line]
+
+
+@pytest.mark.parametrize("words", examples(), ids=" ".join)
+def test_the_examples_of_the_help_do_something_on_the_demo_model(words: list[str], tmp_path: Path) -> None:
+    """A newcomer tries them first, without a key: each calls a tool."""
+    specs = tuple(each.spec for each in (*DEMO_TOOLS, *local_tools(tmp_path)))
+    prompt = next(word for word in words if " " in word)
+    assert len(choose(prompt, specs, AUTO).calls) == 1
 
 
 @pytest.mark.parametrize(

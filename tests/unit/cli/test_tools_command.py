@@ -62,6 +62,13 @@ def test_lint_warns_of_what_a_provider_can_not_take(capsys: pytest.CaptureFixtur
     assert "odd.name: description: empty" in shown
 
 
+def test_lint_counts_in_whole_words(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    """One tool is one tool."""
+    (here / "one.py").write_text('from treadle import tool\n@tool\ndef f() -> int:\n    """Do."""\n', encoding="utf-8")
+    assert main(["tools", "lint", "--tools", "one.py"]) == 0
+    assert capsys.readouterr().out == "1 tool, 0 warnings\n"
+
+
 def test_no_tools_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """ENABLE_TOOLS=false leaves an empty list, with a word about it."""
     monkeypatch.setenv("ENABLE_TOOLS", "false")

@@ -84,7 +84,10 @@ def test_each_hint_stands_below_its_own_mistake() -> None:
         ("[tools]\nenabled = 'yes'\n", "tools.enabled: expected `bool`, got `str`"),
         ("[upstream]\nname = 'a'\n", "upstream: is a list of tables: write its name in double brackets, [[ ]]"),
         ("upstream = [1]\n", "treadle.toml:1: upstream[0]: is a section with keys of its own"),
-        (UPSTREAM + "protocol = 'soap'\n", "treadle.toml:4: upstream[0].protocol: 'soap' is not one of chat, responses, messages, gemini"),
+        (
+            UPSTREAM + "protocol = 'soap'\n",
+            "treadle.toml:4: upstream[0].protocol: 'soap' is not one of chat, responses,",
+        ),
         (UPSTREAM + "[upstream.headers]\nx = 1\n", "upstream[0].headers: expected `str`, got `int`"),
     ],
 )

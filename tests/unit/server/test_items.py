@@ -113,7 +113,10 @@ def _message(role: str, *content: dict[str, Any]) -> dict[str, Any]:
         ),
         (
             ReasoningItem(
-                id="i", summary=("s",), text=("t",), blobs=(Blob(provider="openai", kind="encrypted_content", data="x"),)
+                id="i",
+                summary=("s",),
+                text=("t",),
+                blobs=(Blob(provider="openai", kind="encrypted_content", data="x"),),
             ),
             {
                 "type": "reasoning",

@@ -108,7 +108,8 @@ def test_binding_converts_and_injects_the_context() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"effect": "harmless"}, "effect"),
+        ({"effect": "reads"}, "effect 'reads' is not one of read, idempotent, write, destructive"),
+        ({"approval": 1}, "approval 1 is not one of never, always, by_effect"),
         ({"timeout_s": "long"}, "timeout_s"),
         ({"timeout_s": 0}, "timeout_s must be at least"),
         ({"retries": -1}, "retries must be at least 0"),

@@ -94,6 +94,32 @@ def test_a_file_that_cannot_be_loaded_says_where_and_why(tmp_path: pathlib.Path,
     assert caught.value.param == "tools"
 
 
+def test_a_file_is_called_by_its_own_name(tmp_path: pathlib.Path) -> None:
+    """The name that its module has only inside Treadle is not shown: not in errors, not as a tool's origin."""
+    place = tmp_path / "mine.py"
+    place.write_text("from treadle.tools import tool\n@tool(effect='reads')\ndef f() -> int: ...\n")
+    with pytest.raises(ConfigError) as caught:
+        load_file(place)
+    allowed = "read, idempotent, write, destructive"
+    assert caught.value.message == (
+        f"cannot load tools from {place}: f (mine.py:2): effect 'reads' is not one of {allowed}"
+    )
+    place.write_text("from treadle.tools import tool\n@tool\ndef f() -> int: ...\n")
+    assert [each.origin for each in load_file(place)] == ["f (mine.py:2)"]
+
+
+def test_what_a_file_prints_while_it_is_loaded_is_no_output(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard output may be JSON that a program reads."""
+    text = "from treadle.tools import tool\nprint('hello')\n@tool\ndef f() -> int: ...\n"
+    (tmp_path / "printing_tools.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    load_file("printing_tools.py")
+    load_module("printing_tools")
+    assert capsys.readouterr() == ("", "hello\nhello\n")
+
+
 def test_missing_places_are_named(tmp_path: pathlib.Path) -> None:
     """No file, no module, a directory, a file that is not Python: each is said."""
     with pytest.raises(ConfigError, match="there is no such file"):

@@ -1,7 +1,7 @@
 """Markdown as it streams: finished blocks leave at once and for good, only the open one may still change.
 
-`Blocks` cuts the stream and knows nothing of a screen. `render` uses rich, imported when first needed. Text must be
-clean before it comes here: rich lets escape sequences through.
+`Blocks` cuts the stream and knows nothing of a screen. `render` and `wrap` use rich, imported when first needed.
+Text must be clean before it comes here: rich lets escape sequences through.
 """
 
 import io
@@ -20,9 +20,9 @@ BLOCK_CHARS_MAX = 65_536
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished piece: markdown to render, or one line of code to print as it is."""
+    """A finished piece: markdown to render, one line of code to print as it is, or a fence around code."""
 
-    kind: Literal["markdown", "code"]
+    kind: Literal["markdown", "code", "opened", "closed"]
     text: str
 
 
@@ -66,11 +66,12 @@ class Blocks:
         if self._fence:
             if mark and line.strip().startswith(self._fence) and not line.strip().strip(self._fence[0]):
                 self._fence = ""
+                return [Block(kind="closed", text=line)]
             return [Block(kind="code", text=line)]
         done: list[Block] = []
         if mark:
             self._fence = mark[1]
-            return [*self._flush(), Block(kind="code", text=line)]
+            return [*self._flush(), Block(kind="opened", text=line)]
         if self._is_after_blank and line.strip() and not line[0].isspace():
             done = self._flush()
         # A blank line ends a block only if what follows is not indented: that may be part of the same list item.
@@ -97,6 +98,18 @@ def render(text: str, width: int, *, colour: bool) -> str:
     with console.capture() as capture:
         console.print(document)
     return "\n".join(line.rstrip() for line in capture.get().split("\n")).strip("\n")
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Break one clean line between words; what follows is set in like its beginning."""
+    if len(text) < width and text.isascii():
+        return [text]
+    from rich.text import Text
+
+    body = text.lstrip(" ")
+    indent = text[: len(text) - len(body)][: width // 2]
+    lines = Text(body).wrap(_console(width, False), width - len(indent))
+    return [f"{indent}{line.plain.rstrip()}" for line in lines] or [""]
 
 
 @cache

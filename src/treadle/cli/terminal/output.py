@@ -1,5 +1,6 @@
 """What `treadle run` writes: text as it streams, one JSON object, or one event a line; and the exit code of a run."""
 
+import os
 from collections.abc import Callable
 from typing import TextIO
 
@@ -12,6 +13,9 @@ from treadle.canon.messages import call_summary
 from treadle.canon.usage import Usage
 from treadle.cli import command
 from treadle.cli.terminal.clean import clean
+from treadle.cli.terminal.look import look_of
+from treadle.cli.terminal.waiting import Waiting
+from treadle.cli.terminal.words import error_lines, limit_text, note_text
 
 _STATUS_CODES = {"completed": command.OK, "cancelled": command.CANCELLED}
 _CUT_WORDS = {"length": "the model reached its length limit", "filtered": "the provider's filter stopped the answer"}
@@ -35,6 +39,8 @@ class Writer:
     def __init__(self, out: TextIO, notes: TextIO) -> None:
         self.out = out
         self.notes = notes
+        self.waiting = Waiting(notes, is_shown=look_of(notes, os.environ).rich)
+        self._is_line_open = False
         self._started: RunStarted | None = None
         self._ended: RunEnded | None = None
         self._is_denied = False
@@ -42,6 +48,7 @@ class Writer:
 
     def write(self, event: RunEvent) -> None:
         """Take in one event."""
+        self.waiting.follow(event)
         match event:
             case RunStarted():
                 self._started = event
@@ -58,6 +65,16 @@ class Writer:
 
     def finish(self) -> None:
         """Write what comes last."""
+        self.waiting.clear()
+
+    def tick(self) -> None:
+        """Let time pass: after a while of silence a line says what is waited for, unless it would stand in the text."""
+        if not self._is_line_open:
+            self.waiting.tick()
+
+    def printed(self, line: str) -> None:
+        """Pass on a line that a tool printed."""
+        self._note(clean(line))
 
     @property
     def text(self) -> str:
@@ -91,7 +108,14 @@ class Writer:
 
     def note(self, text: str) -> None:
         """Tell the person at the terminal."""
-        print(f"treadle: {clean(text)}", file=self.notes, flush=True)
+        self._note(f"treadle: {clean(text)}")
+
+    def _note(self, line: str) -> None:
+        self.waiting.clear()
+        if self._is_line_open:
+            self.notes.write("\n")
+            self._is_line_open = False
+        print(line, file=self.notes, flush=True)
 
     def note_end(self) -> None:
         """Tell how the run ended, where that is not simply an answer."""
@@ -99,11 +123,10 @@ class Writer:
         if ended is None:
             return
         if ended.error is not None:
-            self.note(ended.error.message)
-            if ended.error.hint:
-                print(f"  hint: {clean(ended.error.hint)}", file=self.notes)
+            first, *more = error_lines(ended.error)
+            self._note("\n".join([f"treadle: {first}", *more]))
         elif ended.limit is not None:
-            self.note(f"the limit {ended.limit} was reached; the answer may be incomplete")
+            self.note(f"the limit {limit_text(ended.limit)} was reached; the answer may be incomplete")
         elif ended.status == "incomplete":
             self.note(f"{_CUT_WORDS.get(ended.stop, 'the answer was cut')}; the answer is incomplete")
         elif ended.status == "cancelled":
@@ -124,21 +147,28 @@ class TextWriter(Writer):
                 call = call_summary(event.call.name, event.call.arguments)
                 self.note(f"{call} → {event.result.rc}, {event.duration_s * 1000:.0f} ms")
             case Noted():
-                self.note(event.note.message)
+                self.note(note_text(event.note))
             case _:
                 pass
 
     def finish(self) -> None:
         """End the last line of the answer, then tell how it ended."""
+        super().finish()
         if self._pieces and not self.text.endswith("\n"):
-            self.out.write("\n")
-        self.out.flush()
+            self._put("\n")
         self.note_end()
 
     def _say(self, text: str) -> None:
         super()._say(text)
-        self.out.write(clean(text))
+        if text:
+            self._put(clean(text))
+
+    def _put(self, text: str) -> None:
+        """Write some of the answer; where it shares a screen with the notes, they must know of an open line."""
+        self.waiting.clear()
+        self.out.write(text)
         self.out.flush()
+        self._is_line_open = self.out.isatty() and not text.endswith("\n")
 
 
 class JsonWriter(Writer):
@@ -146,6 +176,7 @@ class JsonWriter(Writer):
 
     def finish(self) -> None:
         """Write the object."""
+        super().finish()
         self.out.write(msgspec.json.encode(self.result).decode() + "\n")
         self.out.flush()
 
@@ -156,6 +187,7 @@ class JsonlWriter(Writer):
     def write(self, event: RunEvent) -> None:
         """Take in one event and write it."""
         super().write(event)
+        self.waiting.clear()
         self.out.write(msgspec.json.encode(event).decode() + "\n")
         self.out.flush()
 

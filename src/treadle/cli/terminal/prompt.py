@@ -13,6 +13,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from treadle.config.reader import data_directory
+
 if TYPE_CHECKING:
     from prompt_toolkit.completion import CompleteEvent, Completion
     from prompt_toolkit.document import Document
@@ -28,6 +30,10 @@ LINE_BYTES_MAX = 8_388_608
 class Prompt(Protocol):
     """Where the next thing to say comes from."""
 
+    def between(self) -> contextlib.AbstractContextManager[None]:
+        """Take care of what is typed while nothing is read."""
+        ...
+
     async def read(self) -> str | None:
         """Return what was typed; None when the person is done."""
         ...
@@ -40,6 +46,10 @@ class PlainPrompt:
         self._fd = source_fd
         self._out = out
         self._rest = b""
+
+    def between(self) -> contextlib.AbstractContextManager[None]:
+        """Leave it to the terminal, which keeps whole lines."""
+        return contextlib.nullcontext()
 
     async def read(self) -> str | None:
         """Return the next line; None at the end."""
@@ -60,10 +70,11 @@ class PlainPrompt:
 class RichPrompt:
     """An editor of one prompt on a screen that keeps its scrollback."""
 
-    def __init__(self, history: Path, commands: Mapping[str, str], toolbar: Callable[[], str]) -> None:
+    def __init__(self, out: TextIO, history: Path, commands: Mapping[str, str], toolbar: Callable[[], str]) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import Completer, Completion
         from prompt_toolkit.history import InMemoryHistory
+        from prompt_toolkit.output import create_output
 
         class Slash(Completer):
             """Completes the commands of the chat."""
@@ -88,7 +99,12 @@ class RichPrompt:
             complete_while_typing=False,
             bottom_toolbar=lambda: self._notice or self._toolbar(),
             enable_history_search=True,
+            output=create_output(stdout=out),
         )
+
+    def between(self) -> contextlib.AbstractContextManager[None]:
+        """Keep the keys that are typed during a turn, unseen, for the next prompt."""
+        return held_keys(sys.stdin)
 
     async def read(self) -> str | None:
         """Return what was typed; None after Ctrl-D, or Ctrl-C twice."""
@@ -179,8 +195,11 @@ async def _in_thread(fd: int) -> bytes:
 
 
 @contextlib.contextmanager
-def silent_keys(source: TextIO) -> Generator[None]:
-    """Keep the terminal from echoing what is typed while an answer is painted; it is there at the next prompt."""
+def held_keys(source: TextIO) -> Generator[None]:
+    """Have the terminal keep what is typed as keys, without echo: Enter and Ctrl-D then mean what they always mean.
+
+    An editor that reads between goes back to this state, so that no key is lost on the way. Ctrl-C stays a signal.
+    """
     if not source.isatty():
         yield
         return
@@ -188,8 +207,10 @@ def silent_keys(source: TextIO) -> Generator[None]:
 
     fd = source.fileno()
     before = termios.tcgetattr(fd)
-    quiet = list(before)
-    quiet[3] &= ~termios.ECHO
+    quiet = termios.tcgetattr(fd)
+    quiet[0] &= ~termios.ICRNL
+    quiet[3] &= ~(termios.ECHO | termios.ICANON)
+    quiet[6][termios.VMIN], quiet[6][termios.VTIME] = 1, 0
     termios.tcsetattr(fd, termios.TCSADRAIN, quiet)
     try:
         yield
@@ -197,8 +218,8 @@ def silent_keys(source: TextIO) -> Generator[None]:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
-def make_prompt(is_rich: bool, history: Path, commands: Mapping[str, str], toolbar: Callable[[], str]) -> Prompt:
-    """Return the best prompt that standard input allows."""
+def make_prompt(is_rich: bool, out: TextIO, commands: Mapping[str, str], toolbar: Callable[[], str]) -> Prompt:
+    """Return the best prompt that standard input allows; what was typed is remembered in the data directory."""
     if is_rich and sys.stdin.isatty():
-        return RichPrompt(history, commands, toolbar)
-    return PlainPrompt(sys.stdin.fileno(), sys.stdout)
+        return RichPrompt(out, data_directory(os.environ) / "chat_history", commands, toolbar)
+    return PlainPrompt(sys.stdin.fileno(), out)

@@ -157,12 +157,11 @@ class Filler:
     def _named(self, name: str) -> str | None:
         """Find what stands behind the parameter's own name, if it looks like a value: `article A7`, `customer Ada`."""
         wanted = words_of(name)
-        for place, word in enumerate(self._spoken):
-            rest = self._spoken[place + 1 :]
-            while rest and rest[0].lower() in _BETWEEN:
-                rest = rest[1:]
-            if rest and words_of(word) & wanted and (rest[0][0].isupper() or any(map(str.isdigit, rest[0]))):
-                return rest[0]
+        spoken = iter(self._spoken)
+        for word in spoken:
+            if words_of(word) & wanted:
+                value = next((each for each in spoken if each.lower() not in _BETWEEN), "")
+                return value if value[:1].isupper() or any(map(str.isdigit, value)) else None
         return None
 
 

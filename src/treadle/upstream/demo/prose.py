@@ -110,7 +110,7 @@ def _weather(value: dict[str, Any], call: CallItem | None) -> str | None:
     sky = next((value[key].lower() for key in _SKY if isinstance(value.get(key), str)), None)
     place = next((value[key] for key in _PLACE if isinstance(value.get(key), str)), None) or _asked_place(call)
     in_place = f" in {_inline(place)}" if place else ""
-    is_adjective = sky is not None and (sky.endswith("y") or sky in _ADJECTIVES)
+    is_adjective = sky is not None and " " not in sky and (sky.endswith("y") or sky in _ADJECTIVES)
     before = f" and {_inline(sky)}" if is_adjective else ""
     after = f", with {_inline(sky)}" if sky and not is_adjective else ""
     return f"It is **{value[key]:g} {_TEMPERATURE[key]}**{before}{in_place}{after}."

@@ -54,6 +54,11 @@ TRAITS: dict[str, Traits] = {
     "responses": Traits(has_custom_tools=True, has_namespaces=True, has_developer=True, unset_strict=False),
     "messages": Traits(call_ids=Rule(), has_late_system=False),
     "gemini": Traits(
-        names=Rule(first="a-zA-Z_"), call_ids=Rule(), schemas="gemini", has_strict=False, has_late_system=False
+        names=Rule(first="a-zA-Z_"),
+        call_ids=Rule(),
+        schemas="gemini",
+        has_strict=False,
+        has_parallel_flag=False,
+        has_late_system=False,
     ),
 }

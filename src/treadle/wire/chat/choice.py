@@ -68,12 +68,13 @@ _TEXT_HEADS = {name: b'{"%b":' % name.encode() for name in ("content", "refusal"
 class _Shown:
     """An item that the client sees: how much of each field was sent, where its text begins, its place among the calls.
 
-    `tokens` counts the logprobs sent of each field.
+    `tokens` counts the logprobs sent of each field. One that `is_held` is sent whole when it is done.
     """
 
-    __slots__ = ("place", "sent", "start", "tokens")
+    __slots__ = ("is_held", "place", "sent", "start", "tokens")
 
-    def __init__(self, place: int = -1) -> None:
+    def __init__(self, place: int = -1, *, is_held: bool = False) -> None:
+        self.is_held = is_held
         self.place = place
         self.start = -1
         self.sent = {"content": 0, "refusal": 0, "reasoning_content": 0, "arguments": 0}
@@ -95,7 +96,7 @@ class Choice:
         self._images = 0
         self._content_chars = 0
         self._has_role = False
-        self._breaks = {"content": False, "reasoning_content": False}
+        self._open = {"content": 0, "reasoning_content": 0}
         self._late: dict[str, Any] = {}
         self._annotations: list[Any] = []
 
@@ -165,15 +166,18 @@ class Choice:
     def _show(self, index: int, item: AnyItem) -> None:
         match item:
             case MessageItem():
-                self._shown[index] = _Shown()
-                self._break("content")
+                self._show_text(index, "content")
             case ReasoningItem():
-                self._shown[index] = _Shown()
-                self._break("reasoning_content")
+                self._show_text(index, "reasoning_content")
             case CallItem():
                 self._show_call(index, item)
             case ResultItem() | OpaqueItem() | ReferenceItem():
                 pass
+
+    def _show_text(self, index: int, field: str) -> None:
+        """Open a text; while another one is open it is held, because all texts are one content here."""
+        self._shown[index] = _Shown(is_held=self._open[field] > 0)
+        self._open[field] += 1
 
     def _show_call(self, index: int, call: CallItem) -> None:
         # A legacy answer has room for one call.
@@ -190,11 +194,11 @@ class Choice:
 
     def _say(self, index: int, field: str, text: str, logprobs: msgspec.Raw | None = None) -> None:
         shown = self._shown.get(index)
-        if shown is None or not text:
+        if shown is None or shown.is_held or not text:
             return
+        is_first = not shown.sent[field]
         shown.sent[field] += len(text)
-        if self._breaks.get(field):
-            self._breaks[field] = False
+        if is_first and field in self._open and self._fold.has(field):
             text = _BREAK + text
         if field == "content":
             self._content_chars += len(text)
@@ -230,10 +234,13 @@ class Choice:
         shown = self._shown.get(index)
         if shown is None:
             return
+        shown.is_held = False
         match item:
             case MessageItem():
+                self._open["content"] -= 1
                 self._complete_message(index, item, shown)
             case ReasoningItem():
+                self._open["reasoning_content"] -= 1
                 thought = "".join((*item.summary, *item.text))
                 self._say(index, "reasoning_content", thought[shown.sent["reasoning_content"] :])
                 self._keep_state(item.blobs)
@@ -277,16 +284,10 @@ class Choice:
 
     def _tell_status(self, call: CallItem) -> None:
         if self._surface.tool_status:
-            self._break("content")
             text = f"Calling {call.name}…"
-            text = _BREAK + text if self._breaks["content"] else text
+            text = _BREAK + text if self._fold.has("content") else text
             self._content_chars += len(text)
             self._send({"content": text})
-            self._breaks["content"] = True
-
-    def _break(self, field: str) -> None:
-        """Part what follows from what stands there: the texts of several rounds are one content here."""
-        self._breaks[field] = self._fold.has(field)
 
     def _send(self, delta: dict[str, Any], reason: str | None = None) -> None:
         self._fold.add(delta)

@@ -84,6 +84,7 @@ class Decoder:
         self._usage: Usage | None = None
         self._terminal: Finished | Failed | None = None
         self._has_deltas = False
+        self._has_thoughts = False
         self._kept: set[str] = set()
 
     def feed(self, data: bytes) -> list[ModelEvent]:
@@ -159,7 +160,7 @@ class Decoder:
         if chunk is not None:
             self._read_chunk(chunk, is_error=frame.event == "error")
         elif data:
-            self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that are not a chunk")
+            self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that could not be read were left out")
 
     def _read_chunk(self, chunk: ChunkIn, *, is_error: bool = False) -> None:
         if chunk.error or is_error or chunk.object == "error":
@@ -229,7 +230,9 @@ class Decoder:
     def _read_thought(self, delta: dict[str, Any]) -> None:
         details = as_list(delta.get(THOUGHT_STATE))
         thought = delta.get("reasoning_content") or delta.get("reasoning")
-        if not thought and details:
+        self._has_thoughts = self._has_thoughts or bool(thought)
+        # Details repeat the plain text, in the same chunk or, as Treadle sends them, all at the end.
+        if not self._has_thoughts:
             thought = "".join(_detail_text(as_object(detail)) for detail in details)
         if isinstance(thought, str) and thought:
             self._assembly.add_reasoning(thought)

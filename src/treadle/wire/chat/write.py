@@ -34,6 +34,12 @@ from treadle.wire.fields import LIST, OBJECT
 from treadle.wire.notes import Notes, note_foreign
 from treadle.wire.turns import Turn, regroup, turn_text
 
+ERROR_MARK = "[error]"
+"""What stands before the text of a result that failed."""
+
+_OWN_ERROR = '{"error"'
+"""How the errors of Treadle's own tools begin: they tell what they are."""
+
 
 def write_request(plan: Plan, *, provider: str = "") -> Written:
     """Write the request; blobs go back only to the `provider` that made them."""
@@ -102,17 +108,29 @@ class _MessageWriter:
     def _add_results(self, results: list[ResultItem]) -> None:
         shown: list[msgspec.Raw] = []
         for result in results:
-            text = text_of(result.output)
+            output = self._with_error(result)
+            text = text_of(output)
             attached = self._attachments(result)
             if attached:
                 marker = f"[{len(attached)} attachment(s) of this result follow in the next user message]"
                 text = f"{text}\n{marker}" if text else marker
                 shown += [self._marker(result), *attached]
-            content = text if attached or _is_string(result.output) else self._parts(result.output)
+            content = text if attached or _is_string(output) else self._parts(output)
             self._add({"role": "tool", "tool_call_id": result.call_id, "content": content}, result)
         if shown:
             self._notes.add("result_attachment", "emulated", "images and files of results go into a user message")
             self._add({"role": "user", "content": shown})
+
+    def _with_error(self, result: ResultItem) -> tuple[AnyPart, ...]:
+        """Return the output of a result; a failure that does not say so itself is marked, for Chat has no flag."""
+        if not result.is_error or text_of(result.output).startswith(_OWN_ERROR):
+            return result.output
+        self._notes.add("error_flag", "emulated", "that a result is an error is said in its text")
+        first = result.output[0] if result.output else None
+        if not isinstance(first, TextPart):
+            return (TextPart(text=ERROR_MARK), *result.output)
+        marked = msgspec.structs.replace(first, text=f"{ERROR_MARK} {first.text}")
+        return (marked, *result.output[1:])
 
     def _attachments(self, result: ResultItem) -> list[msgspec.Raw]:
         parts = (write_part(part, self._notes) for part in result.output if not isinstance(part, TextPart))

@@ -65,7 +65,8 @@ class Encoder:
         self._run_id = ""
         self._fold = _Fold()
         self._sent: dict[int, int] = {}
-        self._break_due = False
+        self._open: dict[int, AnyItem] = {}
+        self._held: set[int] = set()
         self._has_refused = False
         self._finish_reason: str | None = None
         self._ended: RunEnded | None = None
@@ -93,7 +94,7 @@ class Encoder:
             case RunStarted():
                 self._start(event)
             case ItemAdded():
-                self._begin(event.item)
+                self._begin(event.index, event.item)
             case TextDelta():
                 self._say(event.index, event.text)
             case RefusalDelta():
@@ -119,27 +120,31 @@ class Encoder:
         self._tail = {"modelVersion": event.model, "responseId": event.response_id}
         self._tail_json = b"," + write_json(self._tail)[1:]
 
-    def _begin(self, item: AnyItem) -> None:
-        if isinstance(item, MessageItem):
-            self._break_due = self._fold.has_text
+    def _begin(self, index: int, item: AnyItem) -> None:
+        """Open an item; while another of its kind is open it is held, because all texts are one content here."""
+        if any(type(other) is type(item) for other in self._open.values()):
+            self._held.add(index)
+        self._open[index] = item
 
     def _say(self, index: int, text: str) -> None:
-        if text:
+        if text and index not in self._held:
+            is_first = index not in self._sent
             self._sent[index] = self._sent.get(index, 0) + len(text)
-            self._send({"text": self._broken(text)})
+            self._send({"text": self._broken(text) if is_first else text})
 
     def _think(self, index: int, text: str) -> None:
-        if text:
+        if text and index not in self._held:
             self._sent[index] = self._sent.get(index, 0) + len(text)
             self._send({"text": text, "thought": True})
 
     def _broken(self, text: str) -> str:
-        """Part a message from the one before: the texts of several rounds are one content here."""
-        is_due, self._break_due = self._break_due, False
-        return _BREAK + text if is_due else text
+        """Part a text from the one before: those of several rounds are one content here."""
+        return _BREAK + text if self._fold.has_text else text
 
     def _complete(self, index: int, item: AnyItem) -> None:
         """Send what of an item was not streamed."""
+        self._open.pop(index, None)
+        self._held.discard(index)
         sent = self._sent.get(index, 0)
         match item:
             case MessageItem():
@@ -181,9 +186,7 @@ class Encoder:
 
     def _tell_status(self, call: CallItem) -> None:
         if self._surface.tool_status:
-            self._break_due = self._fold.has_text
             self._send({"text": self._broken(f"Calling {call.name}…")})
-            self._break_due = True
 
     def _end(self, event: RunEnded) -> None:
         self._ended = event

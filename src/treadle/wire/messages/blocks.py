@@ -282,15 +282,18 @@ class ServerCallWriter:
         call = event.call
         self._out = out
         self._id = _server_call_id(call)
-        block = {
+        head: dict[str, Any] = {
             "type": "mcp_tool_use",
             "id": self._id,
             "name": call.name,
-            "input": _whole_input(call.arguments),
+            "input": {},
             "server_name": event.source or "treadle",
         }
-        out.open(block)
-        out.close(block)
+        given = _whole_input(call.arguments)
+        out.open(head)
+        if given:
+            out.delta("input_json_delta", partial_json=write_json(given).decode())
+        out.close({**head, "input": given})
 
     def feed(self, delta: Delta) -> None:
         """Take nothing: the arguments were whole when the tool started."""

@@ -90,11 +90,15 @@ class _Reason(msgspec.Struct, frozen=True):
     reason: msgspec.Raw = NULL
 
 
+_TRUE = msgspec.Raw(b"true")
+
+
 class _Usage(msgspec.Struct, frozen=True):
     input_tokens: msgspec.Raw = NULL
     output_tokens: msgspec.Raw = NULL
     input_tokens_details: msgspec.Raw = NULL
     output_tokens_details: msgspec.Raw = NULL
+    unknown: msgspec.Raw = NULL
 
 
 class _Details(msgspec.Struct, frozen=True):
@@ -183,12 +187,12 @@ def read_reason(raw: msgspec.Raw) -> str:
 
 
 def read_usage(raw: msgspec.Raw) -> Usage | None:
-    """Return the tokens used; None where they are not said or cannot be true."""
+    """Return the tokens used; None where they are not said, cannot be true, or are marked as unknown by a Treadle."""
     usage = read(_usage, raw)
     if usage is None:
         return None
     spent, made = _count(usage.input_tokens), _count(usage.output_tokens)
-    if spent is None and made is None:
+    if (spent is None and made is None) or usage.unknown == _TRUE:
         return None
     before = read(_details, usage.input_tokens_details) or _Details()
     after = read(_details, usage.output_tokens_details) or _Details()

@@ -138,6 +138,7 @@ class UsageObject(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int
     output_tokens_details: OutputDetails
     total_tokens: int
+    unknown: bool | UnsetType = UNSET
 
 
 class ErrorObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,7 +286,8 @@ def ended(response: ResponseObject, event: RunEnded, output: tuple[OutputItem, .
         error=_error_object(event.error) if failed else None,
         incomplete_details=IncompleteDetails(reason=reason) if reason else None,
         output=output,
-        usage=_usage_object(event.usage),
+        # AI SDK 7 ignores a terminal event without numbers, and opencode 1.18 then asks again without end (2026-11-15).
+        usage=None if failed and event.usage is None else _usage_object(event.usage),
         metadata={**response.metadata, "treadle_limit": event.limit} if event.limit else response.metadata,
     )
 
@@ -316,9 +318,9 @@ def _conversation(raw: msgspec.Raw | None) -> msgspec.Raw | UnsetType:
     return msgspec.Raw(b'{"id":' + bytes(raw) + b"}") if bytes(raw).startswith(b'"') else raw
 
 
-def _usage_object(usage: Usage | None) -> UsageObject | None:
-    if usage is None:
-        return None
+def _usage_object(told: Usage | None) -> UsageObject:
+    """Return the tokens used: zeros that are marked, where nobody knows."""
+    usage = told or Usage()
     return UsageObject(
         input_tokens=usage.input_tokens,
         input_tokens_details=InputDetails(
@@ -327,6 +329,7 @@ def _usage_object(usage: Usage | None) -> UsageObject | None:
         output_tokens=usage.output_tokens,
         output_tokens_details=OutputDetails(reasoning_tokens=usage.reasoning_tokens),
         total_tokens=usage.total_tokens,
+        unknown=UNSET if told is not None else True,
     )
 
 

@@ -166,7 +166,7 @@ class CallWriter(_Writer):
     def __init__(self, out: Outlet, place: Place, item: CallItem, spec: ToolSpec | None) -> None:
         super().__init__(out, place)
         self._call_id = item.call_id
-        self._name = bare_name(spec) if spec else item.name
+        self._name = bare_name(spec or item)
         self._namespace: str | UnsetType = (spec.namespace if spec else item.namespace) or UNSET
         self._is_custom = item.kind == "custom" or (spec is not None and spec.kind == "custom")
         # An upstream without custom tools was given a function with one string `input`.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.cli.terminal.markdown import BLOCK_CHARS_MAX, Block, Blocks, render
+from treadle.cli.terminal.markdown import BLOCK_CHARS_MAX, Block, Blocks, render, wrap
 
 TEXT = """# Title
 
@@ -42,9 +42,12 @@ def test_blocks_end_at_blank_lines_and_code_at_every_line() -> None:
         Block(kind="markdown", text="# Title"),
         Block(kind="markdown", text="A paragraph\nof two lines."),
         Block(kind="markdown", text="- one\n\n  still one\n- two"),
-        *(Block(kind="code", text=line) for line in ("```python", "x = 1", "", 'y = "```"', "```")),
+        Block(kind="opened", text="```python"),
+        *(Block(kind="code", text=line) for line in ("x = 1", "", 'y = "```"')),
+        Block(kind="closed", text="```"),
         Block(kind="markdown", text="after"),
-        *(Block(kind="code", text="~~~") for _ in range(2)),
+        Block(kind="opened", text="~~~"),
+        Block(kind="closed", text="~~~"),
         Block(kind="markdown", text="1. a"),
         Block(kind="markdown", text="2. b"),
     ]
@@ -65,14 +68,14 @@ def test_the_open_block_is_known() -> None:
     assert blocks.feed("ed\n```\nco") == [
         Block(kind="markdown", text="done"),
         Block(kind="markdown", text="opened"),
-        Block(kind="code", text="```"),
+        Block(kind="opened", text="```"),
     ]
     assert (blocks.open_text, blocks.is_code) == ("co", True)
 
 
 def test_a_fence_that_never_closes_still_ends() -> None:
     """A cut stream loses nothing."""
-    assert cut("```\nx", 1) == [Block(kind="code", text="```"), Block(kind="code", text="x")]
+    assert cut("```\nx", 1) == [Block(kind="opened", text="```"), Block(kind="code", text="x")]
 
 
 def test_an_endless_block_is_let_go() -> None:
@@ -88,6 +91,21 @@ def test_markdown_is_rendered_within_the_width() -> None:
     text = "some **bold** words that are long"
     assert render(text, 14, colour=True) == "some \x1b[1mbold\x1b[0m\nwords that are\nlong"
     assert render(text, 14, colour=False) == "some bold\nwords that are\nlong"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("short", ["short"]),
+        ("  set in and too long", ["  set in and", "  too long"]),
+        ("unbreakable" * 2, ["unbreakableunb", "reakable"]),
+        ("天地玄黄宇宙洪荒", ["天地玄黄宇宙洪", "荒"]),
+        ("", [""]),
+    ],
+)
+def test_lines_are_broken_between_words(text: str, lines: list[str]) -> None:
+    """By columns, not characters; a word longer than the line is broken where it must be."""
+    assert wrap(text, 14) == lines
 
 
 def test_tags_stay_visible() -> None:

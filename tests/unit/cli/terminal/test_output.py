@@ -65,6 +65,53 @@ def test_text_is_harmless_for_a_terminal() -> None:
     assert write("text", TextDelta(index=0, text="\x1b[2J"))[0] == "␛[2J\n"
 
 
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal, with the same place behind it as its twin."""
+
+    def __init__(self, seen: list[str]) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def isatty(self) -> bool:
+        """Say yes."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Show it where both streams are shown."""
+        self.seen.append(text)
+        return len(text)
+
+
+def test_on_a_terminal_a_note_never_stands_in_a_line_of_the_answer() -> None:
+    """Where answer and notes share a screen, an open line is ended before a note, and the error comes on its own."""
+    seen: list[str] = []
+    writer = WRITERS["text"](Terminal(seen), Terminal(seen))
+    writer.write(TextDelta(index=0, text="It is 17"))
+    writer.write(Noted(note=Note(code="bad_frame", action="dropped", message="9 characters that are not a chunk")))
+    writer.write(TextDelta(index=0, text=" °C"))
+    writer.printed("tool\x1b")
+    writer.write(RunEnded(status="failed", error=ErrorInfo(code="x", message="cut off", retry_after_s=7)))
+    writer.finish()
+    assert "".join(seen).splitlines() == [
+        *("It is 17", "treadle: the upstream sent something that can not be read; it was left out"),
+        *(" °C", "tool␛", "", "treadle: cut off (retry in 7 s)"),
+    ]
+
+
+def test_waiting_is_shown_on_a_terminal_but_never_in_a_line_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands on stderr while nothing is written, and is erased before anything is."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("treadle.cli.terminal.waiting.SILENCE_S", 0.0)
+    seen: list[str] = []
+    writer = WRITERS["text"](Terminal(seen), Terminal(seen))
+    writer.tick()
+    assert "".join(seen).endswith("… waiting, 0 s (Ctrl-C stops)")
+    writer.write(TextDelta(index=0, text="It is"))
+    assert seen[-2:] == ["\r\x1b[2K", "It is"]
+    writer.tick()
+    assert seen[-1] == "It is"
+
+
 def test_no_answer_is_no_output() -> None:
     """A run that said nothing prints nothing, not even a newline."""
     assert write("text", STARTED, RunEnded(status="completed"))[0] == ""
@@ -102,7 +149,11 @@ def test_jsonl_is_one_event_a_line() -> None:
     ("events", "code", "note"),
     [
         ([RunEnded(status="completed")], 0, ""),
-        ([RunEnded(status="completed", limit="max_iterations")], 4, "the limit max_iterations was reached"),
+        (
+            [RunEnded(status="completed", limit="max_iterations")],
+            4,
+            "the limit max_iterations (the key terminal.max_tool_turns) was reached",
+        ),
         ([finished("denied"), RunEnded(status="completed")], 3, "add(a=1) → denied"),
         ([RunEnded(status="cancelled")], 130, "cancelled"),
         ([RunEnded(status="incomplete", stop="length")], 1, "reached its length limit; the answer is incomplete"),

@@ -4,12 +4,13 @@ import contextlib
 import io
 import os
 import pty
+import select
 import termios
 
 import pytest
 
 from treadle.cli.terminal import prompt
-from treadle.cli.terminal.prompt import PlainPrompt, silent_keys
+from treadle.cli.terminal.prompt import PlainPrompt, held_keys
 
 
 async def read_all(data: bytes) -> list[str]:
@@ -58,13 +59,22 @@ async def test_a_dumb_terminal_is_asked_with_a_sign() -> None:
     os.close(slave)
 
 
-def test_keys_are_silent_while_an_answer_is_painted() -> None:
-    """Echo is off inside and on again after, whatever happens."""
+def test_keys_are_held_unseen_while_an_answer_is_painted() -> None:
+    """Inside, Enter stays Enter and Ctrl-D a key, nothing is echoed, Ctrl-C is a signal; after, all is as before."""
     master, slave = pty.openpty()
     with os.fdopen(slave, encoding="utf-8") as source:
-        with contextlib.suppress(RuntimeError), silent_keys(source):
-            assert not termios.tcgetattr(source.fileno())[3] & termios.ECHO
+        before = termios.tcgetattr(source.fileno())
+        with contextlib.suppress(RuntimeError), held_keys(source):
             assert termios.tcgetattr(source.fileno())[3] & termios.ISIG
+            os.write(master, b"hi\r\x04")
+            assert os.read(source.fileno(), 10) == b"hi\r\x04"
+            assert not select.select([master], [], [], 0)[0]
             raise RuntimeError
-        assert termios.tcgetattr(source.fileno())[3] & termios.ECHO
+        assert termios.tcgetattr(source.fileno()) == before
     os.close(master)
+
+
+def test_a_pipe_has_no_keys_to_hold() -> None:
+    """What comes from a file or a pipe is left alone."""
+    with held_keys(io.StringIO("x")) as nothing, PlainPrompt(0, io.StringIO()).between():
+        assert nothing is None

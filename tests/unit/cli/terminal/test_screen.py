@@ -13,6 +13,7 @@ from treadle.canon.events import (
     ReasoningDelta,
     RunEnded,
     RunEvent,
+    RunStarted,
     TextDelta,
     ToolFinished,
     ToolStarted,
@@ -20,24 +21,18 @@ from treadle.canon.events import (
 from treadle.canon.items import CallItem, MessageItem, text_result
 from treadle.canon.request import Note
 from treadle.canon.usage import Usage
-from treadle.cli.terminal.screen import Look, Screen, look_of
+from treadle.cli.terminal.look import Look
+from treadle.cli.terminal.results import Folds
+from treadle.cli.terminal.screen import Screen
 
 CALL = CallItem(call_id="call_1", name="glob", arguments='{"pattern":"*.c","path":"src/"}', side="server")
 OTHER = CallItem(call_id="call_2", name="add", arguments="{}", side="server")
 
 
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        """Say yes."""
-        return True
-
-
-def show(*events: RunEvent, fold_lines: int = 200) -> str:
+def show(*events: RunEvent) -> str:
     """Return what a plain screen shows of the events."""
     out = io.StringIO()
-    screen = Screen(out, Look(), fold_lines=fold_lines)
+    screen = Screen(out, Look())
     for event in events:
         screen.show(event)
     return out.getvalue()
@@ -86,23 +81,58 @@ def test_results_of_any_shape_are_shown(text: str, lines: str) -> None:
     assert show(ToolStarted(index=1, call=CALL), finished(text)).split("\n", 1)[1] == f"{lines}  done, 12 ms\n"
 
 
-def test_a_long_result_is_folded() -> None:
-    """The lines beyond the fold are counted, not shown."""
-    shown = show(ToolStarted(index=1, call=CALL), finished("a\nb\nc\nd\ne"), fold_lines=2)
-    assert shown.splitlines()[1:] == ["  a", "  b", "  … 3 more lines", "  done, 12 ms"]
+def test_a_long_result_is_folded_and_unfolded_step_by_step() -> None:
+    """The lines beyond the fold are counted, and shown when asked for, so many at a time."""
+    out = io.StringIO()
+    screen = Screen(out, Look(), folds=Folds(preview_lines=2, full_lines=3))
+    screen.show(ToolStarted(index=1, call=OTHER))
+    screen.show(finished("a\nb\nc\nd\ne\nf", OTHER))
+    assert out.getvalue().splitlines()[1:] == ["  a", "  b", "  … 4 more lines (/full shows them)", "  done, 12 ms"]
+    before = len(out.getvalue())
+    for _ in range(3):
+        screen.unfold()
+    assert out.getvalue()[before:].splitlines() == [
+        *("● add()", "  c", "  d", "  e", "  … 1 more line (/full goes on)"),
+        *("● add()", "  f"),
+        "nothing is folded",
+    ]
+
+
+def test_a_new_run_forgets_what_was_folded() -> None:
+    """Only the results of the last turn can be unfolded."""
+    out = io.StringIO()
+    screen = Screen(out, Look(), folds=Folds(preview_lines=1))
+    screen.show(finished("a\nb"))
+    screen.show(RunStarted(run_id="r", response_id="p", model="m", created_at=0.0))
+    screen.unfold()
+    assert out.getvalue().endswith("\nnothing is folded\n")
+
+
+def test_twenty_lines_are_shown_without_being_asked_for() -> None:
+    """A result of ordinary length stays whole."""
+    text = "\n".join("x" * 20)
+    assert "more line" not in show(finished(text))
+    assert "  … 1 more line (/full shows them)\n" in show(finished(f"{text}\nx"))
 
 
 def test_a_failure_names_its_code_and_a_cut_is_said() -> None:
     """The last line of a result says how it went."""
-    assert show(finished("no", rc="timeout")).endswith("glob: failed (timeout), 12 ms\n")
+    assert show(finished("no", rc="timeout")).endswith("  no\n  failed (timeout), 12 ms\n")
     assert show(finished("long", truncated=True)).endswith("done, 12 ms, output cut\n")
 
 
 def test_results_of_overlapping_calls_name_their_call() -> None:
-    """A result that does not follow its own call says whose it is."""
-    shown = show(ToolStarted(index=1, call=CALL), ToolStarted(index=2, call=OTHER), finished("x"), finished("y", OTHER))
-    assert "  glob: done, 12 ms\n" in shown
-    assert "  y\n  done, 12 ms\n" in shown
+    """A result that does not follow its own call says whose it is, also where both call the same tool."""
+    paris, rome = (
+        CallItem(call_id=city, name="get_weather", arguments=f'{{"city":"{city}"}}') for city in ("Paris", "Rome")
+    )
+    shown = show(
+        ToolStarted(index=1, call=paris), ToolStarted(index=2, call=rome), finished("x", paris), finished("y", rome)
+    )
+    assert shown.splitlines()[2:] == [
+        *('↳ get_weather(city="Paris")', "  x", "  done, 12 ms"),
+        *('↳ get_weather(city="Rome")', "  y", "  done, 12 ms"),
+    ]
 
 
 def test_thinking_is_said_once_and_notes_are_shown() -> None:
@@ -149,29 +179,15 @@ def test_the_status_line_counts_the_turn() -> None:
     assert (
         status(RunEnded(status="cancelled", rounds=1)) == "m · 1 round · 0 calls · tokens unknown · 46 ms · cancelled\n"
     )
-    assert status(RunEnded(status="completed", limit="max_iterations")).endswith(" · limit reached: max_iterations\n")
+    assert status(RunEnded(status="completed", limit="max_iterations")).endswith(
+        " · limit reached: max_iterations (the key terminal.max_tool_turns)\n"
+    )
 
 
 def test_a_failed_turn_says_why_and_what_to_do() -> None:
     """The error stands above the status line, with its hint."""
     error = ErrorInfo(code="x", message="no \x1b[2Janswer", hint="try again")
     assert status(RunEnded(status="failed", error=error)).splitlines()[:2] == ["✗ no ␛[2Janswer", "  hint: try again"]
-
-
-@pytest.mark.parametrize(
-    ("out", "env", "look"),
-    [
-        (Terminal(), {"TERM": "xterm-256color"}, Look(rich=True, colour=True)),
-        (Terminal(), {"TERM": "xterm", "NO_COLOR": "1"}, Look(rich=True, colour=False)),
-        (Terminal(), {"TERM": "xterm", "NO_COLOR": ""}, Look(rich=True, colour=True)),
-        (Terminal(), {"TERM": "dumb"}, Look()),
-        (Terminal(), {}, Look()),
-        (io.StringIO(), {"TERM": "xterm"}, Look()),
-    ],
-)
-def test_the_look_fits_the_terminal(out: io.StringIO, env: dict[str, str], look: Look) -> None:
-    """NO_COLOR, TERM=dumb and pipes are honoured."""
-    assert look_of(out, env) == look
 
 
 def test_no_color_means_no_colour_codes() -> None:
@@ -204,6 +220,65 @@ def test_painting_over_leaves_exactly_the_finished_text(size: int) -> None:
     seen = "".join(line.strip() + " " for line in [*history, *terminal.display])
     words = seen.replace("``` ", "").split()
     assert words == " ".join(lines).split()
+
+
+def seen(text: str, columns: int, rows: int) -> list[str]:
+    """Return the lines that a terminal shows of a text."""
+    terminal = pyte.HistoryScreen(columns, rows, history=1000)
+    pyte.Stream(terminal).feed(text.replace("\n", "\r\n"))
+    return [line.rstrip() for line in terminal.display]
+
+
+def test_code_is_set_in_and_its_fences_are_not_shown() -> None:
+    """A person wants the code, not the marks around it."""
+    out = io.StringIO(newline="")
+    screen = Screen(out, Look(rich=True), clock=ticking(), size=lambda: (30, 12))
+    for piece in ("Like ", "so:\n\n```py", "thon\nx = 1\n\nif x:\n    y\n``", "`\nDone", "."):
+        screen.show(TextDelta(index=0, text=piece))
+    screen.show(RunEnded(status="completed"))
+    assert seen(out.getvalue(), 30, 12)[:9] == ["Like so:", "", "  x = 1", "", "  if x:", "      y", "", "Done.", ""]
+
+
+def test_lines_of_our_own_are_broken_between_words() -> None:
+    """On a screen no word is cut, and what follows is set in like the first line."""
+    out = io.StringIO(newline="")
+    screen = Screen(out, Look(rich=True), clock=ticking(), size=lambda: (20, 8))
+    screen.show(finished("some words that are too long for it", OTHER))
+    screen.error(ErrorInfo(code="x", message="there is no such thing here"))
+    assert out.getvalue().splitlines() == [
+        *("↳ add()", "  some words that", "  are too long for", "  it", "  done, 12 ms"),
+        *("✗ there is no such", "thing here"),
+    ]
+
+
+def test_silence_is_explained_and_the_line_leaves_no_trace() -> None:
+    """After half a second a line says what is waited for; the next output takes its place."""
+    now = [0.0]
+    out = io.StringIO(newline="")
+    screen = Screen(out, Look(rich=True), clock=lambda: now[0], size=lambda: (40, 6))
+    screen.begin()
+    screen.tick()
+    assert out.getvalue() == ""
+    now[0] = 1.0
+    screen.tick()
+    assert seen(out.getvalue(), 40, 6)[0] == "… waiting, 1 s (Ctrl-C stops)"
+    screen.show(ToolStarted(index=1, call=OTHER))
+    now[0] = 4.0
+    screen.tick()
+    assert seen(out.getvalue(), 40, 6)[:2] == ["● add()", "… add runs, 3 s (Ctrl-C stops)"]
+    screen.printed("half way")
+    screen.show(finished("1", OTHER))
+    assert seen(out.getvalue(), 40, 6)[:4] == ["● add()", "  printed: half way", "  1", "  done, 12 ms"]
+
+
+def test_a_screen_that_is_none_is_never_told_of_waiting() -> None:
+    """A pipe gets the conversation only."""
+    now = [0.0]
+    out = io.StringIO()
+    screen = Screen(out, Look(), clock=lambda: now[0])
+    now[0] = 60.0
+    screen.tick()
+    assert out.getvalue() == ""
 
 
 def test_an_open_block_higher_than_the_screen_is_painted_by_its_end() -> None:

@@ -31,7 +31,8 @@ GLOB = tool("glob", "List files whose path matches a pattern.", pattern=TEXT)
 READ = tool("file_read", "Read a text file.", path=TEXT)
 CALCULATE = tool("calculate", "Work out an arithmetic expression.", expression=TEXT)
 SEARCH = tool("web_search", "Search the web.", query=TEXT)
-TOOLS = (WEATHER, ADD, CONVERT, GLOB, READ, CALCULATE, SEARCH)
+PRICE = tool("get_price", "Look up the price of an article.", article=TEXT)
+TOOLS = (WEATHER, ADD, CONVERT, GLOB, READ, CALCULATE, SEARCH, PRICE)
 
 
 def calls(
@@ -48,6 +49,9 @@ def calls(
         ("weather in Paris and Rome", [("get_weather", {"city": "Paris"}), ("get_weather", {"city": "Rome"})]),
         ("How hot is it in oslo today?", [("get_weather", {"city": "Oslo"})]),
         ("add 2 and 3.5", [("add", {"a": 2, "b": 3.5})]),
+        ("What is the price of article A7?", [("get_price", {"article": "A7"})]),
+        ("what is the price of article number 7", [("get_price", {"article": "7"})]),
+        ("the price of the article `x y`", [("get_price", {"article": "x y"})]),
         ("What is 2 + 3?", [("calculate", {"expression": "2 + 3"})]),
         (
             "convert 10 miles to kilometres",

@@ -19,6 +19,7 @@ def say(text: str, *, is_error: bool = False, call: CallItem = CALL) -> str:
     [
         ('{"temperature_c":18,"condition":"Cloudy","city":"Paris"}', "It is **18 °C** and cloudy in Paris."),
         ('{"temperature_c":18.5,"sky":"light rain"}', "It is **18.5 °C** in Paris, with light rain."),
+        ('{"temperature_c":17,"sky":"clear sky"}', "It is **17 °C** in Paris, with clear sky."),
         ('{"temp_f":64,"sky":"overcast","location":"Oslo"}', "It is **64 °F** and overcast in Oslo."),
         ('{"temperature":-3}', "It is **-3 °C** in Paris."),
         ("84", "**get_weather** answered **84**"),

@@ -195,7 +195,9 @@ def test_texts_of_several_rounds_are_paragraphs() -> None:
     events: list[RunEvent] = []
     for index, text in enumerate(["One.", "", "Two."]):
         events += [ItemAdded(index=index, item=MESSAGE), TextDelta(index=index, text=text)]
+        events += [ItemDone(index=index, item=text_message("assistant", text))]
         events += [ItemAdded(index=index + 10, item=ReasoningItem()), ReasoningDelta(index=index + 10, text=text)]
+        events += [ItemDone(index=index + 10, item=ReasoningItem(text=(text,)))]
     encoder = _encoder(stream=False)
     _deltas(encoder, *events, ENDED)
     message = json.loads(encoder.body())["choices"][0]["message"]

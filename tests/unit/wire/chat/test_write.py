@@ -72,7 +72,7 @@ def test_a_turn_is_one_message_with_results_in_call_order() -> None:
         A,
         B,
         text_result(B, "rb"),
-        text_result(A, "ra", is_error=True),
+        text_result(A, "ra"),
         text_message("assistant", "done"),
     )
     assert _messages(*items) == (
@@ -92,6 +92,22 @@ def test_a_turn_is_one_message_with_results_in_call_order() -> None:
         ],
         [],
     )
+
+
+@pytest.mark.parametrize(
+    ("output", "content"),
+    [
+        ((TextPart(text="no such file"),), "[error] no such file"),
+        ((), "[error]"),
+        ((TextPart(text='{"error":{"code":"failed"}}'),), '{"error":{"code":"failed"}}'),
+    ],
+)
+def test_a_failed_result_says_so_in_its_text(output: tuple[TextPart, ...], content: str) -> None:
+    """Chat has no flag for it; an error object tells it already."""
+    result = ResultItem(call_id="a", output=output, is_error=True)
+    messages, notes = _messages(A, result)
+    assert messages[1] == {"role": "tool", "tool_call_id": "a", "content": content}
+    assert notes == ([] if content.startswith("{") else ["error_flag"])
 
 
 def test_calls_alone_have_null_content() -> None:

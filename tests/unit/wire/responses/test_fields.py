@@ -39,7 +39,9 @@ OUTER = msgspec.json.Decoder(Outer)
         (
             b'{"count":"x"}',
             "",
-            ErrorInfo(code="invalid_type", message="Invalid 'count': Expected `int`, got `str`.", status=400, param="count"),
+            ErrorInfo(
+                code="invalid_type", message="Invalid 'count': Expected `int`, got `str`.", status=400, param="count"
+            ),
         ),
         (
             b"[]",

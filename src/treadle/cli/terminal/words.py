@@ -1,0 +1,39 @@
+"""How an error, a limit, a note and a count are said to a person at a terminal. Text only: it writes nothing."""
+
+from treadle.canon.errors import ErrorInfo
+from treadle.canon.request import Note
+from treadle.cli.terminal.clean import clean
+
+_LIMIT_KEYS = {
+    "max_iterations": "terminal.max_tool_turns",
+    "max_total_tool_calls": "terminal.max_tool_calls",
+    "wall_time": "terminal.wall_s",
+    "identical_repeats": "limits.identical_repeats_max",
+}
+"""What a run calls its limits, and the key that moves each of them here."""
+
+_NOTE_WORDS = {"bad_frame": "the upstream sent something that can not be read; it was left out"}
+"""Notes whose own words are for those who know the protocol."""
+
+
+def error_lines(error: ErrorInfo) -> list[str]:
+    """Say what is wrong, and below it what to do."""
+    wait_s = error.retry_after_s
+    first = clean(error.message) if wait_s is None else f"{clean(error.message)} (retry in {wait_s:.0f} s)"
+    return [first, *(f"  hint: {clean(line)}" for line in (error.hint or "").splitlines())]
+
+
+def limit_text(limit: str) -> str:
+    """Name a limit by the key that moves it."""
+    key = _LIMIT_KEYS.get(limit)
+    return f"{limit} (the key {key})" if key else limit
+
+
+def note_text(note: Note) -> str:
+    """Say a note on one line."""
+    return clean(_NOTE_WORDS.get(note.code, note.message)).replace("\n", "⏎")
+
+
+def plural(count: int, noun: str) -> str:
+    """Count something."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

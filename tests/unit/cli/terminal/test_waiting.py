@@ -1,0 +1,59 @@
+"""The line that says that work goes on."""
+
+import asyncio
+import io
+
+from treadle.canon.events import ToolFinished, ToolStarted
+from treadle.canon.items import CallItem, text_result
+from treadle.cli.terminal import waiting
+from treadle.cli.terminal.waiting import Waiting, ticking
+
+CALLS = [CallItem(call_id=name, name=name, arguments="{}") for name in ("one\x1b", "two")]
+
+
+def test_it_names_what_runs_and_counts_the_seconds() -> None:
+    """One tool by its name, several by their number, none as waiting; an unchanged line is not written again."""
+    now = [0.0]
+    out = io.StringIO()
+    line = Waiting(out, is_shown=True, clock=lambda: now[0])
+    shown: list[str] = []
+
+    def look() -> None:
+        now[0] += 2.0
+        line.tick()
+        line.tick()
+        shown.append(out.getvalue().rsplit("\x1b[2K", 1)[1])
+        line.clear()
+
+    look()
+    for call in CALLS:
+        line.follow(ToolStarted(index=0, call=call))
+        look()
+    line.follow(ToolFinished(index=0, call=CALLS[1], result=text_result(CALLS[1], "")))
+    look()
+    assert shown == [
+        "… waiting, 2 s (Ctrl-C stops)",
+        "… one␛ runs, 2 s (Ctrl-C stops)",
+        "… 2 tools run, 2 s (Ctrl-C stops)",
+        "… one␛ runs, 2 s (Ctrl-C stops)",
+    ]
+    assert out.getvalue().count("…") == len(shown)
+
+
+async def test_ticks_come_again_and_end_with_their_block(monkeypatch) -> None:
+    """Nothing ticks after the turn."""
+    monkeypatch.setattr(waiting, "TICK_S", 0.0)
+    third = asyncio.Event()
+    ticks: list[int] = []
+
+    def tick() -> None:
+        ticks.append(1)
+        if len(ticks) == 3:
+            third.set()
+
+    with ticking(tick):
+        await asyncio.wait_for(third.wait(), 5)
+    count = len(ticks)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(ticks) == count
