@@ -91,6 +91,7 @@ def inherit(request: Request, previous: Request) -> Request:
         for name in Options.__struct_fields__
         if getattr(request.options, name) == getattr(_NO_OPTIONS, name)
     }
+    options["extra"] = {**previous.options.extra, **request.options.extra}
     return msgspec.structs.replace(
         request,
         instructions=request.instructions or previous.instructions,

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
-from treadle.canon.errors import UpstreamStatus
+import msgspec
+
+from treadle.canon.errors import ErrorInfo, UpstreamStatus
 from treadle.canon.json import BadJson, cut_text, read_json
 from treadle.upstream.endpoint import Endpoint
 
@@ -17,6 +19,7 @@ MESSAGE_BYTES_MAX = 2_000
 CODE_CHARS_MAX = 64
 RETRY_AFTER_S_MAX = 3_600.0
 
+_KEY_CODES = ("invalid_api_key", "authentication_error", "permission_error", "UNAUTHENTICATED", "PERMISSION_DENIED")
 _KEY_REFUSED = "upstream_key_refused"
 _CODE_OF_STATUS = {401: _KEY_REFUSED, 403: _KEY_REFUSED, 404: "model_not_found", 429: "rate_limit_exceeded"}
 _CONTEXT_LENGTH = "context_length_exceeded"
@@ -92,6 +95,13 @@ def _read_body(body: bytes) -> tuple[str, str | None]:
     message = inner.get("message") or inner.get("detail") or text
     code = inner.get("code")
     return (message if isinstance(message, str) else str(message)), (code if isinstance(code, str) else None)
+
+
+def clean_failure(endpoint: Endpoint, error: ErrorInfo) -> ErrorInfo:
+    """Return an error that came inside an answer as clients and logs may see it: without the key, and not as theirs."""
+    code = _KEY_REFUSED if error.code in _KEY_CODES or error.status in (401, 403) else error.code
+    hint = None if error.hint is None else _clean(endpoint, error.hint)
+    return msgspec.structs.replace(error, message=_clean(endpoint, error.message), code=code, hint=hint)
 
 
 def _clean(endpoint: Endpoint, message: str) -> str:

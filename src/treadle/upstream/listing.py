@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from treadle.canon.errors import UpstreamError
+from treadle.canon.json import type_errors
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.http import HttpClient
 
@@ -51,7 +52,7 @@ class Listing:
             return names
         try:
             names = read_names(await self._client.get(endpoint, "/models", TIMEOUT_S))
-        except (UpstreamError, msgspec.MsgspecError) as error:
+        except (UpstreamError, *type_errors) as error:
             log.warning("upstream %s did not list its models: %s", endpoint.name, endpoint.redact(str(error)))
             names = []
         self._known[endpoint.name] = (self._now(), names)

@@ -21,6 +21,7 @@ from treadle.canon.items import CallItem
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note
 from treadle.upstream.endpoint import Endpoint, ProtocolName
+from treadle.upstream.failure import clean_failure
 from treadle.upstream.http import HttpClient
 from treadle.upstream.quirks import QuirkProfile, profile_of
 from treadle.upstream.quirks.edits import edit_body
@@ -85,6 +86,8 @@ class UpstreamModel:
             check_fidelity(call.notes)
         async with aclosing(decode(self._post(call, run_id), call.decoder, call.notes)) as batches:
             async for batch in batches:
+                if isinstance(batch[-1], Failed):
+                    batch[-1] = Failed(error=clean_failure(self.endpoint, batch[-1].error))
                 yield batch
 
     def notes_on(self, plan: Plan) -> tuple[Note, ...]:

@@ -9,7 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from treadle.canon.errors import ProtocolError
-from treadle.canon.json import type_errors
+from treadle.canon.json import BadJson, check_bounds, type_errors
+from treadle.wire.surrogates import mend_escapes
 
 T = TypeVar("T")
 
@@ -137,3 +138,19 @@ class Fields:
     def rest(self) -> dict[str, msgspec.Raw]:
         """Return the fields that nobody took, without the nulls."""
         return {name: raw.copy() for name, raw in self._values.items() if not is_null(raw)}
+
+
+def open_body(body: bytes) -> tuple[bytes, int]:
+    """Return a request's body as JSON that may be decoded, and how many halves of characters were mended in it.
+
+    Raises: ProtocolError, when it is not UTF-8, or nests or branches without end.
+    """
+    body, mended = mend_escapes(body.removeprefix(b"\xef\xbb\xbf"))
+    try:
+        str(body, "utf-8")
+        check_bounds(body)
+    except UnicodeDecodeError:
+        raise ProtocolError("The body is not UTF-8.", code="invalid_json") from None
+    except BadJson as error:
+        raise ProtocolError(f"The body cannot be read: {error}.", code="invalid_json") from None
+    return body, mended

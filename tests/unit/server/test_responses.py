@@ -255,3 +255,26 @@ async def test_a_compaction_that_fails_is_an_error(
         visit = await Visit(app, "POST", f"{PATH}/compact", headers=[LOCAL, JSON_TYPE], body=body).run()
     assert visit.status == status
     assert code is None or visit.json()["error"]["code"] == code
+
+
+@pytest.mark.parametrize(("field", "value"), [("background", True), ("conversation", "conv_1")])
+async def test_what_would_not_be_done_as_asked_is_refused(app: App, field: str, value: object) -> None:
+    """An answer that ignores what was asked for is worse than a clear no."""
+    body = msgspec.json.encode({"model": "demo", "input": "hi", field: value})
+    visit = await Visit(app, "POST", "/v1/responses", headers=[LOCAL, JSON_TYPE], body=body).run()
+    assert (visit.status, visit.json()["error"]["param"]) == (400, field)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model":"m","input":"\xff"}',
+        b'{"model":"m","input":[{"type":"mcp_call","id":"a","name":"b","error":1e999}]}',
+        b'{"model":"m","input":' + b"[" * 900 + b"]" * 900 + b"}",
+        b'{"model":"m","input":[{"type":"function_call_output","call_id":"c","output":{"a":"\xff"}}]}',
+    ],
+)
+async def test_hostile_bodies_are_bad_requests(app: App, body: bytes) -> None:
+    """Never a 500."""
+    visit = await Visit(app, "POST", "/v1/responses", headers=[LOCAL, JSON_TYPE], body=body).run()
+    assert visit.status == 400

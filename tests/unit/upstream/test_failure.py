@@ -2,9 +2,10 @@
 
 import pytest
 
+from treadle.canon.errors import ErrorInfo
 from treadle.canon.json import write_json
 from treadle.upstream.endpoint import Endpoint, Secret
-from treadle.upstream.failure import MESSAGE_BYTES_MAX, RETRY_AFTER_S_MAX, read_failure, read_retry_after
+from treadle.upstream.failure import MESSAGE_BYTES_MAX, RETRY_AFTER_S_MAX, clean_failure, read_failure, read_retry_after
 
 KEY = "sk-very-secret-0001"
 ENDPOINT = Endpoint(name="openai", base_url="https://api.example.org/v1", key=Secret(KEY), key_env="OPENAI_API_KEY")
@@ -139,3 +140,11 @@ def test_retry_after_is_read_as_seconds_or_date_and_bounded(headers, seconds):
 def test_retry_after_travels_with_the_error():
     """A rate limit tells the client when to come back."""
     assert fail(429, retry_after="12").info.retry_after_s == 12.0
+
+
+def test_an_error_inside_an_answer_shows_no_key_and_blames_no_client():
+    """Providers quote the key in a 200 or in mid-stream too."""
+    endpoint = Endpoint(name="openai", base_url="https://api.openai.com/v1", key=Secret("sk-secret-0123456789"))
+    error = ErrorInfo(code="invalid_api_key", message="Incorrect API key provided: sk-secret-0123456789", status=502)
+    cleaned = clean_failure(endpoint, error)
+    assert (cleaned.code, cleaned.message) == ("upstream_key_refused", "Incorrect API key provided: [redacted]")

@@ -24,11 +24,29 @@ async def create(service: Service, exchange: Exchange) -> None:
     Raises: TreadleError.
     """
     request = await _read(service, exchange)
+    _refuse_unserved(request)
     if not compaction.is_asked(request):
         await stream.reply(service, exchange, request)
         return
     retelling = compaction.Retelling(service.runtime.ids)
     await stream.reply(service, exchange, compaction.ask(request), retell=retelling.feed)
+
+
+def _refuse_unserved(request: Request) -> None:
+    """Say no to what would be answered, but not as it was asked for.
+
+    Raises: UnsupportedFeature.
+    """
+    if request.background and not request.surface.stream:
+        raise UnsupportedFeature(
+            "Background responses are served only as streams so far.",
+            param="background",
+            hint="Set stream, or leave it out.",
+        )
+    if "conversation" in request.options.extra:
+        raise UnsupportedFeature(
+            "Conversations are not kept yet.", param="conversation", hint="Use previous_response_id."
+        )
 
 
 async def compact(service: Service, exchange: Exchange) -> None:

@@ -214,7 +214,9 @@ class Choice:
             return b""
         shown.tokens[field] += len(tokens)
         self._fold.add_tokens(field, tokens)
-        return b',"logprobs":' + write_json({"content": None, "refusal": None, field: tokens})
+        told = write_json({"content": None, "refusal": None, field: tokens})
+        # An upstream may have written its tokens over several lines, and a line break would tear the frame.
+        return b',"logprobs":' + told.translate(None, b"\r\n")
 
     def _argue(self, index: int, text: str, more: dict[str, Any] | None = None) -> None:
         shown = self._shown.get(index)

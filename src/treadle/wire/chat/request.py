@@ -7,15 +7,14 @@ same protocol. A refusal names the field as the API would.
 import msgspec
 
 from treadle.canon.errors import ProtocolError
-from treadle.canon.json import BadJson, check_bounds, write_json
+from treadle.canon.json import write_json
 from treadle.canon.request import Options, Request, Surface
 from treadle.canon.tools import AUTO, ToolChoice
 from treadle.wire.chat.messages import MessageReader
 from treadle.wire.chat.parts import PROTOCOL
 from treadle.wire.chat.tools import ReadTools, read_choice, read_legacy_choice, read_tools
-from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, Fields, refusal
+from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, Fields, open_body, refusal
 from treadle.wire.notes import Notes
-from treadle.wire.surrogates import mend_escapes
 
 OLD_TOKENS_MAX = "max_tokens"
 TOOLS = "tools"
@@ -56,16 +55,9 @@ def read_request(body: bytes) -> Request:
 
 
 def _open(body: bytes, notes: Notes) -> Fields:
-    body, mended = mend_escapes(body.removeprefix(b"\xef\xbb\xbf"))
+    body, mended = open_body(body)
     if mended:
         notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=mended)
-    try:
-        str(body, "utf-8")
-        check_bounds(body)
-    except UnicodeDecodeError:
-        raise ProtocolError("The body is not UTF-8.", code="invalid_json") from None
-    except BadJson as error:
-        raise ProtocolError(f"The body cannot be read: {error}.", code="invalid_json") from None
     try:
         return Fields(body, "")
     except ProtocolError as error:
@@ -145,7 +137,7 @@ def _read_format(fields: Fields) -> tuple[msgspec.Raw | None, msgspec.Raw | None
     schema = form.object("json_schema") if kind == "json_schema" else None
     if schema is None:
         return None, raw
-    return msgspec.Raw(write_json({"type": kind, **schema.rest()})), None
+    return msgspec.Raw(write_json({**schema.rest(), "type": kind})), None
 
 
 def _positive(fields: Fields, name: str) -> int | None:

@@ -49,7 +49,7 @@ class PartialArguments:
 def _value(piece: dict[str, Any]) -> Any:
     for name in ("stringValue", "numberValue", "boolValue"):
         value = pick(piece, name)
-        if value is not None:
+        if isinstance(value, str | int | float):
             return int(value) if isinstance(value, float) and value.is_integer() else value
     return None
 

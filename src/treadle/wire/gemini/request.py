@@ -9,14 +9,13 @@ from typing import Any
 import msgspec
 
 from treadle.canon.errors import ProtocolError, UnsupportedFeature
-from treadle.canon.json import BadJson, check_bounds, write_json
+from treadle.canon.json import write_json
 from treadle.canon.request import Options, Request, Surface
-from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, read_value, refusal, starts_with
+from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, open_body, read_value, refusal, starts_with
 from treadle.wire.gemini.contents import ContentReader, read_parts
 from treadle.wire.gemini.spelling import PROTOCOL, CamelFields
 from treadle.wire.gemini.tools import Toolset, json_schema, read_choice, read_tools
 from treadle.wire.notes import Notes
-from treadle.wire.surrogates import mend_escapes
 
 JSON_TYPE = "application/json"
 SCHEMA_NAME = "response"
@@ -56,16 +55,9 @@ def read_request(body: bytes, *, model: str = "", stream: bool = False, is_array
 
 
 def _open(body: bytes, notes: Notes) -> CamelFields:
-    body, mended = mend_escapes(body.removeprefix(b"\xef\xbb\xbf"))
+    body, mended = open_body(body)
     if mended:
         notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=mended)
-    try:
-        str(body, "utf-8")
-        check_bounds(body)
-    except UnicodeDecodeError:
-        raise ProtocolError("The body is not UTF-8.", code="invalid_json") from None
-    except BadJson as error:
-        raise ProtocolError(f"The body cannot be read: {error}.", code="invalid_json") from None
     try:
         return CamelFields(body, "")
     except ProtocolError as error:

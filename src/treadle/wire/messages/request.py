@@ -10,16 +10,15 @@ import msgspec
 
 from treadle.canon.errors import ProtocolError
 from treadle.canon.items import TextPart
-from treadle.canon.json import BadJson, check_bounds, write_json
+from treadle.canon.json import write_json
 from treadle.canon.request import Options, Request, Surface
 from treadle.canon.tools import AUTO, ToolChoice
-from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, Fields, read_value, refusal, starts_with
+from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, Fields, open_body, read_value, refusal, starts_with
 from treadle.wire.messages.history import HistoryReader
 from treadle.wire.messages.parts import read_content
 from treadle.wire.messages.seal import PROTOCOL
 from treadle.wire.messages.tools import ToolShelf, read_choice
 from treadle.wire.notes import Notes
-from treadle.wire.surrogates import mend_escapes
 
 SCHEMA_NAME = "output"
 """The name that other APIs demand of an output schema and this one has no place for."""
@@ -77,16 +76,9 @@ def effort_of(budget_tokens: int) -> str:
 
 
 def _open(body: bytes, notes: Notes) -> Fields:
-    body, mended = mend_escapes(body.removeprefix(b"\xef\xbb\xbf"))
+    body, mended = open_body(body)
     if mended:
         notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=mended)
-    try:
-        str(body, "utf-8")
-        check_bounds(body)
-    except UnicodeDecodeError:
-        raise ProtocolError("The body is not UTF-8.", code="invalid_json") from None
-    except BadJson as error:
-        raise ProtocolError(f"The body cannot be read: {error}.", code="invalid_json") from None
     try:
         return Fields(body, "")
     except ProtocolError as error:

@@ -233,7 +233,7 @@ def _read_reasoning(reading: Reading, raw: msgspec.Raw, path: str) -> None:
 def _read_server_call(reading: Reading, raw: msgspec.Raw, path: str) -> None:
     """Read a call that a server ran: it and its result are one item on this wire, paired by the item's own id."""
     call = read(_server_call, raw, path)
-    error = _error_text(call.error)
+    error = _error_text(call.error, at(path, "error"))
     unfinished = error is None and call.output is None and call.status in _UNFINISHED
     reading.items.append(
         CallItem(
@@ -288,9 +288,9 @@ def _arguments(raw: msgspec.Raw, path: str) -> str:
     return "{}" if raw == NULL else data.decode()
 
 
-def _error_text(raw: msgspec.Raw) -> str | None:
+def _error_text(raw: msgspec.Raw, path: str) -> str | None:
     """Return the words of an mcp_call's error: a text, its `message`, or the content that the tool gave."""
-    value = _any.decode(raw)
+    value: Any = read(_any, raw, path)
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
         value = fields.get("message") or fields.get("content") or fields

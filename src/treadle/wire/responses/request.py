@@ -9,11 +9,11 @@ import msgspec
 from treadle.canon.errors import ProtocolError
 from treadle.canon.json import write_json
 from treadle.canon.request import Note, Options, Request, Surface
+from treadle.wire.fields import open_body
 from treadle.wire.responses.content import PROTOCOL
 from treadle.wire.responses.fields import NULL, missing, read
 from treadle.wire.responses.input import Reading, read_input
 from treadle.wire.responses.tools import HOSTED, ToolShelf, read_choice
-from treadle.wire.surrogates import mend_escapes
 
 
 class _Reasoning(msgspec.Struct, kw_only=True):
@@ -64,7 +64,7 @@ def read_request(body: bytes) -> Request:
 
     Raises: ProtocolError, naming the field.
     """
-    data, mended = mend_escapes(body)
+    data, mended = open_body(body)
     typed = read(_body, data)
     _check(typed)
     fields = read(_fields, data)
