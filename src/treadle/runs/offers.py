@@ -49,7 +49,7 @@ def make_offers(request: Request, server_tools: Sequence[ServerTool], rules: Off
         raise ProtocolError(f"tool_choice names the tool {choice.name!r}, which is not offered.", param="tool_choice")
     if choice.mode == "required" and not offers:
         raise ProtocolError("tool_choice is 'required', but no tool is offered.", param="tool_choice")
-    return Offered(offers=offers, choice=msgspec.structs.replace(choice, allowed=None), notes=tuple(notes))
+    return Offered(offers=offers, choice=choice, notes=tuple(notes))
 
 
 def _add_server_tools(

@@ -57,7 +57,7 @@ _REQUEST_ID_HEADERS = {"messages": (b"x-request-id", b"request-id")}
 
 _QUERY_BYTES_MAX = 8_192
 _RETRY_AFTER_S = 1.0
-_RETRY_AFTER_STATUSES = frozenset({429, 500, 502, 503, 504, 529})
+_RETRY_AFTER_STATUSES = frozenset({429, 503, 529})
 _ENVELOPES: tuple[tuple[str, str], ...] = (
     ("/v1/chat", "chat"),
     ("/chat", "chat"),

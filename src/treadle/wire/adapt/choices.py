@@ -6,10 +6,13 @@ Where it lacks a form, the nearest that it has takes its place: a table, with a 
 import msgspec
 
 from treadle.canon.plan import Plan
-from treadle.canon.request import NoteAction
+from treadle.canon.request import NoteAction, Options
 from treadle.canon.tools import AUTO, ChoiceMode, ToolChoice, ToolSpec
 from treadle.wire.adapt.traits import Traits
 from treadle.wire.notes import Notes
+
+_HOSTED = "tools"
+"""Where codecs keep the tools that a provider runs itself."""
 
 _FALLBACKS: dict[ChoiceMode, tuple[tuple[ChoiceMode, NoteAction], ...]] = {
     "named": (("required", "emulated"), ("auto", "coerced")),
@@ -28,10 +31,21 @@ def settle_tools(plan: Plan, traits: Traits, notes: Notes) -> Plan:
     tools = _within(tools, traits, notes)
     tools, choice = _settle_choice(tools, plan.tool_choice, traits, notes)
     parallel = _parallel(plan, traits, notes) if tools and choice.mode != "none" else None
-    options = plan.options
+    options = _without_hosted(plan, notes)
     if parallel != options.parallel_tool_calls:
         options = msgspec.structs.replace(options, parallel_tool_calls=parallel)
     return msgspec.structs.replace(plan, tools=tools, tool_choice=choice, options=options)
+
+
+def _without_hosted(plan: Plan, notes: Notes) -> Options:
+    """Return the options without the provider's own tools, where the choice leaves no room for them."""
+    options, choice = plan.options, plan.tool_choice
+    if _HOSTED not in options.extra or (choice.mode != "none" and choice.allowed is None):
+        return options
+    if choice.mode != "none":
+        notes.add("hosted_tool", "dropped", "allowed_tools names only tools that are called", "tools")
+    extra = {name: raw for name, raw in options.extra.items() if name != _HOSTED}
+    return msgspec.structs.replace(options, extra=extra)
 
 
 def _within(tools: tuple[ToolSpec, ...], traits: Traits, notes: Notes) -> tuple[ToolSpec, ...]:

@@ -25,6 +25,7 @@ from treadle.wire.chat.parts import PROTOCOL, read_content, read_part
 from treadle.wire.chat.state import CALL_STATE, THOUGHT_STATE, take_back
 from treadle.wire.fields import LIST, TEXT, Fields, read_value, refusal, starts_with
 from treadle.wire.notes import Notes
+from treadle.wire.open_calls import OpenCalls
 
 _EMPTY = (msgspec.Raw(b"[]"), msgspec.Raw(b"{}"))
 """What clients send back of an answer's fields that had nothing in them."""
@@ -38,7 +39,7 @@ class MessageReader:
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._items: list[AnyItem] = []
-        self._open: list[CallItem] = []
+        self._open = OpenCalls()
         self._calls: dict[str, CallItem] = {}
         self._readers: dict[str, Callable[[Fields, int], None]] = {
             "assistant": self._read_assistant,
@@ -81,8 +82,9 @@ class MessageReader:
         if content or extra or not calls:
             self._items.append(MessageItem(role="assistant", content=content, name=name, extra=extra))
         self._items += calls
-        self._open += calls
-        self._calls.update((call.call_id, call) for call in calls)
+        for call in calls:
+            self._open.add(call)
+            self._calls[call.call_id] = call
 
     def _read_reasoning(self, fields: Fields) -> None:
         thoughts = [fields.get("reasoning_content", TEXT), fields.get("reasoning", TEXT)]
@@ -110,26 +112,26 @@ class MessageReader:
     def _read_tool(self, fields: Fields, position: int) -> None:
         call_id = fields.get("tool_call_id", TEXT)
         name = fields.get("name", TEXT)
-        call = self._calls.get(call_id) if call_id else self._oldest_open(name)
+        if call_id:
+            self._open.take_id(call_id)
+        call = self._calls.get(call_id) if call_id else self._take_oldest(name)
         if not call_id and call is None:
             raise refusal(fields.at("tool_call_id"), "a tool message needs the id of its call")
         self._close(call, call_id or "", name, fields)
 
     def _read_function(self, fields: Fields, position: int) -> None:
         name = fields.need("name", TEXT)
-        call = self._oldest_open(name)
+        call = self._take_oldest(name)
         self._close(call, f"call_{position}_unmatched", name, fields)
 
-    def _oldest_open(self, name: str | None) -> CallItem | None:
-        return next((call for call in self._open if not name or call.name == name), None)
+    def _take_oldest(self, name: str | None) -> CallItem | None:
+        return self._open.take_name(name) if name else self._open.take_oldest()
 
     def _close(self, call: CallItem | None, call_id: str, name: str | None, fields: Fields) -> None:
         output = self._content(fields)
         if call is None:
             self._items.append(ResultItem(call_id=call_id, name=name or "", output=output, extra=_extra(fields)))
             return
-        if call in self._open:
-            self._open.remove(call)
         self._items.append(
             ResultItem(call_id=call.call_id, name=call.name, output=output, kind=call.kind, extra=_extra(fields))
         )

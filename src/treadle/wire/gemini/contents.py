@@ -21,6 +21,7 @@ from treadle.wire.fields import FLAG, LIST, TEXT, read_value, starts_with
 from treadle.wire.gemini.parts import extra, read_arguments, read_part, read_response, unseal
 from treadle.wire.gemini.spelling import PROTOCOL, CamelFields
 from treadle.wire.notes import Notes
+from treadle.wire.open_calls import OpenCalls
 
 _MODEL = frozenset({"model", "assistant"})
 _USER = frozenset({"user", "function", "tool"})
@@ -34,7 +35,7 @@ class ContentReader:
         self._items: list[AnyItem] = []
         self._turn = _ModelTurn()
         self._calls: dict[str, CallItem] = {}
-        self._open: list[CallItem] = []
+        self._open = OpenCalls()
         self._place = ""
 
     def read(self, raws: list[msgspec.Raw], path: str) -> tuple[AnyItem, ...]:
@@ -94,7 +95,7 @@ class ContentReader:
         calls = [item for item in items if isinstance(item, CallItem)]
         if items:
             # An unanswered call of an earlier turn must not take a result that is meant for a later one.
-            self._open = calls
+            self._open = OpenCalls(calls)
         self._items += items
 
     def _read_user(self, content: CamelFields) -> None:
@@ -125,14 +126,9 @@ class ContentReader:
 
     def _answered(self, given: str, name: str) -> CallItem | None:
         """Return the call that a result answers: by id, else the oldest open one of that name, else the oldest."""
-        named = [call for call in self._open if given and given in (call.call_id, call.upstream_id)]
-        if given and not named and given in self._calls:
-            return self._calls[given]
-        candidates = named or [call for call in self._open if call.name == name] or ([] if given else self._open)
-        call = next(iter(candidates), None)
-        if call is not None:
-            self._open.remove(call)
-        return call
+        if given:
+            return self._open.take_id(given) or self._calls.get(given) or self._open.take_name(name)
+        return self._open.take_name(name) or self._open.take_oldest()
 
 
 def read_parts(content: CamelFields) -> list[CamelFields]:

@@ -71,6 +71,7 @@ class _Writer:
         self._parts: list[dict[str, Any]] = []
         self._calls: list[CallItem] = []
         self._ids: dict[str, str] = {}
+        self._given: set[str] = set()
         self._answered = False
         self._called = {item.call_id for item in items if isinstance(item, CallItem)}
         self._results: dict[str, deque[ResultItem]] = {}
@@ -153,8 +154,9 @@ class _Writer:
 
     def _call(self, call: CallItem) -> None:
         # What the provider itself called it, unless it gave that name twice.
-        given = call.upstream_id if call.upstream_id and call.upstream_id not in self._ids.values() else call.call_id
+        given = call.upstream_id if call.upstream_id and call.upstream_id not in self._given else call.call_id
         self._ids[call.call_id] = given
+        self._given.add(given)
         arguments = {"input": call.arguments} if call.kind == "custom" else write_arguments(call.arguments)
         part: dict[str, Any] = {
             "functionCall": {"id": given, "name": call.name, "args": arguments, **own_fields(call.extra)}

@@ -17,6 +17,8 @@ from treadle.wire.gemini.spelling import CamelFields, camel
 from treadle.wire.notes import Notes
 
 VALIDATED = "VALIDATED"
+EMPTY_BYTES_MAX = 256
+"""How long an object without properties may be, white space and all, to be left out."""
 
 _NAMES: msgspec.json.Decoder[list[str]] = msgspec.json.Decoder(list[str])
 _TYPES = frozenset({"STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"})
@@ -130,9 +132,15 @@ def _write_function(spec: ToolSpec) -> dict[str, Any]:
     if spec.description:
         function["description"] = spec.description
     # An object without properties is refused by some models; no schema at all says the same.
-    if read_json(bytes(spec.parameters)) != read_json(bytes(EMPTY_SCHEMA)):
+    if not _is_empty(spec.parameters):
         function["parametersJsonSchema"] = spec.parameters
     return {**function, **own_fields(spec.extra)}
+
+
+def _is_empty(schema: msgspec.Raw) -> bool:
+    # What is written may be larger than what is read, so only a schema short enough to say nothing is looked into.
+    raw = bytes(schema)
+    return len(raw) <= EMPTY_BYTES_MAX and read_json(raw) == read_json(bytes(EMPTY_SCHEMA))
 
 
 def _convert(schema: Any) -> Any:

@@ -117,12 +117,13 @@ class _Opaque(_Draft):
         super().__init__(index, item_id)
         self.raw = raw
         self.pieces: list[str] = []
-        self.rest: dict[str, Any] = {}
+        self.rest: dict[str, list[str] | msgspec.Raw] = {}
 
     def item(self) -> OpaqueItem:
         if not self.pieces and not self.rest:
             return OpaqueItem(id=self.id, protocol=PROTOCOL, raw=self.raw)
-        block: dict[str, Any] = {**OBJECT.decode(self.raw), **self.rest}
+        rest = {name: value if isinstance(value, msgspec.Raw) else "".join(value) for name, value in self.rest.items()}
+        block: dict[str, Any] = {**OBJECT.decode(self.raw), **rest}
         if self.pieces:
             given = "".join(self.pieces)
             block["input"] = msgspec.Raw(given.encode()) if _is_object(given) else {INVALID_JSON: given}
@@ -348,9 +349,12 @@ class Assembly:
             if value is None or not self._count(as_text(value) or json_text(value)):
                 continue
             before = draft.rest.get(name)
-            draft.rest[name] = (
-                as_text(before) + value if isinstance(value, str) else msgspec.Raw(json_text(value).encode())
-            )
+            if not isinstance(value, str):
+                draft.rest[name] = msgspec.Raw(json_text(value).encode())
+            elif isinstance(before, list):
+                before.append(value)
+            else:
+                draft.rest[name] = [value]
 
     def _close(self, block: _Block) -> None:
         draft, late = block.draft, block.joiner.finish()

@@ -60,6 +60,7 @@ class Dialogue:
         self._calls: list[tuple[CallItem, str]] = []
         self._answered = False
         self._shown: set[str] = set()
+        self._numbers: dict[str, int] = {}
         self._called = {item.call_id for item in items if isinstance(item, CallItem)}
         self._results: dict[str, deque[ResultItem]] = {}
         for item in items:
@@ -148,13 +149,20 @@ class Dialogue:
         self._begin_reply()
         if item.blobs:
             self._notes.add("blob_dropped", "dropped", "state that only the provider that made it can read")
-        call_id = shown_id(item.call_id)
-        while call_id in self._shown:
-            call_id += "_"
-        self._shown.add(call_id)
+        call_id = self._unique(shown_id(item.call_id))
         self._calls.append((item, call_id))
         block = {"type": "tool_use", "id": call_id, "name": item.name, "input": self._input(item)}
         self._turn.append({**block, **own_fields(item.extra, self._notes)})
+
+    def _unique(self, shown: str) -> str:
+        number, unique = self._numbers.get(shown, 1), shown
+        while unique in self._shown:
+            number += 1
+            unique = f"{shown}_{number}"
+        # The next one of this id goes on from here instead of trying every number again.
+        self._numbers[shown] = number
+        self._shown.add(unique)
+        return unique
 
     def _input(self, item: CallItem) -> Any:
         """Return the arguments as the object that the API demands."""

@@ -37,6 +37,7 @@ class _Pairer:
         self._open: list[tuple[CallItem, str]] = []
         self._called = {item.call_id for item in items if isinstance(item, CallItem)}
         self._used: set[str] = set()
+        self._numbers: dict[str, int] = {}
         self._results: dict[str, deque[ResultItem]] = {}
         for item in items:
             if isinstance(item, ResultItem):
@@ -64,11 +65,13 @@ class _Pairer:
             self._notes.add("extra_result", "dropped", "a second result of the same call", count=left)
 
     def _unique(self, call_id: str) -> str:
-        number, unique = 1, call_id
+        number, unique = self._numbers.get(call_id, 1), call_id
         while unique in self._used:
             number += 1
             unique = f"{call_id}_{number}"
         if unique != call_id:
+            # The next one of this id goes on from here instead of trying every number again.
+            self._numbers[call_id] = number
             self._notes.add("duplicate_call_id", "repaired", "a call with the id of an earlier one got its own")
         self._used.add(unique)
         return unique

@@ -1,5 +1,6 @@
 """Tools and choices in the terms of upstreams that lack some of them (B24, B25)."""
 
+import msgspec
 import pytest
 
 from treadle.canon.items import text_message
@@ -7,7 +8,7 @@ from treadle.canon.plan import Plan
 from treadle.canon.request import Options
 from treadle.canon.tools import AUTO, NONE, ToolChoice, ToolSpec
 from treadle.wire.adapt.choices import settle_tools
-from treadle.wire.adapt.traits import Traits
+from treadle.wire.adapt.traits import TRAITS, Traits
 from treadle.wire.notes import Notes
 
 TOOLS = (ToolSpec(name="a"), ToolSpec(name="b"), ToolSpec(name="c"))
@@ -91,3 +92,20 @@ def test_more_tools_than_the_upstream_takes_are_dropped_and_counted():
     assert settle_tools(plan, Traits(tools_max=1), notes).tools == TOOLS[:1]
     (note,) = notes.all()
     assert (note.code, note.action, note.field, note.count) == ("tools_dropped", "dropped", "tools[1]", 2)
+
+
+@pytest.mark.parametrize(
+    ("choice", "is_kept"),
+    [
+        (ToolChoice(), True),
+        (ToolChoice(mode="required"), True),
+        (ToolChoice(mode="none"), False),
+        (ToolChoice(allowed=("f",)), False),
+    ],
+)
+def test_a_providers_own_tools_obey_the_choice_too(choice: ToolChoice, is_kept: bool) -> None:
+    """With `none` nothing is searched, and what is not allowed is not offered."""
+    options = Options(extra={"tools": msgspec.Raw(b'[{"type":"web_search"}]')}, extra_protocol="responses")
+    plan = Plan(items=(), model="m", options=options, tool_choice=choice, tools=(ToolSpec(name="f"),))
+    settled = settle_tools(plan, TRAITS["responses"], Notes())
+    assert ("tools" in settled.options.extra) is is_kept
