@@ -29,7 +29,7 @@ test: $(STAMP) ## run all tests (ARGS="-k name" narrows them)
 test-browser: $(STAMP) ## run only the browser tests; fails when there is no Chromium
 	@TREADLE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest tests/browser $(ARGS)
 
-test-clients: $(STAMP) ## run the real npm clients against Treadle (needs node and npm)
+test-clients: $(STAMP) ## run stock clients against Treadle (installs them from npm and PyPI once)
 	@$(BIN)/python -m pytest tests/clients $(ARGS)
 
 check: $(STAMP) ## format, lint, types, imports

@@ -1,11 +1,12 @@
 """The history regrouped as Chat wants it: one assistant message for each turn, then its results in call order.
 
 Canonical items hold calls and results in any order; here every call gets exactly one result, directly behind its
-turn. What has no partner is repaired and noted, because an upstream refuses the whole request otherwise.
+turn. What has no partner is repaired and noted, because an upstream refuses the whole request otherwise. Readers of
+histories find here which of the calls so far a result answers.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -141,3 +142,48 @@ def turn_text(turn: Turn) -> str:
     """Return what the model said in a turn; separate messages stay separate paragraphs."""
     texts = [text_of(message.content) for message in turn.messages]
     return "\n\n".join(text for text in texts if text)
+
+
+class OpenCalls:
+    """Calls that still want a result, in the order in which they were made; each can be taken once.
+
+    Finding and closing one costs the same however many are open, since a request may hold thousands.
+    """
+
+    def __init__(self, calls: Iterable[CallItem] = ()) -> None:
+        self._made = 0
+        self._open: dict[int, CallItem] = {}
+        self._by_age: deque[int] = deque()
+        self._by_id: dict[str, deque[int]] = {}
+        self._by_name: dict[str, deque[int]] = {}
+        for call in calls:
+            self.add(call)
+
+    def add(self, call: CallItem) -> None:
+        """Add a call as the youngest; it is known by its own id and by its upstream's."""
+        place, self._made = self._made, self._made + 1
+        self._open[place] = call
+        self._by_age.append(place)
+        self._by_name.setdefault(call.name, deque()).append(place)
+        for call_id in {call.call_id, call.upstream_id or call.call_id}:
+            self._by_id.setdefault(call_id, deque()).append(place)
+
+    def take_id(self, call_id: str) -> CallItem | None:
+        """Close the oldest call of that id and return it."""
+        return self._take(self._by_id.get(call_id))
+
+    def take_name(self, name: str) -> CallItem | None:
+        """Close the oldest call of that name and return it."""
+        return self._take(self._by_name.get(name))
+
+    def take_oldest(self) -> CallItem | None:
+        """Close the oldest call and return it."""
+        return self._take(self._by_age)
+
+    def _take(self, places: deque[int] | None) -> CallItem | None:
+        # A call stands in several queues and leaves the others when they reach it, so each place is passed once.
+        while places:
+            call = self._open.pop(places.popleft(), None)
+            if call is not None:
+                return call
+        return None

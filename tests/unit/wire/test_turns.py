@@ -14,7 +14,8 @@ from treadle.canon.items import (
     text_result,
 )
 from treadle.wire.notes import Notes
-from treadle.wire.turns import INTERRUPTED, Step, Turn, regroup, turn_text
+from treadle.wire.turns import INTERRUPTED, OpenCalls, Step, Turn, regroup, turn_text
+from unit.wire.work import Counted, steps_run
 
 USER = text_message("user", "u")
 SAID = text_message("assistant", "s")
@@ -90,3 +91,47 @@ def test_messages_of_one_turn_are_paragraphs() -> None:
     """Text before and behind a call does not run together."""
     parts = MessageItem(role="assistant", content=(TextPart(text="a"), TextPart(text="b")))
     assert turn_text(Turn(messages=[parts, MessageItem(role="assistant"), SAID])) == "ab\n\ns"
+
+
+def test_open_calls_are_taken_once_by_id_name_or_age() -> None:
+    """The upstream's id is as good as the own one, and what is taken by one is gone for the others."""
+    first = CallItem(call_id="a", name="f", upstream_id="u")
+    second, third = CallItem(call_id="b", name="f"), CallItem(call_id="c", name="g")
+    calls = OpenCalls((first, second, third))
+    assert calls.take_id("u") is first
+    assert calls.take_id("a") is None
+    assert calls.take_name("f") is second
+    assert calls.take_name("f") is None
+    assert calls.take_oldest() is third
+    assert calls.take_oldest() is None
+
+
+def test_open_calls_of_one_id_are_taken_in_their_order() -> None:
+    """Some clients use an id again; equal calls are still two."""
+    calls = OpenCalls([A, msgspec.structs.replace(A)])
+    assert [calls.take_id("a"), calls.take_id("a"), calls.take_id("a")] == [A, A, None]
+
+
+def test_taking_open_calls_compares_nothing_twice() -> None:
+    """Thousands of calls that are answered from the last to the first cost as much as in order."""
+    made = [CallItem(call_id=Counted(f"c{number}"), name=Counted(f"f{number}")) for number in range(500)]
+    calls = OpenCalls(made)
+    Counted.compared = 0
+    for call in reversed(made[250:]):
+        assert calls.take_id(Counted(call.call_id)) is call
+    for call in reversed(made[:250]):
+        assert calls.take_name(Counted(call.name)) is call
+    assert Counted.compared < 5 * len(made)
+
+
+def test_taking_the_oldest_passes_each_place_once() -> None:
+    """What other queues have taken is skipped once, not again for every call."""
+
+    def work(count: int) -> int:
+        made = [CallItem(call_id=f"c{number}", name="f") for number in range(count)]
+        calls = OpenCalls(made)
+        for call in made[: count // 2]:
+            calls.take_id(call.call_id)
+        return steps_run(lambda: [calls.take_oldest() for _ in made])
+
+    assert work(800) < 3 * work(400)

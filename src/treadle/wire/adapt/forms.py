@@ -135,6 +135,11 @@ SUBSETS: dict[str, Subset] = {
 HOPS_MAX = 32
 """How many references may follow each other before a chain counts as a circle."""
 
+KEY_CHARS_MAX = 64
+"""How much of a key a pointer shows: pointers are for notes, and are made for every node."""
+
+_INDEX_DIGITS_MAX = 9
+
 
 def resolve(root: Node, ref: object) -> Node | None:
     """Return the schema that a reference of the form `#/…` names; None if there is none, or it lies elsewhere."""
@@ -145,25 +150,53 @@ def resolve(root: Node, ref: object) -> Node | None:
         name = unquote(step).replace("~1", "/").replace("~0", "~")
         if isinstance(found, dict):
             found = cast("Node", found).get(name)
-        elif isinstance(found, list) and name.isdecimal() and int(name) < len(cast("list[Any]", found)):
-            found = cast("list[Any]", found)[int(name)]
+        elif isinstance(found, list):
+            found = _place(cast("list[Any]", found), name)
         else:
             return None
     return cast("Node", found) if isinstance(found, dict) else None
 
 
-def merge(base: Node, other: Node) -> Node:
-    """Return a schema that asks for both: properties and required together, of the rest `other` wins."""
-    merged = {**base, **other}
-    if isinstance(base.get("properties"), dict) and isinstance(other.get("properties"), dict):
-        merged["properties"] = {**base["properties"], **other["properties"]}
-    if isinstance(base.get("required"), list) and isinstance(other.get("required"), list):
-        merged["required"] = list(dict.fromkeys([*base["required"], *other["required"]]))
-    if isinstance(base.get("description"), str) and isinstance(other.get("description"), str):
-        merged["description"] = base["description"]
+def _place(values: list[Any], name: str) -> Any:
+    # Python refuses to read numbers of thousands of digits.
+    if not name.isdecimal() or len(name) > _INDEX_DIGITS_MAX or int(name) >= len(values):
+        return None
+    return values[int(name)]
+
+
+def merge(*nodes: Node) -> Node:
+    """Return a schema that asks for all: properties and required together, the first description, else the last wins.
+
+    The work is linear in `breadth` of the nodes, however many they are.
+    """
+    merged: Node = {}
+    properties: Node = {}
+    required: dict[str, None] = {}
+    for node in nodes:
+        said = merged.get("description")
+        merged |= node
+        if isinstance(said, str):
+            merged["description"] = said
+        if isinstance(node.get("properties"), dict):
+            properties |= node["properties"]
+        if isinstance(node.get("required"), list):
+            names = cast("list[Any]", node["required"])
+            required |= dict.fromkeys(name for name in names if isinstance(name, str))
+    if properties:
+        merged["properties"] = properties
+    if required:
+        merged["required"] = list(required)
     return merged
+
+
+def breadth(node: Node) -> int:
+    """Return what it costs to look at a node without going into it: its keywords, what they list, texts by the line."""
+    parts = sum(len(cast("Node | list[Any]", value)) for value in node.values() if isinstance(value, dict | list))
+    return len(node) + parts + sum(len(value) // 64 for value in node.values() if isinstance(value, str))
 
 
 def step(pointer: str, key: str | int) -> str:
     """Return the JSON pointer one level down."""
-    return f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"
+    name = str(key)
+    shown = name if len(name) <= KEY_CHARS_MAX else f"{name[:KEY_CHARS_MAX]}…"
+    return f"{pointer}/{shown.replace('~', '~0').replace('/', '~1')}"

@@ -6,6 +6,9 @@ from treadle.wire.notes import Notes
 PLACES_MAX = 8
 """How many pointers a note names; the rest is counted."""
 
+CUT: tuple[str, NoteAction, str] = ("schema_cut", "dropped", "what nests too deep or grows too large")
+CYCLE: tuple[str, NoteAction, str] = ("schema_cycle", "coerced", "a schema that holds itself became any object")
+
 
 class SchemaLog:
     """Collects the losses of the schema that stands at `path`."""

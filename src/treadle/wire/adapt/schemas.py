@@ -12,7 +12,7 @@ import msgspec
 from treadle.canon.json import BadJson, read_json, write_json
 from treadle.canon.tools import EMPTY_SCHEMA
 from treadle.wire.adapt.forms import HOPS_MAX, LISTS, MAPS, SINGLES, SUBSETS, TYPES, Node, merge, resolve, step
-from treadle.wire.adapt.log import SchemaLog
+from treadle.wire.adapt.log import CUT, SchemaLog
 from treadle.wire.adapt.subset import Budget, SubsetWriter
 from treadle.wire.adapt.traits import SchemaForm
 from treadle.wire.fields import OBJECT
@@ -20,6 +20,9 @@ from treadle.wire.notes import Notes
 
 NODES_MAX = 50_000
 """How many nodes all schemas of one request may be written with."""
+
+ANSWER_BYTES_MAX = 200_000
+"""How large the schema of an answer may be to be written anew: as large as all tools together."""
 
 _STRAY = re.compile(
     rb'"(?:STRING|NUMBER|INTEGER|BOOLEAN|OBJECT|ARRAY|NULL|TYPE_UNSPECIFIED|nullable)"'
@@ -42,6 +45,10 @@ class Schemas:
         if self._form not in SUBSETS and not _is_stray(raw, is_tool):
             return raw
         log = SchemaLog(path)
+        if not is_tool and len(bytes(raw)) > ANSWER_BYTES_MAX:
+            log.add(*CUT, "")
+            log.tell(self._notes)
+            return msgspec.Raw(b'{"type":"object"}')
         try:
             value: Any = read_json(bytes(raw))
         except BadJson:
@@ -60,7 +67,7 @@ class Schemas:
             if value is not True:
                 log.add("schema_top", "coerced", "what is no object schema became any object", "")
             return cast("Node", read_json(bytes(EMPTY_SCHEMA)))
-        node = _without_unions(cast("Node", value), log)
+        node = _without_unions(cast("Node", value), log, self._budget)
         node.pop("nullable", None)
         kind = node.get("type")
         kinds = cast("list[Any]", kind if isinstance(kind, list) else [kind])
@@ -89,8 +96,8 @@ def _is_stray(raw: msgspec.Raw, is_tool: bool) -> bool:
     return not is_object or any(name in top for name in _BARRED_TOP)
 
 
-def _without_unions(node: Node, log: SchemaLog) -> Node:
-    """Return the top with its reference and unions written into it."""
+def _without_unions(node: Node, log: SchemaLog, budget: Budget) -> Node:
+    """Return the top with its reference and unions written into it, as far as the budget allows."""
     root, node = node, dict(node)
     for _ in range(HOPS_MAX):
         if "$ref" in node:
@@ -102,8 +109,12 @@ def _without_unions(node: Node, log: SchemaLog) -> Node:
         name = next((name for name in _UNIONS if isinstance(node.get(name), list)), None)
         if name is None:
             break
-        branches = [_at_top(root, branch) for branch in cast("list[Any]", node.pop(name))]
-        node = _joined(node, name, [branch for branch in branches if branch is not None], log)
+        found = (_at_top(root, branch) for branch in cast("list[Any]", node.pop(name)))
+        branches = [branch for branch in found if branch is not None]
+        if not budget.take_all(*branches):
+            log.add(*CUT, f"/{name}")
+            break
+        node = _joined(node, name, branches, log)
     return node
 
 
@@ -121,8 +132,7 @@ def _joined(node: Node, name: str, branches: list[Node], log: SchemaLog) -> Node
     wanted = [set(_names(branch.get("required"))) for branch in branches]
     common = set[str]().union(*wanted) if name == "allOf" else set[str].intersection(*wanted) if wanted else set[str]()
     own = _names(node.get("required"))
-    for branch in branches:
-        node = merge(branch, node)
+    node = merge(*reversed(branches), node)
     required = [*own, *(one for branch in branches for one in _names(branch.get("required")) if one in common)]
     node["required"] = list(dict.fromkeys(required))
     return node

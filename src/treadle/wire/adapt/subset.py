@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from treadle.canon.json import write_json
+from treadle.canon.request import NoteAction
 from treadle.wire.adapt.forms import (
     HOPS_MAX,
     META,
@@ -17,11 +18,12 @@ from treadle.wire.adapt.forms import (
     TYPES,
     Node,
     Subset,
+    breadth,
     merge,
     resolve,
     step,
 )
-from treadle.wire.adapt.log import SchemaLog
+from treadle.wire.adapt.log import CUT, CYCLE, SchemaLog
 
 DEPTH_MAX = 64
 WORDS_CHARS_MAX = 200
@@ -43,6 +45,11 @@ class Budget:
         self._left -= count
         return has_some
 
+    def take_all(self, *nodes: Node) -> bool:
+        """Use up what it costs to merge nodes, and tell whether there was enough left to begin with each of them."""
+        # A spent budget is asked first: measuring a wide node again and again is the work it is there to save.
+        return all(self._left > 0 and self.take(1 + breadth(node)) for node in nodes)
+
 
 class SubsetWriter:
     """Writes one schema; `root` is where its references point."""
@@ -63,47 +70,56 @@ class SubsetWriter:
     def write(self, value: Any, pointer: str, open_refs: frozenset[str] = frozenset()) -> Node:
         """Return the node as the subset spells it."""
         if pointer.count("/") > DEPTH_MAX or not self._budget.take():
-            self._log.add("schema_cut", "dropped", "what nests too deep or grows too large", pointer)
+            self._log.add(*CUT, pointer)
             return {"type": "object"}
         if not isinstance(value, dict):
             return self._any(pointer)
-        node, open_refs, is_circle = self._expanded(cast("Node", value), pointer, open_refs)
-        if is_circle:
-            self._log.add("schema_cycle", "coerced", "a schema that holds itself became any object", pointer)
+        node, open_refs, loss = self._expanded(cast("Node", value), pointer, open_refs)
+        if loss is not None:
+            self._log.add(*loss, pointer)
             return {"type": "object", **{key: node[key] for key in _ANNOTATIONS if key in node}}
         node, has_null = _without_null(self._one_union(node, pointer))
         branches = [branch for branch in _listed(node.pop("anyOf", None)) if branch is not False]
         if len(branches) > 1:
             written = self._union(node, branches, pointer, open_refs)
         elif branches:
-            written = self.write(merge(node, _node(branches[0])), pointer, open_refs)
+            written = self.write(self._merged(node, _node(branches[0])), pointer, open_refs)
         else:
             written = self._plain(node, pointer, open_refs)
         return self._with_null(written) if has_null else written
 
-    def _expanded(self, node: Node, pointer: str, open_refs: frozenset[str]) -> tuple[Node, frozenset[str], bool]:
-        """Return the node with its references and allOf written into it, and whether that leads in a circle."""
+    def _merged(self, *nodes: Node) -> Node:
+        """Merge nodes within the budget; without any left the result is not written anyway."""
+        return merge(*nodes) if self._budget.take_all(*nodes) else {}
+
+    def _expanded(
+        self, node: Node, pointer: str, open_refs: frozenset[str]
+    ) -> tuple[Node, frozenset[str], tuple[str, NoteAction, str] | None]:
+        """Return the node with its references and allOf written into it, and why that cannot be done."""
         for _ in range(HOPS_MAX):
             if "$ref" in node:
                 ref = node["$ref"]
                 rest = {key: value for key, value in node.items() if key != "$ref"}
                 if isinstance(ref, str) and ref in open_refs:
-                    return rest, open_refs, True
+                    return rest, open_refs, CYCLE
                 target = resolve(self._root, ref)
                 if target is None:
                     self._log.add("schema_ref", "dropped", "a reference that leads nowhere in the schema", pointer)
                     node = rest
                     continue
                 open_refs |= {str(ref)}
+                if not self._budget.take_all(target, rest):
+                    return rest, open_refs, CUT
                 node = merge(target, rest)
             elif isinstance(node.get("allOf"), list):
-                parts = cast("list[Any]", node["allOf"])
+                parts = [_node(part) for part in reversed(_listed(node["allOf"]))]
                 node = {key: value for key, value in node.items() if key != "allOf"}
-                for part in parts:
-                    node = merge(cast("Node", part), node) if isinstance(part, dict) else node
+                if not self._budget.take_all(*parts, node):
+                    return node, open_refs, CUT
+                node = merge(*parts, node)
             else:
-                return node, open_refs, False
-        return node, open_refs, True
+                return node, open_refs, None
+        return node, open_refs, CYCLE
 
     def _one_union(self, node: Node, pointer: str) -> Node:
         """Return the node with const as enum, and oneOf and lists of types as anyOf."""
@@ -134,7 +150,7 @@ class SubsetWriter:
         said = {key: node[key] for key in _ANNOTATIONS if key in node}
         place = step(pointer, "anyOf")
         written = [
-            self.write(merge(beside, _node(branch)), step(place, number), open_refs)
+            self.write(self._merged(beside, _node(branch)), step(place, number), open_refs)
             for number, branch in enumerate(branches)
         ]
         if not self._form.is_lone:
@@ -210,6 +226,7 @@ class SubsetWriter:
             self._log.add("schema_meta", "coerced", "what says nothing of a value was left out", place)
             return []
         text = write_json(value).decode()
+        self._budget.take(len(text) // 64)
         if isinstance(value, dict) or len(text) > WORDS_CHARS_MAX:
             self._log.add("schema_keyword", "dropped", "a keyword that the upstream does not take", place)
             return []

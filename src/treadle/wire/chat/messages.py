@@ -25,7 +25,7 @@ from treadle.wire.chat.parts import PROTOCOL, read_content, read_part
 from treadle.wire.chat.state import CALL_STATE, THOUGHT_STATE, take_back
 from treadle.wire.fields import LIST, TEXT, Fields, read_value, refusal, starts_with
 from treadle.wire.notes import Notes
-from treadle.wire.open_calls import OpenCalls
+from treadle.wire.turns import OpenCalls
 
 _EMPTY = (msgspec.Raw(b"[]"), msgspec.Raw(b"{}"))
 """What clients send back of an answer's fields that had nothing in them."""

@@ -21,7 +21,7 @@ from treadle.wire.fields import FLAG, LIST, TEXT, read_value, starts_with
 from treadle.wire.gemini.parts import extra, read_arguments, read_part, read_response, unseal
 from treadle.wire.gemini.spelling import PROTOCOL, CamelFields
 from treadle.wire.notes import Notes
-from treadle.wire.open_calls import OpenCalls
+from treadle.wire.turns import OpenCalls
 
 _MODEL = frozenset({"model", "assistant"})
 _USER = frozenset({"user", "function", "tool"})

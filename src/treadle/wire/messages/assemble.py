@@ -20,7 +20,7 @@ from treadle.wire.arguments import Arguments, FinalArguments
 from treadle.wire.fields import OBJECT, TEXT, is_null, starts_with
 from treadle.wire.messages.event import NOTHING, BlockIn, DeltaIn, as_text, json_text
 from treadle.wire.messages.seal import INVALID_JSON, PROTOCOL, REDACTED, SIGNATURE
-from treadle.wire.surrogates import HalfJoiner
+from treadle.wire.surrogates import HalfJoiner, mend_text
 
 BLOCKS_MAX = 4_096
 NOTES_MAX = 64
@@ -122,10 +122,13 @@ class _Opaque(_Draft):
     def item(self) -> OpaqueItem:
         if not self.pieces and not self.rest:
             return OpaqueItem(id=self.id, protocol=PROTOCOL, raw=self.raw)
-        rest = {name: value if isinstance(value, msgspec.Raw) else "".join(value) for name, value in self.rest.items()}
+        rest = {
+            name: value if isinstance(value, msgspec.Raw) else mend_text("".join(value))
+            for name, value in self.rest.items()
+        }
         block: dict[str, Any] = {**OBJECT.decode(self.raw), **rest}
         if self.pieces:
-            given = "".join(self.pieces)
+            given = mend_text("".join(self.pieces))
             block["input"] = msgspec.Raw(given.encode()) if _is_object(given) else {INVALID_JSON: given}
         return OpaqueItem(id=self.id, protocol=PROTOCOL, raw=msgspec.Raw(write_json(block)))
 

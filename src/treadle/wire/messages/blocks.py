@@ -37,7 +37,9 @@ _BREAK = "\n\n"
 class Outlet:
     """Where blocks go: as events to a client that streams, and folded into the content of the message."""
 
-    def __init__(self, *, streams: bool) -> None:
+    def __init__(self, *, streams: bool, is_claude_code: bool = False) -> None:
+        # Claude Code 2.1.325 hangs up on an input delta of an MCP call, which others want (2026-11-15).
+        self.is_claude_code = is_claude_code
         self.content: list[dict[str, Any] | msgspec.Raw] = []
         self.has_refusal = False
         self.has_calls = False
@@ -290,10 +292,11 @@ class ServerCallWriter:
             "server_name": event.source or "treadle",
         }
         given = _whole_input(call.arguments)
-        out.open(head)
-        if given:
+        whole = {**head, "input": given}
+        out.open(whole if out.is_claude_code else head)
+        if given and not out.is_claude_code:
             out.delta("input_json_delta", partial_json=write_json(given).decode())
-        out.close({**head, "input": given})
+        out.close(whole)
 
     def feed(self, delta: Delta) -> None:
         """Take nothing: the arguments were whole when the tool started."""

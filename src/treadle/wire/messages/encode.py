@@ -68,7 +68,8 @@ class Encoder:
     def __init__(self, request: Request, ids: IdSource) -> None:
         self._request = request
         self._ids = ids
-        self._out = Outlet(streams=request.surface.stream)
+        is_claude_code = any(name.startswith("claude-code-") for name in request.options.betas)
+        self._out = Outlet(streams=request.surface.stream, is_claude_code=is_claude_code)
         self._lanes: dict[int, _Lane] = {}
         self._run_id = ""
         self._is_paused = False

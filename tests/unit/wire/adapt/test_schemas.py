@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from treadle.canon.json import read_json, write_json
 from treadle.canon.request import Note
-from treadle.wire.adapt.forms import SUBSETS, TYPES
-from treadle.wire.adapt.schemas import Schemas
+from treadle.wire.adapt import schemas, subset
+from treadle.wire.adapt.forms import SUBSETS, TYPES, breadth, merge, step
+from treadle.wire.adapt.schemas import ANSWER_BYTES_MAX, NODES_MAX, Schemas
 from treadle.wire.notes import Notes
 
 STRING = {"type": "string"}
@@ -391,3 +392,82 @@ def test_anything_at_all_becomes_a_plain_object(schema):
     assert written["type"] == "object"
     assert isinstance(written["properties"], dict)
     assert not {"anyOf", "oneOf", "allOf", "$ref", "enum", "const", "not"} & written.keys()
+
+
+WIDE: dict[str, Any] = {f"x-{number}": number for number in range(1000)}
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"anyOf": [{"type": "object"}] * 2000, **WIDE},
+        {"items": [{"$ref": "#/$defs/wide"}] * 2000},
+    ],
+)
+def test_merging_is_charged_to_the_budget(node, monkeypatch):
+    """What stands beside alternatives, or behind a reference, is not copied for ever; the rest is any object."""
+    copied = 0
+
+    def counting(*nodes: Any) -> Any:
+        nonlocal copied
+        copied += sum(map(breadth, nodes))
+        return merge(*nodes)
+
+    monkeypatch.setattr(subset, "merge", counting)
+    monkeypatch.setattr(schemas, "merge", counting)
+    _, notes = convert({"type": "object", "properties": {"x": node}, "$defs": {"wide": WIDE}}, "gemini", is_tool=False)
+    assert copied < 2 * NODES_MAX
+    assert "schema_cut" in {note.code for note in notes}
+
+
+@pytest.mark.parametrize("form", ["json_schema", "gemini"])
+def test_a_union_at_the_top_is_joined_in_one_go(form, monkeypatch):
+    """Many alternatives are merged once; what is over the budget is left out and said."""
+    calls: list[int] = []
+    monkeypatch.setattr(schemas, "merge", lambda *nodes: calls.append(len(nodes)) or merge(*nodes))
+    written, _ = convert({"anyOf": [{"properties": {f"a{n}": STRING}} for n in range(300)]}, form)
+    assert len(written["properties"]) == 300
+    assert calls == [301]
+    bomb_at_top = {"anyOf": [{"$ref": "#/$defs/w"}] * 2000, "$defs": {"w": {"properties": dict.fromkeys(WIDE, STRING)}}}
+    written, notes = convert(bomb_at_top, form)
+    assert (written["type"], written.get("properties", {})) == ("object", {})
+    assert "schema_cut" in {note.code for note in notes}
+    assert calls == [301]
+
+
+def test_a_merge_keeps_the_order_and_the_first_description():
+    """Of a keyword that several name the last wins."""
+    nodes = (
+        {"description": "a", "properties": {"p": 1, "q": 1}, "required": ["p", [], "q"]},
+        {"title": "t", "description": "b", "properties": {"q": 2}, "required": ["q", "r"]},
+        {"title": "u"},
+    )
+    assert merge(*nodes) == {
+        "description": "a",
+        "properties": {"p": 1, "q": 2},
+        "required": ["p", "q", "r"],
+        "title": "u",
+    }
+
+
+def test_a_long_key_is_not_repeated_for_every_node_in_it():
+    """Pointers show its beginning."""
+    assert step("#", "k" * 400_000) == f"#/{'k' * 64}…"
+    assert step("#", "a/b~c") == "#/a~1b~0c"
+
+
+@pytest.mark.parametrize("index", ["9" * 5000, "1", "-1", "x"])
+def test_a_reference_to_no_place_of_a_list_leads_nowhere(index):
+    """Also one with more digits than Python reads."""
+    _, codes = of({"$ref": f"#/prefixItems/{index}"}, "gemini", prefixItems=[STRING])
+    assert codes["schema_ref"] == ("dropped", AT_X)
+    assert of({"$ref": "#/prefixItems/0"}, "gemini", prefixItems=[STRING])[0] == STRING
+
+
+def test_a_large_schema_of_an_answer_becomes_any_object():
+    """It is taken as it is where nothing has to be written anew."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "description": "d" * ANSWER_BYTES_MAX}}}
+    written, notes = convert(schema, "gemini", is_tool=False)
+    assert written == {"type": "object"}
+    assert [(note.code, note.action) for note in notes] == [("schema_cut", "dropped")]
+    assert convert(schema, "json_schema", is_tool=False) == (schema, ())

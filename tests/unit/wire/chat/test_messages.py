@@ -21,6 +21,7 @@ from treadle.canon.items import (
 from treadle.canon.json import write_json
 from treadle.wire.chat.messages import MessageReader
 from treadle.wire.notes import Notes
+from unit.wire.work import steps_run
 
 HI = (TextPart(text="hi"),)
 
@@ -233,3 +234,17 @@ def test_wrong_messages_are_refused_by_their_path(message: Any, param: str) -> N
     with pytest.raises(ProtocolError) as caught:
         _read(message)
     assert caught.value.info.param == param
+
+
+def test_many_results_cost_in_proportion() -> None:
+    """Thousands of results, even of unknown names, do not each look through all open calls."""
+
+    def work(count: int) -> int:
+        call = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+        results = [{"role": "function", "name": "z", "content": ""}] * count
+        calls = [{"id": f"c{number}", **call} for number in range(count)]
+        messages = [{"role": "assistant", "tool_calls": calls}, *results]
+        raws = [msgspec.Raw(write_json(message)) for message in messages]
+        return steps_run(lambda: MessageReader(Notes()).read(raws, "messages"))
+
+    assert work(400) < 2.1 * work(200)

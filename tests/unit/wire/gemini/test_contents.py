@@ -21,6 +21,7 @@ from treadle.canon.items import (
 )
 from treadle.wire.gemini.contents import ContentReader
 from treadle.wire.notes import Notes
+from unit.wire.work import steps_run
 
 SIGNED = Blob(provider="gemini", kind="thought_signature", data="c2ln")
 
@@ -225,3 +226,18 @@ def test_a_wrong_type_is_refused_by_path(content: Any, param: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         _read(content)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_many_results_cost_in_proportion(has_ids: bool) -> None:
+    """Thousands of results do not each look through all open calls."""
+
+    def work(count: int) -> int:
+        ids = [{"id": f"c{number}"} if has_ids else {} for number in range(count)]
+        calls = [{"functionCall": {"name": "f", "args": {}, **each}} for each in ids]
+        results = [{"functionResponse": {"name": "f", "response": {}, **each}} for each in reversed(ids)]
+        contents = [{"role": "model", "parts": calls}, {"role": "user", "parts": results}]
+        raws = [msgspec.Raw(json.dumps(content).encode()) for content in contents]
+        return steps_run(lambda: ContentReader(Notes()).read(raws, "contents"))
+
+    assert work(400) < 2.1 * work(200)

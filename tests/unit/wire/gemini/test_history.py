@@ -2,6 +2,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 
 from treadle.canon.items import (
     AnyItem,
@@ -17,8 +18,10 @@ from treadle.canon.items import (
     text_message,
     text_result,
 )
+from treadle.wire.gemini import history
 from treadle.wire.gemini.history import Reader, write_contents
 from treadle.wire.notes import Notes
+from unit.wire.work import Counted
 
 USER = text_message("user", "hi")
 A = CallItem(call_id="a", name="f", arguments='{"x":1}')
@@ -221,3 +224,12 @@ def test_system_messages_are_the_instruction() -> None:
     assert history.system == [{"text": "a"}, {"text": "b"}]
     assert json.loads(msgspec.json.encode(history.contents)) == [_user({"text": "hi"})]
     assert [note.code for note in notes.all()] == ["name_dropped"]
+
+
+def test_ids_of_many_calls_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the provider gave an id twice is looked up, not searched."""
+    calls = [CallItem(call_id=f"c{n}", name="f", arguments="{}", upstream_id=Counted(f"u{n}")) for n in range(300)]
+    monkeypatch.setattr(history, "write_json", lambda _value: b"{}")
+    Counted.compared = 0
+    write_contents(calls, OLD, Notes())
+    assert Counted.compared < 5 * len(calls)

@@ -189,3 +189,12 @@ def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(ProtocolError) as caught:
         read_choice(CamelFields(b'{"functionCallingConfig":{"mode":"SOME"}}', "toolConfig"))
     assert caught.value.param == "toolConfig.functionCallingConfig.mode"
+
+
+def test_a_schema_larger_than_what_is_read_is_written() -> None:
+    """Writing references out may make more values than a request may have, so it is not parsed again."""
+    large = msgspec.Raw(b'{"type":"object","properties":{},"enum":[' + b"1," * 250_000 + b"1]}")
+    (tool,) = write_tools((ToolSpec(name="f", parameters=large),))
+    assert tool["functionDeclarations"] == [{"name": "f", "parametersJsonSchema": large}]
+    spaced = msgspec.Raw(b'{ "properties": {}, "type": "object" }')
+    assert write_tools((ToolSpec(name="f", parameters=spaced),)) == [{"functionDeclarations": [{"name": "f"}]}]

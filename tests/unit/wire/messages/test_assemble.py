@@ -7,10 +7,11 @@ from stream.answers import answer, decode
 from stream.messages_shapes import args, begin, end, start, stop, stream, text, use
 from treadle.canon.events import Finished, ItemDone
 from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem
+from treadle.canon.items import CallItem, OpaqueItem
 from treadle.wire.messages import Decoder
 from treadle.wire.messages.assemble import Assembly, Bounds, Owner
 from treadle.wire.messages.event import BlockIn, DeltaIn
+from unit.wire.work import Counted
 
 BOUNDS = Bounds(text_bytes_max=1_000, arguments_bytes_max=1_000)
 OWNER = Owner(provider="p", model="m")
@@ -73,3 +74,20 @@ def test_items_are_done_in_their_order() -> None:
     assert events[-1].stop == "calls"
     done = [event.item for event in events if isinstance(event, ItemDone)]
     assert isinstance(done[1], CallItem)
+
+
+def test_pieces_of_an_unknown_block_are_joined_once() -> None:
+    """However many there are, none is copied for the next; what is no text takes the place of the text before it."""
+    assembly = Assembly(CountingIds(), BOUNDS, OWNER, frozenset())
+    assembly.start(0, BlockIn(type="odd"), msgspec.Raw(b'{"type":"odd"}'))
+    Counted.joined = 0
+    for _ in range(100):
+        assembly.add(0, DeltaIn(type="odd_delta", content=Counted("ab")))
+        assembly.add(0, DeltaIn(type="odd_delta", text=Counted("c")))
+    assembly.add(0, DeltaIn(type="odd_delta", text=[1]))
+    assembly.add(0, DeltaIn(type="odd_delta", text="d"))
+    assembly.stop(0)
+    (item,) = [event.item for event in assembly.take() if isinstance(event, ItemDone)]
+    assert isinstance(item, OpaqueItem)
+    assert msgspec.json.decode(item.raw) == {"type": "odd", "content": "ab" * 100, "text": "d"}
+    assert Counted.joined == 0

@@ -22,6 +22,7 @@ from treadle.canon.items import (
 from treadle.canon.json import read_json, write_json
 from treadle.wire.messages.dialogue import Dialogue
 from treadle.wire.notes import Notes
+from unit.wire.work import steps_run
 
 USER = text_message("user", "hi")
 A = CallItem(call_id="a", name="f", arguments='{"x":1}')
@@ -248,3 +249,14 @@ def test_names_and_foreign_state_are_noted() -> None:
     call = msgspec.structs.replace(A, blobs=(blob,))
     _, codes = _messages(named, call, text_result(call, "r"))
     assert codes == ["name_dropped", "blob_dropped"]
+
+
+def test_many_calls_of_one_id_cost_in_proportion() -> None:
+    """A new id goes on from the last number, and stays short."""
+
+    def work(count: int) -> int:
+        return steps_run(lambda: Dialogue([A] * count, Notes(), "p", "m").messages())
+
+    assert work(400) < 3 * work(200)
+    messages, _ = _messages(USER, A, CallItem(call_id="a_2", name="f"), A, A)
+    assert [block["id"] for block in messages[1]["content"]] == ["a", "a_2", "a_3", "a_4"]
