@@ -90,10 +90,9 @@ CALLS_HOME: dict[str, tuple[tuple[str, str], ...]] = {
 
 @pytest.mark.parametrize("name", CALLS_HOME)
 def test_the_settings_that_keep_an_agent_at_home_are_needed(tmp_path: Path, proof: str, name: str) -> None:
-    """Without them it tries to reach its vendor, is seen to, and does its work all the same."""
+    """Without them it tries to reach its vendor, and is seen to."""
     with Watched(answer, tmp_path) as gateway:
         ran = follow(RECIPES[name].changed(*CALLS_HOME[name]), gateway, tmp_path, proof)
-    assert COMMANDS[name].last_words(ran.output) == learnt(proof)
     assert ran.outside != frozenset()
 
 
