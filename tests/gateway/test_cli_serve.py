@@ -63,7 +63,7 @@ def served(tmp_path: Path, env: dict[str, str]) -> Iterator[Served]:
 def test_it_says_where_to_look_and_answers_there(served: Served, tmp_path: Path) -> None:
     """The first line is the page; what answers, the tools and the journal follow; Chat Completions works at once."""
     assert served.lines[0] == f"Treadle is at {served.url}/"
-    assert "  models   the demo model (set OPENAI_API_KEY for a real one)" in served.lines
+    assert "  models   the demo model (a key such as OPENAI_API_KEY brings a real one)" in served.lines
     assert "  tools    add, convert, get_weather" in served.lines
     assert f"  journal  sqlite:///{tmp_path}/.local/share/treadle/treadle.db" in served.lines
     body = {"model": "demo", "messages": [{"role": "user", "content": "what is the weather in Paris?"}]}

@@ -90,8 +90,9 @@ def greeting(runtime: "Runtime", url: str) -> list[str]:
     is_kept = settings.store.persistence == "on"
     return [
         f"Treadle is at {url}/",
-        f"  APIs     {url}/v1/chat/completions, {url}/v1/responses",
-        f"  models   {upstreams or 'the demo model (set OPENAI_API_KEY for a real one)'}",
+        f"  OpenAI   {url}/v1 (Chat Completions and Responses)",
+        f"  others   {url} (Anthropic Messages and Gemini)",
+        f"  models   {upstreams or 'the demo model (a key such as OPENAI_API_KEY brings a real one)'}",
         f"  tools    {tools or 'none'}",
         f"  journal  {settings.store.url if is_kept else 'off'}",
         "Ctrl-C stops it.",
