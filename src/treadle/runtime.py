@@ -24,9 +24,9 @@ from treadle.engine.limits import Limits
 from treadle.engine.ports import Clock, Model
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runs.offers import OfferRules
-from treadle.store.connection import MEMORY
 from treadle.store.journal import SessionRow, Store
 from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.connection import MEMORY
 from treadle.telemetry import Metrics, Redactor
 from treadle.tools import Registry, Runner, RunnerLimits, Tool
 from treadle.tools.demo import DEMO_TOOLS

@@ -12,7 +12,7 @@ import apsw
 import msgspec
 
 from treadle.canon.errors import StoreError
-from treadle.store.connection import select
+from treadle.store.sqlite.connection import select
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -37,7 +37,7 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_migrations() -> tuple[Migration, ...]:
     """Return the migrations that come with this code, in order."""
-    found = sorted((files("treadle.store") / "schema").iterdir(), key=lambda file: file.name)
+    found = sorted((files("treadle.store.sqlite") / "schema").iterdir(), key=lambda file: file.name)
     texts = [file for file in found if file.name.endswith(".sql")]
     return tuple(Migration(version=int(file.name[:4]), sql=file.read_text("utf-8")) for file in texts)
 

@@ -18,12 +18,20 @@ import msgspec
 from treadle.canon.errors import Conflict, NotFound, StoreError
 from treadle.canon.events import ENDED, RunEnded, Status
 from treadle.canon.messages import Entry
-from treadle.store import fence, query, retention
-from treadle.store.connection import MEMORY, connect, select, store_error
 from treadle.store.journal import RunJournal, RunRow, SessionRow, StoredTurn
-from treadle.store.migrate import migrate, read_migrations
-from treadle.store.rows import EndColumns, bind_json, bind_text, ended_columns, entry_columns, read_run, run_columns
-from treadle.store.writer import Job, Writer
+from treadle.store.sqlite import fence, query, retention
+from treadle.store.sqlite.connection import MEMORY, connect, select, store_error
+from treadle.store.sqlite.migrate import migrate, read_migrations
+from treadle.store.sqlite.rows import (
+    EndColumns,
+    bind_json,
+    bind_text,
+    ended_columns,
+    entry_columns,
+    read_run,
+    run_columns,
+)
+from treadle.store.sqlite.writer import Job, Writer
 
 READERS = 2
 

@@ -10,8 +10,8 @@ import apsw
 import pytest
 
 from treadle.canon.errors import Conflict, NotFound, StoreError
-from treadle.store.connection import connect, select
-from treadle.store.writer import BATCH_JOBS_MAX, QUEUED_JOBS_MAX, Writer
+from treadle.store.sqlite.connection import connect, select
+from treadle.store.sqlite.writer import BATCH_JOBS_MAX, QUEUED_JOBS_MAX, Writer
 
 WAIT_S = 30.0
 

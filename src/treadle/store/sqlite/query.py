@@ -9,9 +9,9 @@ import apsw
 from treadle.canon.errors import NotFound
 from treadle.canon.events import Status
 from treadle.canon.messages import ITEM_KINDS, Entry
-from treadle.store.connection import select
 from treadle.store.journal import RunRow, SessionRow, StoredTurn
-from treadle.store.rows import (
+from treadle.store.sqlite.connection import select
+from treadle.store.sqlite.rows import (
     ENTRY_FIELDS,
     RUN_FIELDS,
     SESSION_FIELDS,

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import apsw
 
 from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
-from treadle.store.connection import select
 from treadle.store.journal import INLINE_BYTES_MAX, LEASE_LOST, RUN_ENDED
-from treadle.store.rows import RUN_FIELDS, EndColumns, EntryColumns, RunColumns, Text, bind_json
+from treadle.store.sqlite.connection import select
+from treadle.store.sqlite.rows import RUN_FIELDS, EndColumns, EntryColumns, RunColumns, Text, bind_json
 
 _INSERT_RUN = """
 INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id, protocol, model, status, store,

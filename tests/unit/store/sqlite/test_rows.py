@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
-from treadle.store.rows import bind_json, bind_text, ended_columns, entry_columns, read_entry
+from treadle.store.sqlite.rows import bind_json, bind_text, ended_columns, entry_columns, read_entry
 
 any_text = st.none() | st.text(st.characters(codec=None, exclude_categories=()))
 

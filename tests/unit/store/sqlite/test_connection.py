@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from treadle.canon.errors import StoreError
-from treadle.store.connection import MEMORY, connect, constraint_error, select, store_error
+from treadle.store.sqlite.connection import MEMORY, connect, constraint_error, select, store_error
 
 
 def test_a_connection_has_the_settings_the_promises_rest_on(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_place_that_cannot_hold_a_file_is_named(tmp_path: Path, place: str) ->
 READ_ONLY = """
 import os, sys
 from treadle.canon.errors import StoreError
-from treadle.store.connection import connect
+from treadle.store.sqlite.connection import connect
 if os.getuid() == 0:
     os.setuid(65534)
 try:

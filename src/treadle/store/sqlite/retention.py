@@ -8,8 +8,8 @@ import json
 import apsw
 
 from treadle.canon.errors import Conflict, NotFound
-from treadle.store.connection import BUSY_TIMEOUT_MS, select
-from treadle.store.rows import bind_text
+from treadle.store.sqlite.connection import BUSY_TIMEOUT_MS, select
+from treadle.store.sqlite.rows import bind_text
 
 EXPIRE_RUNS_MAX = 100
 """How many runs one transaction forgets: other writers wait meanwhile."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import apsw
 
 from treadle.canon.errors import StoreError, TreadleError
-from treadle.store.connection import constraint_error, store_error
+from treadle.store.sqlite.connection import constraint_error, store_error
 
 BATCH_JOBS_MAX = 256
 QUEUED_JOBS_MAX = 1_000

@@ -7,8 +7,8 @@ import apsw
 import pytest
 
 from treadle.canon.errors import StoreError
-from treadle.store.connection import connect, select
-from treadle.store.migrate import Migration, migrate, read_migrations
+from treadle.store.sqlite.connection import connect, select
+from treadle.store.sqlite.migrate import Migration, migrate, read_migrations
 
 ONE = Migration(version=1, sql="CREATE TABLE one (n INTEGER) STRICT; INSERT INTO one VALUES (1);")
 TWO = Migration(version=2, sql="CREATE TABLE two (n INTEGER) STRICT; INSERT INTO two SELECT n + 1 FROM one;")
