@@ -6,6 +6,7 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -19,20 +20,21 @@ from treadle.canon.request import Request
 from treadle.canon.tools import CallContext, ToolPolicy
 from treadle.config import LocalSection, Settings, Upstream, load_settings, sqlite_path
 from treadle.config.reader import data_directory
-from treadle.config.settings import DEMO_MODEL
+from treadle.config.settings import CASSETTE, DEMO_MODEL
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Clock, Model
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runs.offers import OfferRules
+from treadle.store.address import MEMORY, PostgresAddress, is_postgres
 from treadle.store.journal import SessionRow, Store
-from treadle.store.sqlite import SqliteStore
-from treadle.store.sqlite.connection import MEMORY
+from treadle.store.open import open_store
 from treadle.telemetry import Metrics, Redactor
 from treadle.tools import Registry, Runner, RunnerLimits, Tool
 from treadle.tools.demo import DEMO_TOOLS
 from treadle.tools.load import load
 from treadle.tools.local import local_tools
 from treadle.tools.runner import Report
+from treadle.upstream.cassette import Cassette, Player, Recorder, Secrets, TapedClient, load_cassette
 from treadle.upstream.demo import DemoModel
 from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.http import HttpClient
@@ -107,13 +109,17 @@ class Runtime:
         self.ids = parts.ids
         self.clock = parts.clock
         self.metrics = Metrics()
-        endpoints = [_endpoint(upstream, env, self.settings) for upstream in self.settings.upstream]
-        self.redactor = Redactor(endpoint.key.reveal() for endpoint in endpoints if endpoint.key is not None)
+        cassettes = _cassettes(self.settings)
+        endpoints = [
+            _endpoint(upstream, env, self.settings, cassettes.get(upstream.name)) for upstream in self.settings.upstream
+        ]
+        self.redactor = Redactor(_secrets(self.settings, endpoints, env))
         is_demo = self.settings.offers_demo_tools and model is None and not parts.models
         self.registry = _registry(self.settings, [*tools], DEMO_TOOLS if is_demo else ())
         self.metrics.know_tools(tool.name for tool in self.registry.tools())
         self.store: Store = _store(self.settings, self.clock, env)
-        self.router = _router(self.settings, endpoints, model, parts)
+        client = _client(self.settings, endpoints, cassettes, self.clock)
+        self.router = _router(self.settings, endpoints, client, model, parts)
         self._runner = Runner(
             self.registry,
             clock=self.clock,
@@ -197,8 +203,29 @@ class Runtime:
         return await self.store.put_blob(data, run_id=context.run_id)
 
 
-def _endpoint(upstream: Upstream, env: Mapping[str, str], settings: Settings) -> Endpoint:
+def _cassettes(settings: Settings) -> dict[str, Cassette]:
+    """Load the recordings that upstreams play, by upstream."""
+    return {
+        upstream.name: load_cassette(Path(upstream.base_url.removeprefix(CASSETTE)).expanduser(), upstream.name)
+        for upstream in settings.upstream
+        if upstream.base_url.startswith(CASSETTE)
+    }
+
+
+def _endpoint(
+    upstream: Upstream, env: Mapping[str, str], settings: Settings, cassette: Cassette | None = None
+) -> Endpoint:
+    """Return an upstream as an endpoint; one that plays a cassette is what was recorded."""
     value = env.get(upstream.key_env, "") if upstream.key_env else ""
+    if cassette is not None:
+        recorded = cassette.header
+        upstream = msgspec.structs.replace(
+            upstream,
+            base_url=recorded.base_url,
+            protocol=recorded.protocol,
+            quirks=recorded.quirks,
+            models=upstream.models or cassette.models,
+        )
     return Endpoint(
         name=upstream.name,
         base_url=upstream.base_url,
@@ -213,17 +240,36 @@ def _endpoint(upstream: Upstream, env: Mapping[str, str], settings: Settings) ->
     )
 
 
-def _router(settings: Settings, endpoints: Sequence[Endpoint], model: Model | None, parts: Parts) -> Router:
+def _client(
+    settings: Settings, endpoints: Sequence[Endpoint], cassettes: Mapping[str, Cassette], clock: Clock
+) -> HttpClient:
+    """Return the client that asks the endpoints, plays the cassettes and records, as far as any of that is wanted."""
+    if not cassettes and not settings.record:
+        return HttpClient()
+    secrets = Secrets(endpoints)
+    speeds = {upstream.name: upstream.cassette_speed for upstream in settings.upstream}
+    players = {
+        name: Player(cassette, name=name, speed=speeds[name], secrets=secrets, sleep=clock.sleep)
+        for name, cassette in cassettes.items()
+    }
+    folder = Path(settings.record).expanduser()
+    recorder = Recorder(folder, secrets, now=clock.now, monotonic=clock.monotonic) if settings.record else None
+    return TapedClient(players=players, recorder=recorder)
+
+
+def _router(
+    settings: Settings, endpoints: Sequence[Endpoint], client: HttpClient, model: Model | None, parts: Parts
+) -> Router:
     """Route to the configured endpoints, to the models brought along, and to the demo model where there is no other."""
     models = dict(parts.models)
     default = settings.model
     if model is not None:
         default = default if default and default != DEMO_MODEL else "model"
-        return Router(client=HttpClient(), ids=parts.ids, models={default: model, **models}, default=default)
+        return Router(client=client, ids=parts.ids, models={default: model, **models}, default=default)
     if not endpoints and not models:
         models[DEMO_MODEL] = DemoModel(parts.ids, delay_s=parts.demo_delay_s, sleep=parts.clock.sleep)
     routes = [Route(model=route.model, upstream=route.upstream, rename=route.rename) for route in settings.route]
-    return Router(endpoints, client=HttpClient(), ids=parts.ids, routes=routes, models=models, default=default)
+    return Router(endpoints, client=client, ids=parts.ids, routes=routes, models=models, default=default)
 
 
 def _registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[Tool]) -> Registry:
@@ -256,11 +302,23 @@ def _local_tools(section: LocalSection) -> list[Tool]:
     return [known[name] for name in section.enabled]
 
 
-def _store(settings: Settings, clock: Clock, env: Mapping[str, str]) -> SqliteStore:
+def _store(settings: Settings, clock: Clock, env: Mapping[str, str]) -> Store:
+    url = settings.store.url
     if settings.store.persistence == "off":
-        return SqliteStore(MEMORY, clock=clock.now)
-    path = sqlite_path(settings.store.url) if settings.store.url else data_directory(env) / STORE_NAME
-    return SqliteStore(str(path), clock=clock.now)
+        return open_store(MEMORY, clock=clock.now)
+    if is_postgres(url):
+        return open_store(url, clock=clock.now, password=env.get(settings.store.password_env, ""))
+    path = sqlite_path(url) if url else data_directory(env) / STORE_NAME
+    return open_store(str(path), clock=clock.now)
+
+
+def _secrets(settings: Settings, endpoints: Sequence[Endpoint], env: Mapping[str, str]) -> list[str]:
+    """Return what no log may show: keys of upstreams, and the password of the store."""
+    keys = [endpoint.key.reveal() for endpoint in endpoints if endpoint.key is not None]
+    if not is_postgres(settings.store.url):
+        return keys
+    address = PostgresAddress(settings.store.url, password=env.get(settings.store.password_env, ""))
+    return [*keys, *address.secrets]
 
 
 def _runner_limits(settings: Settings) -> RunnerLimits:

@@ -6,10 +6,13 @@ A document marks such a text with `<!-- generated: NAME -->` and `<!-- end -->`,
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from rules.tree import ROOT, files, shown
 from treadle.cli.main import COMMANDS
 from treadle.config import write_example
+from treadle.upstream.quirks.profile import PRESETS, QUIRKS, Preset, Quirk
+from treadle.wire.adapt import Rule
 from treadle.wire.support import FEATURES, Support
 
 _BLOCK = re.compile(r"<!-- generated: (?P<name>[a-z-]+) -->\n(?P<text>.*?)<!-- end -->", re.DOTALL)
@@ -45,10 +48,47 @@ def _cell(support: Support) -> str:
     return f"{support.level}: {support.how}" if support.how else support.level
 
 
+def _quirks() -> str:
+    """Write all quirks: those that change a request, those that are only counted, and whose they are."""
+    head = "| quirk | what is seen | what is done | seen in |\n|---|---|---|---|"
+    acting = [_quirk(name, quirk) for name, quirk in QUIRKS.items() if not quirk.is_detector]
+    counted = [_quirk(name, quirk) for name, quirk in QUIRKS.items() if quirk.is_detector]
+    presets = [_preset(name, preset) for name, preset in PRESETS.items()]
+    owners = ["| preset | protocol | found at | its quirks |", "|---|---|---|---|", *presets]
+    return "\n".join([head, *acting, "", head.replace("quirk", "counted"), *counted, "", *owners, ""])
+
+
+def _quirk(name: str, quirk: Quirk) -> str:
+    done = [f"{trait}: {_trait(value)}" for trait, value in quirk.traits.items()]
+    done += [f"leaves out `{field}`" for field in (*quirk.drops, *quirk.omits)]
+    done += [f"`{old}` becomes `{new}`" for old, new in quirk.renames.items()]
+    done += [f"messages: {edit.replace('_', ' ')}" for edit in quirk.messages]
+    done += [f"the key in `{quirk.key_header}`"] if quirk.key_header else []
+    done += [f"told as `{code}`" for code in quirk.codes]
+    cells = (f"`{name}`", quirk.symptom, "; ".join(done), quirk.source)
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def _trait(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Rule):
+        return f"{'exactly' if value.exact else 'at most'} {value.chars_max} characters"
+    return ", ".join(sorted(cast("frozenset[str]", value))) if isinstance(value, frozenset) else str(value)
+
+
+def _preset(name: str, preset: Preset) -> str:
+    models = [f"`{quirk}` of `{piece}`" for piece, quirks in preset.models.items() for quirk in quirks]
+    named = [*(f"`{quirk}`" for quirk in preset.quirks), *models]
+    hosts = ", ".join(f"`{host}`" for host in preset.hosts) or "named only"
+    return f"| `{name}` | {PROTOCOL_NAMES[preset.protocol]} | {hosts} | {', '.join(named)} |"
+
+
 GENERATORS: dict[str, Callable[[], str]] = {
     "config-example": _config_example,
     "commands": _commands,
     "protocols": _protocols,
+    "quirks": _quirks,
 }
 """What can be generated, by name."""
 

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from postgres import postgres_server
 from store.sample import SetClock
+from treadle.store.address import PostgresAddress
 from treadle.store.journal import Store
+from treadle.store.postgres import PostgresStore
 from treadle.store.sqlite import SqliteStore
 
 StoreFactory = Callable[[Path, SetClock], Store]
@@ -14,6 +17,9 @@ StoreFactory = Callable[[Path, SetClock], Store]
 FACTORIES: dict[str, StoreFactory] = {
     "sqlite-file": lambda folder, clock: SqliteStore(str(folder / "journal.db"), clock=clock),
     "sqlite-memory": lambda _, clock: SqliteStore(":memory:", clock=clock),
+    "postgres": lambda _, clock: PostgresStore(
+        PostgresAddress(postgres_server().url()), clock=clock, lease_clock=clock
+    ),
 }
 
 
@@ -30,3 +36,5 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: SetClock)
     await opened.open()
     yield opened
     await opened.close()
+    if isinstance(opened, PostgresStore):
+        await postgres_server().empty(opened.path)

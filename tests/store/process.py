@@ -4,12 +4,17 @@ Each line of its output is something that was acknowledged before it was printed
 """
 
 import asyncio
+import itertools
 import resource
 import signal
 import sys
 
+import msgspec
+
 from store.sample import COMPLETED, OWNER, called, resulted, run_row, said
 from treadle.canon.errors import StoreError
+from treadle.canon.events import RunEnded
+from treadle.store.journal import Chunk
 from treadle.store.sqlite import SqliteStore
 
 
@@ -65,7 +70,24 @@ async def write_on_a_small_disk(store: SqliteStore, name: str) -> None:
     say("integrity", len(await store.entries(journal.run_id)) - entry.seq)
 
 
-MODES = {"write": write_runs, "hang": write_until_killed, "starve": write_on_a_small_disk}
+async def speak_until_cancelled(store: SqliteStore, name: str) -> None:
+    """Tell three events at a time, and end when somebody asks for it."""
+    journal = await store.start_run(run_row(name), [], owner=OWNER, lease_s=60.0)
+    for first in itertools.count(1, 3):
+        numbers = [first, first + 1, first + 2]
+        await journal.tell(Chunk(first=first, count=3, data=msgspec.json.encode(numbers)), keep_from=1)
+        if await store.cancel_requests(OWNER) == [journal.run_id]:
+            break
+    await journal.finish([], RunEnded(status="cancelled", ended_at=1_010.0))
+    say("cancelled")
+
+
+MODES = {
+    "speak": speak_until_cancelled,
+    "write": write_runs,
+    "hang": write_until_killed,
+    "starve": write_on_a_small_disk,
+}
 
 
 async def main(mode: str, path: str, name: str) -> None:

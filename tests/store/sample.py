@@ -10,7 +10,7 @@ import msgspec
 from treadle.canon.events import RunEnded
 from treadle.canon.items import CallItem, ResultItem, TextPart, text_message
 from treadle.canon.messages import Entry, entry_of_item
-from treadle.store.journal import RunRow
+from treadle.store.journal import Chunk, RunRow
 
 OWNER = "owner_a"
 OTHER = "owner_b"
@@ -62,6 +62,17 @@ def resulted(call_id: str, output: str = '{"temp_c":22}', *, is_input: bool = Fa
 def noted(data: bytes) -> Entry:
     """Bookkeeping with raw data."""
     return Entry(kind="note", at=1_004.5, data=msgspec.Raw(data))
+
+
+def planned(fingerprint: str) -> Entry:
+    """The plan of a model call as an entry."""
+    data = msgspec.json.encode({"round": 1, "fingerprint": fingerprint})
+    return Entry(kind="plan", at=1_000.5, name="demo", data=msgspec.Raw(data))
+
+
+def told(first: int, *texts: str) -> Chunk:
+    """A chunk with these events, from number `first` on."""
+    return Chunk(first=first, count=len(texts), data=msgspec.json.encode(texts))
 
 
 def numbered(entries: list[Entry], first: int = 1) -> list[Entry]:

@@ -1,6 +1,7 @@
 """The journal against a model of it: random steps by several owners, the same outcome in both."""
 
 import asyncio
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -23,10 +24,11 @@ from store.conftest import FACTORIES
 from store.sample import COMPLETED, LEASE_S, SetClock, called, numbered, resulted, run_row, said
 from treadle.canon.errors import Conflict, NotFound, StoreError
 from treadle.canon.messages import ITEM_KINDS, Entry
-from treadle.store.journal import RunJournal
+from treadle.store.journal import Chunk, RunJournal
 
 owners = st.sampled_from(["owner_a", "owner_b"])
 texts = st.text(max_size=20) | st.just("\udc80") | st.just("\x00")
+keys = st.sampled_from([None, None, "k1", "k2"])
 entry_lists = st.lists(
     st.builds(said, texts, st.sampled_from(["user", "assistant"]))
     | st.builds(called, st.sampled_from(["c1", "c2"]))
@@ -38,12 +40,30 @@ entry_lists = st.lists(
 class ModelRun:
     """What a run must look like."""
 
-    def __init__(self, previous: str | None, entries: list[Entry], until: float) -> None:
+    def __init__(self, previous: str | None, owner: str, until: float) -> None:
         self.previous = previous
-        self.entries = entries
+        self.owner = owner
         self.until = until
+        self.entries: list[Entry] = []
+        self.epochs: list[int] = []
+        self.chunks: list[Chunk] = []
+        self.pins: dict[int, int] = {}
+        self.key: str | None = None
         self.epoch = 1
+        self.is_cancelled = False
         self.is_ended = False
+
+    def add(self, added: list[Entry]) -> list[Entry]:
+        """Take in new entries and return them with their numbers."""
+        new = numbered(added, len(self.entries) + 1)
+        self.entries += new
+        self.epochs += [self.epoch] * len(new)
+        return new
+
+    def take(self, owner: str, until: float) -> None:
+        """Change hands."""
+        self.owner, self.until = owner, until
+        self.epoch += 1
 
     def repeats(self, added: list[Entry]) -> bool:
         """Tell whether a call would have two calls or two results."""
@@ -91,18 +111,21 @@ class JournalMachine(RuleBasedStateMachine):
             return "run_ended"
         return "conflict" if run.repeats(added) else None
 
-    @rule(target=journals, owner=owners, entries=entry_lists, data=st.data())
-    def start(self, owner: str, entries: list[Entry], data: st.DataObject) -> RunJournal:
+    @rule(target=journals, owner=owners, entries=entry_lists, key=keys, data=st.data())
+    def start(self, owner: str, entries: list[Entry], key: str | None, data: st.DataObject) -> Any:
         previous = data.draw(st.sampled_from([None, *self.runs]))
-        name = f"{self.count}"
-        self.count += 1
-        run = ModelRun(previous, [], self.clock.now + LEASE_S)
+        run = ModelRun(previous, owner, self.clock.now + LEASE_S)
         fitting = [] if run.repeats(entries) else entries
-        run.entries = numbered(fitting)
-        row = run_row(name, conversation_id="conv", previous_id=previous)
-        journal = self.do(self.store.start_run(row, fitting, owner=owner, lease_s=LEASE_S))
+        row = run_row(f"{self.count}", conversation_id="conv", previous_id=previous, idempotency_key=key)
+        self.count += 1
+        outcome = self.outcome(self.store.start_run(row, fitting, owner=owner, lease_s=LEASE_S))
+        if key is not None and key in [other.key for other in self.runs.values()]:
+            assert outcome == "idempotency_key_taken"
+            return multiple()
+        run.key = key
+        run.add(fitting)
         self.runs[row.id] = run
-        return journal
+        return outcome
 
     @rule(journal=journals, entries=entry_lists)
     def append(self, journal: RunJournal, entries: list[Entry]) -> None:
@@ -112,9 +135,7 @@ class JournalMachine(RuleBasedStateMachine):
             assert outcome == refused
             return
         run = self.runs[journal.run_id]
-        added = numbered(entries, len(run.entries) + 1)
-        assert outcome == added
-        run.entries += added
+        assert outcome == run.add(entries)
         run.until = self.clock.now + LEASE_S
 
     @rule(journal=journals, entries=entry_lists)
@@ -125,8 +146,40 @@ class JournalMachine(RuleBasedStateMachine):
             assert outcome == refused
             return
         run = self.runs[journal.run_id]
-        run.entries += numbered(entries, len(run.entries) + 1)
+        assert outcome == run.add(entries)
+        run.chunks = []
         run.is_ended = True
+
+    @rule(
+        journal=journals,
+        first=st.integers(1, 9),
+        words=st.lists(texts, min_size=1, max_size=3),
+        keep_from=st.integers(0, 9),
+    )
+    def tell(self, journal: RunJournal, first: int, words: list[str], keep_from: int) -> None:
+        chunk = Chunk(first=first, count=len(words), data=json.dumps(words).encode())
+        refused = self.refusal(journal, [])
+        outcome = self.outcome(journal.tell(chunk, keep_from=keep_from))
+        assert outcome == refused
+        if refused is None:
+            run = self.runs[journal.run_id]
+            kept = [each for each in run.chunks if keep_from < each.first + each.count <= first]
+            run.chunks = [*kept, chunk]
+            run.until = self.clock.now + LEASE_S
+
+    @rule(journal=journals)
+    def cancel(self, journal: RunJournal) -> None:
+        run = self.runs.get(journal.run_id)
+        is_live = run is not None and not run.is_ended
+        assert self.do(self.store.request_cancel(journal.run_id)) is is_live
+        if run is not None and is_live:
+            run.is_cancelled = True
+
+    @rule(journal=journals, seq=st.integers(1, 3), number=st.integers(0, 99))
+    def pin(self, journal: RunJournal, seq: int, number: int) -> None:
+        run = self.runs.get(journal.run_id)
+        outcome = self.outcome(self.store.pin(journal.run_id, seq, number))
+        assert outcome == ("not_found" if run is None else run.pins.setdefault(seq, number))
 
     @rule(journal=journals)
     def release(self, journal: RunJournal) -> None:
@@ -140,8 +193,7 @@ class JournalMachine(RuleBasedStateMachine):
     def reclaim(self, run_id: str) -> None:
         claimed = self.do(self.store.claim_abandoned("owner_c", LEASE_S, 1))
         assert [row.id for row, _ in claimed] == [run_id]
-        self.runs[run_id].epoch += 1
-        self.runs[run_id].until = self.clock.now + LEASE_S
+        self.runs[run_id].take("owner_c", self.clock.now + LEASE_S)
 
     @rule(target=journals, owner=owners, seconds=st.sampled_from([0.0, 5.0, 10.0, 15.0]))
     def claim(self, owner: str, seconds: float) -> Any:
@@ -151,8 +203,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert sorted(row.id for row, _ in claimed) == sorted(abandoned)
         for row, journal in claimed:
             run = self.runs[row.id]
-            run.epoch += 1
-            run.until = self.clock.now + LEASE_S
+            run.take(owner, self.clock.now + LEASE_S)
             assert journal.epoch == run.epoch
         return multiple(*(journal for _, journal in claimed))
 
@@ -173,7 +224,7 @@ class JournalMachine(RuleBasedStateMachine):
         elif not run.is_ended:
             assert outcome == "conflict"
         else:
-            run.entries = []
+            run.entries, run.epochs, run.pins = [], [], {}
 
     @invariant()
     def the_journal_is_what_the_model_says(self) -> None:
@@ -184,6 +235,25 @@ class JournalMachine(RuleBasedStateMachine):
             assert row.previous_id == run.previous
             assert (row.status == "completed") is run.is_ended
             assert self.do(self.store.entries(row.id)) == run.entries
+            assert self.do(self.store.chunks(row.id)) == run.chunks
+            assert self.do(self.store.pins(row.id)) == run.pins
+
+    @invariant()
+    def every_chain_is_sound(self) -> None:
+        for name, run in self.runs.items():
+            lines = self.do(self.store.audit(name))
+            assert [(line.seq, line.epoch) for line in lines] == list(enumerate(run.epochs, 1))
+            assert [line.sha256 for line in lines] == [line.expected for line in lines]
+            assert "" not in [line.sha256 for line in lines]
+
+    @invariant()
+    def keys_and_requests_belong_to_their_runs(self) -> None:
+        for key in ("k1", "k2"):
+            found = self.do(self.store.find_idempotent(key, key_id=""))
+            assert (found and found.id) == next((name for name, run in self.runs.items() if run.key == key), None)
+        for owner in ("owner_a", "owner_b", "owner_c"):
+            asked = [n for n, r in self.runs.items() if r.is_cancelled and not r.is_ended and r.owner == owner]
+            assert self.do(self.store.cancel_requests(owner)) == asked
 
     @invariant()
     def history_is_the_chain(self) -> None:
@@ -210,6 +280,6 @@ _settings = settings(
 
 @pytest.mark.parametrize("factory", sorted(FACTORIES))
 def test_random_steps_end_as_in_the_model(factory: str) -> None:
-    """Starts, appends, ends, take-overs, deletions and purges by several owners: entries, chains and refusals agree."""
+    """Writes, ends, take-overs, cancels and deletions by several owners: entries, chunks, chains and refusals agree."""
     machine = type("Machine", (JournalMachine,), {"factory": factory})
     run_state_machine_as_test(machine, settings=_settings)

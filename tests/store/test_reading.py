@@ -1,11 +1,12 @@
 """The contract of reading: J9, J10 and what is found by which id."""
 
 import hashlib
+from typing import Any
 
 import msgspec
 import pytest
 
-from store.sample import COMPLETED, LEASE_S, OWNER, called, noted, numbered, resulted, run_row, said
+from store.sample import COMPLETED, LEASE_S, OWNER, called, noted, numbered, planned, resulted, run_row, said
 from treadle.canon.errors import NotFound
 from treadle.canon.events import RunEnded
 from treadle.canon.items import ReasoningItem
@@ -123,6 +124,18 @@ async def test_history_is_the_chain_of_runs_without_bookkeeping(store: Store) ->
     assert found.previous_id == "run_2"
 
 
+async def test_history_tells_which_items_are_void(store: Store) -> None:
+    """Entries of kind `void` stand after the items they name, wherever in the chain."""
+    void = Entry(kind="void", at=1.0, data=msgspec.Raw(b'{"items":["msg_1"]}'))
+    first = await start(store, run_row("1", conversation_id="conv"), [said("one")])
+    cut = said("half an ans", "assistant", item_id="msg_1")
+    await first.finish([cut, Entry(kind="frame", at=1.0), void, Entry(kind="reply", at=1.0)], COMPLETED)
+    await start(store, run_row("2", conversation_id="conv", previous_id="run_1"), [said("two")])
+    found = [msgspec.structs.replace(entry, seq=0) for entry in await store.history("run_2")]
+    assert found == [said("one"), cut, void, said("two")]
+    assert await store.find_item("msg_1") == numbered([cut], 2)
+
+
 async def test_a_run_without_items_has_an_empty_history(store: Store) -> None:
     """There is a difference between no items and no run."""
     await start(store, run_row(), [noted(b"{}")])
@@ -163,6 +176,31 @@ async def test_runs_are_listed_by_status_and_key(store: Store) -> None:
     assert [row.id for row in await store.list_runs(status="completed")] == ["run_c", "run_b"]
     assert [row.id for row in await store.list_runs(status="running")] == ["run_a"]
     assert [row.id for row in await store.list_runs(status="completed", key_id="key_1")] == ["run_b"]
+
+
+async def test_runs_are_found_by_the_plan_they_made(store: Store) -> None:
+    """Each run once, newest first, in pages, together with the other filters."""
+    for name, prints in (("a", ["f1"]), ("b", ["f1", "f2", "f1"]), ("c", ["f2"]), ("d", ["f1"])):
+        journal = await start(store, run_row(name, key_id="key_1" if name == "d" else ""), [])
+        await journal.append([planned(fingerprint) for fingerprint in prints])
+
+    async def ids(**narrowed: Any) -> list[str]:
+        return [row.id for row in await store.list_runs(**narrowed)]
+
+    assert await ids(fingerprint="f1") == ["run_d", "run_b", "run_a"]
+    assert await ids(fingerprint="f1", limit=1, before="run_d") == ["run_b"]
+    assert await ids(fingerprint="f1", key_id="key_1") == ["run_d"]
+    assert await ids(fingerprint="f1", status="completed") == []
+    assert [await ids(fingerprint=other) for other in ("f3", "", "demo", "\udc80")] == [[]] * 4
+
+
+@pytest.mark.parametrize("data", [b"[]", b"{}", b'{"fingerprint":null}', b'{"fingerprint":"\\ud800"}', b"\xff", b""])
+async def test_a_plan_with_odd_data_is_kept_like_any_other(store: Store, data: bytes) -> None:
+    """It is just not found by a fingerprint."""
+    odd = Entry(kind="plan", at=1.0, data=msgspec.Raw(data))
+    await start(store, run_row(), [odd])
+    assert await store.entries("run_1") == numbered([odd])
+    assert await store.list_runs(fingerprint="") == []
 
 
 async def test_an_item_is_found_by_its_id(store: Store) -> None:

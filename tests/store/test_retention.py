@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from store.sample import COMPLETED, LEASE_S, OWNER, noted, numbered, resulted, run_row, said
+from store.sample import COMPLETED, LEASE_S, OWNER, noted, numbered, planned, resulted, run_row, said
 from treadle.canon.errors import Conflict, ErrorInfo, NotFound
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
@@ -159,6 +159,16 @@ async def test_a_run_that_is_not_stored_expires_alone(store: Store) -> None:
     await ended(store, "2", conversation_id="conv", previous_id="run_1", store=False, expires_at=1_500.0)
     assert await store.expire(2_000.0) == 1
     assert [row.id for row in await store.list_runs()] == ["run_1"]
+
+
+async def test_a_purged_or_expired_plan_is_not_found_any_more(store: Store) -> None:
+    """A fingerprint is content too."""
+    for name in "ab":
+        await ended(store, name, [planned("f1")], expires_at=1_500.0)
+    await store.purge_run("run_a")
+    assert [row.id for row in await store.list_runs(fingerprint="f1")] == ["run_b"]
+    await store.expire(2_000.0)
+    assert await store.list_runs(fingerprint="f1") == []
 
 
 async def test_expiry_works_through_more_than_a_batch(store: Store) -> None:

@@ -7,10 +7,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, WAIT_S, SetClock, program, run_row, said, surroundings
-from treadle.canon.errors import StoreError
+from store.sample import (
+    COMPLETED,
+    LEASE_S,
+    OTHER,
+    OWNER,
+    WAIT_S,
+    SetClock,
+    program,
+    run_row,
+    said,
+    surroundings,
+    told,
+)
+from treadle.canon.errors import Conflict, StoreError
+from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN
 from treadle.store.sqlite import SqliteStore
 
 Spawn = Callable[[str, str], Awaitable[Process]]
@@ -65,6 +79,7 @@ async def test_processes_write_side_by_side(path: str, spawn: Spawn) -> None:
         for n in range(10):
             entries = await store.entries(f"run_{name}{n}")
             assert [entry.seq for entry in entries] == list(range(1, 21))
+            assert all(line.sha256 == line.expected for line in await store.audit(f"run_{name}{n}"))
     assert {row.status for row in await store.list_runs()} == {"completed"}
     await store.close()
 
@@ -95,6 +110,7 @@ async def test_a_killed_writer_loses_nothing_it_acknowledged(path: str, spawn: S
         assert len(entries) >= acknowledged[row.id]
         assert journal.epoch == 2
         assert [entry.seq for entry in await journal.append([said("recovered")])] == [len(entries) + 1]
+        assert all(line.sha256 == line.expected for line in await store.audit(row.id))
     await store.close()
 
 
@@ -152,3 +168,70 @@ async def test_a_full_disk_is_refused_and_overcome(spawn: Spawn) -> None:
         "went on 1",
         "integrity 0",
     ]
+
+
+async def test_a_live_run_is_followed_from_another_process(path: str, spawn: Spawn) -> None:
+    """Every event once, in order and without a gap, while the run lasts; a request to cancel ends it from here."""
+    process = await spawn("speak", "k")
+    assert await line(process) == "open"
+    store = await opened(path)
+    seen: list[int] = []
+    async with asyncio.timeout(WAIT_S):
+        while (row := await store.find_run("run_k")) is None or row.status == "running":
+            for chunk in await store.chunks("run_k", after=len(seen)):
+                numbers = msgspec.json.decode(chunk.data, type=list[int])
+                assert (chunk.first, chunk.count) == (numbers[0], len(numbers))
+                seen += [number for number in numbers if number > len(seen)]
+            if len(seen) > 60:
+                assert await store.request_cancel("run_k") in (True, False)
+            await store.wait_change("run_k", 0.25)
+    assert seen == list(range(1, len(seen) + 1))
+    assert row.status == "cancelled"
+    assert await store.chunks("run_k") == []
+    assert await line(process) == "cancelled"
+    await store.close()
+
+
+async def test_what_another_store_writes_wakes_soon(path: str) -> None:
+    """A store hears of the writes of another one on the same file, and of its own, without waiting for the time."""
+    left, right = await opened(path), await opened(path)
+    journal = await left.start_run(run_row(), [], owner=OWNER, lease_s=LEASE_S)
+    for store in (right, left, right):
+        waiting = asyncio.create_task(store.wait_change("run_1", 3_600.0))
+        async with asyncio.timeout(WAIT_S):
+            while not waiting.done():
+                await journal.tell(told(1, "x"), keep_from=1)
+    await left.close()
+    await right.close()
+
+
+async def test_a_closing_store_lets_go_of_those_who_wait(path: str) -> None:
+    """They return, and those who come later hear that it is closed."""
+    store = await opened(path)
+    await store.start_run(run_row(), [], owner=OWNER, lease_s=LEASE_S)
+    waiting = [asyncio.create_task(store.wait_change("run_1", 3_600.0)) for _ in range(10)]
+    for _ in range(5):
+        await store.find_run("run_1")
+    await asyncio.wait_for(store.close(), WAIT_S)
+    outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), WAIT_S)
+    assert {type(outcome) for outcome in outcomes} <= {type(None), StoreError}
+    with pytest.raises(StoreError, match="not open"):
+        await store.wait_change("run_1", 3_600.0)
+
+
+async def test_two_stores_share_one_idempotency_key(path: str) -> None:
+    """A hundred starts over two stores of one file: one run."""
+    left, right = await opened(path), await opened(path)
+    starts = [
+        store.start_run(run_row(f"{n}{side}", idempotency_key="once"), [], owner=OWNER, lease_s=LEASE_S)
+        for n in range(50)
+        for side, store in (("l", left), ("r", right))
+    ]
+    outcomes = await asyncio.gather(*starts, return_exceptions=True)
+    codes = [outcome.info.code for outcome in outcomes if isinstance(outcome, Conflict)]
+    assert codes == [IDEMPOTENCY_KEY_TAKEN] * 99
+    found = await left.find_idempotent("once", key_id="")
+    assert found is not None
+    assert [row.id for row in await right.list_runs()] == [found.id]
+    await left.close()
+    await right.close()

@@ -432,8 +432,14 @@ MORE_SHAPES: tuple[Shape, ...] = (
     _shape(
         0,
         "grounding",
-        (text("Hi"), {"candidates": [{"groundingMetadata": {"a": 1}, "finishReason": "STOP"}]}),
-        Answer(items=(("text", "Hi"),), stop="done", notes=("field_dropped",)),
+        (text("Hi"), {"candidates": [{"groundingMetadata": {"webSearchQueries": ["a"]}, "finishReason": "STOP"}]}),
+        Answer(items=(("text", "Hi"),), stop="done"),
+    ),
+    _shape(
+        0,
+        "grounding_alone",
+        ({"candidates": [{"groundingMetadata": {"webSearchQueries": ["a"]}, "finishReason": "STOP"}]},),
+        Answer(stop="done", notes=("field_dropped",)),
     ),
 )
 

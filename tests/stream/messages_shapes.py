@@ -248,7 +248,7 @@ SHAPES: tuple[Shape, ...] = (
         19,
         "context_window_exceeded",
         (*said(0, "Well"), *end("model_context_window_exceeded")),
-        _text("Well", "length"),
+        _text("Well", "length", notes=("model_context_window_exceeded",)),
     ),
     _shape(
         20,

@@ -164,7 +164,7 @@ SHAPES: tuple[Shape, ...] = (
             finish("tool_calls"),
             DONE,
         ),
-        Answer(items=(WEATHER, ("call", "get_weather", '{"city":"Rome"}')), stop="calls"),
+        Answer(items=(WEATHER, ("call", "get_weather", '{"city":"Rome"}')), stop="calls", notes=("index_shared",)),
     ),
     _shape(
         8,
@@ -198,7 +198,7 @@ SHAPES: tuple[Shape, ...] = (
             finish("tool_calls"),
             DONE,
         ),
-        Answer(items=(WEATHER,), stop="calls"),
+        Answer(items=(WEATHER,), stop="calls", notes=("name_resent",)),
     ),
     _shape(
         11,
@@ -270,7 +270,7 @@ SHAPES: tuple[Shape, ...] = (
             finish("function_call"),
             DONE,
         ),
-        Answer(items=(WEATHER,), stop="calls", notes=("call_without_id",)),
+        Answer(items=(WEATHER,), stop="calls", notes=("legacy_call", "call_without_id")),
     ),
     _shape(
         21,
@@ -289,7 +289,7 @@ SHAPES: tuple[Shape, ...] = (
             finish("tool_calls"),
             DONE,
         ),
-        Answer(items=(WEATHER, TIME), stop="calls"),
+        Answer(items=(WEATHER, TIME), stop="calls", notes=("index_sparse",)),
     ),
     _shape(
         23,
@@ -314,7 +314,7 @@ MORE_SHAPES: tuple[Shape, ...] = (
         0,
         "finish_without_done",
         (text("Hi"), finish("stop"), _usage_tail()),
-        Answer(items=(("text", "Hi"),), stop="done", usage=USED),
+        Answer(items=(("text", "Hi"),), stop="done", usage=USED, notes=("done_missing",)),
     ),
     _shape(
         0,
@@ -373,7 +373,17 @@ MORE_SHAPES: tuple[Shape, ...] = (
         0,
         "arguments_as_object",
         (calls(call(0, "call_a", "get_weather", {"city": "Paris"})), finish("tool_calls"), DONE),
-        Answer(items=(WEATHER,), stop="calls"),
+        Answer(items=(WEATHER,), stop="calls", notes=("arguments_not_text",)),
+    ),
+    _shape(
+        0,
+        "calls_as_object",
+        (
+            {"choices": [{"index": 0, "delta": {"tool_calls": call(0, "call_a", "get_weather", PARIS)}}]},
+            finish("tool_calls"),
+            DONE,
+        ),
+        Answer(items=(WEATHER,), stop="calls", notes=("calls_not_listed",)),
     ),
     _shape(
         0,
@@ -409,7 +419,7 @@ MORE_SHAPES: tuple[Shape, ...] = (
             finish("tool_calls"),
             DONE,
         ),
-        Answer(items=(WEATHER,), stop="calls", notes=("repeated_arguments",)),
+        Answer(items=(WEATHER,), stop="calls", notes=("name_resent", "repeated_arguments")),
     ),
     _shape(
         0,
@@ -424,7 +434,7 @@ MORE_SHAPES: tuple[Shape, ...] = (
         Answer(
             items=(WEATHER, ("call", "get_weather", '{"city":"Rome"}')),
             stop="calls",
-            notes=("call_without_id", "call_without_id"),
+            notes=("index_missing", "call_without_id", "call_without_id"),
         ),
     ),
     _shape(
@@ -447,7 +457,7 @@ MORE_SHAPES: tuple[Shape, ...] = (
             finish("tool_calls"),
             DONE,
         ),
-        Answer(items=(WEATHER, TIME), stop="calls"),
+        Answer(items=(WEATHER, TIME), stop="calls", notes=("index_sparse",)),
     ),
     _shape(
         0,
@@ -498,7 +508,7 @@ MORE_SHAPES: tuple[Shape, ...] = (
         Answer(
             items=(WEATHER, ("call", "get_weather", '{"city":"Rome"}')),
             stop="calls",
-            notes=("call_without_id", "call_without_id"),
+            notes=("index_missing", "call_without_id", "call_without_id"),
         ),
     ),
     _shape(
@@ -538,7 +548,7 @@ MORE_SHAPES: tuple[Shape, ...] = (
     Shape(
         name="no_space_cr_only_and_no_last_blank_line",
         body=_NO_SPACE + b"\r\r: comment\rdata:" + json.dumps(finish("stop")).encode(),
-        expected=Answer(items=(("text", "Hi"),), stop="done"),
+        expected=Answer(items=(("text", "Hi"),), stop="done", notes=("done_missing",)),
     ),
     Shape(
         name="crlf_bom_event_and_id_lines",

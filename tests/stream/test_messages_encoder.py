@@ -375,6 +375,34 @@ def test_a_paused_turn_is_said_to_be_one() -> None:
     assert judge([note, round_started(2), *message(0, "Hi"), COMPLETED]).final["stop_reason"] == "end_turn"
 
 
+@pytest.mark.parametrize(
+    ("code", "ended", "reason"),
+    [
+        ("compaction", COMPLETED, "compaction"),
+        (
+            "model_context_window_exceeded",
+            RunEnded(status="incomplete", stop="length"),
+            "model_context_window_exceeded",
+        ),
+        ("model_context_window_exceeded", RunEnded(status="incomplete", stop="filtered"), "refusal"),
+        ("model_context_window_exceeded", COMPLETED, "end_turn"),
+        ("pause_turn", RunEnded(status="incomplete", stop="length"), "max_tokens"),
+    ],
+)
+def test_reasons_that_only_this_api_has_are_kept(code: str, ended: RunEnded, reason: str) -> None:
+    """Where the run really ended so."""
+    note = Noted(note=Note(code=code, action="kept", message="m"))
+    assert judge([note, *message(0, "Hi"), ended]).final["stop_reason"] == reason
+
+
+def test_fields_of_a_call_that_only_this_api_has_are_kept() -> None:
+    """Who called it from where, for clients that send it back."""
+    extra = Extra(protocol="messages", fields={"caller": msgspec.Raw(b'{"type":"direct"}')})
+    one = msgspec.structs.replace(call("{}"), extra=extra)
+    (block,) = judge([*called(0, one, "{}"), COMPLETED]).content
+    assert block["caller"] == {"type": "direct"}
+
+
 def test_a_limit_is_named_beside_the_reason() -> None:
     """Unknown fields inside known events harm nobody."""
     verdict = judge([*message(0, "Hi"), RunEnded(status="completed", limit="max_iterations")])

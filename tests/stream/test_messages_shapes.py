@@ -13,6 +13,7 @@ from treadle.canon.events import ItemDone, RunStarted
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import Blob, ReasoningItem
 from treadle.wire.messages import Decoder
+from treadle.wire.messages.decode import KEPT_REASONS
 
 BY_NAME = pytest.mark.parametrize("shape", ALL_SHAPES, ids=lambda shape: shape.name)
 GOOD = pytest.mark.parametrize(
@@ -69,7 +70,8 @@ def test_the_sdk_accepts_our_stream_of_a_shape(shape: Shape) -> None:
     assert verdict.text == "".join(item[1] for item in expected.items if item[0] == "text")
     thoughts = "".join(block["thinking"] for block in verdict.content if block["type"] == "thinking")
     assert thoughts == "".join(item[1] for item in expected.items if item[0] == "reasoning")
-    reason = "pause_turn" if shape.name == "paused" else STOP_REASONS[expected.stop or ""]
+    kept = [code for code in expected.notes if code in KEPT_REASONS]
+    reason = kept[0] if kept else STOP_REASONS[expected.stop or ""]
     assert verdict.final["stop_reason"] == reason
     usage = expected.usage
     assert usage is not None

@@ -238,6 +238,7 @@ PARTICULAR = frozenset(
         "content_as_parts",
         "custom_call",
         "half_of_the_output_only_in_completed",
+        "images_audio_and_unknown_fields",
         "items_that_the_upstream_ran",
         "whole_document",
         "blocks_that_nobody_knows",

@@ -121,9 +121,11 @@ def test_cancelled_run_ends_in_an_event_that_clients_know() -> None:
 
 
 def test_kept_alive_repeats_in_progress() -> None:
-    """The keep-alive is a real event with its own number and the same response id."""
+    """The keep-alive is a real event with the last number and the same response id: it is no part of the telling."""
     seen = judge([KeptAlive(), *message(0, "Hi"), KeptAlive(), COMPLETED])
-    assert seen.types == [*START, "in_progress", *TEXT, "in_progress", "completed"]
+    without = [kind for kind in seen.types if kind != "in_progress"]
+    assert without == [*(kind for kind in START if kind != "in_progress"), *TEXT, "completed"]
+    assert seen.types.count("in_progress") == 3
     assert {event["response"]["id"] for event in seen.of("in_progress")} == {"resp_1"}
 
 

@@ -96,6 +96,10 @@ class Failed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="failed")
     error: ErrorInfo
 
 
+class Interrupted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="interrupted"):
+    """The record of a model call ends before the call did: its process died."""
+
+
 class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run.started"):
     """A run began; its ids are durable."""
 
@@ -113,6 +117,16 @@ class RoundStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="ro
     fingerprint: str
     tools: int = 0
     final: bool = False
+
+
+class RoundBroken(Event, frozen=True, kw_only=True, omit_defaults=True, tag="round.broken"):
+    """A model call was cut off because its process died; it is made again, and what it had said does not count.
+
+    `indexes` are its items that had begun and not ended.
+    """
+
+    round: int
+    indexes: tuple[int, ...] = ()
 
 
 class ToolStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool.started"):
@@ -153,11 +167,21 @@ class RunEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run.en
 
 
 ModelEvent = (
-    ItemAdded | TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta | ItemDone | Noted | Finished | Failed
+    ItemAdded
+    | TextDelta
+    | RefusalDelta
+    | ReasoningDelta
+    | ArgumentsDelta
+    | ItemDone
+    | Noted
+    | Finished
+    | Failed
+    | Interrupted
 )
 RunEvent = (
     RunStarted
     | RoundStarted
+    | RoundBroken
     | ItemAdded
     | TextDelta
     | RefusalDelta

@@ -31,12 +31,17 @@ EntryKind = Literal[
     "tool_result",
     "reasoning",
     "other",
+    "frame",
     "plan",
+    "reply",
+    "void",
     "tool_start",
     "status",
     "note",
     "error",
 ]
+"""Beside the items: how the run was set up (`frame`), the surface of each model call (`plan`), how that call ended and
+in which pieces it came (`reply`), items that no model shall read again (`void`), start marks, status and notes."""
 ITEM_KINDS: frozenset[str] = frozenset(
     {"system", "user", "assistant", "tool_call", "tool_result", "reasoning", "other"}
 )

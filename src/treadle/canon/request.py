@@ -25,7 +25,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the model shall answer. `extra` holds fields Treadle does not act on, spelled as in `extra_protocol`.
 
-    `betas` are names of features that a client of Anthropic's protocol turns on beside the body.
+    `betas` are names of features that a client of Anthropic's protocol turns on beside the body, `api_version` is the
+    version of the protocol that it names there.
     """
 
     max_output_tokens: int | None = None
@@ -37,6 +38,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning_effort: str | None = None
     output_schema: OptionalRaw = None
     betas: tuple[str, ...] = ()
+    api_version: str = ""
     extra: dict[str, msgspec.Raw] = {}
     extra_protocol: str = ""
 
@@ -45,7 +47,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the client wants to be answered: nothing of this reaches the model.
 
     `tool_status` announces server tools as text, `is_array` streams one JSON array instead of SSE frames (Gemini).
-    `choices` asks for that many answers (Chat), each of them a run of its own.
+    `choices` asks for that many answers (Chat, Gemini), each of them a run of its own.
     """
 
     stream: bool = False

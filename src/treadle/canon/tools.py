@@ -143,3 +143,8 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str = ""
     session_id: str | None = None
     round: int = 0
+
+    @property
+    def idempotency_key(self) -> str:
+        """Return what stays the same when a crash makes the call run again: hand it to whatever has the effect."""
+        return f"{self.run_id}:{self.call_id}"

@@ -1,5 +1,6 @@
 """The checks of `treadle doctor`: each looks at one thing and says what it found. None of them changes anything."""
 
+import asyncio
 import ctypes
 import errno
 import os
@@ -18,9 +19,12 @@ from typing import Literal
 
 import msgspec
 
-from treadle.canon.errors import TreadleError
+from treadle.canon.errors import ConfigError, StoreError, TreadleError
 from treadle.config import Settings, Upstream, sqlite_path
 from treadle.config.environment import PROVIDERS
+from treadle.config.settings import CASSETTE
+from treadle.store.address import PostgresAddress, is_postgres
+from treadle.store.open import look_at_store
 
 PYTHON_MIN = (3, 11)
 PROBE_S = 3.0
@@ -49,7 +53,7 @@ def check_machine() -> list[Check]:
 def check_settings(settings: Settings, env: Mapping[str, str], *, is_offline: bool) -> list[Check]:
     """Look at what the settings name, in the order in which a person would mend things."""
     return [
-        check_store(settings),
+        check_store(settings, env, is_offline=is_offline),
         *check_upstreams(settings, env, is_offline=is_offline),
         check_tools(settings),
         check_port(settings),
@@ -77,10 +81,12 @@ def check_packages() -> Check:
     return Check(name="packages", state="ok", detail=f"treadle {metadata.version('treadle')}, {len(names)} packages")
 
 
-def check_store(settings: Settings) -> Check:
+def check_store(settings: Settings, env: Mapping[str, str] | None = None, *, is_offline: bool = False) -> Check:
     """Look whether the journal can be written, without making it."""
     if settings.store.persistence == "off":
         return Check(name="store", state="note", detail="persistence is off: runs are kept only while they last")
+    if is_postgres(settings.store.url):
+        return _check_postgres(settings, env or {}, is_offline=is_offline)
     path = sqlite_path(settings.store.url)
     if problem := _write_problem(path):
         advice = "name another file: --store sqlite:///FILE, or store.url in treadle.toml"
@@ -93,6 +99,18 @@ def check_store(settings: Settings) -> Check:
         advice = "move it away, or name another file in store.url"
         return Check(name="store", state="broken", detail=f"{path} is not a SQLite database", advice=advice)
     return Check(name="store", state="ok", detail=f"{path}, {path.stat().st_size / 1_048_576:.1f} MiB")
+
+
+def _check_postgres(settings: Settings, env: Mapping[str, str], *, is_offline: bool) -> Check:
+    """Ask PostgreSQL for its version and that of our schema."""
+    address = PostgresAddress(settings.store.url, password=env.get(settings.store.password_env, ""))
+    if is_offline:
+        return Check(name="store", state="note", detail=f"{address.shown}, not asked")
+    try:
+        detail = asyncio.run(look_at_store(address))
+    except StoreError as error:
+        return Check(name="store", state="broken", detail=error.message, advice=error.hint or "")
+    return Check(name="store", state="ok", detail=f"{address.shown}, {detail}")
 
 
 def _write_problem(path: Path) -> str:
@@ -130,10 +148,23 @@ def check_upstream(upstream: Upstream, env: Mapping[str, str], *, is_offline: bo
     if upstream.key_env and not key:
         advice = f"export {upstream.key_env}=…"
         return Check(name=name, state="broken", detail=f"{upstream.key_env} is unset", advice=advice)
+    if upstream.base_url.startswith(CASSETTE):
+        return _check_cassette(name, upstream)
     told = f"{upstream.key_env} is set" if upstream.key_env else f"without a key{_unset_key(upstream, env)}"
     if is_offline:
         return Check(name=name, state="note", detail=f"{upstream.base_url}, {told}, not asked")
     return _probe(name, upstream, key, told)
+
+
+def _check_cassette(name: str, upstream: Upstream) -> Check:
+    """Look whether a recording can be played."""
+    from treadle.upstream.cassette import load_cassette
+
+    try:
+        cassette = load_cassette(Path(upstream.base_url.removeprefix(CASSETTE)).expanduser(), upstream.name)
+    except ConfigError as error:
+        return Check(name=name, state="broken", detail=error.message, advice=error.hint or "")
+    return Check(name=name, state="ok", detail=f"{upstream.base_url}, {len(cassette.calls)} recorded calls")
 
 
 def _unset_key(upstream: Upstream, env: Mapping[str, str]) -> str:

@@ -36,20 +36,26 @@ _FLAG_KEYS = {
     "store": "store.url",
     "tools": "tools.load",
     "model": "default_model",
+    "record": "record",
 }
 """The flag of a command and the key it sets."""
 
 
 def add_config_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that choose a configuration."""
-    add_file_flag(parser)
-    parser.add_argument("--store", metavar="URL", help="keep runs here: sqlite:///FILE")
+    add_store_flags(parser)
     parser.add_argument(
         "--tools",
         metavar="FILE_OR_MODULE",
         action="append",
         help="load the @tool functions of a Python file or module (may be repeated)",
     )
+
+
+def add_store_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that choose a journal."""
+    add_file_flag(parser)
+    parser.add_argument("--store", metavar="URL", help="keep runs here: sqlite:///FILE or postgresql://…")
 
 
 def add_file_flag(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +69,11 @@ def add_model_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-m", "--model", metavar="NAME", help="the model to ask (default: default_model, else the demo)"
     )
+
+
+def add_record_flag(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that records what upstreams answer."""
+    parser.add_argument("--record", metavar="DIR", help="record every upstream call in this folder, as cassettes")
 
 
 def add_json_flag(parser: argparse.ArgumentParser) -> None:

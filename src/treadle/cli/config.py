@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.cli import command
 from treadle.cli.terminal.clean import clean
+from treadle.store.address import shown_url
 
 if TYPE_CHECKING:
     from treadle.config import Loaded, ToolsSection
@@ -118,8 +119,9 @@ def _missing(tools: "ToolsSection") -> Iterable["Problem"]:
 
 
 def list_shown(loaded: "Loaded") -> list[Shown]:
-    """Return every key in force; of secrets there are none, only names of variables."""
-    return list(_rows(loaded, msgspec.to_builtins(loaded.settings), ""))
+    """Return every key in force; of secrets there are only names of variables, and stars for a password."""
+    rows = _rows(loaded, msgspec.to_builtins(loaded.settings), "")
+    return [msgspec.structs.replace(row, value=shown_url(row.value)) if row.key == "store.url" else row for row in rows]
 
 
 def key_states(loaded: "Loaded") -> dict[str, str]:

@@ -53,10 +53,18 @@ COMMANDS = (
     Entry(name="serve", summary="start the gateway: the APIs and the pages", module="treadle.cli.serve"),
     Entry(name="chat", summary="talk to a model here in the terminal", module="treadle.cli.chat"),
     Entry(name="run", summary="answer one prompt and exit, for scripts", module="treadle.cli.run"),
+    Entry(name="replay", summary="drive a stored run again, as a proof or a fork", module="treadle.cli.journal.replay"),
     Entry(name="tools", summary="list the tools that Treadle runs, and check them", module="treadle.cli.tools"),
     Entry(name="doctor", summary="check this machine and the configuration", module="treadle.cli.doctor"),
     Entry(name="config", summary="show, check or write the configuration", module="treadle.cli.config"),
     Entry(name="eval", summary="run scenarios and report how tools are called", module="treadle.cli.eval"),
+    Entry(
+        name="sessions", summary="list, search, fork and export conversations", module="treadle.cli.journal.sessions"
+    ),
+    Entry(name="export", summary="write runs as JSON Lines, exactly", module="treadle.cli.journal.export"),
+    Entry(name="audit", summary="prove that runs are as they were written", module="treadle.cli.journal.audit"),
+    Entry(name="diff", summary="compare two runs, entry by entry", module="treadle.cli.journal.diff"),
+    Entry(name="cassette", summary="make a run a recording, or a scenario", module="treadle.cli.journal.cassette"),
     Entry(name="completion", summary="print completion for a shell", module="treadle.cli.completion"),
 )
 _TOP_FLAGS = ("-h", "--help", "--version")

@@ -46,6 +46,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
         help="text as it streams (default), one JSON object at the end, or one event a line",
     )
     command.add_model_flag(parser)
+    command.add_record_flag(parser)
     command.add_config_flags(parser)
 
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from treadle.canon.errors import ConfigError
 from treadle.cli import command
+from treadle.store.address import shown_url
 
 if TYPE_CHECKING:
     from treadle.config import Settings
@@ -35,6 +36,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-remote", action="store_true", help="allow a host that other machines can reach")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="how much to log")
     command.add_model_flag(parser)
+    command.add_record_flag(parser)
     command.add_config_flags(parser)
 
 
@@ -94,7 +96,8 @@ def greeting(runtime: "Runtime", url: str) -> list[str]:
         f"  others   {url} (Anthropic Messages and Gemini)",
         f"  models   {upstreams or 'the demo model (a key such as OPENAI_API_KEY brings a real one)'}",
         f"  tools    {tools or 'none'}",
-        f"  journal  {settings.store.url if is_kept else 'off'}",
+        f"  journal  {shown_url(settings.store.url) if is_kept else 'off'}",
+        *([f"  records  every upstream call, into {settings.record}"] if settings.record else []),
         "Ctrl-C stops it.",
     ]
 

@@ -71,7 +71,7 @@ _SAMPLES: dict[str, dict[str, object]] = {
         "models": ["gpt-*"],
         "idle_s": 120.0,
     },
-    "route": {"model": "gpt-*", "upstream": "openai", "rename": "gpt-5"},
+    "route": {"model": "gpt-*", "upstream": "openai", "rename": "gpt-5", "on_disconnect": "cancel"},
 }
 """What the rows of lists show, as a working example."""
 

@@ -16,7 +16,7 @@ from treadle.config.environment import CONFIG_VARIABLE, Setting, provider_upstre
 from treadle.config.problems import Path as KeyPath
 from treadle.config.problems import Problem, Tree, dotted, find_problems, line_of, raise_problems, sound_part
 from treadle.config.rules import find_contradictions
-from treadle.config.settings import SQLITE, Settings
+from treadle.config.settings import CASSETTE, SQLITE, Settings
 
 FILE_NAME = "treadle.toml"
 FILE_BYTES_MAX = 1_048_576
@@ -130,6 +130,11 @@ def _rebase(tree: Tree, folder: Path) -> None:
     if folder == Path():
         return
     tools, store = tree.get("tools"), tree.get("store")
+    if tree.get("record"):
+        tree["record"] = _from(folder, tree["record"])
+    rows = tree.get("upstream")
+    for row in cast("list[Any]", rows) if isinstance(rows, list) else []:
+        _rebase_url(row, "base_url", CASSETTE, folder)
     if isinstance(tools, dict):
         section = cast("Tree", tools)
         local, load = section.get("local"), section.get("load")
@@ -140,11 +145,14 @@ def _rebase(tree: Tree, folder: Path) -> None:
             section["load"] = [
                 _from(folder, name) if str(name).endswith(".py") else name for name in cast("list[Any]", load)
             ]
-    if isinstance(store, dict):
-        section = cast("Tree", store)
-        url = section.get("url")
-        if isinstance(url, str) and url.startswith(SQLITE):
-            section["url"] = SQLITE + _from(folder, url.removeprefix(SQLITE))
+    _rebase_url(store, "url", SQLITE, folder)
+
+
+def _rebase_url(section: Any, key: str, scheme: str, folder: Path) -> None:
+    """Let a key that names a file behind a scheme name it from that folder."""
+    url = cast("Tree", section).get(key) if isinstance(section, dict) else None
+    if isinstance(url, str) and url.startswith(scheme) and url != scheme:
+        section[key] = scheme + _from(folder, url.removeprefix(scheme))
 
 
 def _from(folder: Path, name: Any) -> Any:

@@ -10,8 +10,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from treadle.canon.errors import ConfigError
 from treadle.config.problems import KEY_HINT, Problem, nearest, origin_of
-from treadle.config.settings import DEMO_MODEL, SQLITE, Settings, Upstream
+from treadle.config.settings import CASSETTE, DEMO_MODEL, SQLITE, Settings, Upstream
+from treadle.store.address import PostgresAddress, is_postgres
 
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _OWN_PATH = re.compile(r"/+(chat/completions|completions|responses|messages|models(/[^/]*)?)/*$")
@@ -43,9 +45,17 @@ def _server_problems(settings: Settings) -> Iterable[Problem]:
 
 def _store_problems(settings: Settings) -> Iterable[Problem]:
     url = settings.store.url
-    if not url.startswith(SQLITE) or url == SQLITE:
+    if not _VARIABLE.match(settings.store.password_env):
+        yield Problem(path="store.password_env", message="is not the name of an environment variable")
+    if is_postgres(url):
+        try:
+            PostgresAddress(url)
+        except ConfigError as error:
+            yield Problem(path="store.url", message=error.message, hint=error.hint)
+    elif not url.startswith(SQLITE) or url == SQLITE:
         hint = "sqlite:///data.db is a file here, sqlite:////var/lib/treadle.db one at an absolute path"
-        yield Problem(path="store.url", message="is not sqlite:///FILE", hint=hint)
+        message = "is not sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+        yield Problem(path="store.url", message=message, hint=hint)
 
 
 def _upstream_problems(settings: Settings) -> Iterable[Problem]:
@@ -59,7 +69,10 @@ def _upstream_problems(settings: Settings) -> Iterable[Problem]:
 
 
 def _endpoint_problems(path: str, upstream: Upstream) -> Iterable[Problem]:
-    if not _is_http(upstream.base_url):
+    if upstream.base_url.startswith(CASSETTE):
+        if upstream.base_url == CASSETTE:
+            yield Problem(path=f"{path}.base_url", message="names no cassette", hint="cassette:FILE or cassette:FOLDER")
+    elif not _is_http(upstream.base_url):
         message = "is not an http:// or https:// address with a host and without user name or query"
         yield Problem(path=f"{path}.base_url", message=message, hint="for example https://api.openai.com/v1")
     elif own := _OWN_PATH.search(upstream.base_url):

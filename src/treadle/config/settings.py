@@ -10,9 +10,13 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from treadle.store.address import PASSWORD_ENV
+
 SQLITE = "sqlite:///"
+CASSETTE = "cassette:"
 DEMO_MODEL = "demo"
 UpstreamProtocol = Literal["chat", "responses", "messages", "gemini"]
+OnDisconnect = Literal["cancel", "continue"]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,6 +34,12 @@ class ServerSection(Section, frozen=True, kw_only=True):
     ] = ()
     body_bytes_max: Annotated[int, Meta(ge=1024, description="largest request body, in bytes")] = 33_554_432
     keep_alive_s: Annotated[float, Meta(gt=0, description="a silent stream says something this often")] = 10.0
+    on_disconnect: Annotated[
+        OnDisconnect, Meta(description="what becomes of a run when its client goes away; one in the background goes on")
+    ] = "cancel"
+    reconnect_s: Annotated[
+        float, Meta(ge=0, description="how long a run with an Idempotency-Key waits for its client to come back")
+    ] = 60.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="how much to log on stderr")
     ] = "info"
@@ -39,8 +49,15 @@ class StoreSection(Section, frozen=True, kw_only=True):
     """Where runs and sessions are kept."""
 
     url: Annotated[
-        str, Meta(description="sqlite:///FILE; empty is treadle/treadle.db in the user's data directory")
+        str,
+        Meta(
+            description="sqlite:///FILE or postgresql://USER@HOST/DATABASE; "
+            "empty is treadle/treadle.db in the user's data directory"
+        ),
     ] = ""
+    password_env: Annotated[
+        str, Meta(min_length=1, description="the variable that holds the password of PostgreSQL")
+    ] = PASSWORD_ENV
     persistence: Annotated[Literal["on", "off"], Meta(description='"off" keeps a run only while it lasts')] = "on"
 
 
@@ -110,7 +127,9 @@ class Upstream(Section, frozen=True, kw_only=True):
     """One endpoint with models. Several are several `[[upstream]]` tables."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="its name here")]
-    base_url: Annotated[str, Meta(description="http(s)://host/v1, without the endpoint's own path")]
+    base_url: Annotated[
+        str, Meta(description="http(s)://host/v1, without the endpoint's own path; cassette:PATH plays a recording")
+    ]
     protocol: Annotated[UpstreamProtocol, Meta(description="the API it speaks")] = "chat"
     key_env: Annotated[str | None, Meta(description="the environment variable that holds its key")] = None
     models: Annotated[
@@ -122,6 +141,9 @@ class Upstream(Section, frozen=True, kw_only=True):
     ] = ()
     connect_s: Annotated[float, Meta(gt=0, description="time to connect")] = 10.0
     idle_s: Annotated[float | None, Meta(description="silence before it counts as gone; as limits.idle_s")] = None
+    cassette_speed: Annotated[
+        float, Meta(ge=0, description="how fast a cassette plays: 0 at once, 1 with the pauses as recorded")
+    ] = 0.0
 
 
 class Route(Section, frozen=True, kw_only=True):
@@ -130,6 +152,9 @@ class Route(Section, frozen=True, kw_only=True):
     model: Annotated[str, Meta(min_length=1, description='a model name; one "*" stands for any part of it')]
     upstream: Annotated[str, Meta(min_length=1, description="the name of an upstream")]
     rename: Annotated[str | None, Meta(description="the name that the upstream knows the model by")] = None
+    on_disconnect: Annotated[
+        OnDisconnect | None, Meta(description="what becomes of its runs when a client leaves; as server.on_disconnect")
+    ] = None
 
 
 class Settings(Section, frozen=True, kw_only=True):
@@ -144,6 +169,9 @@ class Settings(Section, frozen=True, kw_only=True):
     strict_fidelity: Annotated[
         bool, Meta(description="refuse what cannot be carried whole, instead of dropping a part of it")
     ] = False
+    record: Annotated[
+        str, Meta(description="a folder to record every upstream call in, as cassettes; empty is off")
+    ] = ""
     server: ServerSection = ServerSection()
     store: StoreSection = StoreSection()
     limits: LimitsSection = LimitsSection()

@@ -2,6 +2,9 @@
 
 What must be durable before anybody sees it is journalled here first: a call before its tool starts, a result before
 the next model call, an item before its `done`, the end before the terminal event. Deltas are told at once.
+
+With a `Past` the loop is driven again: it takes the same way through what the journal knows, tells it as it was told,
+and from the first thing that the journal does not know goes on by itself.
 """
 
 import asyncio
@@ -13,8 +16,10 @@ import msgspec
 from treadle.canon.errors import BrokenStream, ErrorInfo, RequestError, UpstreamError
 from treadle.canon.events import (
     ItemDone,
+    ModelEvent,
     Noted,
     Numbered,
+    RoundBroken,
     RoundStarted,
     RunEnded,
     RunEvent,
@@ -25,9 +30,15 @@ from treadle.canon.ids import RESULT, IdSource
 from treadle.canon.items import ResultItem, TextPart
 from treadle.canon.messages import Entry, entry_of_item
 from treadle.canon.tools import CallContext, Offer, Outcome, ToolPolicy, failure
+from treadle.engine import tape
+from treadle.engine.past import AbortRecord, Ending, Past, ReplyRecord
 from treadle.engine.ports import Approver, Clock, Journal, Model, Toolbox
 from treadle.engine.schedule import waves
-from treadle.engine.turn import AskModel, Decision, End, PlannedCall, RunTools, Turn
+from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn
+
+UNKNOWN = failure("interrupted", "Interrupted, outcome unknown.")
+RETRYABLE = frozenset({"read", "idempotent"})
+"""Effect classes of tools that may run again after a crash: the others never do."""
 
 Step = tuple[RunEvent | None, Entry | None]
 Publish = Callable[[list[Numbered]], None]
@@ -43,10 +54,31 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     ids: IdSource
 
 
+class Stopped(Exception):
+    """The run is to end here: so the record says, or somebody asked for it while the record was gone through."""
+
+    def __init__(self, error: ErrorInfo | None) -> None:
+        super().__init__()
+        self.error = error
+
+
 class Loop:
     """Drives one turn to its end. Call `begin` for the first steps, make them durable, then `run`."""
 
-    def __init__(self, turn: Turn, ports: Ports, context: CallContext, wall_s: float | None, final_s: float) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        ports: Ports,
+        context: CallContext,
+        wall_s: float | None,
+        final_s: float,
+        past: Past | None = None,
+    ) -> None:
+        self._past = past
+        self._is_live = False
+        self._asked = 0
+        self._said: list[RunEvent] | None = None
+        self._stop: Stopped | None = None
         self._turn = turn
         self._ports = ports
         self._context = context
@@ -79,16 +111,43 @@ class Loop:
         """
         assert self._first is not None, "begin() comes first"
         self.attach(journal, publish)
-        self._deadline = None if self._wall_s is None else self._ports.clock.monotonic() + self._wall_s
+        if self._past is None:
+            self._set_deadline()
         decision: Decision = self._first
-        while True:
-            match decision:
-                case AskModel():
-                    decision = await self._round(decision)
-                case RunTools():
-                    decision = await self._tools(decision.calls)
-                case End():
-                    return await self._end(decision)
+        try:
+            while True:
+                match decision:
+                    case AskModel():
+                        decision = await self._round(decision)
+                    case AskAgain():
+                        decision = self._void(decision)
+                    case RunTools():
+                        decision = await self._tools(decision.calls)
+                    case End():
+                        return await self._end(decision)
+        except Stopped as stop:
+            return await self.abort(stop.error)
+
+    @property
+    def is_replaying(self) -> bool:
+        """Tell whether the loop still goes through what the journal knows."""
+        return self._past is not None and not self._is_live
+
+    def stop(self, error: ErrorInfo | None = None) -> None:
+        """Let the loop end as soon as it has gone through what the journal knows."""
+        self._stop = Stopped(error)
+
+    def _go_live(self) -> None:
+        """Leave the record behind: from here on the loop acts by itself."""
+        if self._past is None or self._is_live:
+            return
+        self._is_live = True
+        self._set_deadline()
+        if self._stop is not None:
+            raise self._stop
+
+    def _set_deadline(self) -> None:
+        self._deadline = None if self._wall_s is None else self._ports.clock.monotonic() + self._wall_s
 
     def attach(self, journal: Journal, publish: Publish) -> None:
         """Say where to write and whom to tell."""
@@ -96,6 +155,10 @@ class Loop:
 
     async def abort(self, error: ErrorInfo | None = None) -> RunEnded:
         """End a run whose `run` was cancelled or broke: every open call gets its result, then comes the end."""
+        self._end_round("aborted")
+        data = msgspec.Raw(msgspec.json.encode(AbortRecord(error=error)))
+        words = "cancelled" if error is None else error.message
+        self._steps.append((None, Entry(kind="error", content=words, data=data, at=self._now())))
         end = self._turn.abort(error)
         open_calls = [planned for planned in end.calls if planned.call.call_id not in self._answered]
         calls = tuple(msgspec.structs.replace(planned, outcome=self._aborted(planned)) for planned in open_calls)
@@ -112,6 +175,14 @@ class Loop:
     async def _round(self, ask: AskModel) -> Decision:
         """Make one model call and pass on what it says."""
         await self._flush()
+        number, self._asked = self._asked, self._asked + 1
+        self._said = []
+        if self._past is not None and self._past.round(number) is not None:
+            return await self._hear(self._past, number)
+        self._go_live()
+        return await self._ask(ask)
+
+    async def _ask(self, ask: AskModel) -> Decision:
         if ask.final and self._deadline is not None:
             self._deadline = max(self._deadline, self._ports.clock.monotonic() + self._final_s)
         stream = self._ports.model.stream(ask.plan, self._context.run_id)
@@ -119,15 +190,14 @@ class Loop:
         try:
             async with limit:
                 async for batch in stream:
-                    for event in batch:
-                        for said in self._turn.feed(event):
-                            self._note(said)
+                    self._feed(batch)
                     if self._turn.is_round_over:
                         break
                     await self._flush()
         except TimeoutError:
             if not limit.expired():
                 raise
+            self._end_round("expired")
             return self._turn.expire()
         except (UpstreamError, RequestError) as error:
             self._turn.fail(error.info)
@@ -135,7 +205,59 @@ class Loop:
             await stream.aclose()
         if not self._turn.is_round_over:
             self._turn.fail(BrokenStream("The upstream ended without a finish.").info)
+        self._end_round("failed" if self._turn.finish is None else "finished")
         return self._turn.decide()
+
+    async def _hear(self, past: Past, number: int) -> Decision:
+        """Hear a model call again as the journal has it."""
+        known = past.round(number)
+        assert known is not None
+        self._feed(past.hear(number, self._turn.base))
+        ending: Ending = "interrupted" if known.reply is None else known.reply.ending
+        if ending == "aborted":
+            assert past.abort is not None, "a call is aborted with its run"
+            raise Stopped(past.abort.error)
+        self._end_round(ending)
+        if ending == "expired":
+            return self._turn.expire()
+        return self._turn.decide()
+
+    def _feed(self, batch: list[ModelEvent]) -> None:
+        for event in batch:
+            for said in self._turn.feed(event):
+                self._note(said)
+
+    def _end_round(self, ending: Ending) -> None:
+        """Write down how the current model call ended and in which pieces it came."""
+        if self._said is None:
+            return
+        finish = self._turn.finish if ending == "finished" else None
+        reply = ReplyRecord(
+            ending=ending,
+            base=self._turn.base,
+            stop=finish.stop if finish else None,
+            raw_stop=finish.raw_stop if finish else None,
+            usage=finish.usage if finish else None,
+            error=self._turn.error if ending == "failed" else None,
+            tape=tape.record(self._said),
+        )
+        self._said = None
+        data = msgspec.Raw(msgspec.json.encode(reply))
+        self._steps.append((None, Entry(kind="reply", content=ending, data=data, at=self._now())))
+
+    def _void(self, broken: AskAgain) -> Decision:
+        """Take back what a cut call said, and make the call again."""
+        for planned in broken.calls:
+            assert planned.outcome is not None
+            self._answer(planned, planned.outcome)
+        call_ids = [planned.call.call_id for planned in broken.calls]
+        event = RoundBroken(round=self._turn.budget.rounds, indexes=broken.indexes)
+        data = {"items": broken.items, "calls": call_ids, "round": event.round, "indexes": event.indexes}
+        entry = Entry(kind="void", data=msgspec.Raw(msgspec.json.encode(data)), at=self._now())
+        self._steps.append((event, entry))
+        ask = self._turn.ask_again()
+        self._steps.append(self._round_step(ask))
+        return ask
 
     async def _tools(self, calls: tuple[PlannedCall, ...]) -> Decision:
         """Answer every server call of the turn, in waves; results come in call order."""
@@ -146,8 +268,11 @@ class Loop:
             wave = [await self._judge(calls[position]) for position in group]
             self._announce([planned for planned in wave if planned.outcome is None])
             await self._flush()
+            if self._past is not None:
+                wave = await self._wake(self._past, wave)
             outcomes = await self._run_wave(wave)
             if is_last:
+                self._reach_again()
                 outcomes[-1] = self._turn.mark_last(outcomes[-1])
             results.extend(self._answer(planned, outcome) for planned, outcome in zip(wave, outcomes, strict=True))
             if not is_last:
@@ -157,9 +282,43 @@ class Loop:
             self._steps.append(self._round_step(decision))
         return decision
 
+    async def _wake(self, past: Past, wave: list[PlannedCall]) -> list[PlannedCall]:
+        """Go on with calls whose start the journal knows: stop where the run was stopped, take the results there are,
+        and else go live. A call that was running when its process died runs again only if that cannot do harm."""
+        if any(past.is_aborted_before(planned.call.call_id) for planned in wave):
+            assert past.abort is not None
+            raise Stopped(past.abort.error)
+        lost = [planned for planned in wave if planned.outcome is None and past.result(planned.call.call_id) is None]
+        if not lost:
+            return wave
+        cut = [planned for planned in lost if past.starts(planned.call.call_id)]
+        self._started.update(planned.call.call_id for planned in cut)
+        self._go_live()
+        for planned in cut:
+            if _policy(planned).effect in RETRYABLE:
+                self._mark_start(planned, past.starts(planned.call.call_id) + 1)
+        await self._flush()
+        return [
+            msgspec.structs.replace(planned, outcome=UNKNOWN)
+            if planned in cut and _policy(planned).effect not in RETRYABLE
+            else planned
+            for planned in wave
+        ]
+
+    def _reach_again(self) -> None:
+        """Come to the end of the run's time where it came to it the first time."""
+        if self._past is not None and self._past.limit_after(self._asked - 1) == "wall_time":
+            self._turn.budget.reach("wall_time")
+
     async def _judge(self, planned: PlannedCall) -> PlannedCall:
         """Decide whether a call may run: within the run's time, and with the approval that its policy wants."""
         if planned.outcome is not None:
+            return planned
+        known = None if self._past is None else self._past.result(planned.call.call_id)
+        if self._past is not None and known is not None:
+            was_run = self._past.starts(planned.call.call_id) > 0
+            return planned if was_run else msgspec.structs.replace(planned, outcome=known.outcome)
+        if self._past is not None and self._past.starts(planned.call.call_id):
             return planned
         outcome = None
         if self._remaining_s() == 0.0:
@@ -183,13 +342,18 @@ class Loop:
         """Run one call within what is left of the run's time, unless it has been answered already."""
         if planned.outcome is not None:
             return planned.outcome
+        call_id = planned.call.call_id
+        self._started.add(call_id)
+        known = None if self._past is None else self._past.result(call_id)
+        if known is not None:
+            self._outcomes[call_id] = known.outcome
+            return known.outcome
         begun = self._ports.clock.monotonic()
-        self._started.add(planned.call.call_id)
         work = self._ports.toolbox.run(planned.call, self._context_of(planned))
         outcome = await self._in_time(work, has_started=True)
         assert outcome is not None, "a toolbox always answers"
         outcome = msgspec.structs.replace(outcome, duration_s=self._ports.clock.monotonic() - begun)
-        self._outcomes[planned.call.call_id] = outcome
+        self._outcomes[call_id] = outcome
         return outcome
 
     async def _in_time(self, work: Coroutine[Any, Any, Outcome | None], *, has_started: bool) -> Outcome | None:
@@ -219,26 +383,39 @@ class Loop:
         return ended
 
     def _announce(self, wave: list[PlannedCall]) -> None:
-        """Say that these calls are about to run, with a start mark in the journal."""
+        """Say that these calls are about to run, with a start mark in the journal; earlier marks come again."""
         for planned in wave:
             self._announced.add(planned.call.call_id)
-            self._steps.append((_started(planned), _start_entry(planned, self._now())))
+            self._steps.append((_started(planned), _start_entry(planned, 1, self._now())))
+        again = 2
+        while self._past is not None and wave:
+            wave = [planned for planned in wave if self._past.starts(planned.call.call_id) >= again]
+            for planned in wave:
+                self._mark_start(planned, again)
+            again += 1
+
+    def _mark_start(self, planned: PlannedCall, attempt: int) -> None:
+        self._steps.append((None, _start_entry(planned, attempt, self._now())))
 
     def _answer(self, planned: PlannedCall, outcome: Outcome) -> ResultItem:
         """Make the result of a call out of its outcome and note it; one that never ran is announced only now."""
         call = planned.call
         if call.call_id not in self._announced:
             self._steps.append((_started(planned), None))
-        result = ResultItem(
-            id=self._ports.ids.new(RESULT),
-            call_id=call.call_id,
-            name=call.name,
-            output=outcome.parts or (TextPart(text=outcome.text),),
-            is_error=outcome.is_error,
-            kind=call.kind,
-            summary=outcome.summary,
-            rc=outcome.rc,
-        )
+        known = None if self._past is None else self._past.result(call.call_id)
+        if known is None:
+            result = ResultItem(
+                id=self._ports.ids.new(RESULT),
+                call_id=call.call_id,
+                name=call.name,
+                output=outcome.parts or (TextPart(text=outcome.text),),
+                is_error=outcome.is_error,
+                kind=call.kind,
+                summary=outcome.summary,
+                rc=outcome.rc,
+            )
+        else:
+            result, outcome = known.item, known.outcome
         finished = ToolFinished(
             index=planned.index,
             call=call,
@@ -261,6 +438,8 @@ class Loop:
 
     def _note(self, event: RunEvent) -> None:
         """Queue an event; live ones go out at once if nothing durable waits before them."""
+        if self._said is not None:
+            self._said.append(event)
         entry = None
         if isinstance(event, ItemDone):
             entry = entry_of_item(event.item, at=self._now())
@@ -301,6 +480,7 @@ class Loop:
             "tools": len(plan.tools),
             "tools_sha256": plan.tools_sha256,
             "tool_choice": plan.tool_choice,
+            "limit": self._turn.budget.limit,
         }
         entry = Entry(kind="plan", name=plan.model, data=msgspec.Raw(msgspec.json.encode(data)), at=self._now())
         return event, entry
@@ -339,8 +519,8 @@ def _started(planned: PlannedCall) -> ToolStarted:
     return ToolStarted(index=planned.index, call=planned.call, source=_source(planned))
 
 
-def _start_entry(planned: PlannedCall, at: float) -> Entry:
-    data = {"source": _source(planned), "effect": _policy(planned).effect, "attempt": 1}
+def _start_entry(planned: PlannedCall, attempt: int, at: float) -> Entry:
+    data = {"source": _source(planned), "effect": _policy(planned).effect, "attempt": attempt}
     return Entry(
         kind="tool_start",
         name=planned.call.name,

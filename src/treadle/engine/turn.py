@@ -14,6 +14,7 @@ from treadle.canon.events import (
     ArgumentsDelta,
     Failed,
     Finished,
+    Interrupted,
     ItemAdded,
     ItemDone,
     ModelEvent,
@@ -63,6 +64,15 @@ class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
 
 
+class AskAgain(msgspec.Struct, frozen=True, kw_only=True):
+    """The model call was cut off by the death of its process: what it said is void, `calls` are answered, and the
+    same call is made again."""
+
+    calls: tuple[PlannedCall, ...]
+    items: tuple[str, ...]
+    indexes: tuple[int, ...]
+
+
 class RunTools(msgspec.Struct, frozen=True, kw_only=True):
     """Run these calls and come back with an outcome for each."""
 
@@ -76,7 +86,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[PlannedCall, ...] = ()
 
 
-Decision = AskModel | RunTools | End
+Decision = AskModel | AskAgain | RunTools | End
 
 
 class _OpenItem:
@@ -117,6 +127,7 @@ class Turn:
         self._done: list[tuple[int, AnyItem]] = []
         self._finish: Finished | None = None
         self._error: ErrorInfo | None = None
+        self._is_interrupted = False
         self._usage: Usage | None = None
 
     @property
@@ -125,21 +136,42 @@ class Turn:
         return self._budget
 
     @property
+    def base(self) -> int:
+        """Return what is added to the indexes of the current model call to make them unique in the run."""
+        return self._base
+
+    @property
+    def finish(self) -> Finished | None:
+        """Return how the current model call ended, if it ended as it should."""
+        return self._finish
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        """Return what broke the current model call."""
+        return self._error
+
+    @property
     def is_round_over(self) -> bool:
         """Tell whether the current model call has ended, well or badly."""
-        return self._finish is not None or self._error is not None
+        return self._finish is not None or self._error is not None or self._is_interrupted
 
     def ask(self) -> AskModel:
         """Return the next model call; the first one obeys the request's tool choice, later ones are free."""
+        if not self._final:
+            self._budget.begin_round()
+        return self.ask_again()
+
+    def ask_again(self) -> AskModel:
+        """Return the current model call anew."""
         self._base = self._next_base
         self._open.clear()
         self._calls.clear()
         self._done.clear()
         self._finish = self._error = None
+        self._is_interrupted = False
         if self._final:
             choice = NONE
         else:
-            self._budget.begin_round()
             first = self._budget.rounds == 1
             choice = self._choice if first or self._choice.mode in ("auto", "none") else AUTO
         return AskModel(plan=self._planner.plan(choice), round=self._budget.rounds, final=self._final)
@@ -168,6 +200,9 @@ class Turn:
             case Failed():
                 self.fail(event.error)
                 return []
+            case Interrupted():
+                self._is_interrupted = True
+                return []
 
     def fail(self, error: ErrorInfo) -> None:
         """End the current model call as broken."""
@@ -177,6 +212,8 @@ class Turn:
         """Say what follows now that the model call has ended."""
         self._next_base = max((index + 1 for index, _ in self._done), default=self._base)
         self._next_base = max([self._next_base, *(index + 1 for index in self._open)])
+        if self._is_interrupted:
+            return self._recover()
         if self._error is not None or self._finish is None:
             return self._end("failed", "done", error=self._error)
         if self._finish.stop in ("length", "filtered"):
@@ -191,6 +228,24 @@ class Turn:
         if self._final:
             return self._end("completed", "done")
         return RunTools(calls=tuple(self._plan_call(index, call) for index, call in server))
+
+    def _recover(self) -> Decision:
+        """Decide what becomes of a call that its process did not survive.
+
+        A whole call that the client may have seen already cannot be taken back: the run ends with it. All else is
+        asked for again.
+        """
+        if self._has_client_calls:
+            self._planner.add([item for _, item in self._done])
+            return self._end("requires_action", "calls")
+        unanswered = failure("interrupted", "Not run: the process was stopped before the model's turn was complete.")
+        calls = tuple(
+            PlannedCall(index=index, call=item, offer=self._offers.get(item.name), outcome=unanswered)
+            for index, item in self._done
+            if isinstance(item, CallItem)
+        )
+        said = tuple(item.id for _, item in self._done if item.id)
+        return AskAgain(calls=calls, items=said, indexes=tuple(sorted(self._open)))
 
     def settle(self, results: Sequence[ResultItem]) -> Decision:
         """Take the results of the turn's server calls, in call order; say what follows."""

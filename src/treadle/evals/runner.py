@@ -74,7 +74,7 @@ async def play(scenario: Scenario, chunk_bytes: int | None = None) -> Sample:
 
 async def _evidence(scenario: Scenario, chunk_bytes: int | None) -> Evidence:
     toolkit = Toolkit(scenario.world)
-    tools = toolkit.tools(scenario.tools)
+    tools = [*toolkit.tools(scenario.tools), *toolkit.canned(scenario.tool)]
     before = toolkit.document()
     ids = CountingIds()
     scripted = ScriptedModel(Script(turns=scenario.script), ids=ids, chunk_bytes=chunk_bytes)

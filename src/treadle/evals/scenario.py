@@ -1,8 +1,8 @@
 """Scenario files: one TOML document each, read strictly into frozen structs.
 
-A file says what is there (`tools`, `limits`, `world`), what the user says (`turn`), what the scripted model answers
-(`script`), and what must have come of it (`expect`). A typo is an error that names its place. Reading only; playing
-is the runner's.
+A file says what is there (`tools`, `tool`, `limits`, `world`), what the user says (`turn`), what the scripted model
+answers (`script`), and what must have come of it (`expect`). A typo is an error that names its place. Reading only;
+playing is the runner's.
 """
 
 import re
@@ -15,6 +15,8 @@ import msgspec
 from msgspec import Meta
 
 from treadle.canon.errors import ConfigError, ProtocolError
+from treadle.canon.json import BadJson, read_json
+from treadle.canon.tools import Effect
 from treadle.config import LimitsSection
 from treadle.upstream.script import ScriptTurn
 from treadle.workspace.pointer import read_pointer
@@ -104,6 +106,35 @@ class World(_Table, frozen=True, kw_only=True):
     ui: dict[str, Any] = {}
 
 
+class CannedResult(_Table, frozen=True, kw_only=True):
+    """What a canned tool gives: an output, or an error with its code."""
+
+    output: str = ""
+    error: str | None = None
+    code: str = "failed"
+
+
+class CannedTool(_Table, frozen=True, kw_only=True):
+    """A tool that gives these results, one after the other, whatever it is called with.
+
+    `parameters` is its JSON Schema as text; without one any object will do.
+    """
+
+    name: Annotated[str, Meta(min_length=1)]
+    description: str = ""
+    parameters: str = '{"type":"object"}'
+    effect: Effect = "write"
+    results: tuple[CannedResult, ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            schema = read_json(self.parameters)
+        except BadJson as error:
+            raise ValueError(f"`parameters` is not JSON: {error}") from None
+        if not isinstance(schema, dict):
+            raise ValueError("`parameters` is not a JSON object")
+
+
 class UserTurn(_Table, frozen=True, kw_only=True):
     """What the user says; each turn is a run, and continues the one before."""
 
@@ -120,6 +151,7 @@ class Scenario(_Table, frozen=True, kw_only=True):
     expect: Annotated[tuple[Expect, ...], Meta(min_length=1)]
     tags: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    tool: tuple[CannedTool, ...] = ()
     limits: LimitsSection = LimitsSection()
     world: World = World()
 

@@ -8,11 +8,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import msgspec
+
 from treadle.canon.errors import ConfigError, ToolFailed, TreadleError
-from treadle.canon.tools import ToolPolicy
-from treadle.evals.scenario import World
+from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
+from treadle.evals.scenario import CannedResult, CannedTool, World
 from treadle.tools import Tool
-from treadle.tools.function import function_tool
+from treadle.tools.context import ToolContext
+from treadle.tools.function import foreign_tool, function_tool
 from treadle.workspace.pointer import Json
 from treadle.workspace.state import Change, Proposal, Step, Workspace, lock, patch_draft, propose
 
@@ -60,6 +63,13 @@ class Toolkit:
             raise ConfigError(f"the toolkit has no {', '.join(unknown)}; it has {', '.join(functions)}", param="tools")
         return [function_tool(functions[name], name=name, policy=_POLICIES[name], source="evals") for name in names]
 
+    def canned(self, tools: Sequence[CannedTool]) -> list[Tool]:
+        """Return tools that give what the scenario says they give.
+
+        Raises: ConfigError, for a schema that cannot be one.
+        """
+        return [_canned(tool) for tool in tools]
+
     def document(self) -> Json:
         """Return the world as `state` expectations see it: proposals as what they would set, path by path."""
         proposals: list[Json] = [
@@ -96,6 +106,20 @@ class Toolkit:
         except TreadleError as error:
             raise _told(error) from None
         return {"version": record.version}
+
+
+def _canned(tool: CannedTool) -> Tool:
+    results = iter(tool.results)
+
+    async def handle(arguments: dict[str, Any], context: ToolContext) -> object:
+        result = next(results, CannedResult(error=f"There is no further result of {tool.name}."))
+        if result.error is not None:
+            raise ToolFailed(result.error, code=result.code)
+        return result.output
+
+    spec = ToolSpec(name=tool.name, description=tool.description, parameters=msgspec.Raw(tool.parameters.encode()))
+    policy = ToolPolicy(effect=tool.effect, approval="never")
+    return foreign_tool(ServerTool(spec=spec, policy=policy, source="evals"), handle)
 
 
 def _told(error: TreadleError) -> ToolFailed:

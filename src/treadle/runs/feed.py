@@ -7,7 +7,7 @@ from treadle.canon.events import Numbered
 
 
 class Feed:
-    """Grows while the run lasts; a reader that comes late or again starts after any durable event."""
+    """Grows while the run lasts; a reader that comes late or again starts after any event: the n-th is number n."""
 
     def __init__(self) -> None:
         self._events: list[Numbered] = []
@@ -25,8 +25,8 @@ class Feed:
         self._wake()
 
     async def read(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
-        """Yield everything that came after the event numbered `after`, in batches, until the run is over."""
-        position = self._position(after)
+        """Yield everything that came after the first `after` events, in batches, until the run is over."""
+        position = after
         while True:
             if position < len(self._events):
                 batch = self._events[position:]
@@ -36,12 +36,6 @@ class Feed:
                 return
             else:
                 await self._news.wait()
-
-    def _position(self, after: int) -> int:
-        for position in range(len(self._events) - 1, -1, -1):
-            if 0 < self._events[position].seq <= after:
-                return position + 1
-        return 0
 
     def _wake(self) -> None:
         news, self._news = self._news, asyncio.Event()

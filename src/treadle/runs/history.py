@@ -31,6 +31,13 @@ _PREFIX: dict[type, str] = {MessageItem: MESSAGE, ReasoningItem: REASONING, Call
 INTERRUPTED = '{"error":{"code":"interrupted","message":"Interrupted, outcome unknown."}}'
 
 
+class _Void(msgspec.Struct, frozen=True):
+    """The data of a `void` entry: which items before it no model shall read again."""
+
+    items: frozenset[str] = frozenset()
+    calls: frozenset[str] = frozenset()
+
+
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
     """The conversation up to the model's turn: `before` is stored already, `added` is this run's input."""
 
@@ -82,9 +89,7 @@ class History:
         return row
 
     async def _before(self, previous: RunRow | None) -> list[AnyItem]:
-        if previous is None:
-            return []
-        return [item_of_entry(entry) for entry in await self._store.history(previous.id)]
+        return [] if previous is None else await read_history(self._store, previous.id)
 
     async def _resolve(self, item: AnyItem, key_id: str) -> list[AnyItem]:
         """Return what an item stands for; a server call that is only named brings its result along."""
@@ -117,6 +122,28 @@ class History:
         if item.id:
             return item
         return msgspec.structs.replace(item, id=self._ids.new(_PREFIX.get(type(item), ITEM)))
+
+
+async def read_history(store: Store, run_id: str) -> list[AnyItem]:
+    """Return the conversation up to the end of a run, without what was taken back.
+
+    Raises: NotFound.
+    """
+    items: list[AnyItem] = []
+    for entry in await store.history(run_id):
+        if entry.kind == "void":
+            items = _without(items, msgspec.json.decode(entry.data or b"{}", type=_Void))
+        else:
+            items.append(item_of_entry(entry))
+    return items
+
+
+def _without(items: list[AnyItem], void: _Void) -> list[AnyItem]:
+    return [
+        item
+        for item in items
+        if item.id not in void.items and not (isinstance(item, CallItem | ResultItem) and item.call_id in void.calls)
+    ]
 
 
 def _is_of(turn: Sequence[AnyItem], calls: Mapping[str, CallItem]) -> bool:

@@ -1,18 +1,77 @@
 """A run that is going on in this process: its loop, its feed, its right to write, and the handle others hold."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Protocol
 
 from treadle.canon.errors import ErrorInfo, StoreError, TreadleError
-from treadle.canon.events import ItemDone, Noted, Numbered, RoundStarted, RunEnded, RunEvent, ToolFinished
+from treadle.canon.events import (
+    ItemDone,
+    Noted,
+    Numbered,
+    RoundBroken,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    ToolFinished,
+    ToolStarted,
+)
 from treadle.canon.items import CallItem
 from treadle.canon.messages import Entry
 from treadle.canon.request import Note
 from treadle.engine.loop import Loop
 from treadle.runs.feed import Feed
 from treadle.runs.history import Joined
+from treadle.runs.relay import Relay
 from treadle.runs.sessions import Seat
-from treadle.store.journal import RunJournal, RunRow
+from treadle.runs.tail import tail
+from treadle.store.journal import RunJournal, RunRow, Store
+
+
+class RunHandle(Protocol):
+    """A run as the rooms above see it, wherever it is driven and whether it goes on or has ended."""
+
+    @property
+    def run_id(self) -> str:
+        """Return the id of the run."""
+        ...
+
+    @property
+    def response_id(self) -> str:
+        """Return the id under which the client's API knows it."""
+        ...
+
+    @property
+    def created_at(self) -> float:
+        """Return when it began."""
+        ...
+
+    @property
+    def is_attached(self) -> bool:
+        """Tell whether the run was there before whoever holds this handle asked for it."""
+        ...
+
+    @property
+    def has_run_tools(self) -> bool:
+        """Tell whether a tool has started, so that the same request again would not be harmless."""
+        ...
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Return what was dropped, coerced, emulated or repaired so far."""
+        ...
+
+    def events(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
+        """Yield the events after the first `after`, in batches, until the end."""
+        ...
+
+    async def cancel(self) -> None:
+        """End the run and wait until its end is durable."""
+        ...
+
+    async def wait(self) -> RunEnded:
+        """Wait for the end."""
+        ...
 
 
 class LiveRun:
@@ -28,6 +87,8 @@ class LiveRun:
         self.notes: list[Note] = []
         self.feed = Feed()
         self.journal: RunJournal | None = None
+        self.relay: Relay | None = None
+        self.is_handed_over = False
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.ended: RunEnded | None = None
         self.task: asyncio.Task[None] | None = None
@@ -50,13 +111,22 @@ class LiveRun:
             return
         self.is_cancelled = True
         self.abort_error = error
+        if self.loop.is_replaying:
+            self.loop.stop(error)
+            return
         if self.task is not None and self.is_entered and self.ended is None:
+            self.task.cancel()
+
+    def hand_over(self) -> None:
+        """Stop driving the run without ending it: whoever claims it next goes on from the journal."""
+        if self.task is not None and self.ended is None and not self.is_cancelled:
+            self.is_handed_over = True
             self.task.cancel()
 
     def observe(self, event: RunEvent) -> None:
         """Remember what the end of the run will depend on."""
         match event:
-            case RoundStarted():
+            case RoundStarted() | RoundBroken():
                 self._has_client_calls = self._has_secrets = False
             case ItemDone():
                 self.has_said = True
@@ -87,11 +157,12 @@ class LiveRun:
             raise StoreError(f"The journal refused the entry: {error.message}", code=error.info.code) from error
 
 
-class RunHandle:
-    """A run as the rooms above see it."""
+class OwnRun:
+    """A run that is driven in this process. Fits `RunHandle`."""
 
-    def __init__(self, live: LiveRun) -> None:
+    def __init__(self, live: LiveRun, *, is_attached: bool = False) -> None:
         self._live = live
+        self._is_attached = is_attached
 
     @property
     def run_id(self) -> str:
@@ -109,6 +180,11 @@ class RunHandle:
         return self._live.row.created_at
 
     @property
+    def is_attached(self) -> bool:
+        """Tell whether the run was there before."""
+        return self._is_attached
+
+    @property
     def has_run_tools(self) -> bool:
         """Tell whether a tool has started, so that the same request again would not be harmless."""
         return self._live.loop.has_run_tools
@@ -119,7 +195,7 @@ class RunHandle:
         return tuple(self._live.notes)
 
     def events(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
-        """Yield the events after the one numbered `after`, in batches, until the end."""
+        """Yield the events after the first `after`, in batches, until the end."""
         return self._live.feed.read(after)
 
     async def cancel(self) -> None:
@@ -133,3 +209,59 @@ class RunHandle:
         await asyncio.wait([self._live.task])
         assert self._live.ended is not None, "a run always ends"
         return self._live.ended
+
+
+class FarRun:
+    """A run that is driven elsewhere, or has ended: read from the store. Fits `RunHandle`."""
+
+    def __init__(self, store: Store, row: RunRow, cancel: Callable[[str], Awaitable[bool]]) -> None:
+        self._store = store
+        self._row = row
+        self._cancel = cancel
+        self._notes: list[Note] = []
+        self.has_run_tools = False
+        self.is_attached = True
+
+    @property
+    def run_id(self) -> str:
+        """Return the id of the run."""
+        return self._row.id
+
+    @property
+    def response_id(self) -> str:
+        """Return the id under which the client's API knows it."""
+        return self._row.response_id
+
+    @property
+    def created_at(self) -> float:
+        """Return when it began."""
+        return self._row.created_at
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Return what was dropped, coerced, emulated or repaired, as far as it has been read."""
+        return tuple(self._notes)
+
+    async def events(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
+        """Yield the events after the first `after`, in batches, until the end."""
+        seen = 0
+        async for batch in tail(self._store, self._row.id):
+            for numbered in batch:
+                if isinstance(numbered.event, Noted):
+                    self._notes.append(numbered.event.note)
+                self.has_run_tools = self.has_run_tools or isinstance(numbered.event, ToolStarted)
+            seen += len(batch)
+            if fresh := batch[max(0, after - (seen - len(batch))) :]:
+                yield fresh
+
+    async def cancel(self) -> None:
+        """End the run and wait until its end is durable."""
+        await self._cancel(self._row.id)
+
+    async def wait(self) -> RunEnded:
+        """Wait for the end."""
+        async for batch in tail(self._store, self._row.id):
+            for numbered in batch:
+                if isinstance(numbered.event, RunEnded):
+                    return numbered.event
+        raise AssertionError("a run always ends")

@@ -8,6 +8,7 @@ import msgspec
 from treadle.canon.errors import LimitExceeded, ProtocolError
 from treadle.canon.request import Note, Request
 from treadle.canon.tools import Offer, ServerTool, ToolChoice
+from treadle.wire.notes import HOSTED
 
 REPEATABLE = ("read", "idempotent")
 """Effects that do no harm when each of several choices makes the same call."""
@@ -47,7 +48,7 @@ def make_offers(request: Request, server_tools: Sequence[ServerTool], rules: Off
         offers = {name: offer for name, offer in offers.items() if name in choice.allowed}
     if choice.mode == "named" and choice.name not in offers:
         raise ProtocolError(f"tool_choice names the tool {choice.name!r}, which is not offered.", param="tool_choice")
-    if choice.mode == "required" and not offers:
+    if choice.mode == "required" and not offers and HOSTED not in request.options.extra:
         raise ProtocolError("tool_choice is 'required', but no tool is offered.", param="tool_choice")
     return Offered(offers=offers, choice=choice, notes=tuple(notes))
 

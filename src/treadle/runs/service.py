@@ -2,33 +2,29 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo, TreadleError
-from treadle.canon.events import ENDED, Noted, Numbered, RunEnded, RunEvent, RunStarted
-from treadle.canon.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN, IdSource
-from treadle.canon.items import text_message
-from treadle.canon.messages import Entry, entry_of_item
-from treadle.canon.plan import Planner
-from treadle.canon.request import Note, Request, inherit
-from treadle.canon.tools import CallContext, ServerTool
-from treadle.engine.limits import GATEWAY_LIMITS, Limits
-from treadle.engine.loop import Loop, Ports
-from treadle.engine.ports import Approver, Clock, Model, Toolbox
-from treadle.engine.turn import Turn
-from treadle.runs.approvals import DenyAll
-from treadle.runs.history import History, Joined
-from treadle.runs.live import LiveRun, RunHandle
-from treadle.runs.offers import Offered, OfferRules, make_offers
-from treadle.runs.recovery import close_abandoned
-from treadle.runs.replay import Teller, after_number, tell_all
+from treadle.canon.errors import Conflict, ErrorInfo, RequestError, TreadleError
+from treadle.canon.events import ENDED, Numbered
+from treadle.canon.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN
+from treadle.canon.request import Request, inherit
+from treadle.engine.limits import Limits
+from treadle.engine.ports import Model
+from treadle.runs.history import History, Joined, read_history
+from treadle.runs.live import FarRun, LiveRun, OwnRun, RunHandle
+from treadle.runs.offers import make_offers
+from treadle.runs.record.recovery import Record, Unreadable, read_record
+from treadle.runs.record.rerun import Proof, RecordedModel, fork_request, prove
+from treadle.runs.record.revive import Reviver
+from treadle.runs.record.teller import tell_all
+from treadle.runs.rooms import Rooms, RunsOptions, ports_of
 from treadle.runs.sessions import Seat, Sessions
+from treadle.runs.setup import Blueprint, frame_of, make_loop, open_run
 from treadle.runs.supervisor import Lease, Supervisor
-from treadle.store.journal import LEASE_LOST, RunRow, Store
-from treadle.telemetry import Metrics
+from treadle.runs.tail import tail
+from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RunRow
 
 log = logging.getLogger("treadle.runs")
 
@@ -39,54 +35,22 @@ STOPPING = ErrorInfo(
     retryable=True,
     retry_after_s=1.0,
 )
-POLL_S = 0.25
-"""How often the journal of a run that another process drives is looked at."""
+CLAIM_BATCH = 100
+CANCEL_POLL_S = 0.5
+"""How often a process asks whether somebody elsewhere wants one of its runs cancelled."""
+CANCEL_WAIT_S = 5.0
+"""How long a cancellation waits for the run that another process drives to end."""
+REMEMBERED_S = 120.0
+"""How long a run that is not stored can still be attached to by its idempotency key, in this process."""
 
 _RESPONSE_PREFIX = {"chat": COMPLETION, "messages": MESSAGE}
 
 
-class Models(Protocol):
-    """Finds the model that answers to a name."""
+class Idempotency(msgspec.Struct, frozen=True, kw_only=True):
+    """A client's word that requests under this key are one and the same; the sha256 tells whether they are."""
 
-    def model_for(self, name: str) -> Model:
-        """Return the model.
-
-        Raises: NotFound, naming what there is.
-        """
-        ...
-
-
-class Tools(Protocol):
-    """The server tools of this process."""
-
-    def tools(self) -> Sequence[ServerTool]:
-        """Return the enabled tools in a stable order."""
-        ...
-
-
-class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How runs are made here."""
-
-    owner: str = "treadle"
-    persistence: bool = True
-    default_model: str = ""
-    limits: Limits = GATEWAY_LIMITS
-    offers: OfferRules = OfferRules()
-    lease_s: float = 15.0
-    unstored_s: float = 3600.0
-
-
-class Rooms(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runs of a process are made with."""
-
-    store: Store
-    models: Models
-    tools: Tools
-    toolbox: Toolbox
-    clock: Clock
-    ids: IdSource
-    metrics: Metrics
-    approver: Approver = DenyAll()
+    key: str
+    request_sha256: str
 
 
 class Runs:
@@ -101,51 +65,136 @@ class Runs:
         self._options = options or RunsOptions()
         self._history = History(rooms.store, rooms.ids)
         self._sessions = Sessions(rooms.store)
-        lease = Lease(owner=self._options.owner, seconds=self._options.lease_s, is_kept=self._options.persistence)
+        lease = Lease(
+            owner=self._options.owner,
+            seconds=self._options.lease_s,
+            is_kept=self._options.persistence,
+            is_told=self._options.is_told and self._options.persistence,
+        )
+        self._reviver = Reviver(rooms, self._options.owner, self._sessions)
         self._supervisor = Supervisor(rooms.store, rooms.clock, rooms.metrics, lease)
         self._live: dict[str, LiveRun] = {}
-        self._heart: asyncio.Task[None] | None = None
+        self._remembered: dict[str, LiveRun] = {}
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Close what a dead process left behind, then keep the leases of this one alive."""
+        """Go on with what a dead process left behind, then keep the leases of this one alive."""
         await self._look_after_others()
-        self._heart = asyncio.create_task(self._beat(), name="treadle-heartbeat")
+        self._tasks = [
+            asyncio.create_task(self._beat(), name="treadle-heartbeat"),
+            asyncio.create_task(self._heed_cancels(), name="treadle-cancels"),
+        ]
 
     async def close(self, grace_s: float = 0.0) -> None:
-        """Give live runs a while to end by themselves, then end them properly: nobody cancelled them, so they fail."""
+        """Give live runs a while to end by themselves, then stop them properly.
+
+        Background runs are handed over to whoever claims them next; nobody cancelled the others, so they fail.
+        """
         tasks = [live.task for live in self._live.values() if live.task is not None]
         if tasks and grace_s > 0:
             await asyncio.wait(tasks, timeout=grace_s)
         for live in list(self._live.values()):
-            live.cancel(STOPPING)
-        if tasks:
+            if live.row.background and self._options.persistence:
+                live.hand_over()
+            else:
+                live.cancel(STOPPING)
+        if tasks := [live.task for live in self._live.values() if live.task is not None]:
             await asyncio.wait(tasks)
-        if self._heart is not None:
-            self._heart.cancel()
-            await asyncio.wait([self._heart])
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def start(
-        self, request: Request, *, session_id: str | None = None, key_id: str = "", limits: Limits | None = None
+        self,
+        request: Request,
+        *,
+        session_id: str | None = None,
+        key_id: str = "",
+        limits: Limits | None = None,
+        idempotency: Idempotency | None = None,
+        instead: Instead = NOTHING,
     ) -> RunHandle:
         """Start a run; it is durable when this returns, and goes on whether or not anybody reads its events.
 
+        With an idempotency key that a run has already, return that run.
         Raises: RequestError, StoreError.
         """
-        model = self._rooms.models.model_for(request.model or self._options.default_model)
+        if idempotency is None:
+            return await self._start(request, session_id, key_id, limits, instead=instead)
+        found = await self._store.find_idempotent(idempotency.key, key_id=key_id)
+        if found is not None:
+            return await self._attach_again(found, idempotency)
+        try:
+            return await self._start(request, session_id, key_id, limits, idempotency)
+        except Conflict as error:
+            if error.info.code != IDEMPOTENCY_KEY_TAKEN:
+                raise
+        found = await self._store.find_idempotent(idempotency.key, key_id=key_id)
+        if found is None:
+            raise Conflict("The run of this idempotency key was deleted just now.", param="idempotency-key")
+        return await self._attach_again(found, idempotency)
+
+    async def _attach_again(self, row: RunRow, idempotency: Idempotency) -> RunHandle:
+        """Return the run of an idempotency key.
+
+        Raises: Conflict.
+        """
+        if row.request_sha256 != idempotency.request_sha256:
+            raise Conflict(
+                "This idempotency key was used with another request.",
+                code="idempotency_key_reused",
+                param="idempotency-key",
+                hint="Use a new key for a new request.",
+            )
+        handle = self.attach(row)
+        if isinstance(handle, FarRun) and row.status in ENDED and not await self._store.entries(row.id, limit=1):
+            raise Conflict(
+                "The run of this idempotency key has ended, and its content was not to be stored.",
+                code="idempotency_result_gone",
+                param="idempotency-key",
+            )
+        return handle
+
+    def attach(self, row: RunRow) -> RunHandle:
+        """Return a handle of any run: driven here, driven elsewhere, or ended."""
+        live = self._live.get(row.id) or self._remembered.get(row.id)
+        return FarRun(self._store, row, self.cancel) if live is None else OwnRun(live, is_attached=True)
+
+    async def _start(
+        self,
+        request: Request,
+        session_id: str | None,
+        key_id: str,
+        limits: Limits | None,
+        idempotency: Idempotency | None = None,
+        instead: Instead = NOTHING,
+    ) -> RunHandle:
+        model = instead.model or self._rooms.models.model_for(request.model or self._options.default_model)
         seat = None if session_id is None else await self._sessions.enter(session_id, key_id)
         try:
-            live = await self._prepare(request, model, seat, key_id, limits or self._options.limits)
+            live = await self._prepare(request, model, seat, key_id, limits or self._limits(request), idempotency)
         except BaseException:
             self._sessions.leave(seat)
             raise
-        self._live[live.row.id] = live
-        live.task = asyncio.create_task(self._run(live), name=live.row.id)
+        self._drive(live)
         try:
             await asyncio.shield(live.begun)
         except asyncio.CancelledError:
             live.cancel()
             raise
-        return RunHandle(live)
+        return OwnRun(live)
+
+    def _limits(self, request: Request) -> Limits:
+        """Return the limits of a request that names none: one in the background may take a day."""
+        limits = self._options.limits
+        if not request.background or limits.wall_s is None:
+            return limits
+        return msgspec.structs.replace(limits, wall_s=self._options.background_wall_s)
+
+    def _drive(self, live: LiveRun) -> None:
+        self._live[live.row.id] = live
+        live.task = asyncio.create_task(self._run(live), name=live.row.id)
 
     async def _run(self, live: LiveRun) -> None:
         self._metrics.live_runs.inc()
@@ -155,13 +204,20 @@ class Runs:
             self._metrics.live_runs.dec()
             self._live.pop(live.row.id, None)
             self._sessions.leave(live.seat)
+            if live.row.idempotency_key is not None and not live.row.store:
+                self._remember(live)
+
+    def _remember(self, live: LiveRun) -> None:
+        """Keep an unstored run in memory for a while: its client may not have heard its end."""
+        self._remembered[live.row.id] = live
+        asyncio.get_running_loop().call_later(REMEMBERED_S, self._remembered.pop, live.row.id, None)
 
     def find_live(self, run_or_response_id: str) -> RunHandle | None:
         """Return the run if it is going on in this process."""
         live = self._live.get(run_or_response_id)
         if live is None:
             live = next((run for run in self._live.values() if run.row.response_id == run_or_response_id), None)
-        return None if live is None else RunHandle(live)
+        return None if live is None else OwnRun(live, is_attached=True)
 
     async def replay(self, run_id: str) -> list[Numbered]:
         """Return the events of a run from its journal.
@@ -170,57 +226,84 @@ class Runs:
         """
         return tell_all(await self._store.entries(run_id))
 
+    async def prove(self, row: RunRow) -> Proof:
+        """Drive an ended run again from its journal alone, and compare.
+
+        Raises: RequestError for a run that has not ended or whose content is gone.
+        """
+        record = await self._record(row)
+        return await prove(record, await self._store.entries(row.id), self._clock, self._ids)
+
+    async def fork(self, row: RunRow, *, round_number: int = 1, model: str | None = None) -> RunHandle:
+        """Start a run that goes on from just before a round of another one, perhaps with another model.
+
+        Raises: RequestError, StoreError.
+        """
+        record = await self._record(row)
+        entries = await self._store.entries(row.id)
+        request = fork_request(record, entries, round_number=round_number, model=model)
+        return await self.start(self._continuing(request, record), key_id=row.key_id)
+
+    async def run_tools_again(self, row: RunRow) -> RunHandle:
+        """Start a run in which the model says what it said, and the tools really run.
+
+        Raises: RequestError, StoreError.
+        """
+        record = await self._record(row)
+        request = fork_request(record, await self._store.entries(row.id))
+        instead = Instead(model=RecordedModel(record.past))
+        return await self.start(self._continuing(request, record), key_id=row.key_id, instead=instead)
+
+    def _continuing(self, request: Request, record: Record) -> Request:
+        """Let a fork continue what the first run continued."""
+        return msgspec.structs.replace(request, previous_response_id=record.blueprint.row.previous_id)
+
+    async def _record(self, row: RunRow) -> Record:
+        if row.status not in ENDED:
+            raise Conflict(f"The run {row.id} is still going on.", param="run")
+        before = [] if row.previous_id is None else await read_history(self._store, row.previous_id)
+        try:
+            return await read_record(self._store, row, before)
+        except Unreadable as error:
+            raise RequestError(str(error), param="run") from error
+
     async def events(self, run_id: str, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
-        """Yield the events of any run until its end: live as they happen here, else as they come into the journal.
+        """Yield the events of any run after the first `after`, until its end: live as they happen here, else as they
+        come into the journal.
 
         Raises: NotFound.
         """
         handle = self.find_live(run_id)
-        if handle is not None:
-            async for batch in handle.events(after):
-                yield batch
-            return
-        teller, seen = Teller(), 0
-        while True:
-            entries = await self._store.entries(run_id, after=seen)
-            told = [numbered for entry in entries for numbered in teller.tell(entry)]
-            if fresh := after_number(told, after):
-                yield fresh
-            if any(isinstance(numbered.event, RunEnded) for numbered in told):
-                return
-            if ended := await self._forgotten(run_id):
-                yield ended
-                return
-            seen = entries[-1].seq if entries else seen
-            await self._clock.sleep(POLL_S)
+        events = tail(self._store, run_id, after) if handle is None else handle.events(after)
+        async for batch in events:
+            yield batch
 
     async def cancel(self, run_id: str) -> bool:
-        """Cancel a live run; False if it is not live here."""
+        """Cancel a run wherever it is driven, and wait for its end; False if it had ended."""
         handle = self.find_live(run_id)
-        if handle is None:
+        if handle is not None:
+            await handle.cancel()
+            return True
+        if not await self._store.request_cancel(run_id):
             return False
-        await handle.cancel()
+        await self.take_over()
+        deadline = self._clock.monotonic() + CANCEL_WAIT_S
+        while self._clock.monotonic() < deadline:
+            row = await self._store.find_run(run_id)
+            if row is None or row.status in ENDED:
+                break
+            await self._store.wait_change(run_id, CANCEL_WAIT_S / 20)
         return True
 
-    async def _forgotten(self, run_id: str) -> list[Numbered]:
-        """Return the end of a run whose content is gone already, from what is left of it."""
-        row = await self._store.find_run(run_id)
-        if row is None:
-            return [Numbered(event=RunEnded(status="cancelled"))]
-        if row.status not in ENDED or await self._store.entries(run_id, limit=1):
-            return []
-        ended = RunEnded(
-            status=row.status,
-            usage=row.usage,
-            limit=row.limit,
-            error=row.error,
-            rounds=row.rounds,
-            calls=row.calls,
-            ended_at=row.ended_at or 0.0,
-        )
-        return [Numbered(event=ended)]
-
-    async def _prepare(self, request: Request, model: Model, seat: Seat | None, key_id: str, limits: Limits) -> LiveRun:
+    async def _prepare(
+        self,
+        request: Request,
+        model: Model,
+        seat: Seat | None,
+        key_id: str,
+        limits: Limits,
+        idempotency: Idempotency | None,
+    ) -> LiveRun:
         """Join the conversation, make the offers, and lay out what becomes durable together."""
         head = None if seat is None else seat.head
         joined = await self._history.join(request, key_id=key_id, previous_run_id=head)
@@ -228,8 +311,22 @@ class Runs:
             request = inherit(request, msgspec.json.decode(joined.previous.request, type=Request))
         offered = make_offers(request, self._rooms.tools.tools(), self._options.offers)
         row = self._row(request, joined, None if seat is None else seat.session_id, key_id)
-        live = LiveRun(row, self._loop(request, joined, offered, model, row, limits), joined, seat)
-        self._lay_out(live, (*request.notes, *joined.notes, *offered.notes))
+        if idempotency is not None:
+            row = msgspec.structs.replace(
+                row, idempotency_key=idempotency.key, request_sha256=idempotency.request_sha256
+            )
+        blueprint = Blueprint(
+            row=row,
+            request=request,
+            frame=frame_of(request, offered, limits),
+            history=(*joined.before, *joined.added),
+        )
+        loop = make_loop(blueprint, ports_of(self._rooms, model), wall_s=limits.wall_s)
+        live = LiveRun(row, loop, joined, seat)
+        opening = open_run(
+            blueprint, joined.previous, joined.added, (*request.notes, *joined.notes, *offered.notes), loop
+        )
+        live.entries, live.opening = opening.entries, opening.events
         return live
 
     def _row(self, request: Request, joined: Joined, session_id: str | None, key_id: str) -> RunRow:
@@ -252,53 +349,6 @@ class Runs:
             request=msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(request, items=()))),
         )
 
-    def _loop(
-        self, request: Request, joined: Joined, offered: Offered, model: Model, row: RunRow, limits: Limits
-    ) -> Loop:
-        specs = tuple(offer.spec for offer in offered.offers.values())
-        planner = Planner(row.model, specs, request.options, is_strict=request.strict_fidelity)
-        if request.instructions:
-            planner.add([text_message("system", request.instructions)])
-        planner.add([*joined.before, *joined.added])
-        turn = Turn(
-            planner,
-            offered.offers,
-            choice=offered.choice,
-            limits=limits,
-            ids=self._ids,
-            max_tool_calls=request.max_tool_calls,
-        )
-        rooms = self._rooms
-        ports = Ports(model=model, toolbox=rooms.toolbox, clock=rooms.clock, approver=rooms.approver, ids=rooms.ids)
-        context = CallContext(run_id=row.id, session_id=row.session_id)
-        return Loop(turn, ports, context, limits.wall_s, limits.final_answer_s)
-
-    def _lay_out(self, live: LiveRun, notes: tuple[Note, ...]) -> None:
-        """Write down how the run begins: that it does, its input, what was noted, its first plan."""
-        row, previous = live.row, live.joined.previous
-        started = RunStarted(
-            run_id=row.id,
-            response_id=row.response_id,
-            model=row.model,
-            created_at=row.created_at,
-            previous_response_id=previous.response_id if previous else None,
-        )
-        at = row.created_at
-        entries = [Entry(kind="status", content="running", data=_raw(started), at=at)]
-        events: list[RunEvent] = [started]
-        entries.extend(entry_of_item(item, at=at, is_input=True) for item in live.joined.added)
-        for note in notes:
-            entries.append(Entry(kind="note", content=note.message, data=_raw(note), at=at))
-            events.append(Noted(note=note))
-        for event, entry in live.loop.begin():
-            assert event is not None
-            assert entry is not None
-            entries.append(entry)
-            events.append(event)
-        numbers = [n for n, entry in enumerate(entries, 1) if not entry.is_input]
-        live.entries = entries
-        live.opening = [Numbered(event=event, seq=seq) for event, seq in zip(events, numbers, strict=True)]
-
     async def _beat(self) -> None:
         """Keep the leases of the live runs and look after those of others, for as long as the process lives."""
         while True:
@@ -320,13 +370,38 @@ class Runs:
                 live.cancel()
 
     async def _look_after_others(self) -> None:
-        """Close the runs of processes that died, and forget what is past its time."""
+        """Go on with the runs of processes that died, and forget what is past its time."""
         try:
-            await close_abandoned(self._store, self._clock, self._options.owner, self._options.lease_s)
+            await self.take_over()
             await self._store.expire(self._clock.now())
         except TreadleError as error:
             log.warning("cannot look after abandoned runs", extra={"code": error.info.code})
 
+    async def take_over(self) -> list[str]:
+        """Claim every run that was left without an owner and go on with it; return their ids.
 
-def _raw(value: object) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))
+        Raises: StoreError.
+        """
+        taken: list[str] = []
+        options = self._options
+        while claimed := await self._store.claim_abandoned(options.owner, options.lease_s, CLAIM_BATCH):
+            for row, journal in claimed:
+                live = await self._reviver.revive(row, journal)
+                if live is not None:
+                    self._drive(live)
+                taken.append(row.id)
+        return taken
+
+    async def _heed_cancels(self) -> None:
+        """Cancel the runs of this process that somebody elsewhere wants cancelled."""
+        while True:
+            await self._clock.sleep(CANCEL_POLL_S)
+            if not self._live:
+                continue
+            try:
+                wanted = await self._store.cancel_requests(self._options.owner)
+            except TreadleError:
+                continue
+            for run_id in wanted:
+                if run_id in self._live:
+                    self._live[run_id].cancel()

@@ -3,7 +3,9 @@
 import asyncio
 
 from treadle.canon.errors import Conflict, NotFound
-from treadle.store.journal import Store
+from treadle.canon.events import ENDED
+from treadle.canon.messages import ITEM_KINDS
+from treadle.store.journal import RunRow, SessionRow, Store
 
 
 class Seat:
@@ -39,11 +41,25 @@ class Sessions:
             session = await self._store.find_session(session_id, key_id=key_id)
             if session is None:
                 raise NotFound(f"No session {session_id!r}.", param="session")
+            seat.head = await self._head(session)
         except BaseException:
             self.leave(seat)
             raise
-        seat.head = session.head_run_id
         return seat
+
+    async def _head(self, session: SessionRow) -> str | None:
+        """Return where a session goes on; it is moved on now if a process died between the end of a run and that."""
+        head = session.head_run_id
+        for run in await self._store.list_runs(session_id=session.id, limit=1):
+            if run.previous_id == head and run.status in ENDED and await self._has_said(run):
+                await self._store.set_session_head(session.id, run.id, expected=head)
+                head = run.id
+        return head
+
+    async def _has_said(self, run: RunRow) -> bool:
+        """Tell whether anything was said or done in a run, so that the session goes on from it."""
+        entries = await self._store.entries(run.id)
+        return any(not entry.is_input and entry.kind in ITEM_KINDS for entry in entries)
 
     def leave(self, seat: Seat | None) -> None:
         """Give the seat back."""

@@ -10,20 +10,28 @@ from treadle.canon.events import Noted, Numbered, RoundStarted, RunEnded, RunEve
 from treadle.engine.loop import wait_out
 from treadle.engine.ports import Clock
 from treadle.runs.live import LiveRun
+from treadle.runs.record.continuation import Continuation, Diverged
+from treadle.runs.record.recovery import close_run
+from treadle.runs.relay import Relay
 from treadle.store.journal import RunRow, Store
 from treadle.telemetry import Metrics
 
 log = logging.getLogger("treadle.runs")
 
+HANDED_OVER = RunEnded(status="failed", error=ErrorInfo(code="handed_over", message="Another process goes on with it."))
 INTERNAL = ErrorInfo(code="internal_error", message="Treadle failed; the log says why.", status=500)
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """Who drives runs here, for how long at a time, and whether what they did is kept."""
+    """Who drives runs here, for how long at a time, and whether what they did is kept.
+
+    `is_told` lets other processes read along.
+    """
 
     owner: str
     seconds: float
     is_kept: bool
+    is_told: bool = True
 
 
 class Supervisor:
@@ -42,8 +50,14 @@ class Supervisor:
             if not await self._begin(live):
                 return
             live.ended = await self._drive(live)
+            if live.is_handed_over:
+                return
             await self._tidy(live, live.ended)
         finally:
+            if live.relay is not None:
+                await live.relay.close()
+            if live.is_handed_over and live.journal is not None:
+                await self._release(live)
             if live.ended is None:
                 live.ended = RunEnded(status="failed", error=INTERNAL)
             live.feed.close()
@@ -51,6 +65,9 @@ class Supervisor:
     async def _begin(self, live: LiveRun) -> bool:
         """Make the run durable; False if that failed, which the starter then hears of."""
         lease = self._lease
+        if live.journal is not None:
+            self._open(live)
+            return True
         start = asyncio.ensure_future(
             self._store.start_run(live.row, live.entries, owner=lease.owner, lease_s=lease.seconds)
         )
@@ -62,10 +79,15 @@ class Supervisor:
             live.begun.set_exception(error)
             return False
         live.journal = start.result()
+        self._open(live)
+        return True
+
+    def _open(self, live: LiveRun) -> None:
+        assert live.journal is not None
+        live.relay = Relay(live.journal) if self._lease.is_told and live.row.store else None
         self._publish(live, live.opening)
         if not live.begun.done():
             live.begun.set_result(None)
-        return True
 
     async def _drive(self, live: LiveRun) -> RunEnded:
         def publish(batch: list[Numbered]) -> None:
@@ -73,11 +95,15 @@ class Supervisor:
 
         live.loop.attach(live, publish)
         try:
-            if live.is_cancelled:
+            if live.is_cancelled and not live.loop.is_replaying:
                 return await self._abort(live, live.abort_error)
             return await live.loop.run(live, publish)
         except asyncio.CancelledError:
+            if live.is_handed_over:
+                return HANDED_OVER
             return await self._abort(live, live.abort_error)
+        except Diverged as error:
+            return await self._close(live, error)
         except StoreError as error:
             return self._lost(live, error.info)
         except Exception:  # a bug ends one run, not the process
@@ -92,6 +118,26 @@ class Supervisor:
         except Exception:  # the last resort: whoever claims the run next closes its journal
             log.exception("run could not be ended properly", extra={"run_id": live.row.id})
             return self._lost(live, INTERNAL)
+
+    async def _close(self, live: LiveRun, error: Diverged) -> RunEnded:
+        """End a run that cannot be gone on with, because it would not take the way it took before."""
+        log.error("run cannot be continued: %s", error.message, extra={"run_id": live.row.id})
+        journal = live.journal.inner if isinstance(live.journal, Continuation) else live.journal
+        assert journal is not None
+        try:
+            ended = await close_run(self._store, journal, self._clock.now(), error.info)
+        except StoreError as problem:
+            return self._lost(live, problem.info)
+        if not live.is_over:
+            self._publish(live, [Numbered(event=ended)])
+        return ended
+
+    async def _release(self, live: LiveRun) -> None:
+        assert live.journal is not None
+        try:
+            await live.journal.release()
+        except TreadleError as error:
+            log.warning("run not handed over", extra={"run_id": live.row.id, "code": error.info.code})
 
     def _lost(self, live: LiveRun, error: ErrorInfo) -> RunEnded:
         """Tell the end of a run that cannot be journalled any more; whoever takes it over writes the real one."""
@@ -127,6 +173,10 @@ class Supervisor:
         for numbered in batch:
             live.observe(numbered.event)
         live.feed.publish(batch)
+        if live.relay is not None:
+            live.relay.note(batch)
+        if live.loop.is_replaying:
+            return
         for numbered in batch:
             try:
                 self._metrics.observe(numbered.event, live.row.protocol)

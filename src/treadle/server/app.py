@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo, NotFound, TreadleError
+from treadle.canon.errors import Conflict, ErrorInfo, NotFound, TreadleError
 from treadle.canon.ids import REQUEST
 from treadle.runtime import Runtime
-from treadle.server import operations, pages, runs
-from treadle.server.apis import chat, gemini, messages, models, responses
+from treadle.server import operations, pages, runs, sessions
+from treadle.server.apis import chat, conversations, gemini, messages, models, responses
 from treadle.server.guard import Guard, sane_request_id
-from treadle.server.http import Exchange, HttpError, Receive, Scope, Send
+from treadle.server.http import Exchange, Header, HttpError, Receive, Scope, Send
 from treadle.server.service import Service
 
 log = logging.getLogger(__name__)
@@ -42,6 +42,14 @@ TABLE: tuple[Route, ...] = (
     Route("DELETE", "/v1/responses/{response_id}", responses.delete),
     Route("GET HEAD", "/v1/responses/{response_id}/input_items", responses.input_items),
     Route("POST", "/v1/responses/{response_id}/cancel", responses.cancel),
+    Route("POST", "/v1/conversations", conversations.create),
+    Route("GET HEAD", "/v1/conversations/{conversation_id}", conversations.get),
+    Route("POST", "/v1/conversations/{conversation_id}", conversations.update),
+    Route("DELETE", "/v1/conversations/{conversation_id}", conversations.delete),
+    Route("GET HEAD", "/v1/conversations/{conversation_id}/items", conversations.list_items),
+    Route("POST", "/v1/conversations/{conversation_id}/items", conversations.create_items),
+    Route("GET HEAD", "/v1/conversations/{conversation_id}/items/{item_id}", conversations.get_item),
+    Route("DELETE", "/v1/conversations/{conversation_id}/items/{item_id}", conversations.delete_item),
     Route("POST", "/v1/messages", messages.create),
     Route("POST", "/v1/messages/count_tokens", messages.count_tokens),
     Route("POST", "/v1beta/models/{model*}", gemini.act),
@@ -57,6 +65,13 @@ TABLE: tuple[Route, ...] = (
     Route("GET HEAD", "/treadle/v1/runs/{run_id}", runs.get),
     Route("GET", "/treadle/v1/runs/{run_id}/events", runs.events),
     Route("POST", "/treadle/v1/runs/{run_id}/cancel", runs.cancel),
+    Route("GET HEAD", "/treadle/v1/sessions", sessions.index),
+    Route("POST", "/treadle/v1/sessions", sessions.create),
+    Route("GET HEAD", "/treadle/v1/sessions/{session_id}", sessions.get),
+    Route("PATCH", "/treadle/v1/sessions/{session_id}", sessions.change),
+    Route("DELETE", "/treadle/v1/sessions/{session_id}", sessions.delete),
+    Route("POST", "/treadle/v1/sessions/{session_id}/fork", sessions.fork),
+    Route("GET", "/treadle/v1/sessions/{session_id}/export", sessions.export),
     Route("GET HEAD", "/treadle/v1/tools", runs.tools),
     Route("GET HEAD", "/healthz", operations.health),
     Route("GET HEAD", "/api/hello", operations.health),
@@ -155,7 +170,15 @@ class App:
         elif error.http_status == 404 and pages.wants_page(exchange):
             await pages.missing(self.service, exchange)
         else:
-            await exchange.refuse(error.info, error.headers if isinstance(error, HttpError) else ())
+            await exchange.refuse(error.info, _headers(error))
+
+
+def _headers(error: TreadleError) -> tuple[Header, ...]:
+    """Return what an error says beside its body: SDKs try every 409 again unless they are told that it is of no use."""
+    if isinstance(error, HttpError):
+        return error.headers
+    is_hopeless = isinstance(error, Conflict) and error.info.code.startswith("idempotency_")
+    return ((b"x-should-retry", b"false"),) if is_hopeless else ()
 
 
 def _params(pattern: list[str], given: list[str]) -> dict[str, str] | None:

@@ -1,18 +1,50 @@
-"""Several runs that answer one request, as Chat's `n` asks: a choice is a run, and one that fails ends the others."""
+"""Several runs that answer one request, as Chat's `n` and Gemini's `candidateCount` ask.
+
+A choice is a run, and one that fails ends the others.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
 
 from treadle.canon.errors import TreadleError
-from treadle.canon.events import KeptAlive, Numbered, RunEnded
+from treadle.canon.events import KeptAlive, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
+from treadle.canon.ids import IdSource
 from treadle.canon.request import Note, Request
 from treadle.runs import RunHandle
+from treadle.server.delivery.telling import RunIds
+from treadle.server.delivery.wishes import Wishes
 from treadle.server.http import Exchange
 from treadle.server.service import Service
-from treadle.server.stream import Reply, as_configured, start
+from treadle.server.stream import Reply, as_configured, find_again, manner_of, start, wishes_of
 from treadle.wire.chat import Choices
+from treadle.wire.gemini import Candidates
+from treadle.wire.resume import Mend
 
 _BAD = ("failed", "cancelled")
+
+
+class Joined(Protocol):
+    """Writes as many runs as one answer."""
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether nothing more is to be written."""
+        ...
+
+    def feed(self, choice: int, event: RunEvent) -> list[bytes]:
+        """Return the frames to send for an event of the run of that choice."""
+        ...
+
+    def body(self) -> bytes:
+        """Return the whole answer, once it is over."""
+        ...
+
+
+_JOINED: Mapping[str, Callable[[Request, IdSource, int], Joined]] = {"chat": Choices, "gemini": Candidates}
+"""The protocols whose clients may ask for several answers."""
 
 
 class Chosen(Numbered, frozen=True, kw_only=True):
@@ -79,29 +111,72 @@ class Bundle:
 
 
 class ManyRuns:
-    """Tells the runs of all choices as one completion."""
+    """Tells the runs of all choices as one answer.
 
-    def __init__(self, choices: Choices, count: int) -> None:
-        self._choices = choices
+    After a crash a stream goes on with what its client has not seen; what is not a stream leaves out what was broken.
+    """
+
+    def __init__(self, new_choices: Callable[[], Joined], count: int, *, streams: bool) -> None:
+        self._new_choices = new_choices
+        self._choices = new_choices()
         self._going = set(range(count))
+        self._mends = [Mend() for _ in range(count)] if streams else []
+        self._told: list[list[RunEvent]] = [[] for _ in range(count)]
+        self._round_at = [0] * count
+        self._early: list[Numbered] = []
+        self._has_begun = False
         self.ended: RunEnded | None = None
+
+    async def meet_break(self, numbered: Numbered) -> list[bytes]:
+        """Have nothing to prepare."""
+        return []
 
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Return the frames to send for an event; what belongs to no choice goes to the first that goes on."""
         event = numbered.event
-        if isinstance(event, KeptAlive) and self._going:
-            return self._choices.feed(min(self._going), event)
+        if isinstance(event, KeptAlive):
+            return self._choices.feed(min(self._going), event) if self._going else []
         choice = numbered.choice if isinstance(numbered, Chosen) else 0
+        if choice and not self._has_begun:
+            # The answer is named after its first run, whichever of them is heard first.
+            self._early.append(numbered)
+            return []
+        frames = self._take(choice, event)
+        if not self._has_begun:
+            self._has_begun = True
+            frames += [frame for early in self._early for frame in self.feed(early)]
+        return frames
+
+    def _take(self, choice: int, event: RunEvent) -> list[bytes]:
+        if not self._mends:
+            return self._fold(choice, event)
+        return [frame for each in self._mends[choice].feed(event) for frame in self._tell(choice, each)]
+
+    def body(self) -> bytes:
+        """Return the whole answer, once all choices have ended."""
+        return self._choices.body()
+
+    def _fold(self, choice: int, event: RunEvent) -> list[bytes]:
+        told = self._told[choice]
+        if isinstance(event, RoundBroken):
+            del told[self._round_at[choice] :]
+            self._choices = self._new_choices()
+            for again, events in enumerate(self._told):
+                for each in events:
+                    self._choices.feed(again, each)
+            return []
+        if isinstance(event, RoundStarted):
+            self._round_at[choice] = len(told)
+        told.append(event)
+        return self._tell(choice, event)
+
+    def _tell(self, choice: int, event: RunEvent) -> list[bytes]:
         frames = self._choices.feed(choice, event)
         if isinstance(event, RunEnded):
             self._going.discard(choice)
             if self.ended is None and self._choices.is_over:
                 self.ended = event
         return frames
-
-    def body(self) -> bytes:
-        """Return the whole completion, once all choices have ended."""
-        return self._choices.body()
 
 
 async def reply(service: Service, exchange: Exchange, request: Request) -> None:
@@ -110,14 +185,36 @@ async def reply(service: Service, exchange: Exchange, request: Request) -> None:
     Raises: TreadleError, before anything is sent.
     """
     request = as_configured(request, service.runtime.settings, exchange)
-    count = request.surface.choices
+    wishes = await wishes_of(service, exchange, request)
+    source = find_again(service, wishes) or await _start_all(service, request, wishes)
+    count, run_id = request.surface.choices, source.run_id
+    telling = ManyRuns(
+        lambda: _JOINED[request.protocol](request, RunIds(run_id), count), count, streams=request.surface.stream
+    )
+    carried = Reply(exchange, source, telling, manner_of(request.surface, wishes), service.audience)
+    await carried.run(service.runtime.settings.server.keep_alive_s)
+
+
+async def _start_all(service: Service, request: Request, wishes: Wishes) -> Bundle:
+    """Start a run for each choice; if one cannot be started, none goes on.
+
+    Raises: TreadleError.
+    """
     handles: list[RunHandle] = []
     try:
-        for _ in range(count):
-            handles.append(await start(service, request))
+        for choice in range(request.surface.choices):
+            handles.append(await start(service, request, _wishes_of_choice(wishes, choice)))
     except TreadleError:
-        await asyncio.gather(*(handle.cancel() for handle in handles))
+        await asyncio.gather(*(handle.cancel() for handle in handles if not handle.is_attached))
         raise
-    telling = ManyRuns(Choices(request, service.runtime.ids, count), count)
-    carried = Reply(exchange, Bundle(handles), telling, surface=request.surface)
-    await carried.run(service.runtime.settings.server.keep_alive_s)
+    return Bundle(handles)
+
+
+def _wishes_of_choice(wishes: Wishes, choice: int) -> Wishes:
+    """Return the wishes with a key of its own for each choice; the first one's is the client's, so that another
+    request under that key is still found out."""
+    idempotency = wishes.idempotency
+    if idempotency is None or choice == 0:
+        return wishes
+    own = msgspec.structs.replace(idempotency, key=f"{idempotency.key}\x1f{choice}")
+    return msgspec.structs.replace(wishes, idempotency=own)

@@ -17,6 +17,7 @@ HEADERS_MAX = 128
 HEADER_BYTES_MAX = 65_536
 PATH_CHARS_MAX = 2_048
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
+_BODY_METHODS = frozenset({"POST", "PATCH"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _BROWSER_MARKS = (b"origin", b"sec-fetch-site", b"sec-fetch-mode")
 _KEY_HEADERS = (b"x-api-key", b"x-goog-api-key")
@@ -69,7 +70,7 @@ class Guard:
         _check_size(exchange.path, headers)
         self._check_host(headers)
         _check_origin(exchange)
-        if exchange.method == "POST":
+        if exchange.method in _BODY_METHODS:
             _check_content(exchange)
 
     def _check_host(self, headers: list[Header]) -> None:

@@ -5,14 +5,19 @@ API whose path was called. Knows no route and starts no run.
 """
 
 import asyncio
+import hashlib
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Required, TypedDict
+from typing import Required, TypedDict, TypeVar
 from urllib.parse import parse_qsl
 
-from treadle.canon.errors import ErrorInfo, LimitExceeded, RequestError
-from treadle.canon.json import write_json
+import msgspec
+
+from treadle.canon.errors import ErrorInfo, LimitExceeded, ProtocolError, RequestError
+from treadle.canon.json import BadJson, check_bounds, type_errors, write_json
 from treadle.wire.errors import write_error
+
+T = TypeVar("T")
 
 Header = tuple[bytes, bytes]
 
@@ -55,6 +60,9 @@ _STREAM: tuple[Header, ...] = (
 _REQUEST_ID_HEADERS = {"messages": (b"x-request-id", b"request-id")}
 """Anthropic's SDKs look for the id under a name of their own."""
 
+OFF_LOOP_BYTES = 1_048_576
+"""A body over this is read in a thread, so that one client's history does not hold up the others' streams."""
+
 _QUERY_BYTES_MAX = 8_192
 _RETRY_AFTER_S = 1.0
 _RETRY_AFTER_STATUSES = frozenset({429, 503, 529})
@@ -63,6 +71,8 @@ _ENVELOPES: tuple[tuple[str, str], ...] = (
     ("/chat", "chat"),
     ("/v1/responses", "responses"),
     ("/responses", "responses"),
+    ("/v1/conversations", "responses"),
+    ("/conversations", "responses"),
     ("/v1/messages", "messages"),
     ("/messages", "messages"),
     ("/v1beta", "gemini"),
@@ -109,7 +119,10 @@ class HttpError(RequestError):
 
 
 class Exchange:
-    """A request, and the one answer to it."""
+    """A request, and the one answer to it.
+
+    Of a request that may come again it keeps what tells that it did: the body as `content`, or only its `digest`.
+    """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         self.method = scope["method"]
@@ -119,6 +132,8 @@ class Exchange:
         self.params: dict[str, str] = {}
         self.begun = False
         self.status = 0
+        self.content = b""
+        self.digest = ""
         self._query = scope["query_string"]
         self._receive = receive
         self._send = send
@@ -160,10 +175,22 @@ class Exchange:
             raise _too_large(bytes_max)
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._read(bytes_max)
+                body = await self._read(bytes_max)
         except TimeoutError:
             message = f"The body did not arrive within {timeout_s:g} s."
             raise HttpError(408, "request_timeout", message, headers=((b"connection", b"close"),)) from None
+        if b"idempotency-key" in self.headers:
+            self.content = body
+        elif b"x-stainless-retry-count" in self.headers:
+            is_large = len(body) > OFF_LOOP_BYTES
+            self.digest = await asyncio.to_thread(self._digest, body) if is_large else self._digest(body)
+        return body
+
+    def _digest(self, body: bytes) -> str:
+        """Hash the request and who sent it."""
+        sender = [self.headers.get(name, b"") for name in (b"authorization", b"x-api-key", b"x-goog-api-key")]
+        head = b"\n".join((self.method.encode(), self.path.encode("utf-8", "replace"), self._query, *sender, b""))
+        return hashlib.sha256(head + body).hexdigest()
 
     async def _read(self, bytes_max: int) -> bytes:
         chunks: list[bytes] = []
@@ -234,6 +261,36 @@ class Exchange:
         request_id = self.request_id.encode("latin-1")
         named = [(name, request_id) for name in _REQUEST_ID_HEADERS.get(self.envelope, (b"x-request-id",))]
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *_ALWAYS, *named]})
+
+
+def read_number(query: dict[str, str], name: str, *, default: int, least: int, most: int = 2**53) -> int:
+    """Read a whole number from the query.
+
+    Raises: ProtocolError.
+    """
+    text = query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 16 and least <= int(text) <= most):
+        raise ProtocolError(f"{name} must be a whole number from {least} to {most}.", param=name)
+    return int(text)
+
+
+def read_body(body: bytes, kind: type[T]) -> T:
+    """Read a body of Treadle's own API.
+
+    Raises: ProtocolError, naming the field.
+    """
+    try:
+        check_bounds(body)
+        return msgspec.json.decode(body, type=kind)
+    except BadJson as error:
+        raise ProtocolError(f"The body is not acceptable JSON: {error}.") from None
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `")
+        raise ProtocolError(f"{problem}.", param=path.strip("`$.") or None) from None
+    except type_errors as error:
+        raise ProtocolError(f"The body is not JSON: {error}.") from None
 
 
 def _treadle_error(error: ErrorInfo) -> bytes:

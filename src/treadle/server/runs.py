@@ -5,19 +5,22 @@ A run started here does not depend on its connection: whoever comes back reads o
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import cast, get_args
 
 import msgspec
 
 from treadle.canon.errors import ErrorInfo, NotFound, ProtocolError
-from treadle.canon.events import ENDED, KeptAlive, Numbered, Status
+from treadle.canon.events import ENDED, KeptAlive, Numbered, RunEvent, Status
 from treadle.canon.items import AnyItem, text_message
-from treadle.canon.json import BadJson, check_bounds, type_errors, write_json
+from treadle.canon.json import write_json
 from treadle.canon.messages import Entry
 from treadle.canon.request import Request
 from treadle.canon.tools import ServerTool
 from treadle.canon.usage import Usage
-from treadle.server.http import Exchange, Header
+from treadle.runs import RunHandle
+from treadle.server.delivery.wishes import read_idempotency, read_last
+from treadle.server.http import Exchange, Header, read_body, read_number
 from treadle.server.service import Service
 from treadle.server.stream import read
 from treadle.store.journal import RunRow
@@ -77,6 +80,8 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
 async def create(service: Service, exchange: Exchange) -> None:
     """POST /treadle/v1/runs: start a run; answer with it, or with its events.
 
+    With the Idempotency-Key of an earlier request it answers with that one's run.
+
     Raises: TreadleError.
     """
     body = await service.body(exchange)
@@ -88,14 +93,16 @@ async def create(service: Service, exchange: Exchange) -> None:
         instructions=new.instructions,
         previous_response_id=new.previous,
     )
+    idempotency, last = read_idempotency(exchange), read_last(exchange)
     session_id = None if new.session is None else await service.runtime.session(new.session)
-    handle = await service.start(request, session_id=session_id)
+    handle = await service.start(request, session_id=session_id, idempotency=idempotency)
     if new.stream:
-        await _send_events(service, exchange, handle.run_id, after=0)
+        await _send_events(service, exchange, handle, after=(last or 0) if handle.is_attached else 0)
         return
     row = await _find(service, handle.run_id)
     location = (b"location", f"/treadle/v1/runs/{handle.run_id}".encode())
-    await exchange.answer_json(201, _view(row), (location, *_run_header(handle.run_id)))
+    status = 200 if handle.is_attached else 201
+    await exchange.answer_json(status, _view(row), (location, *_run_header(handle.run_id)))
 
 
 async def index(service: Service, exchange: Exchange) -> None:
@@ -104,7 +111,7 @@ async def index(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound.
     """
     query = exchange.query()
-    limit = _number(query, "limit", default=50, least=1, most=PAGE_MAX)
+    limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     status = query.get("status")
     if status is not None and status not in _STATUSES:
         raise ProtocolError(f"status must be one of {', '.join(_STATUSES)}.", param="status")
@@ -123,7 +130,7 @@ async def get(service: Service, exchange: Exchange) -> None:
 
     Raises: ProtocolError, NotFound.
     """
-    after = _number(exchange.query(), "after", default=0, least=0)
+    after = read_number(exchange.query(), "after", default=0, least=0)
     row = await _find(service, exchange.params["run_id"])
     entries = await service.runtime.store.entries(row.id, after=after, limit=ENTRIES_MAX + 1)
     fields = msgspec.structs.asdict(_view(row))
@@ -139,13 +146,14 @@ async def events(service: Service, exchange: Exchange) -> None:
     query = exchange.query()
     if "after" not in query and exchange.header(b"last-event-id"):
         query["after"] = exchange.header(b"last-event-id")
-    after = _number(query, "after", default=0, least=0)
+    after = read_number(query, "after", default=0, least=0)
     row = await _find(service, exchange.params["run_id"])
-    if row.status in ENDED and not await service.runtime.store.entries(row.id, after=after, limit=1):
+    handle = service.runtime.runs.attach(row)
+    if row.status in ENDED and after >= len(await service.runtime.runs.replay(row.id)):
         # A browser's EventSource connects again after every end, until it is told that there is nothing more.
         await exchange.answer(204)
         return
-    await _send_events(service, exchange, row.id, after)
+    await _send_events(service, exchange, handle, after)
 
 
 async def cancel(service: Service, exchange: Exchange) -> None:
@@ -169,16 +177,7 @@ def read_new_run(body: bytes) -> NewRun:
 
     Raises: ProtocolError, naming the field.
     """
-    try:
-        check_bounds(body)
-        new = _new_runs.decode(body)
-    except BadJson as error:
-        raise ProtocolError(f"The body is not acceptable JSON: {error}.") from None
-    except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `")
-        raise ProtocolError(f"{problem}.", param=path.strip("`$.") or None) from None
-    except type_errors as error:
-        raise ProtocolError(f"The body is not JSON: {error}.") from None
+    new = read_body(body, NewRun)
     if new.session is not None and new.previous is not None:
         raise ProtocolError("A run goes on with a session or with a previous run, not both.", param="previous")
     if not new.input:
@@ -186,14 +185,10 @@ def read_new_run(body: bytes) -> NewRun:
     return new
 
 
-_new_runs: msgspec.json.Decoder[NewRun] = msgspec.json.Decoder(NewRun)
-
-
-async def _send_events(service: Service, exchange: Exchange, run_id: str, after: int) -> None:
+async def _send_events(service: Service, exchange: Exchange, handle: RunHandle, after: int) -> None:
     """Stream the events of a run until its end, or until the reader goes away; the run goes on without it."""
-    await exchange.begin(_run_header(run_id))
-    events = service.runtime.runs.events(run_id, after)
-    writer = asyncio.create_task(_write_events(exchange, events))
+    await exchange.begin(_run_header(handle.run_id))
+    writer = asyncio.create_task(_write_events(exchange, handle.events(after), after))
     gone = asyncio.create_task(exchange.disconnected())
     try:
         while not await _first_of(writer, gone, service.runtime.settings.server.keep_alive_s):
@@ -207,9 +202,13 @@ async def _send_events(service: Service, exchange: Exchange, run_id: str, after:
         await exchange.end()
 
 
-async def _write_events(exchange: Exchange, events: AsyncGenerator[list[Numbered], None]) -> None:
-    async for batch in events:
-        await exchange.write(b"".join(map(_frame, batch)))
+async def _write_events(exchange: Exchange, events: AsyncGenerator[list[Numbered], None], number: int) -> None:
+    """Write events with their numbers: the first one of a run is number 1."""
+    async with aclosing(events):
+        async for batch in events:
+            frames = [_frame(numbered.event, each) for each, numbered in enumerate(batch, number + 1)]
+            number += len(batch)
+            await exchange.write(b"".join(frames))
 
 
 async def _first_of(writer: "asyncio.Task[None]", gone: "asyncio.Task[None]", timeout_s: float) -> bool:
@@ -217,13 +216,13 @@ async def _first_of(writer: "asyncio.Task[None]", gone: "asyncio.Task[None]", ti
     return bool(done)
 
 
-def _frame(numbered: Numbered) -> bytes:
-    """Write an event as a frame named after its tag, with its number if it can be resumed from there."""
-    name = cast("str", numbered.event.__struct_config__.tag)
-    return write_frame(write_json(numbered.event), name, str(numbered.seq) if numbered.seq else None)
+def _frame(event: RunEvent, number: int | None = None) -> bytes:
+    """Write an event as a frame named after its tag, with its number if it has one."""
+    name = cast("str", event.__struct_config__.tag)
+    return write_frame(write_json(event), name, None if number is None else str(number))
 
 
-_KEPT_ALIVE = _frame(Numbered(event=KeptAlive()))
+_KEPT_ALIVE = _frame(KeptAlive())
 
 
 async def _find(service: Service, run_id: str) -> RunRow:
@@ -239,16 +238,3 @@ def _view(row: RunRow) -> RunView:
 
 def _run_header(run_id: str) -> tuple[Header, ...]:
     return ((b"x-treadle-run", run_id.encode()),)
-
-
-def _number(query: dict[str, str], name: str, *, default: int, least: int, most: int = 2**53) -> int:
-    """Read a whole number from the query.
-
-    Raises: ProtocolError.
-    """
-    text = query.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 16 and least <= int(text) <= most):
-        raise ProtocolError(f"{name} must be a whole number from {least} to {most}.", param=name)
-    return int(text)

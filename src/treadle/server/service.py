@@ -1,8 +1,9 @@
 """What all routes share: the runtime, the bounds of a request, and whether the process is leaving."""
 
 from treadle.canon.request import Request
-from treadle.runs import RunHandle
+from treadle.runs import Idempotency, RunHandle
 from treadle.runtime import Runtime
+from treadle.server.delivery.audience import Audience
 from treadle.server.http import Exchange, HttpError
 
 BODY_TIMEOUT_S = 60.0
@@ -14,6 +15,7 @@ class Service:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
+        self.audience = Audience(runtime.clock)
         self.is_draining = False
 
     async def body(self, exchange: Exchange) -> bytes:
@@ -23,16 +25,19 @@ class Service:
         """
         return await exchange.body(self.runtime.settings.server.body_bytes_max, BODY_TIMEOUT_S)
 
-    async def start(self, request: Request, session_id: str | None = None) -> RunHandle:
-        """Start a run, unless the process is leaving.
+    async def start(
+        self, request: Request, *, session_id: str | None = None, idempotency: Idempotency | None = None
+    ) -> RunHandle:
+        """Start a run, or attach to the one that was started under the same key, unless the process is leaving.
 
         Raises: HttpError, and whatever the runs room refuses the request with.
         """
         if self.is_draining:
             raise HttpError(503, "shutting_down", "This server is shutting down.", retry_after_s=1.0)
-        return await self.runtime.runs.start(request, session_id=session_id)
+        return await self.runtime.runs.start(request, session_id=session_id, idempotency=idempotency)
 
     async def drain(self, grace_s: float = GRACE_S) -> None:
         """Take no new run, let those going on end within the grace, then end them: every stream gets its last event."""
         self.is_draining = True
+        await self.audience.close()
         await self.runtime.runs.close(grace_s)

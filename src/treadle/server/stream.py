@@ -1,24 +1,28 @@
 """Carries a run to the client that asked for it: as a stream, or folded into one body by the same encoder.
 
 The status stays open until there is something to show, so that an upstream which refuses at once is an HTTP error
-and not a broken stream. A client that goes away takes its run with it. Nothing here knows a protocol's words.
+and not a broken stream. A client that goes away takes its run with it, unless somebody else reads it or it was asked
+to go on. Nothing here knows a protocol's words.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo, UnsupportedFeature
-from treadle.canon.events import KeptAlive, Noted, Numbered, RoundStarted, RunEnded, RunEvent, RunStarted
+from treadle.canon.errors import ErrorInfo, NotFound, UnsupportedFeature
+from treadle.canon.events import KeptAlive, Noted, Numbered, RoundBroken, RoundStarted, RunEnded, RunStarted
 from treadle.canon.ids import IdSource
-from treadle.canon.request import Note, Request, Surface
-from treadle.canon.request import Protocol as ProtocolName
+from treadle.canon.request import Request, Surface
 from treadle.config import Settings
 from treadle.runs import RunHandle
-from treadle.server.http import EVENT_STREAM, JSON, NO_STORE, Exchange, Header
+from treadle.server.delivery.audience import Audience, Source
+from treadle.server.delivery.telling import FoldedRun, Frames, MendedRun, NumberedRun, Retell, RunIds, Telling
+from treadle.server.delivery.wishes import Wishes, first_number, read_wishes
+from treadle.server.http import EVENT_STREAM, JSON, NO_STORE, OFF_LOOP_BYTES, Exchange, Header, HttpError
 from treadle.server.service import Service
 from treadle.wire.adapt import check_fidelity, fidelity
 from treadle.wire.codec import Encoder
@@ -26,93 +30,12 @@ from treadle.wire.protocols import PROTOCOLS
 
 T = TypeVar("T")
 NewEncoder = Callable[[Request, IdSource], Encoder]
-Retell = Callable[[RunEvent], list[RunEvent]]
-OFF_LOOP_BYTES = 1_048_576
-"""A body over this is parsed in a thread, so that one client's history does not hold up the others' streams."""
-
+NewRetell = Callable[[IdSource], Retell]
 _UNKNOWN = ErrorInfo(code="run_failed", message="The run failed.")
 _CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled before its answer was complete.", status=499)
-_SILENT = (RunStarted, RoundStarted, Noted, KeptAlive, RunEnded)
+HANDED_OVER = ErrorInfo(code="handed_over", message="Another process goes on with this run: ask again for the rest.")
+_SILENT = (RunStarted, RoundStarted, RoundBroken, Noted, KeptAlive, RunEnded)
 """Events that happen without anything of the upstream's answer."""
-
-
-class Source(Protocol):
-    """What is carried: a run, or several that answer one request together."""
-
-    @property
-    def run_id(self) -> str:
-        """Return the id by which the answer is found again."""
-        ...
-
-    @property
-    def has_run_tools(self) -> bool:
-        """Tell whether a tool has started."""
-        ...
-
-    @property
-    def notes(self) -> tuple[Note, ...]:
-        """Return what was dropped, coerced, emulated or repaired so far."""
-        ...
-
-    def events(self) -> AsyncGenerator[list[Numbered], None]:
-        """Yield what happens, in batches, until the end."""
-        ...
-
-    async def cancel(self) -> None:
-        """End it."""
-        ...
-
-    async def wait(self) -> RunEnded:
-        """Wait for the end."""
-        ...
-
-
-class Telling(Protocol):
-    """Writes what a source says."""
-
-    @property
-    def ended(self) -> RunEnded | None:
-        """Return how it ended, once it has."""
-        ...
-
-    def feed(self, numbered: Numbered) -> list[bytes]:
-        """Return the frames to send for an event."""
-        ...
-
-    def body(self) -> bytes:
-        """Return the whole answer, once it has ended."""
-        ...
-
-
-class OneRun:
-    """Tells a run by its encoder; `retell` puts other events in the place of the run's own."""
-
-    def __init__(self, encoder: Encoder, retell: Retell | None = None) -> None:
-        self._encoder = encoder
-        self._retell = retell
-        self.ended: RunEnded | None = None
-
-    def feed(self, numbered: Numbered) -> list[bytes]:
-        """Return the frames to send for an event."""
-        frames: list[bytes] = []
-        for event in [numbered.event] if self._retell is None else self._retell(numbered.event):
-            frames += self._encoder.feed(event)
-            if isinstance(event, RunEnded):
-                self.ended = event
-        return frames
-
-    def body(self) -> bytes:
-        """Return the whole answer, once the run has ended."""
-        return self._encoder.body()
-
-
-async def answer(service: Service, exchange: Exchange, protocol: ProtocolName) -> None:
-    """Answer a request of one of the client protocols by a run.
-
-    Raises: TreadleError, before anything is sent.
-    """
-    request = await read(await service.body(exchange), PROTOCOLS[protocol].read_request)
-    await reply(service, exchange, request)
 
 
 async def reply(
@@ -121,28 +44,82 @@ async def reply(
     request: Request,
     *,
     encoder: NewEncoder | None = None,
-    retell: Retell | None = None,
+    retell: NewRetell | None = None,
+    session_id: str | None = None,
 ) -> None:
     """Answer a request that has been read; `encoder` and `retell` tell the run otherwise than its protocol does.
 
     Raises: TreadleError, before anything is sent.
     """
     request = as_configured(request, service.runtime.settings, exchange)
-    handle = await start(service, request)
+    wishes = await wishes_of(service, exchange, request)
+    source = find_again(service, wishes) or await start(service, request, wishes, session_id=session_id)
+    telling = _telling(service, request, source.run_id, wishes, encoder, retell)
+    carried = Reply(exchange, source, telling, manner_of(request.surface, wishes), service.audience)
+    await carried.run(service.runtime.settings.server.keep_alive_s)
+
+
+def _telling(
+    service: Service,
+    request: Request,
+    run_id: str,
+    wishes: Wishes,
+    encoder: NewEncoder | None,
+    retell: NewRetell | None,
+) -> Telling:
+    """Return how a run is told: again as before to a client that comes back, whatever has happened since."""
     make = encoder or PROTOCOLS[request.protocol].encoder
-    telling = OneRun(make(request, service.runtime.ids), retell)
-    await Reply(exchange, handle, telling, surface=request.surface).run(service.runtime.settings.server.keep_alive_s)
+    frames = Frames(after=wishes.after, first=first_number(request), shows_numbers=wishes.shows_numbers)
+    if request.protocol == "responses":
+        ids = RunIds(run_id)
+        told = None if retell is None else retell(ids)
+        return NumberedRun(
+            make(request, ids), pin=partial(service.runtime.store.pin, run_id), retell=told, frames=frames
+        )
+    if not request.surface.stream:
+        return FoldedRun(lambda: make(request, RunIds(run_id)))
+    return MendedRun(make(request, RunIds(run_id)), frames)
 
 
-async def start(service: Service, request: Request) -> RunHandle:
+async def wishes_of(service: Service, exchange: Exchange, request: Request) -> Wishes:
+    """Return what the headers ask for; a client that comes back must have been here.
+
+    Raises: TreadleError.
+    """
+    read_all = partial(read_wishes, exchange, request, service.runtime.settings)
+    is_large = len(exchange.content) > OFF_LOOP_BYTES
+    wishes = await asyncio.to_thread(read_all) if is_large else read_all()
+    exchange.content = b""
+    if wishes.after and wishes.idempotency is not None:
+        key = wishes.idempotency.key
+        if await service.runtime.store.find_idempotent(key, key_id="") is None:
+            raise NotFound(
+                "There is no run under this Idempotency-Key to go on with.",
+                code="idempotency_key_not_found",
+                param="Last-Event-ID",
+                hint="Send the request without Last-Event-ID to start anew.",
+            )
+    return wishes
+
+
+def find_again(service: Service, wishes: Wishes) -> Source | None:
+    """Return the run of an SDK's earlier attempt, if its connection broke before anything was sent."""
+    return service.audience.find(wishes.retry) if wishes.retry and wishes.attempt else None
+
+
+async def start(
+    service: Service, request: Request, wishes: Wishes | None = None, *, session_id: str | None = None
+) -> RunHandle:
     """Start a run, unless something of the request is lost and its client would rather have an error.
 
     Raises: TreadleError.
     """
-    if not request.strict_fidelity:
-        return await service.start(request)
-    check_fidelity(request.notes)
-    handle = await service.start(request)
+    idempotency = None if wishes is None else wishes.idempotency
+    if request.strict_fidelity:
+        check_fidelity(request.notes)
+    handle = await service.start(request, session_id=session_id, idempotency=idempotency)
+    if not request.strict_fidelity or handle.is_attached:
+        return handle
     try:
         check_fidelity(handle.notes)
     except UnsupportedFeature:
@@ -171,43 +148,104 @@ async def read(body: bytes, reader: Callable[[bytes], T]) -> T:
     return await asyncio.to_thread(reader, body)
 
 
+class Manner(msgspec.Struct, frozen=True, kw_only=True):
+    """How an answer is carried: as a stream, of that type, which `is_resumed` if its client has seen the beginning.
+
+    `patience_s` is how long the run goes on without a reader; None for as long as it takes. An SDK that has heard
+    nothing yet asks the same again, known by `retry`, within `retry_s`.
+    """
+
+    streams: bool = True
+    content_type: bytes = EVENT_STREAM
+    patience_s: float | None = 0.0
+    is_resumed: bool = False
+    retry: str = ""
+    retry_s: float = 0.0
+
+
+def manner_of(surface: Surface, wishes: Wishes) -> Manner:
+    """Return how the answer to a request is carried."""
+    return Manner(
+        streams=surface.stream,
+        content_type=JSON if surface.is_array else EVENT_STREAM,
+        patience_s=wishes.patience_s,
+        is_resumed=wishes.after > 0,
+        retry=wishes.retry,
+        retry_s=wishes.retry_s,
+    )
+
+
 class Reply:
     """One answer on its way to one client."""
 
-    def __init__(self, exchange: Exchange, source: Source, telling: Telling, *, surface: Surface) -> None:
+    def __init__(
+        self, exchange: Exchange, source: Source, telling: Telling, manner: Manner, audience: Audience
+    ) -> None:
         self._exchange = exchange
         self._source = source
         self._telling = telling
-        self._streams = surface.stream
-        self._content_type = JSON if surface.is_array else EVENT_STREAM
+        self._audience = audience
+        self._manner = manner
+        self._streams = manner.streams
         self._frames: list[bytes] = []
-        self._has_answer = False
-        self._is_visible = False
+        self._has_answer = self._is_visible = manner.is_resumed
+        self._is_gone = False
         self._sending = asyncio.Lock()
         self._written_at = 0.0
 
     async def run(self, keep_alive_s: float) -> None:
-        """Carry the run to its end; a client that goes away cancels it."""
-        companion = asyncio.create_task(self._attend(keep_alive_s))
+        """Carry the run to its end, or until the client goes away."""
+        reading = asyncio.current_task()
+        assert reading is not None
+        self._audience.enter(self._source.run_id)
+        companion = asyncio.create_task(self._attend(keep_alive_s, reading))
         try:
-            async with aclosing(self._source.events()) as events:
-                async for batch in events:
-                    await self._carry(batch)
+            await self._read()
+        except asyncio.CancelledError:
+            if not self._is_gone:
+                raise
+            reading.uncancel()
         finally:
             companion.cancel()
-            if self._telling.ended is None:
-                await self._source.cancel()
-        if self._telling.ended is None:
-            self._encode([Numbered(event=await self._source.wait())])
-        await self._finish()
+            await self._leave()
+        if not self._is_gone:
+            await self._finish()
+        elif not self._exchange.begun:
+            self._exchange.status = _CANCELLED.status
+
+    async def _leave(self) -> None:
+        """Count this reader out, and say how long the run is to wait for it to come back."""
+        manner = self._manner
+        if self._telling.ended is not None:
+            await self._audience.leave(self._source, None)
+        elif manner.retry and manner.patience_s == 0.0 and not self._exchange.begun:
+            await self._audience.leave(self._source, manner.retry_s, manner.retry)
+        else:
+            await self._audience.leave(self._source, manner.patience_s)
+
+    async def _read(self) -> None:
+        if self._is_visible and self._streams:
+            await self._exchange.begin((_run_header(self._source),), self._manner.content_type)
+        async with aclosing(self._source.events()) as events:
+            async for batch in events:
+                await self._carry(batch)
+                if self._telling.ended is not None:
+                    return
+        ended = await self._source.wait()
+        if ended.error is not None and ended.error.code == HANDED_OVER.code:
+            raise HttpError(503, HANDED_OVER.code, HANDED_OVER.message, retry_after_s=1.0)
+        self._encode(Numbered(event=ended))
 
     async def _carry(self, batch: list[Numbered]) -> None:
         async with self._sending:
-            self._encode(batch)
+            for numbered in batch:
+                if isinstance(numbered.event, RoundBroken):
+                    self._frames += await self._telling.meet_break(numbered)
+                self._encode(numbered)
             if self._is_visible and self._telling.ended is None:
                 await self._flush()
 
-    async def _attend(self, keep_alive_s: float) -> None:
+    async def _attend(self, keep_alive_s: float, reading: "asyncio.Task[None]") -> None:
         """Wait for the client to go away; meanwhile break the silence of a stream that is already open."""
         loop = asyncio.get_running_loop()
         self._written_at = loop.time()
@@ -219,30 +257,32 @@ class Reply:
                 if loop.time() - self._written_at >= keep_alive_s:
                     await self._break_silence()
             else:
-                return await self._source.cancel()
+                if self._telling.ended is None:
+                    self._is_gone = True
+                    reading.cancel()
+                return
 
     async def _break_silence(self) -> None:
         """Send an empty event of the protocol; none before the upstream said anything, for the status is still open."""
         async with self._sending:
             self._written_at = asyncio.get_running_loop().time()
-            if self._has_answer and self._telling.ended is None:
+            if self._streams and self._has_answer and self._telling.ended is None:
                 self._frames += self._telling.feed(Numbered(event=KeptAlive()))
                 await self._flush()
 
-    def _encode(self, batch: list[Numbered]) -> None:
-        for numbered in batch:
-            frames = self._telling.feed(numbered)
-            self._frames += frames
-            if not isinstance(numbered.event, _SILENT):
-                self._has_answer = True
-                self._is_visible = self._is_visible or bool(frames)
+    def _encode(self, numbered: Numbered) -> None:
+        frames = self._telling.feed(numbered)
+        self._frames += frames
+        if not isinstance(numbered.event, _SILENT):
+            self._has_answer = True
+            self._is_visible = self._is_visible or bool(frames)
 
     async def _flush(self) -> None:
         """Send what has been encoded in one write."""
         if not self._streams or not self._frames:
             return
         if not self._exchange.begun:
-            await self._exchange.begin(self._headers(), self._content_type)
+            await self._exchange.begin(self._headers(), self._manner.content_type)
         data, self._frames = b"".join(self._frames), []
         self._written_at = asyncio.get_running_loop().time()
         await self._exchange.write(data)
@@ -257,7 +297,7 @@ class Reply:
             await exchange.refuse(failure, self._failure_headers(failure))
         elif self._streams:
             if not exchange.begun:
-                await exchange.begin(self._headers(), self._content_type)
+                await exchange.begin(self._headers(), self._manner.content_type)
             await exchange.end(b"".join(self._frames))
         else:
             limit = ((b"x-treadle-limit", ended.limit.encode()),) if ended.limit else ()
@@ -272,12 +312,19 @@ class Reply:
         return _CANCELLED if ended.status == "cancelled" and not self._streams else None
 
     def _headers(self) -> tuple[Header, ...]:
-        """Name the run, and say how much of the request was carried to the upstream."""
-        run_id, carried = self._source.run_id, fidelity(self._source.notes)
-        return ((b"x-treadle-run", run_id.encode()), (b"x-treadle-fidelity", carried.encode()))
+        return run_headers(self._source)
 
     def _failure_headers(self, error: ErrorInfo) -> tuple[Header, ...]:
         """Ask the client not to retry where that could run a tool twice, or cannot help."""
         if self._source.has_run_tools or not error.retryable:
             return (*self._headers(), (b"x-should-retry", b"false"))
         return self._headers()
+
+
+def run_headers(source: Source) -> tuple[Header, ...]:
+    """Name the run, and say how much of the request was carried to the upstream."""
+    return (_run_header(source), (b"x-treadle-fidelity", fidelity(source.notes).encode()))
+
+
+def _run_header(source: Source) -> Header:
+    return b"x-treadle-run", source.run_id.encode()

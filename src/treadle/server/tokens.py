@@ -32,7 +32,7 @@ from treadle.canon.request import Request, inherit
 from treadle.canon.tools import ToolSpec
 from treadle.server.http import Header
 from treadle.server.service import Service
-from treadle.wire.fields import Fields
+from treadle.wire.fields import Fields, open_body
 
 ESTIMATE: tuple[Header, ...] = ((b"x-treadle-estimate", b"true"),)
 ITEM_TOKENS = 4
@@ -70,7 +70,7 @@ def filled(body: bytes, defaults: Mapping[str, bytes]) -> bytes:
     Raises: ProtocolError.
     """
     given = {name: msgspec.Raw(value) for name, value in defaults.items()}
-    return write_json({**given, **Fields(body, "").rest()})
+    return write_json({**given, **Fields(open_body(body)[0], "").rest()})
 
 
 def estimate(request: Request) -> int:

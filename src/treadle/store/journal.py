@@ -18,10 +18,15 @@ A run is the unit. Its row says what was asked and how it ended, its entries say
  J11 Forgotten is gone: after a purge, a deletion or an expiry nothing of the content can be read here any more,
      also no blob, unless another run uses it. A purged run keeps its numbers.
  J12 Apart: a write that fails changes nothing and harms no other; after a full disk is freed, writing goes on.
+ J13 Chained: every entry carries the sha256 of itself and of the entry before it, so that a changed, a lost or a
+     moved entry is found by reading; a purge or deletion takes whole runs out of the chain and no single entry.
+ J14 Once: an idempotency key of an API key belongs to one run, for as long as that run has a row.
+ J15 Live: what a run says before it is durable can be read by other processes soon after, in order and without a
+     gap; it is not promised to survive the death of the database, and it goes when the run ends.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -38,6 +43,12 @@ LEASE_LOST = "lease_lost"
 
 RUN_ENDED = "run_ended"
 """The code of the Conflict that tells a writer that its run has ended already."""
+
+IDEMPOTENCY_KEY_TAKEN = "idempotency_key_taken"
+"""The code of the Conflict that tells a starter that its idempotency key belongs to another run already."""
+
+
+SessionKind = Literal["session", "conversation"]
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,10 +75,15 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int = 0
     calls: int = 0
     request: msgspec.Raw | None = None
+    idempotency_key: str | None = None
+    request_sha256: str = ""
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation kept under a name; `head_run_id` is where it goes on."""
+    """A conversation kept under a name; `head_run_id` is where it goes on.
+
+    `kind` tells Treadle's own sessions from the conversations of the Responses API; `metadata` is a JSON object.
+    """
 
     id: str
     created_at: float
@@ -75,6 +91,27 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     key_id: str = ""
     head_run_id: str | None = None
+    kind: SessionKind = "session"
+    metadata: msgspec.Raw | None = None
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Events of a live run as it told them: the first one's number in the run, and all of them as a JSON array."""
+
+    first: int
+    count: int
+    data: bytes
+
+
+class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry as the audit reads it: what its hash should be, and what it is; see `chain.audit_lines`."""
+
+    run_id: str
+    seq: int
+    epoch: int
+    kind: str
+    sha256: str
+    expected: str
 
 
 class StoredTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +160,13 @@ class RunJournal(Protocol):
         """Give the run up, so that it can be claimed at once; without effect when it is not held any more."""
         ...
 
+    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+        """Let other processes read what the run says, before it is durable; drop chunks that end before `keep_from`.
+
+        Raises: as `append`.
+        """
+        ...
+
 
 class Store(Protocol):
     """Where runs, their entries, sessions and blobs are kept."""
@@ -148,13 +192,51 @@ class Store(Protocol):
     async def start_run(self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float) -> RunJournal:
         """Make a run, its input and its lease durable, and return the right to write to it.
 
-        Raises: Conflict (an id is taken, or the previous run is of another conversation), NotFound (the
-        previous run or the session is not there), StoreError.
+        Raises: Conflict (an id or, with code `idempotency_key_taken`, the idempotency key is taken, or the previous
+        run is of another conversation), NotFound (the previous run or the session is not there), StoreError.
         """
         ...
 
     async def claim_abandoned(self, owner: str, lease_s: float, limit: int) -> list[tuple[RunRow, RunJournal]]:
         """Take over runs that have not ended although their lease did, longest abandoned first."""
+        ...
+
+    async def find_idempotent(self, idempotency_key: str, *, key_id: str) -> RunRow | None:
+        """Return the run that was started under this idempotency key."""
+        ...
+
+    async def request_cancel(self, run_id: str) -> bool:
+        """Ask whoever drives the run to cancel it; False if it has ended or is not there."""
+        ...
+
+    async def cancel_requests(self, owner: str) -> list[str]:
+        """Return the runs held by this owner that somebody asked to cancel."""
+        ...
+
+    async def chunks(self, run_id: str, *, after: int = 0) -> list[Chunk]:
+        """Return what a live run said, in order, in the chunks that hold events numbered above `after`."""
+        ...
+
+    async def wait_change(self, run_id: str, timeout_s: float) -> None:
+        """Return soon after something was written to the run, by whatever process, or when the time is over.
+
+        It may return for no reason: whoever waits reads again and decides.
+        """
+        ...
+
+    async def pin(self, run_id: str, seq: int, number: int) -> int:
+        """Remember `number` for the entry `seq` of a run unless there is one already; return the one that stands."""
+        ...
+
+    async def pins(self, run_id: str) -> dict[int, int]:
+        """Return all numbers remembered by `pin`, by entry."""
+        ...
+
+    async def audit(self, run_id: str) -> list[AuditLine]:
+        """Return the entries of a run with the hash each carries and the one computed from what is stored.
+
+        Raises: NotFound.
+        """
         ...
 
     async def find_run(self, run_or_response_id: str, *, key_id: str | None = None) -> RunRow | None:
@@ -169,8 +251,11 @@ class Store(Protocol):
         status: Status | None = None,
         session_id: str | None = None,
         key_id: str | None = None,
+        fingerprint: str | None = None,
     ) -> list[RunRow]:
         """Return runs, newest first; `before` is the id of the last run of the page before.
+
+        `fingerprint` narrows to the runs that made a model call with exactly that plan.
 
         Raises: NotFound, when there is no run `before`.
         """
@@ -185,6 +270,8 @@ class Store(Protocol):
 
     async def history(self, run_id: str) -> list[Entry]:
         """Return the items of the run and of all it continues, oldest first; numbers are those of each run.
+
+        Entries of kind `void` come along: they name the items before them that no model shall read again.
 
         Raises: NotFound.
         """
@@ -249,8 +336,37 @@ class Store(Protocol):
         """Return the session of that id, else the one of that name used last."""
         ...
 
-    async def list_sessions(self, limit: int = 50, *, key_id: str | None = None) -> list[SessionRow]:
-        """Return sessions, the one used last first."""
+    async def list_sessions(
+        self,
+        limit: int = 50,
+        *,
+        key_id: str | None = None,
+        kind: SessionKind = "session",
+        before: str | None = None,
+        search: str | None = None,
+    ) -> list[SessionRow]:
+        """Return sessions, the one used last first; `before` is the id of the last one of the page before.
+
+        `search` narrows to those whose name, or whose messages (what was asked and answered), hold that text,
+        without regard to case.
+        Raises: NotFound, when there is no session `before`.
+        """
+        ...
+
+    async def update_session(
+        self, session_id: str, *, name: str | None = None, metadata: msgspec.Raw | None = None
+    ) -> SessionRow:
+        """Give a session another name or other metadata; what is None stays.
+
+        Raises: NotFound, Conflict when the name is taken within the key.
+        """
+        ...
+
+    async def delete_session(self, session_id: str, *, with_runs: bool) -> bool:
+        """Forget a session, and with it the ended runs made in it, if wanted; tell whether there was one.
+
+        Raises: Conflict while a run of the session has not ended.
+        """
         ...
 
     async def set_session_head(self, session_id: str, run_id: str, *, expected: str | None) -> None:

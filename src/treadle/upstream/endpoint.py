@@ -116,7 +116,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         if self.key is not None:
             name = self.profile("").key_header or _KEY_HEADERS.get(self.protocol)
             headers |= {name: self.key.reveal()} if name else {"Authorization": f"Bearer {self.key.reveal()}"}
-        return headers | self.headers
+        given = {name.lower() for name in self.headers}
+        return {name: value for name, value in headers.items() if name.lower() not in given} | self.headers
 
     def redact(self, text: str) -> str:
         """Take the key out of a text that came from outside."""

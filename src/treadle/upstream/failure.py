@@ -30,6 +30,13 @@ _CONTEXT_WORDS = (
     "prompt is too long",
     "maximum number of tokens",
 )
+_TOOLS_REFUSED = "tools_not_supported"
+_TOOLS_WORDS = re.compile(
+    r"no endpoints? (?:found )?that supports? tool|does not support (?:tools|tool use|tool calling|function calling)"
+    r"|tools? (?:use )?(?:is|are) not supported",
+    re.IGNORECASE,
+)
+_NO_TOOLS = "this model takes no tools there: ask another model, or send the request without tools"
 _TOKEN = re.compile(r"\S+")
 
 
@@ -37,15 +44,16 @@ def read_failure(
     endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes, *, now: float
 ) -> UpstreamStatus:
     """Turn an error answer into the error that the client shall see. `now` is the wall clock, for dates."""
-    message, code = _read_body(body)
+    error, message, code = _read_body(body)
     message = cut_text(_clean(endpoint, message), MESSAGE_BYTES_MAX)
+    code = _code(status, code, message)
     said = f": {message}" if message else " and said nothing more"
     return UpstreamStatus(
         f"upstream '{endpoint.name}' answered {status}{said}",
         status=status,
-        code=_code(status, code, message),
-        hint=_hint(endpoint, status),
-        retry_after_s=read_retry_after(headers, now),
+        code=code,
+        hint=_NO_TOOLS if code == _TOOLS_REFUSED else _hint(endpoint, status),
+        retry_after_s=_first(read_retry_after(headers, now), _read_delay(error)),
     )
 
 
@@ -57,9 +65,25 @@ def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:
         seconds = _number(value, 1.0)
     if seconds is None and value:
         seconds = _seconds_until(value, now)
-    if seconds is None or not seconds >= 0:
-        return None
-    return min(seconds, RETRY_AFTER_S_MAX)
+    return _bounded(seconds)
+
+
+def _read_delay(error: dict[str, Any]) -> float | None:
+    """Return the seconds to wait that Google's APIs name inside the error instead."""
+    details = error.get("details")
+    for detail in cast("list[Any]", details) if isinstance(details, list) else ():
+        delay = cast("dict[str, Any]", detail).get("retryDelay") if isinstance(detail, dict) else None
+        if isinstance(delay, str) and delay.endswith("s"):
+            return _bounded(_number(delay[:-1], 1.0))
+    return None
+
+
+def _bounded(seconds: float | None) -> float | None:
+    return min(seconds, RETRY_AFTER_S_MAX) if seconds is not None and seconds >= 0 else None
+
+
+def _first(said: float | None, otherwise: float | None) -> float | None:
+    return otherwise if said is None else said
 
 
 def _number(value: str, unit_s: float) -> float | None:
@@ -76,25 +100,25 @@ def _seconds_until(date: str, now: float) -> float | None:
         return None
 
 
-def _read_body(body: bytes) -> tuple[str, str | None]:
-    """Find message and code in the shapes providers use: OpenAI's, a bare message, FastAPI's detail, text, a page."""
+def _read_body(body: bytes) -> tuple[dict[str, Any], str, str | None]:
+    """Find error, message and code in the shapes providers use: OpenAI's, bare, FastAPI's detail, text, a page."""
     text = body.decode("utf-8", "replace").strip()
     try:
         value: Any = read_json(body)
     except BadJson:
-        return ("an HTML page instead of an error" if text[:1] == "<" else text), None
+        return {}, ("an HTML page instead of an error" if text[:1] == "<" else text), None
     if isinstance(value, list) and value:
         value = cast("list[Any]", value)[0]
     if not isinstance(value, dict):
-        return text, None
+        return {}, text, None
     outer = cast("dict[str, Any]", value)
     error = outer.get("error", outer)
     if not isinstance(error, dict):
-        return str(error), None
+        return {}, str(error), None
     inner = cast("dict[str, Any]", error)
     message = inner.get("message") or inner.get("detail") or text
     code = inner.get("code")
-    return (message if isinstance(message, str) else str(message)), (code if isinstance(code, str) else None)
+    return inner, (message if isinstance(message, str) else str(message)), (code if isinstance(code, str) else None)
 
 
 def clean_failure(endpoint: Endpoint, error: ErrorInfo) -> ErrorInfo:
@@ -113,6 +137,8 @@ def _code(status: int, code: str | None, message: str) -> str | None:
     """Keep the provider's code, except where it would tell the client that its own key is wrong."""
     if status in (401, 403):
         return _KEY_REFUSED
+    if status in (400, 404, 422) and _TOOLS_WORDS.search(message):
+        return _TOOLS_REFUSED
     lowered = message.lower()
     if status in (400, 413, 422) and any(words in lowered for words in _CONTEXT_WORDS):
         return _CONTEXT_LENGTH

@@ -7,8 +7,9 @@ It must not look inside a body, except to read a refusal.
 
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 import aiohttp
 import msgspec
@@ -19,6 +20,8 @@ from treadle.upstream.failure import read_failure
 
 ERROR_BYTES_MAX = 65_536
 RESPONSE_BYTES_MAX = 67_108_864
+_LISTS = frozenset({"anthropic-beta"})
+"""Headers that hold a list: what is configured and what the client says go together."""
 
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,10 +32,49 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
 
 
+class Body(Protocol):
+    """The body of an answer."""
+
+    async def readany(self) -> bytes:
+        """Return what has arrived, waiting for at least one byte; nothing at the end."""
+        ...
+
+
+class AnswerLike(Protocol):
+    """What is read of an answer; one that a cassette plays or records has it too."""
+
+    @property
+    def status(self) -> int:
+        """Return its status."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Return its headers, which are found by names in small letters."""
+        ...
+
+    @property
+    def content_type(self) -> str:
+        """Return its type without parameters."""
+        ...
+
+    @property
+    def content(self) -> Body:
+        """Return its body."""
+        ...
+
+    def close(self) -> None:
+        """Give it up, whether or not it was read to its end."""
+        ...
+
+
+Answer = aiohttp.ClientResponse | AnswerLike
+
+
 class HttpStream:
     """The body of one answer, read as it arrives."""
 
-    def __init__(self, endpoint: Endpoint, response: aiohttp.ClientResponse, bytes_max: int) -> None:
+    def __init__(self, endpoint: Endpoint, response: Answer, bytes_max: int) -> None:
         self.info = StreamInfo(
             status=response.status,
             content_type=response.content_type,
@@ -76,20 +118,14 @@ class HttpClient:
 
     @asynccontextmanager
     async def post(
-        self, endpoint: Endpoint, path: str, body: bytes, headers: Sequence[tuple[str, str]] = ()
+        self, endpoint: Endpoint, path: str, body: bytes, headers: Sequence[tuple[str, str]] = (), run_id: str = ""
     ) -> AsyncGenerator[HttpStream, None]:
         """Send a JSON body and give the answer as a stream; leaving early closes the connection.
 
         Raises: UpstreamStatus, UpstreamTimeout, BrokenStream, UpstreamError.
         """
         try:
-            response = await self._open().post(
-                endpoint.url(path),
-                data=body,
-                headers={**_headers(endpoint), **dict(headers)},
-                timeout=_timeout(endpoint),
-                allow_redirects=False,
-            )
+            response = await self.send(endpoint, path, body, _headers(endpoint, headers), run_id)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _failure(endpoint, error, begun=False) from None
         try:
@@ -98,6 +134,15 @@ class HttpClient:
             yield stream
         finally:
             response.close()
+
+    async def send(self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str) -> Answer:
+        """Make one request and return its answer, the body still to be read. Cassettes take the place of this.
+
+        Raises: aiohttp.ClientError, OSError, TimeoutError.
+        """
+        return await self._open().post(
+            endpoint.url(path), data=body, headers=headers, timeout=_timeout(endpoint), allow_redirects=False
+        )
 
     async def get(self, endpoint: Endpoint, path: str, timeout_s: float) -> bytes:
         """Fetch something small, such as a list of models.
@@ -135,7 +180,7 @@ class HttpClient:
             )
         return self._session
 
-    async def _check(self, endpoint: Endpoint, response: aiohttp.ClientResponse, stream: HttpStream) -> None:
+    async def _check(self, endpoint: Endpoint, response: Answer, stream: HttpStream) -> None:
         """Refuse an answer that is not the start of a reply."""
         if response.status >= 400:
             body = await _read_start(stream)
@@ -163,15 +208,26 @@ async def _read_start(stream: HttpStream) -> bytes:
     return body[:ERROR_BYTES_MAX]
 
 
-def _headers(endpoint: Endpoint) -> dict[str, str]:
-    """Ask for an uncompressed answer: compression would hold small events back until its block is full."""
+def _headers(endpoint: Endpoint, said: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
+    """Return the headers of a request with what the client `said` of its own: what is configured goes before that.
+
+    They ask for an uncompressed answer: compression would hold small events back until its block is full.
+    """
     headers = {
         "Content-Type": "application/json",
         "Accept": "text/event-stream, application/json",
         "Accept-Encoding": "identity",
         "User-Agent": "treadle",
+        **endpoint.request_headers(),
     }
-    return headers | endpoint.request_headers()
+    configured = {name.lower(): name for name in endpoint.headers}
+    for name, value in said:
+        own = configured.get(name)
+        if own is None:
+            headers[name] = value
+        elif name in _LISTS:
+            headers[own] = ",".join(dict.fromkeys([*endpoint.headers[own].split(","), *value.split(",")]))
+    return headers
 
 
 def _timeout(endpoint: Endpoint) -> aiohttp.ClientTimeout:

@@ -1,8 +1,8 @@
 """A model behind an endpoint: fits the plan to it, writes it in its protocol, posts it, decodes what comes back.
 
-`open_call` is the one way from a plan to a request (adapt, write, edit) and to the decoder that undoes it; `decode`
-is the one way from bytes to events. Scripts and the demo model go through both. A network that fails in the middle
-becomes a Failed event, so that every stream ends in exactly one Finished or Failed.
+`open_call` is the one way from a plan to a request (adapt, carry, write, edit) and to the decoder that undoes it;
+`decode` is the one way from bytes to events. Scripts and the demo model go through both. A network that fails in the
+middle becomes a Failed event, so that every stream ends in exactly one Finished or Failed.
 """
 
 import asyncio
@@ -26,7 +26,9 @@ from treadle.upstream.http import HttpClient
 from treadle.upstream.quirks import QuirkProfile, profile_of
 from treadle.upstream.quirks.edits import edit_body
 from treadle.wire.adapt import Adapted, RestoringDecoder, adapt, check_fidelity
+from treadle.wire.carry import Bearer, BearingDecoder, carry_options
 from treadle.wire.codec import Decoder
+from treadle.wire.notes import Notes
 from treadle.wire.protocols import UPSTREAMS
 
 DRAIN_S = 0.2
@@ -100,7 +102,7 @@ class UpstreamModel:
         return open_call(self.endpoint.protocol, sent, self._ids, self.endpoint.name, profile)
 
     async def _post(self, call: Call, run_id: str) -> AsyncGenerator[bytes, None]:
-        async with self._client.post(self.endpoint, call.path, call.body, call.headers) as stream:
+        async with self._client.post(self.endpoint, call.path, call.body, call.headers, run_id) as stream:
             log.debug(
                 "run %s: upstream %s answered %d, its request id %s",
                 run_id,
@@ -118,8 +120,10 @@ def open_call(
     """Write the plan as a request of this protocol and of an upstream with this profile."""
     profile = profile or profile_of(protocol, "")
     adapted = adapt(plan, profile.traits)
+    notes = Notes()
+    fitted = msgspec.structs.replace(adapted.plan, options=carry_options(adapted.plan.options, protocol, notes))
     codec = UPSTREAMS[protocol]
-    written = edit_body(codec.write_request(adapted.plan, provider=provider), profile.edits)
+    written = edit_body(codec.write_request(fitted, provider=provider), profile.edits)
     make = cast("DecoderMaker", codec.decoder)
     decoder = make(
         ids,
@@ -132,11 +136,16 @@ def open_call(
         # Only Gemini names its model in the path; the paths of the others hold no braces.
         path=codec.path.format(model=quote(plan.model.removeprefix("models/"), safe="")),
         body=written.body,
-        decoder=RestoringDecoder(decoder, adapted.restorer),
+        decoder=_carrying(RestoringDecoder(decoder, adapted.restorer), plan.options.extra_protocol, protocol),
         adapted=adapted,
-        notes=(*adapted.notes, *written.notes),
+        notes=(*adapted.notes, *notes.all(), *written.notes),
         headers=written.headers,
     )
+
+
+def _carrying(decoder: Decoder, client: str, protocol: ProtocolName) -> Decoder:
+    """Return a decoder for the client's protocol; who speaks none is shown everything as it is."""
+    return decoder if client in ("", protocol) else BearingDecoder(decoder, Bearer(client))
 
 
 def _call_ids(plan: Plan) -> frozenset[str]:

@@ -17,6 +17,7 @@ from treadle.canon.events import (
     ItemDone,
     ReasoningDelta,
     RefusalDelta,
+    RoundBroken,
     RunEnded,
     RunEvent,
     TextDelta,
@@ -98,6 +99,8 @@ class Retelling:
         """Return the events to tell instead."""
         if isinstance(event, RunEnded):
             return self._end(event)
+        if isinstance(event, RoundBroken):
+            self._said.clear()
         if isinstance(event, ItemDone) and isinstance(event.item, MessageItem):
             self._said.append(text_of(event.item.content))
         return [] if isinstance(event, _TOLD) else [event]

@@ -21,6 +21,9 @@ NUMBER: msgspec.json.Decoder[float] = msgspec.json.Decoder(float)
 LIST: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw])
 OBJECT: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
+NULL = msgspec.Raw(b"null")
+"""The default of a raw field: msgspec takes no raw value in a union with None, so absent and null are one."""
+
 _WHERE = re.compile(r"^(?P<reason>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]*)`$")
 

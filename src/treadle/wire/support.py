@@ -164,6 +164,15 @@ FEATURES: tuple[Feature, ...] = (
         clients=_all(NATIVE),
         upstreams=_but(NATIVE, chat=_emulated("a file by URL is named in words")),
     ),
+    Feature(
+        name="Images in answers",
+        clients=_but(
+            NATIVE,
+            responses=_emulated("an `image_generation_call`, or a link"),
+            messages=_emulated("named in words"),
+        ),
+        upstreams=_but(NATIVE, messages=_impossible("the API gives none")),
+    ),
     Feature(name="Reasoning, readable", clients=_all(NATIVE), upstreams=_all(NATIVE)),
     Feature(
         name="Reasoning, sealed by its provider",
@@ -194,11 +203,15 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         name="Logprobs and annotations",
         clients=_but(NATIVE, messages=_NO_PLACE, gemini=_NO_PLACE),
-        upstreams=_but(NATIVE, messages=KEPT, gemini=_NOTED),
+        upstreams=_but(
+            NATIVE,
+            messages=_emulated("citations by address are annotations"),
+            gemini=_emulated("grounding is annotations"),
+        ),
     ),
     Feature(
         name="Several choices (`n`)",
-        clients=_but(_impossible("the API has none"), chat=NATIVE, gemini=_impossible("a second candidate is refused")),
+        clients=_but(_impossible("the API has none"), chat=NATIVE, gemini=NATIVE),
         upstreams=_all(_emulated("a run for each")),
     ),
     Feature(

@@ -144,6 +144,15 @@ def turn_text(turn: Turn) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
+def is_continued(items: Sequence[AnyItem]) -> bool:
+    """Tell whether the model goes on behind results of Treadle's own tools, so that no choice binds it any more."""
+    last = items[-1] if items else None
+    if not isinstance(last, ResultItem):
+        return False
+    calls = (item for item in reversed(items) if isinstance(item, CallItem))
+    return any(call.side == "server" for call in calls if call.call_id == last.call_id)
+
+
 class OpenCalls:
     """Calls that still want a result, in the order in which they were made; each can be taken once.
 

@@ -28,7 +28,7 @@ def test_bash_completes_commands_and_flags(capsys: pytest.CaptureFixture[str]) -
     if bash is None:
         pytest.skip("no bash here")
     probe = (
-        'COMP_WORDS=(treadle se); COMP_CWORD=1; _treadle; echo "${COMPREPLY[@]}"; '
+        'COMP_WORDS=(treadle ser); COMP_CWORD=1; _treadle; echo "${COMPREPLY[@]}"; '
         'COMP_WORDS=(treadle run --out); COMP_CWORD=2; _treadle; echo "${COMPREPLY[@]}"'
     )
     done = subprocess.run([bash, "-c", script("bash", capsys) + probe], capture_output=True, text=True, check=True)

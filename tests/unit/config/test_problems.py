@@ -67,7 +67,7 @@ def test_each_hint_stands_below_its_own_mistake() -> None:
         [
             "treadle.toml:4: upstream[0].api_key: keys of providers are never written here",
             f"  hint: {KEY_HINT}",
-            "treadle.toml:6: store.url: is not sqlite:///FILE",
+            "treadle.toml:6: store.url: is not sqlite:///FILE or postgresql://USER@HOST/DATABASE",
             "  hint: sqlite:///data.db is a file here, sqlite:////var/lib/treadle.db one at an absolute path",
         ],
     )

@@ -99,6 +99,20 @@ def test_paths_in_a_file_are_meant_from_its_folder(here: Path) -> None:
     assert settings.tools.local.root == f"{here}/etc"
 
 
+def test_recordings_are_named_from_the_folder_of_the_file_too(here: Path) -> None:
+    """Where to record, and what an upstream plays; TREADLE_RECORD is meant from where Treadle was started."""
+    (here / "etc").mkdir()
+    file = write(
+        here / "etc",
+        'record = "tapes"\n[[upstream]]\nname = "a"\nbase_url = "cassette:a.jsonl"\n'
+        '[[upstream]]\nname = "b"\nbase_url = "cassette:/abs/b"\n',
+    )
+    settings = load_settings(file, env=HOME)
+    assert settings.record == f"{here}/etc/tapes"
+    assert [each.base_url for each in settings.upstream] == [f"cassette:{here}/etc/a.jsonl", "cassette:/abs/b"]
+    assert load_settings(file, env={**HOME, "TREADLE_RECORD": "there"}).record == "there"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -22,8 +22,8 @@ async def test_an_answer_ends_the_run():
         status="completed", usage=Usage(input_tokens=3, output_tokens=1), rounds=1, ended_at=1000.0
     )
     assert bench.types() == ["item.added", "text.delta", "item.done", "run.ended"]
-    assert [numbered.seq for numbered in bench.events] == [0, 0, 1, 2]
-    assert bench.journal.kinds() == ["assistant", "status"]
+    assert [numbered.seq for numbered in bench.events] == [0, 0, 1, 3]
+    assert bench.journal.kinds() == ["assistant", "reply", "status"]
     assert bench.journal.commits == 1
 
 
@@ -49,7 +49,16 @@ async def test_a_server_call_runs_and_the_model_is_asked_again():
         "item.done",
         "run.ended",
     ]
-    assert bench.journal.kinds() == ["tool_call", "tool_start", "tool_result", "plan", "assistant", "status"]
+    assert bench.journal.kinds() == [
+        "tool_call",
+        "reply",
+        "tool_start",
+        "tool_result",
+        "plan",
+        "assistant",
+        "reply",
+        "status",
+    ]
     sent = bench.model.plans[1].items
     assert [type(item).__name__ for item in sent] == ["MessageItem", "CallItem", "ResultItem"]
     assert isinstance(sent[2], ResultItem)
@@ -82,7 +91,14 @@ async def test_a_mixed_turn_runs_the_servers_half_and_hands_back_the_rest():
     bench = Bench(FakeModel(ask_for(*calls)), FakeToolbox(ours=ok()), server("ours"), client("theirs"))
     ended = await bench.run()
     assert (ended.status, bench.toolbox.ran, len(bench.model.plans)) == ("requires_action", ["c1"], 1)
-    assert bench.journal.kinds() == ["tool_call", "tool_call", "tool_start", "tool_result", "status"]
+    assert bench.journal.kinds() == [
+        "tool_call",
+        "tool_call",
+        "reply",
+        "tool_start",
+        "tool_result",
+        "status",
+    ]
 
 
 async def test_an_endless_caller_is_stopped_with_an_answer():
@@ -157,6 +173,7 @@ async def test_a_broken_reply_fails_the_run_and_keeps_what_was_said():
     assert (ended.status, ended.error) == ("failed", error)
     assert bench.types() == ["item.added", "text.delta", "run.ended"]
     assert [(entry.kind, entry.content) for entry in bench.journal.entries] == [
+        ("reply", "failed"),
         ("assistant", "Hel"),
         ("status", "failed"),
     ]
@@ -275,7 +292,7 @@ async def test_a_cancellation_during_a_commit_loses_nothing():
         await task
     bench.journal.gate = None
     await bench.loop.abort()
-    assert bench.journal.kinds() == ["tool_call", "tool_result", "status"]
+    assert bench.journal.kinds() == ["tool_call", "reply", "error", "tool_result", "status"]
     assert bench.types() == ["item.added", "arguments.delta", "item.done", "tool.started", "tool.finished", "run.ended"]
 
 
@@ -355,7 +372,7 @@ async def test_time_up_while_the_model_speaks_leaves_the_answer_incomplete():
     bench = Bench(model, limits=Limits(wall_s=0.01))
     ended = await bench.run()
     assert (ended.status, ended.stop, ended.limit) == ("incomplete", "length", "wall_time")
-    assert bench.journal.kinds() == ["assistant", "status"]
+    assert bench.journal.kinds() == ["reply", "assistant", "status"]
 
 
 async def test_readers_that_agree_overlap():

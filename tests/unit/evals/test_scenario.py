@@ -169,3 +169,20 @@ def test_a_file_that_is_not_text_is_an_error_that_names_it(tmp_path: Path) -> No
     file.write_bytes(b"\xff")
     with pytest.raises(ConfigError, match=r"bad\.toml cannot be read"):
         load_scenario(file)
+
+
+@pytest.mark.parametrize(
+    ("tool", "message"),
+    [
+        ("parameters = '{'", "`parameters` is not JSON"),
+        ("parameters = '[]'", "`parameters` is not a JSON object"),
+        ("effect = 'odd'", "Invalid enum value 'odd'"),
+        ("results = [{ outptu = 'x' }]", "unknown field `outptu`"),
+    ],
+)
+def test_a_canned_tool_is_read_as_strictly(tool: str, message: str) -> None:
+    """A mistake in it is named by its place."""
+    with pytest.raises(ConfigError) as caught:
+        read_scenario(f"{SMALL}[[tool]]\nname = 'f'\n{tool}\n")
+    assert message in caught.value.message
+    assert "$.tool[0]" in caught.value.message

@@ -9,7 +9,7 @@ from treadle.canon.errors import ConfigError
 from treadle.canon.items import CallItem
 from treadle.canon.json import write_json
 from treadle.canon.tools import CallContext, Outcome
-from treadle.evals.scenario import World
+from treadle.evals.scenario import CannedResult, CannedTool, World
 from treadle.evals.toolkit import Toolkit
 from treadle.runtime import SystemClock
 from treadle.tools import Registry, Runner
@@ -111,3 +111,29 @@ async def test_the_failing_and_the_slow_tool_do_what_their_names_say() -> None:
     slow = await run(Toolkit(World()), "slow")
     assert (failed.rc, slow.rc) == ("failed", "timeout")
     assert "this tool always fails" in failed.text
+
+
+async def test_a_canned_tool_gives_its_results_in_order_and_then_says_that_there_are_no_more() -> None:
+    """Outputs as text, errors with their code, whatever it is called with."""
+    canned = CannedTool(
+        name="look", results=(CannedResult(output="blue"), CannedResult(error="It is dark.", code="timeout"))
+    )
+    registry = Registry(Toolkit(World()).canned([canned]))
+    runner = Runner(registry, clock=SystemClock())
+    outcomes = [
+        await runner.run(CallItem(call_id=f"c{n}", name="look", arguments='{"at":"sky"}'), CallContext(run_id="r"))
+        for n in range(3)
+    ]
+    runner.close()
+    assert [(outcome.rc, outcome.text) for outcome in outcomes] == [
+        ("ok", "blue"),
+        ("timeout", '{"error":{"code":"timeout","message":"It is dark."}}'),
+        ("failed", '{"error":{"code":"failed","message":"There is no further result of look."}}'),
+    ]
+
+
+def test_the_schema_of_a_canned_tool_must_be_one() -> None:
+    """JSON Schema that cannot be used is found before anything is played."""
+    bad = CannedTool(name="look", parameters='{"type":"song"}')
+    with pytest.raises(ConfigError, match='the schema of "look" cannot be used'):
+        Toolkit(World()).canned([bad])

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from treadle.canon.errors import LimitExceeded, ProtocolError
-from treadle.canon.request import Note, Request
+from treadle.canon.request import Note, Options, Request
 from treadle.canon.tools import Offer, ServerTool, ToolChoice, ToolSpec
 from treadle.runs.offers import OfferRules, make_offers
 
@@ -64,6 +64,16 @@ def test_a_choice_or_name_that_cannot_be_is_refused(names, choice, param):
     with pytest.raises(ProtocolError) as caught:
         make_offers(request(*names, tool_choice=choice), OURS, OfferRules())
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize("choice", [ToolChoice(mode="required"), ToolChoice(mode="required", allowed=())])
+def test_a_call_may_be_required_where_only_the_upstream_has_tools(choice):
+    """A hosted tool can be called as well as any; without one there is nothing to call."""
+    hosted = Options(extra={"tools": msgspec.Raw(b'[{"type":"web_search"}]')}, extra_protocol="responses")
+    offered = make_offers(request(tool_choice=choice, options=hosted), (), OfferRules())
+    assert (offered.offers, offered.choice) == ({}, choice)
+    with pytest.raises(ProtocolError):
+        make_offers(request(tool_choice=choice), (), OfferRules())
 
 
 def test_too_many_client_tools_are_refused():

@@ -15,7 +15,6 @@ from treadle.canon.tools import Outcome, ServerTool, ToolPolicy, ToolSpec
 from treadle.canon.usage import Usage
 from treadle.engine.limits import Limits
 from treadle.runs import Rooms, Runs, RunsOptions
-from treadle.runs.recovery import close_abandoned
 from treadle.store.journal import RunRow, SessionRow
 from treadle.store.sqlite import SqliteStore
 from treadle.telemetry import Metrics
@@ -95,7 +94,7 @@ async def test_a_run_is_told_and_kept_the_same():
         live = await events_of(runs, asking())
         run_id = live[0].event.run_id
         assert await runs.replay(run_id) == live
-        assert [n async for batch in runs.events(run_id, after=live[-2].seq) for n in batch] == live[-1:]
+        assert [n async for batch in runs.events(run_id, after=len(live) - 1) for n in batch] == live[-1:]
 
 
 async def test_the_next_request_continues_the_previous_response():
@@ -325,7 +324,7 @@ async def test_a_bad_request_starts_nothing():
 
 async def test_a_dead_process_leaves_no_open_call():
     """A run whose lease ended is closed at the next start: its open call is answered, its status failed."""
-    async with running(FakeModel(say("x"))) as (_, store):
+    async with running(FakeModel(say("x"))) as (runs, store):
         row = RunRow(
             id="run_dead",
             response_id="resp_dead",
@@ -337,7 +336,7 @@ async def test_a_dead_process_leaves_no_open_call():
         dead = CallItem(id="fc_1", call_id="call_1", name="ours", side="server")
         entries = [Entry(kind="status", content="running", at=0), entry_of_item(dead, at=0)]
         await (await store.start_run(row, entries, owner="dead", lease_s=0.001)).release()
-        assert await close_abandoned(store, QuietClock(), "me", 15) == ["run_dead"]
+        assert await runs.take_over() == ["run_dead"]
         found = await store.find_run("run_dead")
         assert found is not None
         assert (found.status, found.error.code) == ("failed", "interrupted")
@@ -388,7 +387,7 @@ async def test_of_two_prompts_of_a_session_at_once_one_is_refused():
         both = await asyncio.gather(
             *(runs.start(asking(text), session_id="sess_1") for text in ("a", "b")), return_exceptions=True
         )
-        assert sorted(type(each).__name__ for each in both) == ["Conflict", "RunHandle"]
+        assert sorted(type(each).__name__ for each in both) == ["Conflict", "OwnRun"]
 
 
 async def test_a_refused_request_gives_the_session_back():
@@ -420,7 +419,7 @@ async def test_a_session_keeps_what_was_done_in_a_cancelled_run():
 
 async def test_a_dead_process_leaves_nothing_of_what_was_not_to_be_stored():
     """Closing such a run forgets it too, and only what had started is of unknown outcome."""
-    async with running(FakeModel(say("x"))) as (_, store):
+    async with running(FakeModel(say("x"))) as (runs, store):
         row = RunRow(
             id="run_dead",
             response_id="resp_dead",
@@ -432,13 +431,13 @@ async def test_a_dead_process_leaves_nothing_of_what_was_not_to_be_stored():
         )
         journal = await store.start_run(row, [Entry(kind="user", content="secret", at=0)], owner="dead", lease_s=1)
         await journal.release()
-        assert await close_abandoned(store, QuietClock(), "me", 15) == ["run_dead"]
+        assert await runs.take_over() == ["run_dead"]
         assert await store.entries("run_dead") == []
 
 
 async def test_an_unreadable_entry_does_not_keep_a_dead_run_open():
     """It is closed all the same, and so are the others."""
-    async with running(FakeModel(say("x"))) as (_, store):
+    async with running(FakeModel(say("x"))) as (runs, store):
         for name, data in (("a", b'{"item":{"type":"nonsense"}}'), ("b", b"{}")):
             row = RunRow(
                 id=f"run_{name}",
@@ -450,7 +449,7 @@ async def test_an_unreadable_entry_does_not_keep_a_dead_run_open():
             )
             broken = Entry(kind="tool_call", call_id="c", data=msgspec.Raw(data), at=0)
             await (await store.start_run(row, [broken], owner="dead", lease_s=1)).release()
-        assert sorted(await close_abandoned(store, QuietClock(), "me", 15)) == ["run_a", "run_b"]
+        assert sorted(await runs.take_over()) == ["run_a", "run_b"]
 
 
 async def test_what_cannot_be_counted_does_not_change_the_end():

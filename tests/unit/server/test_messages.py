@@ -99,3 +99,32 @@ async def test_the_probe_of_claude_code_is_answered(app: App) -> None:
     """It looks before it asks."""
     visit = await Visit(app, "HEAD", "/api/hello").run()
     assert (visit.status, visit.body) == (200, b"")
+
+
+async def _options_for(open_app: OpenApp, *headers: tuple[str, str]) -> Any:
+    """Return the options that the model is asked with."""
+    model = scripted(ScriptTurn(text="Blue."))
+    body = msgspec.json.encode({"model": "demo", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]})
+    async with open_app(model) as app:
+        visit = await Visit(app, "POST", PATH, headers=[LOCAL, JSON_TYPE, *headers], body=body).run()
+    assert visit.status == 200
+    return model.player.plans[0].options
+
+
+async def test_version_and_betas_of_the_client_go_along(open_app: OpenApp) -> None:
+    """They say beside the body how it is to be read."""
+    headers = (("anthropic-version", "2023-06-01"), ("anthropic-beta", "a-1, b-2"))
+    options = await _options_for(open_app, *headers)
+    assert (options.api_version, options.betas) == ("2023-06-01", ("a-1", "b-2"))
+    bare = await _options_for(open_app)
+    assert (bare.api_version, bare.betas) == ("", ())
+
+
+@pytest.mark.parametrize("version", ["2023 06 01", "x" * 65, "a,b", "\xff", "-1"])
+async def test_a_version_that_is_none_is_refused(app: App, version: str) -> None:
+    """The header is named."""
+    body = msgspec.json.encode({"model": "demo", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]})
+    headers = [LOCAL, JSON_TYPE, ("anthropic-version", version)]
+    visit = await Visit(app, "POST", PATH, headers=headers, body=body).run()
+    assert (visit.status, visit.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert "anthropic-version" in visit.json()["error"]["message"]

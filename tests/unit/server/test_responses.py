@@ -88,11 +88,63 @@ async def test_other_runs_are_not_responses(app: App) -> None:
         assert (await Visit(app, "GET", f"{PATH}/{unknown}").run()).status == 404
 
 
-async def test_streaming_a_stored_response_is_refused_clearly(app: App) -> None:
-    """What is not there yet is said, with the field's name."""
+async def test_a_stored_response_is_streamed_again_byte_for_byte(app: App) -> None:
+    """From the beginning, or after any number: the frames are those that were sent first."""
+    first = await _ask(app, stream=True).run()
+    response_id = _events(first)[0]["response"]["id"]
+    again = await Visit(app, "GET", f"{PATH}/{response_id}?stream=true").run()
+    assert (again.status, again.body) == (200, first.body)
+    frames = [frame + b"\n\n" for frame in first.body.split(b"\n\n") if frame]
+    for number in range(len(frames)):
+        path = f"{PATH}/{response_id}?stream=true&starting_after={number}&include[]=x&include_obfuscation=false"
+        rest = await Visit(app, "GET", path).run()
+        assert rest.body == b"".join(frames[number + 1 :])
+
+
+@pytest.mark.parametrize("number", ["999", str(2**53)])
+async def test_a_stream_that_starts_behind_its_end_just_ends(app: App, number: str) -> None:
+    """There is nothing more to say; an error would make clients ask for ever."""
     first = (await _ask(app).run()).json()
-    visit = await Visit(app, "GET", f"{PATH}/{first['id']}?stream=true").run()
-    assert (visit.status, visit.json()["error"]["param"]) == (400, "stream")
+    visit = await Visit(app, "GET", f"{PATH}/{first['id']}?stream=true&starting_after={number}").run()
+    assert (visit.status, visit.body, visit.is_complete) == (200, b"", True)
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("stream=true&starting_after=x", "starting_after"),
+        ("stream=true&starting_after=-1", "starting_after"),
+        ("stream=true&starting_after=1.5", "starting_after"),
+        ("stream=true&starting_after=", "starting_after"),
+        ("starting_after=1", "starting_after"),
+        ("stream=perhaps", "stream"),
+    ],
+)
+async def test_a_place_that_is_none_is_refused_by_name(app: App, query: str, param: str) -> None:
+    """The field is named."""
+    first = (await _ask(app).run()).json()
+    visit = await Visit(app, "GET", f"{PATH}/{first['id']}?{query}").run()
+    assert (visit.status, visit.json()["error"]["param"]) == (400, param)
+
+
+async def test_instructions_are_not_carried_to_the_next_response(open_app: OpenApp) -> None:
+    """previous_response_id brings the items along and nothing else."""
+    model = scripted(ScriptTurn(text="Arr."), ScriptTurn(text="Yes."))
+    async with open_app(model) as app:
+        first = (await _ask(app, input="Hi", instructions="Talk like a pirate.").run()).json()
+        second = (await _ask(app, input="And now?", previous_response_id=first["id"]).run()).json()
+    assert second["instructions"] is None
+    assert "pirate" in str(model.player.plans[0].items)
+    assert "pirate" not in str(model.player.plans[1].items)
+
+
+async def test_the_input_of_a_continued_response_is_all_that_the_model_read(open_app: OpenApp) -> None:
+    """What came before is listed too, newest first."""
+    async with open_app(scripted(ScriptTurn(text="Blue."), ScriptTurn(text="Still blue."))) as app:
+        first = (await _ask(app, input=_items("a")).run()).json()
+        second = (await _ask(app, input=_items("b"), previous_response_id=first["id"]).run()).json()
+        page = (await Visit(app, "GET", f"{PATH}/{second['id']}/input_items").run()).json()
+    assert [item["id"] for item in page["data"]] == ["msg_b", first["output"][0]["id"], "msg_a"]
 
 
 async def test_a_response_continues_another(open_app: OpenApp) -> None:
@@ -255,14 +307,6 @@ async def test_a_compaction_that_fails_is_an_error(
         visit = await Visit(app, "POST", f"{PATH}/compact", headers=[LOCAL, JSON_TYPE], body=body).run()
     assert visit.status == status
     assert code is None or visit.json()["error"]["code"] == code
-
-
-@pytest.mark.parametrize(("field", "value"), [("background", True), ("conversation", "conv_1")])
-async def test_what_would_not_be_done_as_asked_is_refused(app: App, field: str, value: object) -> None:
-    """An answer that ignores what was asked for is worse than a clear no."""
-    body = msgspec.json.encode({"model": "demo", "input": "hi", field: value})
-    visit = await Visit(app, "POST", "/v1/responses", headers=[LOCAL, JSON_TYPE], body=body).run()
-    assert (visit.status, visit.json()["error"]["param"]) == (400, field)
 
 
 @pytest.mark.parametrize(

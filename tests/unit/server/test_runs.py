@@ -49,7 +49,7 @@ async def test_a_run_is_created_and_goes_on_by_itself(app: App) -> None:
     ended = await _ended(app, run["id"])
     assert (ended["status"], ended["rounds"], ended["calls"]) == ("completed", 2, 1)
     assert [entry["seq"] for entry in ended["entries"]] == list(range(1, len(ended["entries"]) + 1))
-    assert [entry["kind"] for entry in ended["entries"]][:4] == ["status", "user", "plan", "tool_call"]
+    assert [entry["kind"] for entry in ended["entries"]][:4] == ["status", "user", "frame", "plan"]
     assert not ended["has_more"]
 
 

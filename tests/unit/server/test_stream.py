@@ -19,9 +19,12 @@ from treadle.canon.events import (
     ToolStarted,
 )
 from treadle.canon.items import CallItem, MessageItem
-from treadle.canon.request import Note, Surface
-from treadle.server.http import Exchange, Receive, Scope, Send
-from treadle.server.stream import OFF_LOOP_BYTES, OneRun, Reply, read
+from treadle.canon.request import Note
+from treadle.runtime import SystemClock
+from treadle.server.delivery.audience import Audience
+from treadle.server.delivery.telling import OneRun
+from treadle.server.http import JSON, OFF_LOOP_BYTES, Exchange, HttpError, Receive, Scope, Send
+from treadle.server.stream import Manner, Reply, read
 from unit.server.visit import LOCAL, Visit
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
@@ -85,13 +88,16 @@ class Encoder:
         return ",".join(self._names).encode()
 
 
+def _audience() -> Audience:
+    return Audience(SystemClock())
+
+
 def _visit(handle: Handle, *, streams: bool, keep_alive_s: float = 60.0) -> Visit:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
-        await Reply(
-            exchange, cast("Any", handle), OneRun(Encoder(streams=streams)), surface=Surface(stream=streams)
-        ).run(keep_alive_s)
+        telling = OneRun(Encoder(streams=streams))
+        await Reply(exchange, cast("Any", handle), telling, Manner(streams=streams), _audience()).run(keep_alive_s)
 
     return Visit(app, "POST", "/v1/chat/completions", headers=[LOCAL])
 
@@ -176,7 +182,7 @@ async def test_an_encoder_that_breaks_takes_its_run_with_it() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
-        await Reply(exchange, cast("Any", handle), OneRun(encoder), surface=Surface(stream=True)).run(60.0)
+        await Reply(exchange, cast("Any", handle), OneRun(encoder), Manner(), _audience()).run(60.0)
 
     with pytest.raises(ZeroDivisionError):
         await Visit(app, "POST", "/v1/chat/completions").run()
@@ -236,9 +242,9 @@ async def test_an_array_is_streamed_as_json() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
-        surface = Surface(stream=True, is_array=True)
         handle = cast("Any", Handle([STARTED, MESSAGE, COMPLETED]))
-        await Reply(exchange, handle, OneRun(Encoder(streams=True)), surface=surface).run(60.0)
+        manner = Manner(content_type=JSON)
+        await Reply(exchange, handle, OneRun(Encoder(streams=True)), manner, _audience()).run(60.0)
 
     visit = await Visit(app, "POST", "/v1beta/models/m:streamGenerateContent").run()
     assert (visit.status, visit.headers["content-type"]) == (200, "application/json")
@@ -257,7 +263,7 @@ async def test_other_events_can_be_told_in_the_place_of_the_runs_own() -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
         handle = cast("Any", Handle([STARTED, MESSAGE, COMPLETED]))
-        reply = Reply(exchange, handle, OneRun(Encoder(streams=True), retell), surface=Surface(stream=True))
+        reply = Reply(exchange, handle, OneRun(Encoder(streams=True), retell), Manner(), _audience())
         await reply.run(60.0)
 
     visit = await Visit(app, "POST", "/v1/responses").run()
@@ -275,3 +281,20 @@ async def test_what_was_lost_on_the_way_is_told_in_a_header(streams: bool) -> No
     assert (await _visit(handle, streams=streams).run()).headers["x-treadle-fidelity"] == "dropped=1"
     whole = await _visit(Handle([STARTED, COMPLETED]), streams=streams).run()
     assert whole.headers["x-treadle-fidelity"] == "exact"
+
+
+async def test_a_run_that_another_process_goes_on_with_is_not_told_as_ended() -> None:
+    """The stream is cut, which no client takes for an end; before it began there is a time to ask again."""
+
+    class Leaving(Handle):
+        async def wait(self) -> RunEnded:
+            return RunEnded(status="failed", error=ErrorInfo(code="handed_over", message="Elsewhere."))
+
+    for events, begun in (([STARTED], False), ([STARTED, MESSAGE], True)):
+        handle = Leaving(events)
+        handle.stop()
+        visit = _visit(handle, streams=True)
+        with pytest.raises(HttpError) as caught:
+            await visit.run()
+        assert (caught.value.http_status, caught.value.retry_after) == (503, 1.0)
+        assert (visit.status, visit.is_complete) == (200 if begun else 0, False)

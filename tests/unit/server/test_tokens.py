@@ -1,5 +1,6 @@
 """The estimate of tokens: what costs how much, and what a stored conversation adds."""
 
+import threading
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from treadle.canon.request import Options, Request
 from treadle.canon.tools import ToolSpec
 from treadle.server.app import App
 from treadle.server.tokens import FILE_TOKENS, IMAGE_TOKENS, ITEM_TOKENS, TOOL_TOKENS, estimate, filled, of_text
+from treadle.wire import fields
 from unit.server.visit import JSON_TYPE, LOCAL, Visit
 
 RAW = msgspec.Raw(b'{"type":"new_thing"}')
@@ -120,3 +122,29 @@ async def test_an_unknown_conversation_cannot_be_counted(app: App) -> None:
     """The field is named, as it is when the request is made."""
     visit = await _count(app, {"input": "more", "previous_response_id": "resp_none"}).run()
     assert (visit.status, visit.json()["error"]["param"]) == (404, "previous_response_id")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses/input_tokens", {"input": "x" * 1_100_000}),
+        ("/v1/messages/count_tokens", {"model": "demo", "messages": [{"role": "user", "content": "x" * 1_100_000}]}),
+        ("/v1beta/models/demo:countTokens", {"contents": [{"parts": [{"text": "x" * 1_100_000}]}]}),
+    ],
+)
+async def test_a_large_count_is_parsed_off_the_loop(
+    app: App, path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of its parsing, so that the streams of others go on."""
+    where: set[int] = set()
+    opened = fields.Fields.__init__
+
+    def opening(self: Any, raw: Any, path: str) -> None:
+        where.add(threading.get_ident())
+        opened(self, raw, path)
+
+    monkeypatch.setattr(fields.Fields, "__init__", opening)
+    visit = await Visit(app, "POST", path, headers=[LOCAL, JSON_TYPE], body=msgspec.json.encode(body)).run()
+    assert visit.status == 200
+    assert where
+    assert threading.get_ident() not in where

@@ -137,9 +137,32 @@ def test_retry_after_is_read_as_seconds_or_date_and_bounded(headers, seconds):
     assert read_retry_after(headers, NOW) == seconds
 
 
-def test_retry_after_travels_with_the_error():
-    """A rate limit tells the client when to come back."""
-    assert fail(429, retry_after="12").info.retry_after_s == 12.0
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 413, 425, 429, 500, 502, 503, 504, 529])
+def test_retry_after_travels_with_every_error(status):
+    """Whatever the status, a provider that says when to come back is believed, within an hour."""
+    assert fail(status, retry_after="12").info.retry_after_s == 12.0
+    assert fail(status, retry_after="1e9").info.retry_after_s == RETRY_AFTER_S_MAX
+
+
+@pytest.mark.parametrize(
+    ("details", "seconds"),
+    [
+        ([{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}], 34.5),
+        ([5, {"@type": "x"}, {"retryDelay": "7s"}], 7.0),
+        ([{"retryDelay": "99999999s"}], RETRY_AFTER_S_MAX),
+        ([{"retryDelay": "-1s"}], None),
+        ([{"retryDelay": "nans"}], None),
+        ([{"retryDelay": "soon"}], None),
+        ([{"retryDelay": 7}], None),
+        ({"retryDelay": "7s"}, None),
+        (None, None),
+    ],
+)
+def test_a_delay_inside_the_error_is_read_too(details, seconds):
+    """Gemini sends no header; one that is there counts more."""
+    body = write_json({"error": {"message": "quota", "code": 429, "status": "RESOURCE_EXHAUSTED", "details": details}})
+    assert fail(429, body).info.retry_after_s == seconds
+    assert fail(429, body, retry_after="3").info.retry_after_s == 3.0
 
 
 def test_an_error_inside_an_answer_shows_no_key_and_blames_no_client():

@@ -1,5 +1,6 @@
 """Quirks as data: each from the fields a provider refused or the bytes it sent."""
 
+import json
 import re
 from typing import Any
 
@@ -15,6 +16,7 @@ from treadle.canon.plan import Plan
 from treadle.canon.request import Note, Options
 from treadle.canon.tools import ToolChoice, ToolSpec
 from treadle.upstream.endpoint import Endpoint, Secret
+from treadle.upstream.failure import read_failure
 from treadle.upstream.model import open_call
 from treadle.upstream.quirks import PRESETS, QUIRKS, check_quirks, profile_of
 from treadle.upstream.quirks.edits import EDITS
@@ -328,28 +330,81 @@ def called(fields: str, arguments: str = '"{}"') -> str:
     return f'{{"tool_calls":[{{"index":0,{fields}"function":{{"name":"time","arguments":{arguments}}}}}]}}'
 
 
-END = chunk("{}", '"tool_calls"') + b"data: [DONE]\n\n"
+USED = b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\n'
+DONE = USED + b"data: [DONE]\n\n"
+END = chunk("{}", '"tool_calls"') + DONE
+STOP = chunk("{}", '"stop"') + DONE
+
+
+def second(fields: str) -> bytes:
+    """Return another call, complete, with these fields."""
+    return chunk(f'{{"tool_calls":[{{{fields}"id":"y","function":{{"name":"time","arguments":"{{}}"}}}}]}}')
+
+
+def wanted(arguments: str, name: str = "book") -> bytes:
+    """Return an answer that calls a tool of two properties with these arguments."""
+    text = json.dumps(arguments)
+    call = f'{{"index":0,"id":"x","function":{{"name":"{name}","arguments":{text}}}}}'
+    return chunk(f'{{"tool_calls":[{call}]}}') + END
+
+
 SEEN: dict[str, bytes] = {
     "no_call_id": chunk(called("")) + END,
     "reused_call_id": chunk(called('"id":"call_2",')) + END,
     "odd_call_id": chunk(called('"id":"a b\\n",')) + END,
+    "no_index": chunk('{"tool_calls":[{"id":"x","function":{"name":"time","arguments":"{}"}}]}') + END,
+    "index_zero": chunk(called('"id":"x",')) + second('"index":0,') + END,
+    "sparse_index": chunk(called('"id":"x",')).replace(b'"index":0,"id"', b'"index":3,"id"') + END,
     "late_name": chunk('{"tool_calls":[{"index":0,"id":"x","function":{"arguments":"{\\"a\\":"}}]}')
     + chunk('{"tool_calls":[{"index":0,"function":{"name":"time","arguments":"1}"}}]}')
     + END,
+    "resent_name": chunk('{"tool_calls":[{"index":0,"id":"x","function":{"name":"time","arguments":"{"}}]}')
+    + chunk('{"tool_calls":[{"index":0,"id":"x","function":{"name":"time","arguments":"}"}}]}')
+    + END,
     "no_name": chunk('{"tool_calls":[{"index":0,"id":"x","function":{"arguments":"{}"}}]}') + END,
+    "calls_object": chunk('{"tool_calls":{"index":0,"id":"x","function":{"name":"time","arguments":"{}"}}}') + END,
+    "arguments_object": chunk(called('"id":"x",', '{"a":1}')) + END,
     "repeated_arguments": chunk(called('"id":"x",', '"{\\"a\\":1}{\\"a\\":1}"')) + END,
     "quoted_arguments": chunk(called('"id":"x",', '"\\"{\\\\\\"a\\\\\\":1}\\""')) + END,
-    "ignored_parallel_flag": chunk(called('"id":"x",'))
-    + chunk('{"tool_calls":[{"index":1,"id":"y","function":{"name":"time","arguments":"{}"}}]}')
-    + END,
+    "ignored_parallel_flag": chunk(called('"id":"x",')) + second('"index":1,') + END,
     "unwrapped_input": chunk('{"tool_calls":[{"index":0,"id":"x","function":{"name":"exec","arguments":"print(1)"}}]}')
     + END,
     "mended_name": chunk('{"tool_calls":[{"index":0,"id":"x","function":{"name":"functions.time","arguments":"{}"}}]}')
     + END,
-    "contradicting_stop": chunk(called('"id":"x",')) + chunk("{}", '"stop"') + b"data: [DONE]\n\n",
-    "empty_answer": chunk('{"content":""}') + chunk("{}", '"stop"') + b"data: [DONE]\n\n",
-    "reasoning_only": chunk('{"reasoning_content":"hm"}') + chunk("{}", '"stop"') + b"data: [DONE]\n\n",
+    "stray_name": chunk('{"tool_calls":[{"index":0,"id":"x","function":{"name":"functions.time","arguments":"{}"}}]}')
+    + END,
+    "invented_tool": chunk('{"tool_calls":[{"index":0,"id":"x","function":{"name":"rm","arguments":"{}"}}]}') + END,
+    "blank_arguments": wanted(""),
+    "fenced_arguments": wanted('```json\n{"seats":1}\n```'),
+    "trailing_quotes": wanted('{"seats":1}"'),
+    "several_objects": wanted('{"seats":1}{"seats":2}'),
+    "swapped_arguments": wanted('{"zone":"CET"}'),
+    "number_as_text": wanted('{"seats":"2"}'),
+    "dialect_text": chunk(json.dumps({"content": '<tool_call>\n{"name": "time"}'})) + STOP,
+    "dialect_thought": chunk(json.dumps({"reasoning_content": "<function=time>"})) + chunk('{"content":"x"}') + STOP,
+    "stray_end_think": chunk('{"reasoning_content":"hm"}') + chunk('{"content":"</think>It is."}') + STOP,
+    "contradicting_stop": chunk(called('"id":"x",')) + STOP,
+    "empty_answer": chunk('{"content":""}') + STOP,
+    "reasoning_only": chunk('{"reasoning_content":"hm"}') + STOP,
+    "no_usage": chunk('{"content":"x"}') + chunk("{}", '"stop"') + b"data: [DONE]\n\n",
+    "no_done": chunk('{"content":"x"}') + chunk("{}", '"stop"') + USED,
 }
+WITH_OTHERS: dict[str, tuple[bytes, set[str]]] = {
+    "legacy_function_call": (
+        chunk('{"function_call":{"name":"time","arguments":"{}"}}') + chunk("{}", '"function_call"') + DONE,
+        {"call_without_id"},
+    ),
+    "grown_name": (
+        chunk('{"tool_calls":[{"index":0,"id":"x","function":{"name":"ti","arguments":""}}]}')
+        + chunk('{"tool_calls":[{"index":0,"id":"x","function":{"name":"time","arguments":"{}"}}]}')
+        + END,
+        {"duplicate_call_id", "invented_tool", "parallel_ignored"},
+    ),
+}
+"""Answers that cannot have one fault alone, and the codes of the others."""
+
+ELSEWHERE = {"budget_over_bound", "tools_refused"}
+"""Those that show in a request or in its refusal."""
 
 
 def notes_of(events: list[ModelEvent]) -> set[str]:
@@ -357,19 +412,77 @@ def notes_of(events: list[ModelEvent]) -> set[str]:
     return {event.note.code for event in events if isinstance(event, Noted)}
 
 
-@pytest.mark.parametrize("name", [name for name, quirk in QUIRKS.items() if quirk.is_detector])
-@pytest.mark.parametrize("size", [1, 4096])
-def test_a_detector_recognises_the_bytes_seen(name, size):
-    """Each stray answer is counted by its code, and by no other's."""
+BOOK = msgspec.Raw(b'{"type":"object","properties":{"seats":{"type":"integer"}},"required":["seats"]}')
+ZONED = msgspec.Raw(b'{"type":"object","properties":{"zone":{"type":"string"}},"required":["zone"]}')
+
+
+def codes_of(data: bytes, size: int, *, mends: bool) -> set[str]:
+    """Return the codes by which an answer is counted, of those that quirks have."""
     plan = Plan(
         items=(USER, *ASKED, *ANSWERED),
         model="m",
-        tools=(*TOOLS, ToolSpec(name="exec", kind="custom")),
+        tools=(
+            *TOOLS,
+            ToolSpec(name="exec", kind="custom"),
+            ToolSpec(name="book", parameters=BOOK),
+            ToolSpec(name="clock", parameters=ZONED),
+        ),
         options=Options(parallel_tool_calls=False),
     )
-    decoder = open_call("chat", plan, CountingIds(), "up", profile_of("chat", "", "m", ["stray_names"])).decoder
-    data = SEEN[name]
+    quirks = ["stray_names"] if mends else []
+    decoder = open_call("chat", plan, CountingIds(), "up", profile_of("chat", "", "m", quirks)).decoder
     events = [event for start in range(0, len(data), size) for event in decoder.feed(data[start : start + size])]
-    codes = notes_of(events + decoder.finish())
     detectors = {code for quirk in QUIRKS.values() for code in quirk.codes}
-    assert codes & detectors == set(QUIRKS[name].codes)
+    return notes_of(events + decoder.finish()) & detectors
+
+
+@pytest.mark.parametrize("name", [*SEEN, *WITH_OTHERS])
+@pytest.mark.parametrize("size", [1, 4096])
+def test_a_detector_recognises_the_bytes_seen(name, size):
+    """Each stray answer is counted by its code, and by no other's that does not belong to it."""
+    data, others = WITH_OTHERS.get(name) or (SEEN[name], set())
+    own = set(QUIRKS[name].codes)
+    more = {"parallel_ignored"} if name == "index_zero" else others
+    assert codes_of(data, size, mends=name == "mended_name") == own | more
+
+
+def test_every_detector_has_bytes():
+    """A row that no answer shows is a guess."""
+    detectors = {name for name, quirk in QUIRKS.items() if quirk.is_detector}
+    assert detectors == {*SEEN, *WITH_OTHERS, *ELSEWHERE}
+
+
+def test_a_good_answer_is_counted_by_no_detector():
+    """Neither text nor calls, nor look-alikes in a code fence."""
+    assert codes_of(wanted('{"seats":2}'), 4096, mends=False) == set()
+    text = json.dumps({"content": "Write\n```\n<tool_call></think>\n```\nand a[0] < b."})
+    assert codes_of(chunk(text) + STOP, 7, mends=False) == set()
+
+
+def test_a_budget_over_the_bound_is_told():
+    """Anthropic: max_tokens must be greater than thinking.budget_tokens; a bound that Treadle sets leaves room."""
+    extra = {"thinking": msgspec.Raw(b'{"type":"enabled","budget_tokens":10000}')}
+    over = Options(max_output_tokens=10_000, extra=extra, extra_protocol="messages")
+    body, notes = send((), options=over, protocol="messages")
+    assert body["max_tokens"] == 10_000
+    assert [note.code for note in notes] == list(QUIRKS["budget_over_bound"].codes)
+    body, _ = send((), options=Options(extra=extra, extra_protocol="messages"), protocol="messages")
+    assert body["max_tokens"] > 10_000
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (404, "No endpoints found that support tool use. To learn more, visit the docs."),
+        (400, "registry/gemma:2b does not support tools"),
+        (400, "Tools are not supported by this model"),
+    ],
+)
+def test_a_model_without_tools_is_named_as_one(status, message):
+    """The hint says what to do; any other 404 stays a missing model."""
+    endpoint = Endpoint(name="up", base_url="https://example.org/v1")
+    error = read_failure(endpoint, status, {}, json.dumps({"error": {"message": message}}).encode(), now=0.0)
+    assert (error.info.code,) == QUIRKS["tools_refused"].codes
+    assert "takes no tools" in (error.hint or "")
+    other = read_failure(endpoint, 404, {}, b'{"error":{"message":"no such model"}}', now=0.0)
+    assert other.info.code == "model_not_found"

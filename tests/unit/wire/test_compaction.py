@@ -13,6 +13,7 @@ from treadle.canon.events import (
     ItemDone,
     KeptAlive,
     Noted,
+    RoundBroken,
     RoundStarted,
     RunEnded,
     RunEvent,
@@ -120,6 +121,14 @@ def test_the_only_output_is_the_sealed_summary() -> None:
     )
     item = OpaqueItem(id="cmp_0001", protocol="responses", raw=raw)
     assert told == [*quiet, ItemAdded(index=0, item=item), ItemDone(index=0, item=item), COMPLETED]
+
+
+def test_a_summary_that_was_broken_off_is_not_told() -> None:
+    """A crash made the model write it again: only the second one counts."""
+    first, second = text_message("assistant", "A boat."), text_message("assistant", "A ship.")
+    again: list[RunEvent] = [RoundBroken(round=1), ItemDone(index=1, item=second), COMPLETED]
+    told = msgspec.json.encode(_retold(STARTED, ItemDone(index=0, item=first), *again)).decode()
+    assert (seal("A ship.") in told, seal("A boat.\n\nA ship.") in told) == (True, False)
 
 
 def test_no_summary_is_a_failure() -> None:

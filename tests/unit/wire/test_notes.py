@@ -34,3 +34,13 @@ def test_fields_of_another_protocol_are_noted_wherever_they_stand() -> None:
         Note(code="field_dropped", action="dropped", message=message, field="cache_control", count=4),
     )
     assert own.all() == ()
+
+
+def test_the_phase_of_a_message_is_noted_where_it_cannot_be_said() -> None:
+    """Only the Responses API has it."""
+    item = MessageItem(role="assistant", phase="commentary")
+    notes, own = Notes(), Notes()
+    note_foreign((item, item), (), "chat", notes)
+    note_foreign((item,), (), "responses", own)
+    assert [(note.code, note.field, note.count) for note in notes.all()] == [("phase_dropped", "phase", 2)]
+    assert own.all() == ()

@@ -25,6 +25,7 @@ PROOFS: dict[str, tuple[str, ...]] = {
     "Results that are errors": ("bugs.b27",),
     "System and developer messages anywhere": ("CLIENTS12.9.roles", "M.claude_code"),
     "Images and files in messages": ("M.parts", "Gemini.media"),
+    "Images in answers": ("I3.chat_unknown_answer_fields", "Gemini.media"),
     "Reasoning, readable": ("pairs.replies",),
     "Reasoning, sealed by its provider": ("bugs.b19",),
     "Refusals": ("pairs.replies",),

@@ -14,7 +14,7 @@ from treadle.canon.items import (
     text_result,
 )
 from treadle.wire.notes import Notes
-from treadle.wire.turns import INTERRUPTED, OpenCalls, Step, Turn, regroup, turn_text
+from treadle.wire.turns import INTERRUPTED, OpenCalls, Step, Turn, is_continued, regroup, turn_text
 from unit.wire.work import Counted, steps_run
 
 USER = text_message("user", "u")
@@ -135,3 +135,18 @@ def test_taking_the_oldest_passes_each_place_once() -> None:
         return steps_run(lambda: [calls.take_oldest() for _ in made])
 
     assert work(800) < 3 * work(400)
+
+
+@pytest.mark.parametrize(
+    ("items", "is_behind"),
+    [
+        ((), False),
+        ((CallItem(call_id="a", name="f", side="server"), ResultItem(call_id="a")), True),
+        ((CallItem(call_id="a", name="f"), ResultItem(call_id="a")), False),
+        ((ResultItem(call_id="a"),), False),
+        ((CallItem(call_id="a", name="f", side="server"), ResultItem(call_id="a"), text_message("user", "x")), False),
+    ],
+)
+def test_a_later_round_stands_behind_a_result_of_our_own(items: tuple[AnyItem, ...], is_behind: bool) -> None:
+    """A client's result begins a request, which may make a choice of its own."""
+    assert is_continued(items) == is_behind

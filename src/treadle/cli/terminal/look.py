@@ -5,7 +5,7 @@ from typing import TextIO
 
 import msgspec
 
-_STYLES = {"call": "36", "dim": "2", "error": "31", "code": "36", "plain": ""}
+_STYLES = {"call": "36", "dim": "2", "error": "31", "code": "36", "added": "32", "removed": "31", "plain": ""}
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,11 +5,11 @@ from functools import partial
 
 from treadle.canon.errors import NotFound
 from treadle.canon.request import Request
-from treadle.server import stream, tokens
+from treadle.server import choices, stream, tokens
 from treadle.server.http import Exchange
 from treadle.server.service import Service
 from treadle.wire import gemini
-from treadle.wire.fields import Fields
+from treadle.wire.fields import Fields, open_body
 
 _COLLECTION = "models/"
 _TUNED = "tunedModels/"
@@ -55,20 +55,25 @@ async def _stream(service: Service, exchange: Exchange, model: str) -> None:
 
 
 async def _count(service: Service, exchange: Exchange, model: str) -> None:
-    reader = partial(gemini.read_request, model=model, stream=False)
-    request = await stream.read(_counted(await service.body(exchange)), reader)
+    request = await stream.read(await service.body(exchange), partial(_read_counted, model=model))
     await exchange.answer_json(200, {"totalTokens": await tokens.count(service, request)}, tokens.ESTIMATE)
 
 
 async def _answer(service: Service, exchange: Exchange, reader: Callable[[bytes], Request]) -> None:
-    await stream.reply(service, exchange, await stream.read(await service.body(exchange), reader))
+    request = await stream.read(await service.body(exchange), reader)
+    carry = stream.reply if request.surface.choices == 1 else choices.reply
+    await carry(service, exchange, request)
 
 
-def _counted(body: bytes) -> bytes:
-    """Return what is to be counted: the body itself, or the whole request that some clients put inside it."""
+def _read_counted(body: bytes, *, model: str) -> Request:
+    """Read what is to be counted: the body itself, or the whole request that some clients put inside it.
+
+    Raises: ProtocolError.
+    """
+    body, _ = open_body(body)
     fields = Fields(body, "")
     wrapped = next((raw for name in _WRAPPED if (raw := fields.json_object(name)) is not None), None)
-    return body if wrapped is None else bytes(wrapped)
+    return gemini.read_request(body if wrapped is None else bytes(wrapped), model=model)
 
 
 _Action = Callable[[Service, Exchange, str], Awaitable[None]]

@@ -1,10 +1,11 @@
-"""Canonical items as the Responses API lists them. A call that a server ran and its result are one item there."""
+"""Canonical items as the Responses API lists them, in pages. A call that a server ran and its result are one item."""
 
 from collections.abc import Sequence
 from typing import assert_never
 
 import msgspec
 
+from treadle.canon.errors import NotFound, ProtocolError
 from treadle.canon.items import (
     AnyItem,
     AnyPart,
@@ -21,11 +22,53 @@ from treadle.canon.items import (
     TextPart,
     text_of,
 )
+from treadle.wire.responses.lanes import server_call_id
 from treadle.wire.responses.seal import seal
 
 ShownItem = dict[str, object]
 _PROTOCOL = "responses"
 _SERVER_LABEL = "treadle"
+PAGE_DEFAULT, PAGE_MAX = 20, 100
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of a list is wanted."""
+
+    limit: int
+    order: str
+    after: str | None
+
+    def of(self, items: list[ShownItem], what: str) -> dict[str, object]:
+        """Return the page of a list that is given oldest first.
+
+        Raises: NotFound, when there is no item to begin after.
+        """
+        ordered = items if self.order == "asc" else items[::-1]
+        ids = [str(item["id"]) for item in ordered]
+        if self.after is not None and self.after not in ids:
+            raise NotFound(f"There is no {what} {self.after!r}.", param="after")
+        start = 0 if self.after is None else ids.index(self.after) + 1
+        return list_of(ordered[start : start + self.limit], has_more=start + self.limit < len(ordered))
+
+
+def read_page(query: dict[str, str]) -> Page:
+    """Read limit, order and after from a query.
+
+    Raises: ProtocolError.
+    """
+    limit = query.get("limit", str(PAGE_DEFAULT))
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 4 and 1 <= int(limit) <= PAGE_MAX):
+        raise ProtocolError(f"limit must be a whole number from 1 to {PAGE_MAX}.", param="limit")
+    order = query.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise ProtocolError("order must be asc or desc.", param="order")
+    return Page(limit=int(limit), order=order, after=query.get("after"))
+
+
+def list_of(items: list[ShownItem], *, has_more: bool = False) -> dict[str, object]:
+    """Return items as the API's list object."""
+    first, last = (items[0]["id"], items[-1]["id"]) if items else (None, None)
+    return {"object": "list", "data": items, "first_id": first, "last_id": last, "has_more": has_more}
 
 
 def show_items(items: Sequence[AnyItem]) -> list[ShownItem]:
@@ -97,7 +140,7 @@ def _server_call(item: CallItem, result: ResultItem | None) -> ShownItem:
     error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]} if is_error else None
     return {
         "type": "mcp_call",
-        "id": item.id,
+        "id": server_call_id(item),
         "server_label": _SERVER_LABEL,
         "name": item.name,
         "arguments": item.arguments,

@@ -1,13 +1,17 @@
 """Anthropic Messages: create, and count the tokens of what would be created."""
 
+import re
+
 import msgspec
 
-from treadle.canon.errors import NotFound
+from treadle.canon.errors import NotFound, ProtocolError
 from treadle.server import stream, tokens
 from treadle.server.http import Exchange
 from treadle.server.service import Service
 from treadle.wire.protocols import PROTOCOLS
 
+_VERSION = b"anthropic-version"
+_VERSION_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LOST = "previous_response_not_found"
 """The code with which the runs room says that the conversation to go on with is not stored."""
 
@@ -18,9 +22,8 @@ async def create(service: Service, exchange: Exchange) -> None:
     Raises: TreadleError; NotFound with code `thread_not_found`, on which the SDK sends the whole conversation again.
     """
     request = await stream.read(await service.body(exchange), PROTOCOLS["messages"].read_request)
-    if betas := _betas(exchange):
-        options = msgspec.structs.replace(request.options, betas=betas)
-        request = msgspec.structs.replace(request, options=options)
+    options = msgspec.structs.replace(request.options, betas=_betas(exchange), api_version=_version(exchange))
+    request = msgspec.structs.replace(request, options=options)
     try:
         await stream.reply(service, exchange, request)
     except NotFound as error:
@@ -44,6 +47,21 @@ def _betas(exchange: Exchange) -> tuple[str, ...]:
     """Return the features that the client turns on: parts of the body mean nothing to an upstream without them."""
     names = (name.strip() for name in exchange.header(b"anthropic-beta").split(","))
     return tuple(name for name in names if name and name.isascii() and name.isprintable())
+
+
+def _version(exchange: Exchange) -> str:
+    """Return the version of the API that the client names, if any.
+
+    Raises: ProtocolError, when it is none.
+    """
+    version = exchange.header(_VERSION).strip()
+    if version and not _VERSION_FORM.fullmatch(version):
+        raise ProtocolError(
+            "Invalid header 'anthropic-version': Expected a date such as '2023-06-01'.",
+            code="invalid_value",
+            param="anthropic-version",
+        )
+    return version
 
 
 def _thread_not_found(error: NotFound) -> NotFound:

@@ -1,19 +1,28 @@
 """The Responses API: create, compact, count, and what is kept of a response."""
 
+from contextlib import aclosing
+from functools import partial
+
 import msgspec
 
-from treadle.canon.errors import NotFound, ProtocolError, RequestError, UnsupportedFeature
+from treadle.canon.errors import Conflict, NotFound, ProtocolError, RequestError
+from treadle.canon.events import ENDED
+from treadle.canon.ids import IdSource
 from treadle.canon.messages import item_of_entry
 from treadle.canon.request import Request
+from treadle.runs.history import read_history
 from treadle.server import stream, tokens
-from treadle.server.apis.items import ShownItem, show_items
-from treadle.server.http import JSON, NO_STORE, Exchange, HttpError
+from treadle.server.apis import conversations
+from treadle.server.apis.items import read_page, show_items
+from treadle.server.delivery.telling import Frames, NumberedRun, RunIds
+from treadle.server.http import JSON, NO_STORE, Exchange, HttpError, read_number
 from treadle.server.service import Service
 from treadle.store.journal import RunRow
 from treadle.wire import compaction
+from treadle.wire.codec import Encoder
 from treadle.wire.protocols import PROTOCOLS
 
-PAGE_DEFAULT, PAGE_MAX = 20, 100
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _COUNTED = {"model": b'""', "input": b"[]"}
 """What may be left out where nothing is generated."""
 
@@ -24,29 +33,35 @@ async def create(service: Service, exchange: Exchange) -> None:
     Raises: TreadleError.
     """
     request = await _read(service, exchange)
-    _refuse_unserved(request)
-    if not compaction.is_asked(request):
-        await stream.reply(service, exchange, request)
-        return
-    retelling = compaction.Retelling(service.runtime.ids)
-    await stream.reply(service, exchange, compaction.ask(request), retell=retelling.feed)
+    session_id = await conversations.session_of(service, request)
+    retell = None
+    if compaction.is_asked(request):
+        request = msgspec.structs.replace(compaction.ask(request), background=False)
+        retell = _retelling
+    try:
+        if request.background and not request.surface.stream:
+            await _begin(service, exchange, request, session_id)
+        else:
+            await stream.reply(service, exchange, request, retell=retell, session_id=session_id)
+    except Conflict as error:
+        raise conversations.locked(error) if session_id is not None else error from None
 
 
-def _refuse_unserved(request: Request) -> None:
-    """Say no to what would be answered, but not as it was asked for.
+async def _begin(service: Service, exchange: Exchange, request: Request, session_id: str | None) -> None:
+    """Start a response in the background and answer with it as it is now.
 
-    Raises: UnsupportedFeature.
+    Raises: TreadleError.
     """
-    if request.background and not request.surface.stream:
-        raise UnsupportedFeature(
-            "Background responses are served only as streams so far.",
-            param="background",
-            hint="Set stream, or leave it out.",
-        )
-    if "conversation" in request.options.extra:
-        raise UnsupportedFeature(
-            "Conversations are not kept yet.", param="conversation", hint="Use previous_response_id."
-        )
+    request = stream.as_configured(request, service.runtime.settings, exchange)
+    wishes = await stream.wishes_of(service, exchange, request)
+    handle = await stream.start(service, request, wishes, session_id=session_id)
+    encoder = _encoder(request, handle.run_id)
+    async with aclosing(handle.events()) as events:
+        async for batch in events:
+            for numbered in batch:
+                encoder.feed(numbered.event)
+            break
+    await exchange.answer(200, encoder.body(), JSON, (NO_STORE, *stream.run_headers(handle)))
 
 
 async def compact(service: Service, exchange: Exchange) -> None:
@@ -56,8 +71,7 @@ async def compact(service: Service, exchange: Exchange) -> None:
     """
     request = compaction.ask(await _read(service, exchange))
     whole = msgspec.structs.replace(request, surface=msgspec.structs.replace(request.surface, stream=False))
-    retelling = compaction.Retelling(service.runtime.ids)
-    await stream.reply(service, exchange, whole, encoder=compaction.WindowEncoder, retell=retelling.feed)
+    await stream.reply(service, exchange, whole, encoder=compaction.WindowEncoder, retell=_retelling)
 
 
 async def input_tokens(service: Service, exchange: Exchange) -> None:
@@ -65,9 +79,13 @@ async def input_tokens(service: Service, exchange: Exchange) -> None:
 
     Raises: TreadleError.
     """
-    body = tokens.filled(await service.body(exchange), _COUNTED)
-    count = await tokens.count(service, await stream.read(body, _read_request))
+    request = await stream.read(await service.body(exchange), _read_counted)
+    count = await tokens.count(service, request)
     await exchange.answer_json(200, {"object": "response.input_tokens", "input_tokens": count}, tokens.ESTIMATE)
+
+
+def _read_counted(body: bytes) -> Request:
+    return _read_request(tokens.filled(body, _COUNTED))
 
 
 async def upgrade(service: Service, exchange: Exchange) -> None:
@@ -87,21 +105,53 @@ async def upgrade(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /v1/responses/{id}: a stored response, told again by the encoder that first wrote it.
+    """GET /v1/responses/{id}?stream&starting_after: a stored response, told again by the encoder that first wrote it.
 
-    Raises: NotFound, UnsupportedFeature.
+    Raises: NotFound, ProtocolError.
     """
-    if exchange.query().get("stream", "false") != "false":
-        raise UnsupportedFeature("A stored response cannot be streamed again.", param="stream")
-    await _show(service, exchange, await _find(service, exchange))
+    query = exchange.query()
+    wanted = query.get("stream", "false").lower()
+    if wanted not in _FLAGS:
+        raise ProtocolError("stream must be true or false.", param="stream")
+    after = _starting_after(query, streams=_FLAGS[wanted])
+    row = await _find(service, exchange)
+    if not _FLAGS[wanted] or exchange.method == "HEAD":
+        await _show(service, exchange, row)
+        return
+    request = _request_of(row)
+    surface = msgspec.structs.replace(request.surface, stream=True)
+    telling = NumberedRun(
+        _encoder(msgspec.structs.replace(request, surface=surface), row.id),
+        pin=partial(service.runtime.store.pin, row.id),
+        frames=Frames(after=after, first=0),
+    )
+    handle = service.runtime.runs.attach(row)
+    manner = stream.Manner(patience_s=None, is_resumed=True)
+    carried = stream.Reply(exchange, handle, telling, manner, service.audience)
+    await carried.run(service.runtime.settings.server.keep_alive_s)
+
+
+def _starting_after(query: dict[str, str], *, streams: bool) -> int:
+    """Return how many frames the client has.
+
+    Raises: ProtocolError.
+    """
+    if "starting_after" not in query:
+        return 0
+    number = read_number(query, "starting_after", default=0, least=0)
+    if not streams:
+        raise ProtocolError("starting_after needs stream=true.", param="starting_after")
+    return number + 1
 
 
 async def delete(service: Service, exchange: Exchange) -> None:
-    """DELETE /v1/responses/{id}.
+    """DELETE /v1/responses/{id}: one that is still going on is cancelled first.
 
     Raises: NotFound.
     """
     row = await _find(service, exchange)
+    if row.status not in ENDED:
+        await service.runtime.runs.cancel(row.id)
     await service.runtime.store.delete_run(row.id)
     await exchange.answer_json(200, {"id": row.response_id, "object": "response", "deleted": True})
 
@@ -123,21 +173,16 @@ async def cancel(service: Service, exchange: Exchange) -> None:
 
 
 async def input_items(service: Service, exchange: Exchange) -> None:
-    """GET /v1/responses/{id}/input_items?limit&order&after: what the response was asked with, newest first.
+    """GET /v1/responses/{id}/input_items?limit&order&after: all that the model read, newest first.
 
     Raises: NotFound, ProtocolError.
     """
-    query = exchange.query()
-    limit = query.get("limit", str(PAGE_DEFAULT))
-    if not (limit.isascii() and limit.isdigit() and len(limit) < 4 and 1 <= int(limit) <= PAGE_MAX):
-        raise ProtocolError(f"limit must be a whole number from 1 to {PAGE_MAX}.", param="limit")
-    order = query.get("order", "desc")
-    if order not in ("asc", "desc"):
-        raise ProtocolError("order must be asc or desc.", param="order")
+    page = read_page(exchange.query())
     row = await _find(service, exchange)
-    entries = await service.runtime.store.entries(row.id)
-    shown = show_items([item_of_entry(entry) for entry in entries if entry.is_input])
-    await exchange.answer_json(200, _page(shown if order == "asc" else shown[::-1], int(limit), query.get("after")))
+    store = service.runtime.store
+    before = [] if row.previous_id is None else await read_history(store, row.previous_id)
+    own = [item_of_entry(entry) for entry in await store.entries(row.id) if entry.is_input]
+    await exchange.answer_json(200, page.of(show_items([*before, *own]), "input item"))
 
 
 async def _read(service: Service, exchange: Exchange) -> Request:
@@ -161,23 +206,20 @@ async def _find(service: Service, exchange: Exchange) -> RunRow:
 
 
 async def _show(service: Service, exchange: Exchange, row: RunRow) -> None:
-    request = msgspec.json.decode(row.request or b"{}", type=Request)
-    encoder = PROTOCOLS["responses"].encoder(request, service.runtime.ids)
+    """Answer with a response as it is now."""
+    encoder = _encoder(_request_of(row), row.id)
     for numbered in await service.runtime.runs.replay(row.id):
         encoder.feed(numbered.event)
     await exchange.answer(200, encoder.body(), JSON, (NO_STORE, (b"x-treadle-run", row.id.encode())))
 
 
-def _page(items: list[ShownItem], limit: int, after: str | None) -> dict[str, object]:
-    """Return the page that begins after an item's id.
+def _request_of(row: RunRow) -> Request:
+    return msgspec.json.decode(row.request or b"{}", type=Request)
 
-    Raises: NotFound.
-    """
-    ids = [str(item["id"]) for item in items]
-    if after is not None and after not in ids:
-        raise NotFound(f"There is no input item {after!r}.", param="after")
-    start = 0 if after is None else ids.index(after) + 1
-    page = items[start : start + limit]
-    first, last = (page[0]["id"], page[-1]["id"]) if page else (None, None)
-    has_more = start + limit < len(items)
-    return {"object": "list", "data": page, "first_id": first, "last_id": last, "has_more": has_more}
+
+def _encoder(request: Request, run_id: str) -> Encoder:
+    return PROTOCOLS["responses"].encoder(request, RunIds(run_id))
+
+
+def _retelling(ids: IdSource) -> stream.Retell:
+    return compaction.Retelling(ids).feed

@@ -98,3 +98,10 @@ def _configure(connection: apsw.Connection, path: str, query_only: bool) -> None
     connection.pragma("secure_delete", True)
     connection.pragma("journal_size_limit", WAL_BYTES_MAX)
     connection.pragma("query_only", query_only)
+    connection.create_scalar_function("holds", _holds, 2, deterministic=True)
+
+
+def _holds(*values: Any) -> bool:
+    """Tell whether a text holds another, which is casefolded already; SQLite itself folds ASCII only."""
+    text, folded = (value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value for value in values)
+    return text is not None and folded in text.casefold()

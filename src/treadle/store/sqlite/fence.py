@@ -1,6 +1,7 @@
 """Writes to a run, as jobs on a write connection: each checks owner and epoch in the transaction that writes.
 
-Numbers come from the lease's row and never from memory, so that a run stays dense whoever writes to it.
+Numbers and the chain's last hash come from the lease's row and never from memory, so that a run stays dense and
+chained whoever writes to it.
 """
 
 import hashlib
@@ -10,41 +11,60 @@ from typing import Any, NamedTuple
 import apsw
 
 from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
-from treadle.store.journal import INLINE_BYTES_MAX, LEASE_LOST, RUN_ENDED
-from treadle.store.sqlite.connection import select
+from treadle.store.chain import entry_hash
+from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, INLINE_BYTES_MAX, LEASE_LOST, RUN_ENDED, Chunk
+from treadle.store.sqlite.connection import Value, select
 from treadle.store.sqlite.rows import RUN_FIELDS, EndColumns, EntryColumns, RunColumns, Text, bind_json
 
 _INSERT_RUN = """
 INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id, protocol, model, status, store,
-                  background, created_at, expires_at, rounds, calls, epoch)
-VALUES (?, ?, ?, (SELECT n FROM runs WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 1)
-RETURNING n
+                  background, created_at, expires_at, idempotency_key, request_sha256, rounds, calls, epoch)
+VALUES (?, ?, ?, (SELECT n FROM runs WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 1)
+RETURNING n, id
 """
 _INSERT_EVENT = """
-INSERT INTO events (run, seq, epoch, kind, is_input, at, name, call_id, item_id, content, data, blob)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO events (run, seq, epoch, sha256, kind, is_input, at, name, call_id, item_id, content, fingerprint,
+                    data, blob)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+_HELD = "SELECT head, sha256 FROM leases WHERE run = ? AND owner = ? AND epoch = ?"
 _ADVANCE = """
-UPDATE leases SET head = head + ?, until = ? WHERE run = ? AND owner = ? AND epoch = ? RETURNING head
+UPDATE leases SET head = ?, sha256 = ?, until = ?, changes = changes + 1 WHERE run = ?
 """
+_RENEW = """
+UPDATE leases SET until = ?, changes = changes + 1 WHERE run = ? AND owner = ? AND epoch = ? RETURNING run
+"""
+_RELEASE = """
+UPDATE leases SET owner = '', until = 0, changes = changes + 1 WHERE run = ? AND owner = ? AND epoch = ?
+"""
+_CANCEL = """
+UPDATE leases SET cancel = 1, changes = changes + 1 WHERE run = (SELECT n FROM runs WHERE id = ?) RETURNING run
+"""
+_DROP_CHUNKS = "DELETE FROM chunks WHERE run = ?1 AND (first + count <= ?2 OR first + count > ?3)"
 _END_RUN = """
 UPDATE runs SET status = ?, ended_at = ?, stop = ?, limit_name = ?, usage = ?, error = ?, rounds = ?, calls = ?,
-                epoch = ?
+                epoch = ?, (head, sha256) = (SELECT l.head, l.sha256 FROM leases l WHERE l.run = runs.n)
 WHERE n = ?
 """
 _CLAIM = """
-UPDATE leases SET owner = ?1, epoch = epoch + 1, until = ?2
+UPDATE leases SET owner = ?1, epoch = epoch + 1, until = ?2, changes = changes + 1
 WHERE run IN (SELECT run FROM leases WHERE until <= ?3 ORDER BY until, run LIMIT ?4)
 RETURNING run, epoch
 """
 
 
 class Hold(NamedTuple):
-    """Who writes to which run: the run's number, the owner, and the owner's epoch."""
+    """Who writes to which run: the run's number, the owner, the owner's epoch, and the run's id."""
 
     run: int
     owner: str
     epoch: int
+    run_id: str
+
+    @property
+    def fence(self) -> tuple[int, str, int]:
+        """Return what a lease must match."""
+        return self[:3]
 
 
 Claimed = tuple[tuple[Any, ...], Hold]
@@ -55,12 +75,13 @@ def start_run(connection: apsw.Connection, columns: RunColumns, body: str | byte
 
     Raises: NotFound, Conflict.
     """
+    _check_idempotency(connection, columns)
     _check_previous(connection, columns)
-    [(run,)] = select(connection, _INSERT_RUN, *columns)
+    [(run, run_id)] = select(connection, _INSERT_RUN, *columns)
     if body is not None:
         select(connection, "INSERT INTO requests VALUES (?, ?)", run, body)
-    select(connection, "INSERT INTO leases VALUES (?, ?, 1, 0, 0)", run, owner)
-    return Hold(run, owner, 1)
+    select(connection, "INSERT INTO leases (run, owner, epoch, until, head) VALUES (?, ?, 1, 0, 0)", run, owner)
+    return Hold(run, owner, 1, run_id)
 
 
 def append(connection: apsw.Connection, hold: Hold, entries: Sequence[EntryColumns], until: float) -> int:
@@ -68,34 +89,63 @@ def append(connection: apsw.Connection, hold: Hold, entries: Sequence[EntryColum
 
     Raises: StoreError (lease lost), Conflict (the run has ended), NotFound (it was deleted).
     """
-    held = select(connection, _ADVANCE, len(entries), until, hold.run, hold.owner, hold.epoch)
+    held = select(connection, _HELD, *hold.fence)
     if not held:
         raise _lost(connection, hold)
-    head: int = held[0][0]
-    rows = [
-        (hold.run, seq, hold.epoch, *columns[:-1], *_place(connection, hold.run, columns[-1]))
-        for seq, columns in enumerate(entries, head - len(entries) + 1)
-    ]
+    head: int
+    sha256: str
+    [(head, sha256)] = held
+    rows: list[tuple[Value, ...]] = []
+    for entry in entries:
+        head += 1
+        sha256 = entry_hash(sha256, hold.run_id, head, hold.epoch, entry.body)
+        placed = _place(connection, hold.run, entry.data)
+        rows.append((hold.run, head, hold.epoch, sha256, *entry.plain, entry.fingerprint, *placed))
+    select(connection, _ADVANCE, head, sha256, until, hold.run)
     connection.executemany(_INSERT_EVENT, rows)
     return head
+
+
+def tell(connection: apsw.Connection, hold: Hold, chunk: Chunk, keep_from: int, until: float) -> None:
+    """Renew the lease and keep what the run says, in the place of what it said from there on before.
+
+    Raises: as `append`.
+    """
+    if not select(connection, _RENEW, until, *hold.fence):
+        raise _lost(connection, hold)
+    select(connection, _DROP_CHUNKS, hold.run, keep_from, chunk.first)
+    select(connection, "INSERT INTO chunks VALUES (?, ?, ?, ?)", hold.run, chunk.first, chunk.count, chunk.data)
 
 
 def end_run(connection: apsw.Connection, hold: Hold, columns: EndColumns) -> None:
     """Give the run its end and drop its lease: without one, nothing can be written to it any more."""
     select(connection, _END_RUN, *columns, hold.epoch, hold.run)
     select(connection, "DELETE FROM leases WHERE run = ?", hold.run)
+    select(connection, "DELETE FROM chunks WHERE run = ?", hold.run)
 
 
 def release(connection: apsw.Connection, hold: Hold) -> None:
     """Leave the run without an owner and its lease ended."""
-    select(connection, "UPDATE leases SET owner = '', until = 0 WHERE run = ? AND owner = ? AND epoch = ?", *hold)
+    select(connection, _RELEASE, *hold.fence)
+
+
+def request_cancel(connection: apsw.Connection, run_id: Text) -> bool:
+    """Mark a run for whoever drives it; False if it has ended or is not there."""
+    return bool(select(connection, _CANCEL, run_id))
 
 
 def claim(connection: apsw.Connection, owner: str, now: float, until: float, limit: int) -> list[Claimed]:
     """Take the runs whose lease ended, each under a new epoch, and return their RUN_FIELDS with it."""
-    taken = [Hold(run, owner, epoch) for run, epoch in select(connection, _CLAIM, owner, until, now, limit)]
+    taken = sorted(select(connection, _CLAIM, owner, until, now, limit))
     sql = f"SELECT {RUN_FIELDS} FROM runs r WHERE r.n = ?"
-    return [(select(connection, sql, hold.run)[0], hold) for hold in sorted(taken)]
+    found = [(select(connection, sql, run)[0], run, epoch) for run, epoch in taken]
+    return [(values, Hold(run, owner, epoch, values[0])) for values, run, epoch in found]
+
+
+def pin(connection: apsw.Connection, run: int, seq: int, number: int) -> int:
+    """Remember a number for an entry unless there is one already; return the one that stands."""
+    select(connection, "INSERT INTO pins VALUES (?, ?, ?) ON CONFLICT DO NOTHING", run, seq, number)
+    return select(connection, "SELECT number FROM pins WHERE run = ? AND seq = ?", run, seq)[0][0]
 
 
 def put_blob(connection: apsw.Connection, run: int, data: bytes) -> str:
@@ -123,6 +173,14 @@ def _check_previous(connection: apsw.Connection, columns: RunColumns) -> None:
         raise NotFound(f"there is no run {columns.previous_id!r} to continue")
     if found[0][0] != columns.conversation_id:
         raise Conflict(f"the run {columns.previous_id!r} belongs to another conversation")
+
+
+def _check_idempotency(connection: apsw.Connection, columns: RunColumns) -> None:
+    if columns.idempotency_key is None:
+        return
+    sql = "SELECT id FROM runs WHERE key_id = ? AND idempotency_key = ?"
+    for (run_id,) in select(connection, sql, columns.key_id, columns.idempotency_key):
+        raise Conflict(f"the idempotency key belongs to the run {run_id}", code=IDEMPOTENCY_KEY_TAKEN)
 
 
 def _lost(connection: apsw.Connection, hold: Hold) -> TreadleError:

@@ -2,23 +2,24 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
 from treadle.canon.errors import NotFound
 from treadle.canon.events import Status
 from treadle.canon.messages import ITEM_KINDS, Entry
-from treadle.store.journal import RunRow, SessionRow, StoredTurn
-from treadle.store.sqlite.connection import select
+from treadle.store.chain import audit_lines
+from treadle.store.journal import AuditLine, Chunk, RunRow, StoredTurn
+from treadle.store.sqlite.connection import Value, select
 from treadle.store.sqlite.rows import (
     ENTRY_FIELDS,
+    KEPT_FIELDS,
     RUN_FIELDS,
-    SESSION_FIELDS,
     bind_text,
     read_entry,
+    read_kept,
     read_run,
-    read_session,
 )
 
 _INTEGER_MAX = 2**62
@@ -28,12 +29,13 @@ _EVENTS = "events e LEFT JOIN blobs b ON b.sha256 = e.blob"
 _ITEMS = "e.kind IN (" + ", ".join(f"'{kind}'" for kind in sorted(ITEM_KINDS)) + ")"
 
 _FIND_RUN = f"SELECT {RUN_FIELDS} FROM runs r WHERE (r.id = ?1 OR r.response_id = ?1) AND (?2 IS NULL OR r.key_id = ?2)"
-_LIST_RUNS = f"""
-SELECT {RUN_FIELDS} FROM runs r
-WHERE (?1 IS NULL OR r.n < ?1) AND (?2 IS NULL OR r.status = ?2) AND (?3 IS NULL OR r.session_id = ?3)
-  AND (?4 IS NULL OR r.key_id = ?4)
-ORDER BY r.n DESC LIMIT ?5
-"""
+_LIST_RUNS = f"SELECT {RUN_FIELDS} FROM runs r WHERE {{}} ORDER BY r.n DESC LIMIT ?"
+_NARROWED = {
+    "status": "r.status = ?",
+    "session_id": "r.session_id = ?",
+    "key_id": "r.key_id = ?",
+    "fingerprint": "r.n IN (SELECT f.run FROM events f WHERE f.fingerprint = ?)",
+}
 _ENTRIES = f"""
 SELECT {ENTRY_FIELDS} FROM {_EVENTS}
 WHERE e.run = (SELECT n FROM runs WHERE id = ?1) AND e.seq > ?2 ORDER BY e.seq LIMIT ?3
@@ -46,7 +48,7 @@ WITH RECURSIVE chain (n) AS (
   SELECT r.previous FROM runs r JOIN chain c ON r.n = c.n WHERE r.previous IS NOT NULL
 )
 SELECT {ENTRY_FIELDS} FROM chain CROSS JOIN {_EVENTS}
-WHERE e.run = chain.n AND {_ITEMS} ORDER BY e.run, e.seq
+WHERE e.run = chain.n AND ({_ITEMS} OR e.kind = 'void') ORDER BY e.run, e.seq
 """
 _FIND_ITEM = f"""
 WITH found AS (
@@ -75,15 +77,30 @@ SELECT {ENTRY_FIELDS} FROM {_EVENTS} WHERE e.run = (SELECT n FROM runs WHERE id 
 AND e.seq > (SELECT max(p.seq) FROM events p WHERE p.run = (SELECT n FROM runs WHERE id = ?1) AND p.kind = 'plan')
 AND {_ITEMS} ORDER BY e.seq
 """
-_FIND_SESSION = f"""
-SELECT {SESSION_FIELDS} FROM sessions s
-WHERE (s.id = ?1 OR (s.name = ?1 AND s.name <> '')) AND (?2 IS NULL OR s.key_id = ?2)
-ORDER BY s.id = ?1 DESC, s.updated_at DESC, s.n DESC LIMIT 1
+_CHUNKS = """
+SELECT c.first, c.count, c.data FROM chunks c
+WHERE c.run = (SELECT n FROM runs WHERE id = ?1) AND c.first + c.count - 1 > ?2 ORDER BY c.first
 """
-_LIST_SESSIONS = f"""
-SELECT {SESSION_FIELDS} FROM sessions s WHERE ?2 IS NULL OR s.key_id = ?2
-ORDER BY s.updated_at DESC, s.n DESC LIMIT ?1
+_CANCEL_REQUESTS = (
+    "SELECT r.id FROM leases l JOIN runs r ON r.n = l.run WHERE l.owner = ? AND l.cancel = 1 ORDER BY l.run"
+)
+_CHANGES = """
+SELECT r.id, l.changes FROM json_each(?) j JOIN runs r ON r.id = j.value JOIN leases l ON l.run = r.n
 """
+_AUDIT = f"""
+SELECT coalesce(l.head, r.head), coalesce(l.sha256, r.sha256), {KEPT_FIELDS}
+FROM runs r LEFT JOIN leases l ON l.run = r.n LEFT JOIN events e ON e.run = r.n LEFT JOIN blobs b ON b.sha256 = e.blob
+WHERE r.id = ? ORDER BY e.seq
+"""
+
+
+class RunFilter(NamedTuple):
+    """What runs are narrowed to."""
+
+    status: Status | None = None
+    session_id: str | None = None
+    key_id: str | None = None
+    fingerprint: str | None = None
 
 
 def find_run(connection: apsw.Connection, run_or_response_id: str, key_id: str | None) -> RunRow | None:
@@ -92,17 +109,25 @@ def find_run(connection: apsw.Connection, run_or_response_id: str, key_id: str |
     return read_run(found[0]) if found else None
 
 
-def list_runs(
-    connection: apsw.Connection, limit: int, before: str | None, only: tuple[Status | None, str | None, str | None]
-) -> list[RunRow]:
-    """Return a page of runs, newest first; `only` narrows by status, session and key.
+def find_idempotent(connection: apsw.Connection, idempotency_key: str, key_id: str) -> RunRow | None:
+    """Return the run that was started under this idempotency key."""
+    sql = f"SELECT {RUN_FIELDS} FROM runs r WHERE r.key_id = ? AND r.idempotency_key = ?"
+    found = select(connection, sql, bind_text(key_id), bind_text(idempotency_key))
+    return read_run(found[0]) if found else None
+
+
+def list_runs(connection: apsw.Connection, limit: int, before: str | None, only: RunFilter) -> list[RunRow]:
+    """Return a page of runs, newest first.
 
     Raises: NotFound.
     """
-    number = None if before is None else run_number(connection, before)
-    status, session_id, key_id = only
-    found = select(connection, _LIST_RUNS, number, status, bind_text(session_id), bind_text(key_id), _within(limit))
-    return [read_run(values) for values in found]
+    wanted = {name: bind_text(value) for name, value in only._asdict().items() if value is not None}
+    conditions, values = [_NARROWED[name] for name in wanted], list[Value](wanted.values())
+    if before is not None:
+        conditions.append("r.n < ?")
+        values.append(run_number(connection, before))
+    sql = _LIST_RUNS.format(" AND ".join(conditions) or "1")
+    return [read_run(found) for found in select(connection, sql, *values, within(limit))]
 
 
 def entries(connection: apsw.Connection, run_id: str, after: int, limit: int | None) -> list[Entry]:
@@ -110,12 +135,12 @@ def entries(connection: apsw.Connection, run_id: str, after: int, limit: int | N
 
     Raises: NotFound.
     """
-    most = -1 if limit is None else _within(limit)
-    return _entries(connection, run_id, select(connection, _ENTRIES, bind_text(run_id), _within(after), most))
+    most = -1 if limit is None else within(limit)
+    return _entries(connection, run_id, select(connection, _ENTRIES, bind_text(run_id), within(after), most))
 
 
 def history(connection: apsw.Connection, run_id: str) -> list[Entry]:
-    """Return the items of a chain of runs, oldest first.
+    """Return the items of a chain of runs and what voids them, oldest first.
 
     Raises: NotFound.
     """
@@ -149,21 +174,45 @@ def get_blob(connection: apsw.Connection, sha256: str, offset: int, length: int)
     Raises: NotFound.
     """
     sql = "SELECT substr(data, ?2 + 1, ?3) FROM blobs WHERE sha256 = ?1"
-    found = select(connection, sql, bind_text(sha256), _within(offset), _within(length))
+    found = select(connection, sql, bind_text(sha256), within(offset), within(length))
     if not found:
         raise NotFound(f"there is no blob {sha256!r}")
     return found[0][0]
 
 
-def find_session(connection: apsw.Connection, id_or_name: str, key_id: str | None) -> SessionRow | None:
-    """Return the session of that id or name."""
-    found = select(connection, _FIND_SESSION, bind_text(id_or_name), bind_text(key_id))
-    return read_session(found[0]) if found else None
+def chunks(connection: apsw.Connection, run_id: str, after: int) -> list[Chunk]:
+    """Return what a live run said after event `after`, in order."""
+    found = select(connection, _CHUNKS, bind_text(run_id), within(after))
+    return [Chunk(first=first, count=count, data=data) for first, count, data in found]
 
 
-def list_sessions(connection: apsw.Connection, limit: int, key_id: str | None) -> list[SessionRow]:
-    """Return sessions, the one used last first."""
-    return [read_session(values) for values in select(connection, _LIST_SESSIONS, _within(limit), bind_text(key_id))]
+def cancel_requests(connection: apsw.Connection, owner: str) -> list[str]:
+    """Return the runs of this owner that somebody asked to cancel."""
+    return [run_id for (run_id,) in select(connection, _CANCEL_REQUESTS, bind_text(owner))]
+
+
+def changes(connection: apsw.Connection, run_ids: Sequence[str]) -> dict[str, int]:
+    """Return how often each of the runs was written to; one that has ended or is not there has no number."""
+    return dict(select(connection, _CHANGES, _text_list(run_ids)))
+
+
+def pins(connection: apsw.Connection, run_id: str) -> dict[int, int]:
+    """Return the numbers remembered for the entries of a run."""
+    sql = "SELECT seq, number FROM pins WHERE run = (SELECT n FROM runs WHERE id = ?) ORDER BY seq"
+    return dict(select(connection, sql, bind_text(run_id)))
+
+
+def audit(connection: apsw.Connection, run_id: str) -> list[AuditLine]:
+    """Return the entries of a run with the hash each carries and the one it should have.
+
+    Raises: NotFound.
+    """
+    found = select(connection, _AUDIT, bind_text(run_id))
+    if not found:
+        raise NotFound(f"there is no run {run_id!r}")
+    head, sha256, first = found[0][:3]
+    kept = [] if first is None else [read_kept(values[2:]) for values in found]
+    return list(audit_lines(run_id, kept, head, sha256))
 
 
 def run_number(connection: apsw.Connection, run_id: str) -> int:
@@ -183,6 +232,6 @@ def _entries(connection: apsw.Connection, run_id: str, found: list[tuple[Any, ..
     return [read_entry(values) for values in found]
 
 
-def _within(number: int) -> int:
+def within(number: int) -> int:
     """Return the number, or the nearest one that SQLite can count with: callers pass on what clients asked for."""
     return max(0, min(number, _INTEGER_MAX))

@@ -37,7 +37,7 @@ def delete_run(connection: apsw.Connection, run_or_response_id: str) -> bool:
     """Forget one run; tell whether there was one."""
     found = select(connection, "SELECT n FROM runs WHERE id = ?1 OR response_id = ?1", bind_text(run_or_response_id))
     for (run,) in found:
-        _forget(connection, run)
+        forget(connection, run)
     return bool(found)
 
 
@@ -45,7 +45,7 @@ def expire_runs(connection: apsw.Connection, now: float) -> int:
     """Forget one batch of the runs past their time and return how many."""
     found = select(connection, _EXPIRED, now, EXPIRE_RUNS_MAX)
     for (run,) in found:
-        _forget(connection, run)
+        forget(connection, run)
     return len(found)
 
 
@@ -61,10 +61,11 @@ def purge_run(connection: apsw.Connection, run_id: str) -> None:
     if ended_at is None:
         raise Conflict(f"the run {run_id} has not ended, so its content is still needed")
     blobs = _blobs_of(connection, run)
-    for table in ("events", "requests", "blob_uses"):
+    for table in ("events", "requests", "blob_uses", "chunks", "pins"):
         select(connection, f"DELETE FROM {table} WHERE run = ?", run)
     select(connection, _FREE_BLOBS, blobs)
     select(connection, _FORGET_WORDS, run)
+    select(connection, "UPDATE runs SET head = 0, sha256 = '' WHERE n = ?", run)
 
 
 def empty_log(connection: apsw.Connection) -> bool:
@@ -79,7 +80,8 @@ def empty_log(connection: apsw.Connection) -> bool:
     return True
 
 
-def _forget(connection: apsw.Connection, run: int) -> None:
+def forget(connection: apsw.Connection, run: int) -> None:
+    """Take a run out of its conversation, with all that only it needs."""
     blobs = _blobs_of(connection, run)
     previous = "(SELECT p.previous FROM runs p WHERE p.n = ?1)"
     select(connection, f"UPDATE runs SET previous = {previous} WHERE previous = ?1", run)

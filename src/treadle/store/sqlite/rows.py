@@ -10,13 +10,20 @@ from treadle.canon.events import RunEnded
 from treadle.canon.json import write_json
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
+from treadle.store.chain import KeptEntry, body_hash, plan_fingerprint
 from treadle.store.journal import RunRow, SessionRow
 
 Text = str | bytes | None
 """A text as SQLite can hold it: bytes where it is not valid Unicode."""
 
-EntryColumns = tuple[str, bool, float, Text, Text, Text, Text, bytes | None]
-"""The columns of an entry that do not depend on its place; data last, as bytes."""
+
+class EntryColumns(NamedTuple):
+    """What of an entry does not depend on its place: its columns but for the data, its data, its hash."""
+
+    plain: tuple[str, bool, float, Text, Text, Text, Text]
+    fingerprint: Text
+    data: bytes | None
+    body: bytes
 
 
 class RunColumns(NamedTuple):
@@ -35,6 +42,8 @@ class RunColumns(NamedTuple):
     background: bool
     created_at: float
     expires_at: float | None
+    idempotency_key: Text
+    request_sha256: Text
 
 
 class EndColumns(NamedTuple):
@@ -51,11 +60,13 @@ class EndColumns(NamedTuple):
 
 
 ENTRY_FIELDS = "e.seq, e.kind, e.is_input, e.at, e.name, e.call_id, e.item_id, e.content, e.data, b.data"
+KEPT_FIELDS = f"e.epoch, e.sha256, {ENTRY_FIELDS}"
 RUN_FIELDS = """r.id, r.response_id, r.conversation_id, (SELECT p.id FROM runs p WHERE p.n = r.previous), r.session_id,
  r.key_id, r.protocol, r.model, r.status, r.store, r.background, r.created_at, r.ended_at, r.expires_at, r.stop,
- r.limit_name, r.usage, r.error, r.rounds, r.calls, (SELECT q.body FROM requests q WHERE q.run = r.n)"""
+ r.limit_name, r.usage, r.error, r.rounds, r.calls, (SELECT q.body FROM requests q WHERE q.run = r.n),
+ r.idempotency_key, r.request_sha256"""
 SESSION_FIELDS = """s.id, s.name, s.key_id, s.created_at, s.updated_at,
- (SELECT r.id FROM runs r WHERE r.n = s.head)"""
+ (SELECT r.id FROM runs r WHERE r.n = s.head), s.kind, s.metadata"""
 
 _usage = msgspec.json.Decoder(Usage)
 _error = msgspec.json.Decoder(ErrorInfo)
@@ -82,15 +93,19 @@ def bind_json(raw: bytes) -> str | bytes:
 
 def entry_columns(entry: Entry) -> EntryColumns:
     """Write an entry as columns."""
-    return (
-        entry.kind,
-        entry.is_input,
-        entry.at,
-        bind_text(entry.name),
-        bind_text(entry.call_id),
-        bind_text(entry.item_id),
-        bind_text(entry.content),
-        None if entry.data is None else bytes(entry.data),
+    return EntryColumns(
+        plain=(
+            entry.kind,
+            entry.is_input,
+            entry.at,
+            bind_text(entry.name),
+            bind_text(entry.call_id),
+            bind_text(entry.item_id),
+            bind_text(entry.content),
+        ),
+        fingerprint=plan_fingerprint(entry),
+        data=None if entry.data is None else bytes(entry.data),
+        body=body_hash(entry),
     )
 
 
@@ -111,6 +126,11 @@ def read_entry(values: Sequence[Any]) -> Entry:
     )
 
 
+def read_kept(values: Sequence[Any]) -> KeptEntry:
+    """Read an entry from KEPT_FIELDS."""
+    return KeptEntry(entry=read_entry(values[2:]), epoch=values[0], sha256=values[1])
+
+
 def run_columns(row: RunRow) -> RunColumns:
     """Write a new run as columns."""
     return RunColumns(
@@ -127,6 +147,8 @@ def run_columns(row: RunRow) -> RunColumns:
         background=row.background,
         created_at=row.created_at,
         expires_at=row.expires_at,
+        idempotency_key=bind_text(row.idempotency_key),
+        request_sha256=bind_text(row.request_sha256),
     )
 
 
@@ -169,12 +191,14 @@ def read_run(values: Sequence[Any]) -> RunRow:
         rounds=values[18],
         calls=values[19],
         request=None if request is None else msgspec.Raw(request),
+        idempotency_key=values[21],
+        request_sha256=values[22],
     )
 
 
 def read_session(values: Sequence[Any]) -> SessionRow:
     """Read a session from SESSION_FIELDS."""
-    row_id, name, key_id, created_at, updated_at, head_run_id = values
+    row_id, name, key_id, created_at, updated_at, head_run_id, kind, metadata = values
     return SessionRow(
         id=row_id,
         name=name,
@@ -182,6 +206,8 @@ def read_session(values: Sequence[Any]) -> SessionRow:
         created_at=created_at,
         updated_at=updated_at,
         head_run_id=head_run_id,
+        kind=kind,
+        metadata=None if metadata is None else msgspec.Raw(metadata),
     )
 
 

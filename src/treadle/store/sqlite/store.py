@@ -15,29 +15,19 @@ from typing import TypeVar
 import apsw
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound, StoreError
-from treadle.canon.events import ENDED, RunEnded, Status
+from treadle.canon.errors import StoreError
+from treadle.canon.events import ENDED, Status
 from treadle.canon.messages import Entry
-from treadle.store.journal import RunJournal, RunRow, SessionRow, StoredTurn
-from treadle.store.sqlite import fence, query, retention
+from treadle.store.journal import AuditLine, Chunk, RunJournal, RunRow, SessionKind, SessionRow, StoredTurn
+from treadle.store.sqlite import fence, query, retention, sessions
 from treadle.store.sqlite.connection import MEMORY, connect, select, store_error
 from treadle.store.sqlite.migrate import migrate, read_migrations
-from treadle.store.sqlite.rows import (
-    EndColumns,
-    bind_json,
-    bind_text,
-    ended_columns,
-    entry_columns,
-    read_run,
-    run_columns,
-)
+from treadle.store.sqlite.rows import bind_json, bind_text, entry_columns, read_run, run_columns
+from treadle.store.sqlite.run import SqliteRunJournal
+from treadle.store.sqlite.watch import Changes, Watch
 from treadle.store.sqlite.writer import Job, Writer
 
 READERS = 2
-
-_INSERT_SESSION = """
-INSERT INTO sessions (id, name, key_id, created_at, updated_at, head) VALUES (?, ?, ?, ?, ?, ?)
-"""
 
 T = TypeVar("T")
 
@@ -53,7 +43,9 @@ class SqliteStore:
         self._reading = 0 if path == MEMORY else READERS
         self._has_forgotten = False
         self._idle: SimpleQueue[apsw.Connection] = SimpleQueue()
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="treadle-store-reader")
+        self._polling: SimpleQueue[apsw.Connection] = SimpleQueue()
+        self._watch = Watch(self._data_version if self._reading else None, self._changes)
+        self._readers = ThreadPoolExecutor(READERS + 1, thread_name_prefix="treadle-store-reader")
 
     @property
     def path(self) -> str:
@@ -72,6 +64,7 @@ class SqliteStore:
     async def close(self) -> None:
         """Commit what is queued, then close all connections; without effect the second time."""
         if self._writer is not None:
+            await self._watch.close()
             await self._writer.close()
             await self._off_loop(self._disconnect)
             self._writer = None
@@ -101,7 +94,7 @@ class SqliteStore:
             return hold
 
         writer = self._open_writer()
-        return SqliteRunJournal(writer, self._clock, row.id, await writer.submit(job), lease_s)
+        return SqliteRunJournal(writer, self._clock, self._watch.wake, await writer.submit(job), lease_s)
 
     async def claim_abandoned(self, owner: str, lease_s: float, limit: int) -> list[tuple[RunRow, RunJournal]]:
         """Take over runs that have not ended although their lease did.
@@ -112,8 +105,57 @@ class SqliteStore:
         now = self._clock()
         writer = self._open_writer()
         taken = await writer.submit(lambda connection: fence.claim(connection, owner, now, now + lease_s, limit))
-        rows = [(read_run(values), hold) for values, hold in taken]
-        return [(row, SqliteRunJournal(writer, self._clock, row.id, hold, lease_s)) for row, hold in rows]
+        for _, hold in taken:
+            self._watch.wake(hold.run_id)
+        return [
+            (read_run(values), SqliteRunJournal(writer, self._clock, self._watch.wake, hold, lease_s))
+            for values, hold in taken
+        ]
+
+    async def find_idempotent(self, idempotency_key: str, *, key_id: str) -> RunRow | None:
+        """Return the run that was started under this idempotency key."""
+        return await self._read(lambda connection: query.find_idempotent(connection, idempotency_key, key_id))
+
+    async def request_cancel(self, run_id: str) -> bool:
+        """Ask whoever drives the run to cancel it; False if it has ended or is not there."""
+        is_live = await self._write(lambda connection: fence.request_cancel(connection, bind_text(run_id)))
+        self._watch.wake(run_id)
+        return is_live
+
+    async def cancel_requests(self, owner: str) -> list[str]:
+        """Return the runs held by this owner that somebody asked to cancel."""
+        return await self._read(lambda connection: query.cancel_requests(connection, owner))
+
+    async def chunks(self, run_id: str, *, after: int = 0) -> list[Chunk]:
+        """Return what a live run said, in order, in the chunks that hold events numbered above `after`."""
+        return await self._read(lambda connection: query.chunks(connection, run_id, after))
+
+    async def wait_change(self, run_id: str, timeout_s: float) -> None:
+        """Return soon after something was written to the run, at once if it is not live, or when the time is over.
+
+        Raises: StoreError.
+        """
+        await self._watch.wait(run_id, timeout_s)
+
+    async def pin(self, run_id: str, seq: int, number: int) -> int:
+        """Remember `number` for the entry `seq` of a run unless there is one already; return the one that stands.
+
+        Raises: NotFound.
+        """
+        return await self._write(
+            lambda connection: fence.pin(connection, query.run_number(connection, run_id), seq, number)
+        )
+
+    async def pins(self, run_id: str) -> dict[int, int]:
+        """Return all numbers remembered by `pin`, by entry."""
+        return await self._read(lambda connection: query.pins(connection, run_id))
+
+    async def audit(self, run_id: str) -> list[AuditLine]:
+        """Return the entries of a run with the hash each carries and the one computed from what is stored.
+
+        Raises: NotFound.
+        """
+        return await self._read(lambda connection: query.audit(connection, run_id))
 
     async def find_run(self, run_or_response_id: str, *, key_id: str | None = None) -> RunRow | None:
         """Return the run of that id or response id."""
@@ -127,12 +169,13 @@ class SqliteStore:
         status: Status | None = None,
         session_id: str | None = None,
         key_id: str | None = None,
+        fingerprint: str | None = None,
     ) -> list[RunRow]:
         """Return runs, newest first.
 
         Raises: NotFound.
         """
-        only = (status, session_id, key_id)
+        only = query.RunFilter(status, session_id, key_id, fingerprint)
         return await self._read(lambda connection: query.list_runs(connection, limit, before, only))
 
     async def entries(self, run_id: str, *, after: int = 0, limit: int | None = None) -> list[Entry]:
@@ -161,16 +204,14 @@ class SqliteStore:
 
     async def delete_run(self, run_or_response_id: str) -> bool:
         """Forget a run and all of its content; tell whether there was one."""
-        self._has_forgotten = True
-        return await self._write(lambda connection: retention.delete_run(connection, run_or_response_id))
+        return await self._forget(lambda connection: retention.delete_run(connection, run_or_response_id))
 
     async def purge_run(self, run_id: str) -> None:
         """Forget the content of an ended run and keep its numbers.
 
         Raises: NotFound, Conflict.
         """
-        self._has_forgotten = True
-        await self._write(lambda connection: retention.purge_run(connection, run_id))
+        await self._forget(lambda connection: retention.purge_run(connection, run_id))
 
     async def expire(self, now: float) -> int:
         """Forget the ended runs past their time, a batch at a time, and return how many.
@@ -206,21 +247,43 @@ class SqliteStore:
 
         Raises: Conflict, NotFound.
         """
-        texts = (bind_text(row.id), bind_text(row.name), bind_text(row.key_id))
-
-        def job(connection: apsw.Connection) -> None:
-            head = None if row.head_run_id is None else query.run_number(connection, row.head_run_id)
-            select(connection, _INSERT_SESSION, *texts, row.created_at, row.updated_at, head)
-
-        await self._write(job)
+        await self._write(lambda connection: sessions.create(connection, row))
 
     async def find_session(self, id_or_name: str, *, key_id: str | None = None) -> SessionRow | None:
         """Return the session of that id, else the one of that name used last."""
-        return await self._read(lambda connection: query.find_session(connection, id_or_name, key_id))
+        return await self._read(lambda connection: sessions.find(connection, id_or_name, key_id))
 
-    async def list_sessions(self, limit: int = 50, *, key_id: str | None = None) -> list[SessionRow]:
-        """Return sessions, the one used last first."""
-        return await self._read(lambda connection: query.list_sessions(connection, limit, key_id))
+    async def list_sessions(
+        self,
+        limit: int = 50,
+        *,
+        key_id: str | None = None,
+        kind: SessionKind = "session",
+        before: str | None = None,
+        search: str | None = None,
+    ) -> list[SessionRow]:
+        """Return sessions, the one used last first.
+
+        Raises: NotFound.
+        """
+        only = (kind, key_id, search)
+        return await self._read(lambda connection: sessions.page(connection, limit, before, only))
+
+    async def update_session(
+        self, session_id: str, *, name: str | None = None, metadata: msgspec.Raw | None = None
+    ) -> SessionRow:
+        """Give a session another name or other metadata; what is None stays.
+
+        Raises: NotFound, Conflict.
+        """
+        return await self._write(lambda connection: sessions.update(connection, session_id, name, metadata))
+
+    async def delete_session(self, session_id: str, *, with_runs: bool) -> bool:
+        """Forget a session, and with it the ended runs made in it, if wanted; tell whether there was one.
+
+        Raises: Conflict.
+        """
+        return await self._forget(lambda connection: sessions.delete(connection, session_id, with_runs))
 
     async def set_session_head(self, session_id: str, run_id: str, *, expected: str | None) -> None:
         """Let the session go on from `run_id`, if it still stands at `expected`.
@@ -228,35 +291,39 @@ class SqliteStore:
         Raises: NotFound, Conflict.
         """
         now = self._clock()
-
-        def job(connection: apsw.Connection) -> None:
-            session = query.find_session(connection, session_id, None)
-            if session is None or session.id != session_id:
-                raise NotFound(f"there is no session {session_id!r}")
-            if session.head_run_id != expected:
-                raise Conflict(f"the session {session_id} stands at {session.head_run_id}, not at {expected}")
-            head = query.run_number(connection, run_id)
-            select(connection, "UPDATE sessions SET head = ?, updated_at = ? WHERE id = ?", head, now, session_id)
-
-        await self._write(job)
+        await self._write(lambda connection: sessions.move_head(connection, session_id, run_id, expected, now))
 
     async def _write(self, job: Job[T]) -> T:
         return await self._open_writer().submit(job)
+
+    async def _forget(self, job: Job[T]) -> T:
+        self._has_forgotten = True
+        forgotten = await self._write(job)
+        self._watch.wake_all()
+        return forgotten
 
     async def _read(self, job: Job[T]) -> T:
         writer = self._open_writer()
         if not self._reading:
             return await writer.submit(job)
-        return await self._off_loop(lambda: self._with_reader(job))
+        return await self._off_loop(lambda: self._with(self._idle, job))
 
-    def _with_reader(self, job: Job[T]) -> T:
-        connection = self._idle.get()
+    def _with(self, idle: SimpleQueue[apsw.Connection], job: Job[T]) -> T:
+        connection = idle.get()
         try:
             return job(connection)
         except apsw.Error as error:
             raise store_error(error, self._path) from None
         finally:
-            self._idle.put(connection)
+            idle.put(connection)
+
+    async def _data_version(self) -> int:
+        return await self._off_loop(
+            lambda: self._with(self._polling, lambda connection: select(connection, "PRAGMA data_version")[0][0])
+        )
+
+    async def _changes(self, run_ids: Sequence[str]) -> Changes:
+        return await self._read(lambda connection: query.changes(connection, run_ids))
 
     async def _off_loop(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
@@ -272,10 +339,10 @@ class SqliteStore:
                 writing = connect(self._path)
                 undo.callback(writing.close)
                 migrate(writing, read_migrations(), self._clock())
-                for _ in range(self._reading):
+                for idle in self._pools():
                     reading = connect(self._path, query_only=True)
                     undo.callback(reading.close)
-                    self._idle.put(reading)
+                    idle.put(reading)
             except apsw.Error as error:
                 raise store_error(error, self._path) from None
             self._connections = undo.pop_all()
@@ -283,68 +350,10 @@ class SqliteStore:
 
     def _disconnect(self) -> None:
         # Reads that began before the writer closed give their connection back first.
-        for _ in range(self._reading):
-            self._idle.get()
+        for idle in self._pools():
+            idle.get()
         self._connections.close()
 
-
-class SqliteRunJournal:
-    """Fits `journal.RunJournal`."""
-
-    def __init__(
-        self, writer: Writer, clock: Callable[[], float], run_id: str, hold: fence.Hold, lease_s: float
-    ) -> None:
-        self._writer = writer
-        self._clock = clock
-        self._run_id = run_id
-        self._hold = hold
-        self._lease_s = lease_s
-
-    @property
-    def run_id(self) -> str:
-        """Return the run this journal writes to."""
-        return self._run_id
-
-    @property
-    def epoch(self) -> int:
-        """Return which owner this is, counted from 1."""
-        return self._hold.epoch
-
-    async def append(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Make the entries durable, in order, and return them with their numbers; renew the lease.
-
-        Raises: StoreError, Conflict, NotFound.
-        """
-        return await self._append(entries, None)
-
-    async def finish(self, entries: Sequence[Entry], ended: RunEnded) -> list[Entry]:
-        """Append the last entries and end the run, in one step.
-
-        Raises: StoreError, Conflict, NotFound.
-        """
-        assert ended.status in ENDED, ended.status
-        return await self._append(entries, ended_columns(ended))
-
-    async def renew(self) -> None:
-        """Make the lease run from now.
-
-        Raises: StoreError, Conflict, NotFound.
-        """
-        await self._append((), None)
-
-    async def release(self) -> None:
-        """Give the run up, so that it can be claimed at once."""
-        await self._writer.submit(lambda connection: fence.release(connection, self._hold))
-
-    async def _append(self, entries: Sequence[Entry], end: EndColumns | None) -> list[Entry]:
-        columns = [entry_columns(entry) for entry in entries]
-        until = self._clock() + self._lease_s
-
-        def job(connection: apsw.Connection) -> int:
-            head = fence.append(connection, self._hold, columns, until)
-            if end is not None:
-                fence.end_run(connection, self._hold, end)
-            return head
-
-        first = await self._writer.submit(job) - len(entries) + 1
-        return [msgspec.structs.replace(entry, seq=seq) for seq, entry in enumerate(entries, first)]
+    def _pools(self) -> list[SimpleQueue[apsw.Connection]]:
+        """Return where each reading connection waits for work."""
+        return [*[self._idle] * self._reading, self._polling] if self._reading else []

@@ -27,6 +27,7 @@ Job = Callable[[apsw.Connection], T]
 class _Ticket(NamedTuple):
     job: Job[Any]
     future: asyncio.Future[Any]
+    is_durable: bool
 
 
 class _Outcome(NamedTuple):
@@ -60,9 +61,10 @@ class Writer:
         """Return how many jobs were taken and are not committed yet."""
         return self._queued
 
-    async def submit(self, job: Job[T]) -> T:
+    async def submit(self, job: Job[T], *, is_durable: bool = True) -> T:
         """Run a job and return its value once it is committed; wait first while too many are queued.
 
+        What is not durable outlives this process, and the machine only once something durable was written after it.
         A caller that is cancelled after its job was queued does not stop the job.
         Raises: StoreError, and what the job raises.
         """
@@ -72,7 +74,7 @@ class Writer:
             raise self._closed()
         self._queued += 1
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(_Ticket(job, future))
+        self._queue.put(_Ticket(job, future, is_durable))
         return await future
 
     async def close(self) -> None:
@@ -103,7 +105,10 @@ class Writer:
         return batch
 
     def _commit(self, batch: list[_Ticket]) -> list[_Outcome]:
+        is_durable = any(ticket.is_durable for ticket in batch)
         try:
+            if not is_durable:
+                self._connection.pragma("synchronous", "normal")
             self._connection.execute("BEGIN IMMEDIATE")
             outcomes = [self._run(ticket) for ticket in batch]
             self._connection.execute("COMMIT")
@@ -111,7 +116,10 @@ class Writer:
             # Some failures have rolled the transaction back by themselves, others leave it open.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            return [_Outcome(future, error=store_error(error, self._path)) for _, future in batch]
+            return [_Outcome(ticket.future, error=store_error(error, self._path)) for ticket in batch]
+        finally:
+            if not is_durable:
+                self._connection.pragma("synchronous", "full")
         return outcomes
 
     def _run(self, ticket: _Ticket) -> _Outcome:

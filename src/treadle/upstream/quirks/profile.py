@@ -197,7 +197,7 @@ QUIRKS: dict[str, Quirk] = {
         source="mistralai/mistral-vibe#454",
         messages=("bridge_results",),
     ),
-    # What only shows in answers, and is repaired for every upstream.
+    # How calls are spelled in answers; every upstream's are put right.
     "no_call_id": Quirk(symptom="calls without an id", source="vercel/ai#17586", codes=("call_without_id",)),
     "reused_call_id": Quirk(
         symptom="the id of an earlier call again", source="BerriAI/litellm#23510", codes=("duplicate_call_id",)
@@ -205,9 +205,35 @@ QUIRKS: dict[str, Quirk] = {
     "odd_call_id": Quirk(
         symptom="an id that is too long or of odd characters", source="BerriAI/litellm#31094", codes=("odd_call_id",)
     ),
+    "no_index": Quirk(symptom="calls without an index", source="openai-python PR 3246", codes=("index_missing",)),
+    "index_zero": Quirk(
+        symptom="index 0 for every one of several calls",
+        source="LibreChat agents PR 260, gcli2api PR 406, plexus#691",
+        codes=("index_shared",),
+    ),
+    "sparse_index": Quirk(
+        symptom="indexes of calls that skip or do not begin with 0", source="bifrost#1830", codes=("index_sparse",)
+    ),
     "late_name": Quirk(symptom="arguments before the name", source="vercel/ai#14722", codes=("arguments_before_name",)),
+    "resent_name": Quirk(
+        symptom="the name of a call in every piece of it", source="own evaluations", codes=("name_resent",)
+    ),
+    "grown_name": Quirk(
+        symptom="a name that grows from piece to piece", source="own evaluations", codes=("name_grown",)
+    ),
     "no_name": Quirk(
         symptom="a call without a name", source="llamastack/llama-stack#5043", codes=("call_without_name",)
+    ),
+    "legacy_function_call": Quirk(
+        symptom="calls as the legacy function_call", source="own evaluations", codes=("legacy_call",)
+    ),
+    "calls_object": Quirk(
+        symptom="tool_calls is an object instead of a list", source="own evaluations", codes=("calls_not_listed",)
+    ),
+    "arguments_object": Quirk(
+        symptom="arguments are an object instead of a string",
+        source="bifrost#4644",
+        codes=("arguments_not_text",),
     ),
     "repeated_arguments": Quirk(
         symptom="the whole call is sent again", source="BerriAI/litellm#20480", codes=("repeated_arguments",)
@@ -217,16 +243,56 @@ QUIRKS: dict[str, Quirk] = {
         source="sgl-project/sglang#13518",
         codes=("quoted_arguments",),
     ),
-    "ignored_parallel_flag": Quirk(
-        symptom="several calls though parallel_tool_calls is false",
-        source="vllm-project/vllm#9451",
-        codes=("parallel_ignored",),
-    ),
     "unwrapped_input": Quirk(
         symptom="the input of a custom tool otherwise than as one string",
         source="router-for-me/CLIProxyAPI#4414",
         codes=("custom_input",),
     ),
+    "mended_name": Quirk(
+        symptom="a tool's name with a prefix or in another case, put right",
+        source="own evaluations",
+        codes=("name_mended",),
+    ),
+    # What a model writes amiss; it is passed on, and a tool's result tells the model.
+    "stray_name": Quirk(
+        symptom="a tool's name with a prefix or in another case", source="own evaluations", codes=("name_stray",)
+    ),
+    "invented_tool": Quirk(
+        symptom="a call of a tool that was not offered", source="llamastack/llama-stack#5043", codes=("invented_tool",)
+    ),
+    "blank_arguments": Quirk(
+        symptom="no arguments for a tool that requires some", source="own evaluations", codes=("blank_arguments",)
+    ),
+    "fenced_arguments": Quirk(
+        symptom="arguments in a code fence", source="own evaluations", codes=("fenced_arguments",)
+    ),
+    "trailing_quotes": Quirk(
+        symptom="stray quotes behind the arguments", source="Inspect 0.3.260", codes=("trailing_quotes",)
+    ),
+    "several_objects": Quirk(
+        symptom="several objects in the arguments of one call",
+        source="BerriAI/litellm#20742",
+        codes=("several_objects",),
+    ),
+    "swapped_arguments": Quirk(
+        symptom="the name of one tool with the arguments of another",
+        source="pydantic-ai#6759",
+        codes=("arguments_of_another",),
+    ),
+    "number_as_text": Quirk(symptom="a number as a string", source="own evaluations", codes=("number_as_text",)),
+    "ignored_parallel_flag": Quirk(
+        symptom="several calls though parallel_tool_calls is false",
+        source="vllm-project/vllm#9451",
+        codes=("parallel_ignored",),
+    ),
+    "dialect_text": Quirk(symptom="a call as text in the answer", source="qwen-code#10692", codes=("dialect_text",)),
+    "dialect_thought": Quirk(
+        symptom="a call as text in the thoughts", source="hermes-agent#35706", codes=("dialect_thought",)
+    ),
+    "stray_end_think": Quirk(
+        symptom="a second end of thinking, in the text", source="own evaluations", codes=("stray_end_think",)
+    ),
+    # How answers end.
     "contradicting_stop": Quirk(
         symptom="the finish reason says stop though there are calls, or calls though there are none",
         source="BerriAI/litellm#19745, vllm-project/vllm#53255",
@@ -238,8 +304,18 @@ QUIRKS: dict[str, Quirk] = {
     "reasoning_only": Quirk(
         symptom="thoughts and nothing else", source="NousResearch/hermes-agent#109205", codes=("reasoning_only",)
     ),
-    "mended_name": Quirk(
-        symptom="a tool's name with a prefix or in another case", source="own evaluations", codes=("name_mended",)
+    "no_usage": Quirk(symptom="no usage, though it is asked for", source="own evaluations", codes=("usage_missing",)),
+    "no_done": Quirk(symptom="a stream that ends without [DONE]", source="own evaluations", codes=("done_missing",)),
+    # What shows when the request is written or refused.
+    "budget_over_bound": Quirk(
+        symptom="400 max_tokens must be greater than thinking.budget_tokens",
+        source="Anthropic API reference: extended thinking",
+        codes=("budget_over_bound",),
+    ),
+    "tools_refused": Quirk(
+        symptom="404 No endpoints found that support tool use",
+        source="OpenRouter: tool calling",
+        codes=("tools_not_supported",),
     ),
 }
 

@@ -9,10 +9,7 @@ from treadle.canon.plan import Plan
 from treadle.canon.request import NoteAction, Options
 from treadle.canon.tools import AUTO, ChoiceMode, ToolChoice, ToolSpec
 from treadle.wire.adapt.traits import Traits
-from treadle.wire.notes import Notes
-
-_HOSTED = "tools"
-"""Where codecs keep the tools that a provider runs itself."""
+from treadle.wire.notes import HOSTED, Notes
 
 _FALLBACKS: dict[ChoiceMode, tuple[tuple[ChoiceMode, NoteAction], ...]] = {
     "named": (("required", "emulated"), ("auto", "coerced")),
@@ -29,23 +26,23 @@ def settle_tools(plan: Plan, traits: Traits, notes: Notes) -> Plan:
     # Narrowing the list itself says the same as `allowed_tools` and works with every upstream.
     tools = tuple(spec for spec in plan.tools if allowed is None or spec.name in allowed)
     tools = _within(tools, traits, notes)
-    tools, choice = _settle_choice(tools, plan.tool_choice, traits, notes)
+    options = _without_hosted(plan)
+    tools, choice = _settle_choice(tools, plan.tool_choice, traits, notes, has_hosted=HOSTED in options.extra)
     parallel = _parallel(plan, traits, notes) if tools and choice.mode != "none" else None
-    options = _without_hosted(plan, notes)
     if parallel != options.parallel_tool_calls:
         options = msgspec.structs.replace(options, parallel_tool_calls=parallel)
     return msgspec.structs.replace(plan, tools=tools, tool_choice=choice, options=options)
 
 
-def _without_hosted(plan: Plan, notes: Notes) -> Options:
-    """Return the options without the provider's own tools, where the choice leaves no room for them."""
-    options, choice = plan.options, plan.tool_choice
-    if _HOSTED not in options.extra or (choice.mode != "none" and choice.allowed is None):
+def _without_hosted(plan: Plan) -> Options:
+    """Return the options without the provider's own tools where nothing may be called.
+
+    A list of allowed tools has narrowed these already, where the client's protocol can name them in it.
+    """
+    options = plan.options
+    if HOSTED not in options.extra or plan.tool_choice.mode != "none":
         return options
-    if choice.mode != "none":
-        notes.add("hosted_tool", "dropped", "allowed_tools names only tools that are called", "tools")
-    extra = {name: raw for name, raw in options.extra.items() if name != _HOSTED}
-    return msgspec.structs.replace(options, extra=extra)
+    return msgspec.structs.replace(options, extra={name: raw for name, raw in options.extra.items() if name != HOSTED})
 
 
 def _within(tools: tuple[ToolSpec, ...], traits: Traits, notes: Notes) -> tuple[ToolSpec, ...]:
@@ -57,10 +54,10 @@ def _within(tools: tuple[ToolSpec, ...], traits: Traits, notes: Notes) -> tuple[
 
 
 def _settle_choice(
-    tools: tuple[ToolSpec, ...], choice: ToolChoice, traits: Traits, notes: Notes
+    tools: tuple[ToolSpec, ...], choice: ToolChoice, traits: Traits, notes: Notes, *, has_hosted: bool
 ) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
     mode = choice.mode
-    if not tools:
+    if not tools and not (has_hosted and mode == "required"):
         if mode in ("required", "named"):
             notes.add("tool_choice_coerced", "coerced", "there is no tool to call", "tool_choice")
         return tools, AUTO

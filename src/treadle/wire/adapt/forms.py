@@ -5,10 +5,13 @@ A reference is looked up in its own schema and never fetched. Sources of the sub
 "only allowed for STRING type") as reported in public issues, 2025-12 to 2026-05.
 """
 
+from collections.abc import Callable
 from typing import Any, cast
 from urllib.parse import unquote
 
 import msgspec
+
+from treadle.canon.json import canonical_json
 
 Node = dict[str, Any]
 
@@ -132,6 +135,16 @@ SUBSETS: dict[str, Subset] = {
     ),
 }
 
+_NARROWER: dict[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), max),
+    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), min),
+}
+_INNER = frozenset({"items", "additionalItems", "additionalProperties", "unevaluatedProperties", "propertyNames"})
+"""Keywords that hold one schema of what is inside: two of them can be joined."""
+
+_FREE = META | {"title", "description", "default", "example", "examples", "readOnly", "writeOnly", "deprecated"}
+"""Keywords that demand nothing, so that one of two is enough."""
+
 HOPS_MAX = 32
 """How many references may follow each other before a chain counts as a circle."""
 
@@ -164,29 +177,81 @@ def _place(values: list[Any], name: str) -> Any:
     return values[int(name)]
 
 
-def merge(*nodes: Node) -> Node:
-    """Return a schema that asks for all: properties and required together, the first description, else the last wins.
+def merge(*nodes: Node, same: str = "allOf", clashes: set[str] | None = None) -> Node:
+    """Return a schema that asks for all of them: the last word wins, of bounds the narrower one.
 
-    The work is linear in `breadth` of the nodes, however many they are.
+    Properties, requirements, references and allOf come together; properties of one name are joined by the keyword
+    `same`. Keywords of which only one demand could be kept are added to `clashes`. The work is linear in `breadth`
+    of the nodes, however many they are.
     """
     merged: Node = {}
-    properties: Node = {}
+    properties: dict[str, list[Any]] = {}
+    inner: dict[str, list[Any]] = {}
     required: dict[str, None] = {}
+    parts: list[Any] = []
+    lost: set[str] = set() if clashes is None else clashes
     for node in nodes:
-        said = merged.get("description")
-        merged |= node
-        if isinstance(said, str):
-            merged["description"] = said
-        if isinstance(node.get("properties"), dict):
-            properties |= node["properties"]
-        if isinstance(node.get("required"), list):
-            names = cast("list[Any]", node["required"])
-            required |= dict.fromkeys(name for name in names if isinstance(name, str))
+        for key, value in node.items():
+            if key == "properties" and isinstance(value, dict):
+                merged[key] = value
+                for name, schema in cast("Node", value).items():
+                    properties.setdefault(name, []).append(schema)
+            elif key in _INNER and isinstance(value, dict):
+                inner.setdefault(key, []).append(value)
+            elif key == "required" and isinstance(value, list):
+                names = cast("list[Any]", value)
+                required |= dict.fromkeys(name for name in names if isinstance(name, str))
+            elif key == "allOf" and isinstance(value, list):
+                parts += cast("list[Any]", value)
+            elif key == "$ref" and merged.get(key, value) != value:
+                parts.append({key: value})
+            else:
+                merged[key] = _both(key, merged[key], value, lost) if key in merged else value
+    # Nothing is allowed beside what `false` forbids.
+    merged |= {key: _one(schemas, same) for key, schemas in inner.items() if merged.get(key) is not False}
     if properties:
-        merged["properties"] = properties
+        merged["properties"] = {name: _one(schemas, same) for name, schemas in properties.items()}
     if required:
         merged["required"] = list(required)
+    if parts:
+        merged["allOf"] = parts
     return merged
+
+
+def _one(schemas: list[Any], same: str) -> Any:
+    """Return one schema for a property that several name; only whole schemas can be joined."""
+    kept = [schema for place, schema in enumerate(schemas) if place == 0 or schema is not schemas[place - 1]]
+    if len(kept) == 1 or not all(isinstance(schema, dict) for schema in kept):
+        return kept[-1]
+    return {same: kept}
+
+
+def _both(key: str, before: Any, after: Any, clashes: set[str]) -> Any:
+    """Return what two nodes say of one keyword; only small values are compared."""
+    if before is after or key in _FREE:
+        return after
+    if key == "enum" and isinstance(before, list) and isinstance(after, list):
+        return _common(cast("list[Any]", before), cast("list[Any]", after))
+    if isinstance(before, dict | list) or isinstance(after, dict | list):
+        clashes.add(key)
+        return cast("Any", after)
+    if key in _NARROWER and _is_number(before) and _is_number(after):
+        return _NARROWER[key](before, after)
+    if key == "type" and {before, after} == {"number", "integer"}:
+        return "integer"
+    if before != after:
+        clashes.add(key)
+    return after
+
+
+def _common(before: list[Any], after: list[Any]) -> list[Any]:
+    """Return the values that both lists have; the later list where they have none."""
+    allowed = {canonical_json(value) for value in after}
+    return [value for value in before if canonical_json(value) in allowed] or after
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def breadth(node: Node) -> int:

@@ -12,6 +12,8 @@ from treadle.canon.request import Note, NoteAction
 from treadle.canon.tools import ToolSpec
 from treadle.wire.adapt.custom import Unwrapper
 from treadle.wire.adapt.names import Names
+from treadle.wire.answer.assemble import UNNAMED
+from treadle.wire.answer.faults import Fault, call_faults, item_faults
 from treadle.wire.codec import Decoder
 
 _PREFIXES = ("functions.", "tools.", "default_api.", "default_api:")
@@ -22,6 +24,8 @@ _ENDS = frozenset({"stop", "end_turn", "stop_sequence"})
 
 _CALLED = frozenset({"tool_calls", "function_call", "tool_use"})
 """The words by which it says that there are calls."""
+
+_STRAY_NAME: Fault = ("name_stray", "a tool's name came with a prefix or in another case")
 
 
 class Restorer:
@@ -85,7 +89,7 @@ class Restorer:
         """Return the end of a call; of a wrapped one with the text that was not passed on yet."""
         unwrapper = self._open.pop(index, None)
         if unwrapper is None:
-            return [ItemDone(index=index, item=call)]
+            return [*(_noted(*fault) for fault in self._faults(call)), ItemDone(index=index, item=call)]
         late = unwrapper.feed(call.arguments[unwrapper.chars_fed :])
         final = unwrapper.finish()
         told: list[ModelEvent] = []
@@ -98,6 +102,14 @@ class Restorer:
             told.append(Noted(note=Note(code="custom_input", action="repaired", message=message)))
         done = msgspec.structs.replace(call, arguments=final.text, raw=raw)
         return [*told, ItemDone(index=index, item=done)]
+
+    def _faults(self, call: CallItem) -> list[Fault]:
+        """Return what is wrong with a call; a name that was put right is told already."""
+        if call.name == UNNAMED:
+            return []
+        if call.name not in self._specs and self._meant(call.name) is not None:
+            return [_STRAY_NAME]
+        return call_faults(call, self._specs)
 
     def _told(self, index: int, code: str, action: NoteAction, message: str) -> list[ModelEvent]:
         """Return a note on a call, once."""
@@ -120,16 +132,19 @@ class Watcher:
         self._has_calls = False
         self._has_content = False
         self._has_thoughts = False
+        self._faulty: set[Fault] = set()
 
     def feed(self, event: ModelEvent) -> list[ModelEvent]:
         """Return the event, before it what is wrong with the answer that it ends."""
         match event:
             case ItemDone(item=CallItem()):
                 self._has_calls = True
-            case ItemDone(item=ReasoningItem()):
+            case ItemDone(item=ReasoningItem() as thought):
                 self._has_thoughts = True
-            case ItemDone(item=MessageItem(content=content)):
-                self._has_content = self._has_content or bool(content)
+                return [*self._new(item_faults(thought)), event]
+            case ItemDone(item=MessageItem() as message):
+                self._has_content = self._has_content or bool(message.content)
+                return [*self._new(item_faults(message)), event]
             case ItemDone():
                 self._has_content = True
             case Finished():
@@ -138,7 +153,17 @@ class Watcher:
                 pass
         return [event]
 
+    def _new(self, faults: list[Fault]) -> list[ModelEvent]:
+        """Return notes on faults that this answer did not have before."""
+        fresh = [fault for fault in faults if fault not in self._faulty]
+        self._faulty.update(fresh)
+        return [_noted(*fault) for fault in fresh]
+
     def _faults(self, end: Finished) -> list[ModelEvent]:
+        unknown = [] if end.usage is not None else [_noted("usage_missing", "the upstream did not say what it used")]
+        return [*unknown, *self._contradictions(end)]
+
+    def _contradictions(self, end: Finished) -> list[ModelEvent]:
         if end.raw_stop in (_ENDS if self._has_calls else _CALLED):
             calls = "calls" if self._has_calls else "no calls"
             return [_noted("stop_contradicts", f"the answer has {calls} and ends with {end.raw_stop}")]

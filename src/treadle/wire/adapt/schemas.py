@@ -109,8 +109,8 @@ def _without_unions(node: Node, log: SchemaLog, budget: Budget) -> Node:
         name = next((name for name in _UNIONS if isinstance(node.get(name), list)), None)
         if name is None:
             break
-        found = (_at_top(root, branch) for branch in cast("list[Any]", node.pop(name)))
-        branches = [branch for branch in found if branch is not None]
+        given = [cast("Node", branch) for branch in cast("list[Any]", node.pop(name)) if isinstance(branch, dict)]
+        branches = [_at_top(root, branch, log, budget) for branch in given]
         if not budget.take_all(*branches):
             log.add(*CUT, f"/{name}")
             break
@@ -118,11 +118,28 @@ def _without_unions(node: Node, log: SchemaLog, budget: Budget) -> Node:
     return node
 
 
-def _at_top(root: Node, branch: Any) -> Node | None:
-    if not isinstance(branch, dict):
-        return None
-    node = cast("Node", branch)
-    return resolve(root, node["$ref"]) if "$ref" in node else node
+def _at_top(root: Node, node: Node, log: SchemaLog, budget: Budget) -> Node:
+    """Return an alternative with its own references and allOf written into it."""
+    for _ in range(HOPS_MAX):
+        parts = node.get("allOf")
+        parts = cast("list[Any]", parts) if isinstance(parts, list) else []
+        if "$ref" not in node and not parts:
+            return node
+        own = {key: value for key, value in node.items() if key not in ("$ref", "allOf")}
+        if "$ref" in node:
+            target = resolve(root, node["$ref"])
+            if target is None:
+                log.add("schema_ref", "dropped", "a reference that leads nowhere in the schema", "")
+            elif not own and not parts:
+                node = target
+                continue
+            parts = [target, *parts]
+        nodes = [cast("Node", part) for part in parts if isinstance(part, dict)]
+        if not budget.take_all(*nodes, own):
+            log.add(*CUT, "")
+            return own
+        node = merge(*reversed(nodes), own)
+    return {key: value for key, value in node.items() if key not in ("$ref", "allOf")}
 
 
 def _joined(node: Node, name: str, branches: list[Node], log: SchemaLog) -> Node:
@@ -132,10 +149,18 @@ def _joined(node: Node, name: str, branches: list[Node], log: SchemaLog) -> Node
     wanted = [set(_names(branch.get("required"))) for branch in branches]
     common = set[str]().union(*wanted) if name == "allOf" else set[str].intersection(*wanted) if wanted else set[str]()
     own = _names(node.get("required"))
-    node = merge(*reversed(branches), node)
+    if name == "allOf":
+        node = merge(*reversed(branches), node)
+    else:
+        node = merge(*(_unbounded(branch) for branch in branches), node, same="anyOf")
     required = [*own, *(one for branch in branches for one in _names(branch.get("required")) if one in common)]
     node["required"] = list(dict.fromkeys(required))
     return node
+
+
+def _unbounded(branch: Node) -> Node:
+    """Return an alternative without bounds that the others do not set."""
+    return {key: value for key, value in branch.items() if key not in ("minProperties", "maxProperties")}
 
 
 def _names(value: Any) -> list[str]:

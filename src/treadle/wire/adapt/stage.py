@@ -20,6 +20,7 @@ from treadle.wire.adapt.schemas import Schemas
 from treadle.wire.adapt.traits import Traits
 from treadle.wire.fields import OBJECT
 from treadle.wire.notes import Notes
+from treadle.wire.responses.hosted import spell_out
 
 
 class Adapted(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +37,8 @@ def adapt(plan: Plan, traits: Traits) -> Adapted:
     """Make the plan fit an upstream with these traits."""
     notes = Notes()
     settled = settle_tools(plan, traits, notes)
+    if not traits.has_hosted_items:
+        settled = msgspec.structs.replace(settled, items=tuple(spell_out(settled.items, notes)))
     writer = _Writer(settled, traits, notes)
     adapted = msgspec.structs.replace(
         settled,

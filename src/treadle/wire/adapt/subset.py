@@ -83,7 +83,7 @@ class SubsetWriter:
         if len(branches) > 1:
             written = self._union(node, branches, pointer, open_refs)
         elif branches:
-            written = self.write(self._merged(node, _node(branches[0])), pointer, open_refs)
+            written = self.write(self._merged(_node(branches[0]), node), pointer, open_refs)
         else:
             written = self._plain(node, pointer, open_refs)
         return self._with_null(written) if has_null else written
@@ -93,33 +93,59 @@ class SubsetWriter:
         return merge(*nodes) if self._budget.take_all(*nodes) else {}
 
     def _expanded(
-        self, node: Node, pointer: str, open_refs: frozenset[str]
+        self, node: Node, pointer: str, above: frozenset[str]
     ) -> tuple[Node, frozenset[str], tuple[str, NoteAction, str] | None]:
-        """Return the node with its references and allOf written into it, and why that cannot be done."""
+        """Return the node with its references and allOf written into it, and why that cannot be done.
+
+        `above` are the references that lead here; one of them again is a circle, one of this node again says nothing.
+        """
+        here: set[str] = set()
+        met: set[str] = set()
         for _ in range(HOPS_MAX):
-            if "$ref" in node:
-                ref = node["$ref"]
-                rest = {key: value for key, value in node.items() if key != "$ref"}
-                if isinstance(ref, str) and ref in open_refs:
-                    return rest, open_refs, CYCLE
-                target = resolve(self._root, ref)
-                if target is None:
-                    self._log.add("schema_ref", "dropped", "a reference that leads nowhere in the schema", pointer)
-                    node = rest
-                    continue
-                open_refs |= {str(ref)}
-                if not self._budget.take_all(target, rest):
-                    return rest, open_refs, CUT
-                node = merge(target, rest)
-            elif isinstance(node.get("allOf"), list):
-                parts = [_node(part) for part in reversed(_listed(node["allOf"]))]
-                node = {key: value for key, value in node.items() if key != "allOf"}
-                if not self._budget.take_all(*parts, node):
-                    return node, open_refs, CUT
-                node = merge(*parts, node)
-            else:
-                return node, open_refs, None
-        return node, open_refs, CYCLE
+            parts = _listed(node.get("allOf"))
+            if "$ref" not in node and not parts:
+                break
+            own = {key: value for key, value in node.items() if key not in ("$ref", "allOf")}
+            parts = [{"$ref": node["$ref"]}, *parts] if "$ref" in node else parts
+            nodes: list[Node] = []
+            for part in parts:
+                nodes += self._entered(_node(part), pointer, (above, here, met))
+            if not self._budget.take_all(*nodes, own):
+                return own, above | here, CUT
+            node = self._all_of([*reversed(nodes), own], pointer)
+        else:
+            return node, above | here, CYCLE
+        if met and node.keys() <= {*_ANNOTATIONS, *META}:
+            return node, above | here, CYCLE
+        if met & above:
+            self._log.add(*CYCLE, pointer)
+        return node, above | here, None
+
+    def _entered(self, part: Node, pointer: str, refs: tuple[frozenset[str], set[str], set[str]]) -> list[Node]:
+        """Return a part of a node, and what it refers to, one step in; `refs` are those above, here and met again."""
+        if "$ref" not in part:
+            return [part]
+        above, here, met = refs
+        rest = {key: value for key, value in part.items() if key != "$ref"}
+        ref = part["$ref"]
+        if isinstance(ref, str) and (ref in above or ref in here):
+            met.add(ref)
+            return [rest]
+        target = resolve(self._root, ref)
+        if target is None:
+            self._log.add("schema_ref", "dropped", "a reference that leads nowhere in the schema", pointer)
+            return [rest]
+        here.add(str(ref))
+        return [rest, target]
+
+    def _all_of(self, nodes: list[Node], pointer: str) -> Node:
+        """Merge nodes that must all hold; what cannot hold together is said."""
+        clashes: set[str] = set()
+        merged = merge(*nodes, clashes=clashes)
+        for key in sorted(clashes):
+            message = "of several demands on one keyword only one was kept"
+            self._log.add("schema_all_of", "dropped", message, step(pointer, key))
+        return merged
 
     def _one_union(self, node: Node, pointer: str) -> Node:
         """Return the node with const as enum, and oneOf and lists of types as anyOf."""
@@ -131,17 +157,23 @@ class SubsetWriter:
             branches = cast("list[Any]", node.pop("oneOf"))
             node["anyOf"] = [*(node["anyOf"] if isinstance(node.get("anyOf"), list) else ()), *branches]
         kinds = node.get("type")
-        if isinstance(kinds, list):
-            names = list(dict.fromkeys(str(kind).lower() for kind in cast("list[Any]", kinds)))
-            real = [name for name in names if name != "null"]
-            node.pop("type")
-            if len(real) < len(names):
-                node["nullable"] = True
-            if len(real) == 1:
-                node["type"] = real[0]
-            elif real and not isinstance(node.get("anyOf"), list):
-                node["anyOf"] = [{"type": name, **_about(node, name)} for name in real]
-                node = {key: value for key, value in node.items() if TYPE_OF_KEYWORD.get(key) is None}
+        return self._one_type(node, cast("list[Any]", kinds), pointer) if isinstance(kinds, list) else node
+
+    def _one_type(self, node: Node, kinds: list[Any], pointer: str) -> Node:
+        """Return a node of several types as alternatives of one type each."""
+        names = dict.fromkeys(kind.lower() if isinstance(kind, str) else "" for kind in kinds)
+        real = [name for name in names if name in TYPES and name != "null"]
+        strange = len(names) - len(real) - ("null" in names)
+        node.pop("type")
+        if "null" in names:
+            node["nullable"] = True
+        if strange or (len(real) > 1 and isinstance(node.get("anyOf"), list)):
+            self._log.add("schema_type", "dropped", "types that are none, or stand beside anyOf", step(pointer, "type"))
+        if len(real) == 1:
+            node["type"] = real[0]
+        elif real and not isinstance(node.get("anyOf"), list):
+            node["anyOf"] = [{"type": name, **_about(node, name)} for name in real]
+            node = {key: value for key, value in node.items() if TYPE_OF_KEYWORD.get(key) is None}
         return node
 
     def _union(self, node: Node, branches: list[Any], pointer: str, open_refs: frozenset[str]) -> Node:
@@ -153,14 +185,12 @@ class SubsetWriter:
             self.write(self._merged(beside, _node(branch)), step(place, number), open_refs)
             for number, branch in enumerate(branches)
         ]
-        if not self._form.is_lone:
-            return {**said, "anyOf": written}
-        return {"anyOf": [{**said, **branch} for branch in written]}
+        return self._beside(said, {"anyOf": written})
 
     def _plain(self, node: Node, pointer: str, open_refs: frozenset[str]) -> Node:
         kind = self._type(node)
         if kind is None:
-            return {**self._any(pointer), **{key: node[key] for key in ("description",) if key in node}}
+            return self._untyped(node, pointer)
         written: Node = {"type": kind}
         words: list[str] = []
         for key, value in self._tidied(node, kind, pointer).items():
@@ -172,10 +202,20 @@ class SubsetWriter:
                 written[key] = value if write is None else write(value, step(pointer, key), open_refs)
             else:
                 words += self._in_words(key, value, pointer)
-        if words:
-            said = str(written.get("description", ""))
-            written["description"] = f"{said} [{'; '.join(words)}]".lstrip()
-        return self._closed(written, pointer)
+        return self._closed(_with_words(written, words), pointer)
+
+    def _untyped(self, node: Node, pointer: str) -> Node:
+        """Write a node that could be anything; what it says beside that goes into words."""
+        rest = [(key, value) for key, value in node.items() if key not in META and key not in _ANNOTATIONS]
+        words = [word for key, value in rest for word in self._in_words(key, value, pointer)]
+        said = {key: node[key] for key in _ANNOTATIONS if isinstance(node.get(key), str)}
+        return self._beside(_with_words(said, words), self._any(pointer))
+
+    def _beside(self, said: Node, union: Node) -> Node:
+        """Put annotations beside alternatives, or into each of them where nothing may stand beside them."""
+        if not self._form.is_lone:
+            return {**said, **union}
+        return {"anyOf": [{**said, **branch} for branch in cast("list[Node]", union["anyOf"])]}
 
     def _type(self, node: Node) -> str | None:
         """Return the type that the node names, or that its keywords and values are about."""
@@ -198,7 +238,8 @@ class SubsetWriter:
         node = dict(node)
         if isinstance(node.get("items"), list):
             node["prefixItems"] = node.pop("items")
-        if kind == "array" and "prefixItems" in node and "prefixItems" not in self._form.keywords:
+        is_known = "prefixItems" in self._form.keywords
+        if kind == "array" and not is_known and isinstance(node.get("prefixItems"), list):
             tuple_items = cast("list[Any]", node.pop("prefixItems"))
             node["items"] = {"anyOf": tuple_items} if tuple_items else {}
             node.setdefault("minItems", len(tuple_items))
@@ -300,6 +341,14 @@ def _without_null(node: Node) -> tuple[Node, bool]:
         node["enum"] = [value for value in cast("list[Any]", node["enum"]) if value is not None]
         has_null = True
     return node, has_null
+
+
+def _with_words(node: Node, words: list[str]) -> Node:
+    """Return the node with constraints in words behind its description."""
+    if not words:
+        return node
+    said = str(node.get("description", ""))
+    return {**node, "description": f"{said} [{'; '.join(words)}]".lstrip()}
 
 
 def _about(node: Node, kind: str) -> Node:

@@ -29,7 +29,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of upstream. `unset_strict` is what a tool's strictness becomes where nobody set it."""
+    """One kind of upstream. `unset_strict` is what a tool's strictness becomes where nobody set it.
+
+    `has_hosted_items` reads the items of calls that some upstream of the Responses API ran by itself.
+    """
 
     names: Rule = Rule()
     call_ids: Rule = Rule(chars="!-~", chars_max=64)
@@ -44,6 +47,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     has_developer: bool = False
     has_late_system: bool = True
     has_result_files: bool = True
+    has_hosted_items: bool = False
     mends_names: bool = False
 
 
@@ -51,7 +55,9 @@ TRAITS: dict[str, Traits] = {
     # Chat's codec moves the files of results into a user message itself, so `has_result_files` stays.
     "chat": Traits(),
     # An unset `strict` makes Responses promote a schema, which turns optional fields into required ones.
-    "responses": Traits(has_custom_tools=True, has_namespaces=True, has_developer=True, unset_strict=False),
+    "responses": Traits(
+        has_custom_tools=True, has_namespaces=True, has_developer=True, has_hosted_items=True, unset_strict=False
+    ),
     "messages": Traits(call_ids=Rule(), has_late_system=False),
     "gemini": Traits(
         names=Rule(first="a-zA-Z_"),

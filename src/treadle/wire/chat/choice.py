@@ -25,6 +25,7 @@ from treadle.canon.events import (
 )
 from treadle.canon.items import (
     AnyItem,
+    AnyPart,
     Blob,
     CallItem,
     ImagePart,
@@ -44,6 +45,8 @@ from treadle.wire.chat.fold import MessageFold
 from treadle.wire.chat.parts import nested_annotation, write_image
 from treadle.wire.chat.state import CALL_STATE, MESSAGE_STATE, THOUGHT_STATE, show
 from treadle.wire.fields import LIST
+from treadle.wire.notes import Notes
+from treadle.wire.responses.hosted import spell_out
 
 ChoiceEvent = (
     RoundStarted
@@ -231,6 +234,10 @@ class Choice:
 
     def _complete(self, index: int, item: AnyItem) -> None:
         """Send what of an item was not streamed."""
+        if isinstance(item, OpaqueItem):
+            for told in spell_out([item], Notes()):
+                self._send_images(told.content if isinstance(told, MessageItem) else ())
+            return
         if index not in self._shown:
             self._show(index, item)
         shown = self._shown.get(index)
@@ -251,7 +258,7 @@ class Choice:
                 more = None if state is None else {CALL_STATE: show(state)}
                 self._argue(index, item.arguments[shown.sent["arguments"] :], more)
                 self._keep_state(item.blobs)
-            case ResultItem() | OpaqueItem() | ReferenceItem():
+            case ResultItem() | ReferenceItem():
                 pass
 
     def _complete_message(self, index: int, item: MessageItem, shown: _Shown) -> None:
@@ -263,10 +270,14 @@ class Choice:
             if isinstance(part, TextPart) and part.annotations is not None:
                 entries = as_list(read_json(bytes(part.annotations)))
                 self._annotations += [nested_annotation(as_object(entry), max(0, shown.start)) for entry in entries]
-            elif isinstance(part, ImagePart) and part.url:
+        self._send_images(item.content)
+        self._keep_state(item.blobs)
+
+    def _send_images(self, parts: tuple[AnyPart, ...]) -> None:
+        for part in parts:
+            if isinstance(part, ImagePart) and part.url:
                 self._send({"images": [write_image(part, self._images)]})
                 self._images += 1
-        self._keep_state(item.blobs)
 
     def _complete_tokens(self, item: MessageItem, shown: _Shown) -> None:
         """Send the logprobs that came with no text."""

@@ -14,6 +14,7 @@ from treadle.canon.items import ImagePart, OpaquePart
 from treadle.canon.usage import Usage
 from treadle.wire.answer.assemble import Assembly, Bounds, Maker
 from treadle.wire.answer.correlate import Piece
+from treadle.wire.answer.oddities import Oddities, Oddity
 from treadle.wire.chat.chunk import (
     ChoiceIn,
     ChunkIn,
@@ -56,6 +57,7 @@ KEPT_NAMES_MAX = 32
 _PLAIN = frozenset(
     {"role", "content", "refusal", "reasoning_content", "reasoning", THOUGHT_STATE, "tool_calls", "function_call"}
 )
+_TEXT_KINDS = ("text", "output_text", None)
 _KNOWN = _PLAIN | {"images", "annotations"}
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
@@ -76,6 +78,7 @@ class Decoder:
     ) -> None:
         bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
         self._assembly = Assembly(ids, bounds, taken_call_ids, Maker(provider=provider, model=model))
+        self._oddities = Oddities()
         self._reader: SseReader | None = None
         self._document: list[bytes] | None = None
         self._document_bytes = 0
@@ -110,6 +113,8 @@ class Decoder:
         elif self._reader is not None:
             self._read_frames(self._reader.finish())
         if self._terminal is None:
+            if self._reader is not None and self._reason is not None:
+                self._assembly.note("done_missing", "kept", f"the stream ended without {DONE}")
             self._end(is_said=False)
         return self._take()
 
@@ -216,8 +221,12 @@ class Decoder:
         if not delta.keys() <= _PLAIN:
             self._read_others(delta)
         if self._assembly.overflow is None and delta.get("tool_calls") is not None:
-            self._read_calls(as_list(delta["tool_calls"]))
+            calls: Any = delta["tool_calls"]
+            self._read_calls(
+                cast("list[Any]", calls) if isinstance(calls, list) else [calls], is_list=isinstance(calls, list)
+            )
         if self._assembly.overflow is None and delta.get("function_call") is not None:
+            self._note_odd(self._oddities.look_legacy())
             self._assembly.begin_calls()
             self._assembly.add_call(_piece({"index": LEGACY_INDEX, "function": delta["function_call"]}, 0, False))
 
@@ -264,13 +273,15 @@ class Decoder:
 
     def _read_content(self, content: Any) -> None:
         """Read content that is an array of parts, as Mistral sends it."""
-        for value in as_list(content) or [content]:
+        for value in as_list(content) if isinstance(content, list) else [content]:
             part = as_object(value) or {"type": "text", "text": value}
-            text, thought = part.get("text"), part.get("thinking")
-            if part.get("type") == "thinking" and isinstance(thought, list):
+            kind, text, declined, thought = (part.get(name) for name in ("type", "text", "refusal", "thinking"))
+            if kind == "thinking" and isinstance(thought, list):
                 self._read_thoughts(cast("list[Any]", thought))
-            elif part.get("type") == "text" and isinstance(text, str):
-                self._assembly.add_text(text)
+            elif kind in _TEXT_KINDS and isinstance(text, str):
+                self._read_text(text, None, is_refusal=False)
+            elif kind == "refusal" and isinstance(declined, str):
+                self._read_text(declined, None, is_refusal=True)
             else:
                 self._read_image(part)
 
@@ -291,7 +302,8 @@ class Decoder:
             self._assembly.attach(OpaquePart(protocol=PROTOCOL, raw=msgspec.Raw(raw)), len(raw))
             self._note_kept("content")
 
-    def _read_calls(self, calls: list[Any]) -> None:
+    def _read_calls(self, calls: list[Any], *, is_list: bool = True) -> None:
+        self._note_odd(self._oddities.look(calls if is_list else calls[0]))
         self._assembly.begin_calls()
         for position, value in enumerate(calls):
             call = as_object(value)
@@ -300,6 +312,11 @@ class Decoder:
             self._assembly.add_call(piece, None if state is None else (CALL_STATE, state))
             if self._assembly.overflow is not None:
                 return
+
+    def _note_odd(self, oddities: list[Oddity]) -> None:
+        """Say how a stream spells calls otherwise than it should; a whole answer counts no indexes."""
+        for code, message in oddities if self._has_deltas else ():
+            self._assembly.note(code, "repaired", message)
 
     def _end(self, *, is_said: bool) -> None:
         """Judge the answer at its end; `is_said` where the upstream itself said that this is the end."""

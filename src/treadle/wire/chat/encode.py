@@ -8,7 +8,7 @@ from typing import Any
 
 from treadle.canon import ids as prefixes
 from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import RunEnded, RunEvent, RunStarted
+from treadle.canon.events import RoundBroken, RunEnded, RunEvent, RunStarted
 from treadle.canon.ids import IdSource
 from treadle.canon.json import write_json
 from treadle.canon.request import Request
@@ -52,6 +52,8 @@ class Choices:
             return frames if self._surface.stream else []
         if isinstance(event, RunStarted):
             self._start(choice, event)
+            return []
+        if isinstance(event, RoundBroken):
             return []
         self._choices[choice].feed(event)
         return self._frames(choice)

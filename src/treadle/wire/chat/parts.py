@@ -8,7 +8,7 @@ import msgspec
 from treadle.canon.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
 from treadle.canon.json import write_json
 from treadle.wire.fields import TEXT, Fields, read_value, starts_with
-from treadle.wire.notes import Notes
+from treadle.wire.notes import Notes, is_alike
 
 PROTOCOL = "chat"
 
@@ -58,7 +58,7 @@ def write_part(part: AnyPart, notes: Notes) -> msgspec.Raw | None:
         case FilePart():
             return _write_file(part, notes)
         case OpaquePart():
-            if part.protocol == PROTOCOL:
+            if part.protocol == PROTOCOL or is_alike(part):
                 return part.raw
             notes.add("part_dropped", "dropped", f"a part that only {part.protocol} can carry")
             return None
@@ -117,8 +117,12 @@ def _read_image(fields: Fields) -> AnyPart:
 
 def _read_file(fields: Fields) -> AnyPart:
     file = fields.object("file") or fields
+    data = file.get("file_data", TEXT)
+    if data and not data.startswith("data:"):
+        # Bare base64 would read as a relative URL elsewhere.
+        data = f"data:application/octet-stream;base64,{data}"
     return FilePart(
-        url=file.get("file_data", TEXT) or file.get("file_url", TEXT),
+        url=data or file.get("file_url", TEXT),
         file_id=file.get("file_id", TEXT),
         filename=file.get("filename", TEXT),
     )

@@ -9,21 +9,27 @@ import msgspec
 from treadle.canon.errors import ProtocolError
 from treadle.canon.json import write_json
 from treadle.canon.request import Options, Request, Surface
-from treadle.canon.tools import AUTO, ToolChoice
+from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
 from treadle.wire.chat.messages import MessageReader
 from treadle.wire.chat.parts import PROTOCOL
 from treadle.wire.chat.tools import ReadTools, read_choice, read_legacy_choice, read_tools
 from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, Fields, open_body, refusal
-from treadle.wire.notes import Notes
+from treadle.wire.notes import CHOICE, HOSTED, METADATA, Notes
 
 OLD_TOKENS_MAX = "max_tokens"
-TOOLS = "tools"
-"""The extra field in which tools travel that only the upstream itself can run."""
-
 CHOICES_MAX = 8
 """Each choice is a run of its own, with model calls and tools of its own."""
 
 _STOP: msgspec.json.Decoder[str | list[str]] = msgspec.json.Decoder(str | list[str])
+
+
+class _Tools(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools of a request and the choice among them; `kept` is what only an upstream of Chat can make of it."""
+
+    specs: tuple[ToolSpec, ...]
+    choice: ToolChoice
+    kept: dict[str, msgspec.Raw] = {}
+    is_legacy: bool = False
 
 
 def read_request(body: bytes) -> Request:
@@ -38,16 +44,18 @@ def read_request(body: bytes) -> Request:
     if not messages:
         raise refusal("messages", "at least one message is needed")
     items = MessageReader(notes).read(messages, "messages")
-    tools, choice, legacy = _read_tools(fields, notes)
-    surface = _read_surface(fields, legacy)
+    tools = _read_tools(fields, notes)
+    surface = _read_surface(fields, tools.is_legacy)
+    if surface.metadata is not None:
+        tools.kept[METADATA] = surface.metadata
     store = fields.get("store", FLAG)
     return Request(
         protocol=PROTOCOL,
         model=model,
         items=items,
         tools=tools.specs,
-        tool_choice=choice,
-        options=_read_options(fields, legacy, tools.others),
+        tool_choice=tools.choice,
+        options=_read_options(fields, tools, notes),
         surface=surface,
         store=store is not False,
         notes=notes.all(),
@@ -64,17 +72,26 @@ def _open(body: bytes, notes: Notes) -> Fields:
         raise ProtocolError(f"The body is not a JSON object: {error.message}", code="invalid_json") from None
 
 
-def _read_tools(fields: Fields, notes: Notes) -> tuple[ReadTools, ToolChoice, bool]:
-    from_tools = read_tools(fields.get("tools", LIST) or [], "tools", notes)
+def _read_tools(fields: Fields, notes: Notes) -> _Tools:
+    read = read_tools(fields.get("tools", LIST) or [], "tools", notes)
     functions = fields.get("functions", LIST) or []
-    choice, legacy_choice = fields.raw("tool_choice"), fields.raw("function_call")
-    if from_tools != ReadTools() or not functions:
+    raw, legacy_raw = fields.raw(CHOICE), fields.raw("function_call")
+    if read != ReadTools() or not functions:
         if functions:
             notes.add("functions_dropped", "dropped", "legacy functions beside tools", "functions")
-        return from_tools, AUTO if choice is None else read_choice(choice, notes), False
-    tools = read_tools(functions, "functions", notes, legacy=True)
+        choice = AUTO if raw is None else read_choice(raw, read.others, notes)
+        others = read.others
+        if others and choice is not None and choice.allowed is not None:
+            notes.add("hosted_tool", "dropped", "allowed_tools names only tools that are called", HOSTED, len(others))
+            others = ()
+        kept = {HOSTED: msgspec.Raw(write_json(others))} if others else {}
+        if raw is not None and choice is None:
+            kept[CHOICE] = raw.copy()
+        return _Tools(specs=read.specs, choice=choice or AUTO, kept=kept)
+    specs = read_tools(functions, "functions", notes, legacy=True).specs
     notes.add("legacy_functions", "emulated", "an answer shows the first of its calls only", "functions")
-    return tools, AUTO if legacy_choice is None else read_legacy_choice(legacy_choice), True
+    choice = AUTO if legacy_raw is None else read_legacy_choice(legacy_raw)
+    return _Tools(specs=specs, choice=choice, is_legacy=True)
 
 
 def _read_surface(fields: Fields, legacy: bool) -> Surface:
@@ -96,9 +113,11 @@ def _read_count(fields: Fields) -> int:
     return count or 1
 
 
-def _read_options(fields: Fields, legacy: bool, tools: tuple[msgspec.Raw, ...]) -> Options:
+def _read_options(fields: Fields, tools: _Tools, notes: Notes) -> Options:
     tokens_max = _positive(fields, "max_completion_tokens")
     old_tokens_max = _positive(fields, OLD_TOKENS_MAX)
+    if tokens_max is not None and old_tokens_max not in (None, tokens_max):
+        notes.add("option_dropped", "dropped", "max_completion_tokens says otherwise", OLD_TOKENS_MAX)
     stop = fields.get("stop", _STOP)
     parallel = fields.get("parallel_tool_calls", FLAG)
     options = Options(
@@ -108,15 +127,13 @@ def _read_options(fields: Fields, legacy: bool, tools: tuple[msgspec.Raw, ...]) 
         stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
         seed=fields.get("seed", INTEGER),
         # A legacy answer has room for one call only.
-        parallel_tool_calls=False if legacy else parallel,
+        parallel_tool_calls=False if tools.is_legacy else parallel,
         reasoning_effort=fields.get("reasoning_effort", TEXT),
     )
     form, other_form = _read_format(fields)
-    extra = fields.rest()
+    extra = {**fields.rest(), **tools.kept}
     if other_form is not None:
         extra["response_format"] = other_form
-    if tools:
-        extra[TOOLS] = msgspec.Raw(write_json(tools))
     if tokens_max is None and old_tokens_max is not None:
         # Older servers know only the old spelling, so the client's own is kept.
         extra[OLD_TOKENS_MAX] = msgspec.Raw(str(old_tokens_max).encode())

@@ -14,7 +14,7 @@ from treadle.canon.json import write_json
 from treadle.canon.tools import AUTO, EMPTY_SCHEMA, ChoiceMode, ToolChoice, ToolSpec
 from treadle.wire.chat.parts import PROTOCOL
 from treadle.wire.fields import FLAG, LIST, OBJECT, TEXT, Fields, read_value, refusal, starts_with
-from treadle.wire.notes import Notes
+from treadle.wire.notes import Notes, kind_of
 
 _MODES: dict[str, ChoiceMode] = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
 _CHOICE: msgspec.json.Decoder[str | dict[str, msgspec.Raw]] = msgspec.json.Decoder(str | dict[str, msgspec.Raw])
@@ -36,7 +36,7 @@ BUILT_IN = frozenset(
         "web_search_preview",
     }
 )
-"""Tools of the Responses API that a Chat upstream cannot have."""
+"""Tools of the Responses API, which a Chat upstream cannot have."""
 
 
 class ReadTools(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +46,14 @@ class ReadTools(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[msgspec.Raw, ...] = ()
 
 
+def is_built_in(tool: msgspec.Raw) -> bool:
+    """Tell whether a tool is one of the Responses API; one of the same name that is nested is some Chat provider's."""
+    kind = kind_of(tool)
+    return kind in BUILT_IN and kind not in OBJECT.decode(tool)
+
+
 def read_tools(raws: list[msgspec.Raw], path: str, notes: Notes, *, legacy: bool = False) -> ReadTools:
-    """Read the client's tools; types of another API are dropped and noted, unknown ones are kept.
+    """Read the client's tools; those of types that cannot be called back are kept.
 
     Raises: ProtocolError.
     """
@@ -56,9 +62,7 @@ def read_tools(raws: list[msgspec.Raw], path: str, notes: Notes, *, legacy: bool
     for position, raw in enumerate(raws):
         outer = Fields(raw, f"{path}[{position}]")
         kind = "function" if legacy else outer.get("type", TEXT) or "function"
-        if kind in BUILT_IN:
-            notes.add("tool_dropped", "dropped", f"tools of type {kind!r} cannot be called here", outer.path)
-        elif kind not in ("function", "custom"):
+        if kind not in ("function", "custom"):
             notes.add("tool_kept", "kept", f"a tool of type {kind!r} is left to the upstream", outer.path)
             others.append(raw.copy())
         else:
@@ -68,8 +72,8 @@ def read_tools(raws: list[msgspec.Raw], path: str, notes: Notes, *, legacy: bool
     return ReadTools(specs=tuple(specs.values()), others=tuple(others))
 
 
-def read_choice(raw: msgspec.Raw, notes: Notes) -> ToolChoice:
-    """Read `tool_choice` in any of its forms, S2's and the flat ones included.
+def read_choice(raw: msgspec.Raw, others: Sequence[msgspec.Raw], notes: Notes) -> ToolChoice | None:
+    """Read `tool_choice` in any of its forms, S2's and the flat ones included; None where it names one of the others.
 
     Raises: ProtocolError.
     """
@@ -82,8 +86,10 @@ def read_choice(raw: msgspec.Raw, notes: Notes) -> ToolChoice:
     if kind in ("function", "custom"):
         return ToolChoice(mode="named", name=_name(fields.object(kind) or fields))
     if kind == "allowed_tools":
-        return _read_allowed(fields.object(kind) or fields)
-    notes.add("tool_choice_dropped", "dropped", f"a choice of type {kind!r} cannot be made here", path)
+        return _read_allowed(fields.object(kind) or fields, notes)
+    if any(kind_of(tool) == kind for tool in others):
+        return None
+    notes.add("tool_choice_dropped", "dropped", f"no tool of type {kind!r} is offered", path)
     return AUTO
 
 
@@ -156,13 +162,15 @@ def _nested_format(raw: msgspec.Raw) -> msgspec.Raw:
     return msgspec.Raw(write_json({"type": kind, "grammar": fields}))
 
 
-def _read_allowed(fields: Fields) -> ToolChoice:
+def _read_allowed(fields: Fields, notes: Notes) -> ToolChoice:
     names: list[str] = []
     for position, raw in enumerate(fields.need("tools", LIST)):
         outer = Fields(raw, f"{fields.at('tools')}[{position}]")
         kind = outer.get("type", TEXT) or "function"
         if kind in ("function", "custom"):
             names.append(_name(outer.object(kind) or outer))
+        else:
+            notes.add("tool_choice_dropped", "dropped", "only tools that are called can be allowed", outer.path)
     mode = _mode(fields.get("mode", TEXT) or "auto", fields.at("mode"))
     return ToolChoice(mode=mode, allowed=tuple(names))
 

@@ -26,19 +26,40 @@ from treadle.canon.plan import Plan
 from treadle.canon.request import Options
 from treadle.wire.chat.chunk import as_list, as_object
 from treadle.wire.chat.parts import PROTOCOL, with_extra, write_image, write_part
-from treadle.wire.chat.request import OLD_TOKENS_MAX, TOOLS
+from treadle.wire.chat.request import OLD_TOKENS_MAX
 from treadle.wire.chat.state import CALL_STATE, KINDS, MESSAGE_STATE, THOUGHT_STATE, may_return
-from treadle.wire.chat.tools import write_choice, write_tool
+from treadle.wire.chat.tools import is_built_in, write_choice, write_tool
 from treadle.wire.codec import Written
 from treadle.wire.fields import LIST, OBJECT
-from treadle.wire.notes import Notes, note_foreign
-from treadle.wire.turns import Turn, regroup, turn_text
+from treadle.wire.notes import (
+    CHOICE,
+    HOSTED,
+    LOGPROBS,
+    METADATA,
+    OPENAI_ALIKE,
+    Notes,
+    kind_of,
+    note_foreign,
+    note_hosted,
+    note_unread,
+    unread,
+)
+from treadle.wire.turns import Turn, is_continued, regroup, turn_text
 
 ERROR_MARK = "[error]"
 """What stands before the text of a result that failed."""
 
 _OWN_ERROR = '{"error"'
 """How the errors of Treadle's own tools begin: they tell what they are."""
+
+_FROM_RESPONSES = {
+    **{name: name for name in OPENAI_ALIKE},
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "text.verbosity": "verbosity",
+    LOGPROBS: "logprobs",
+}
+"""Options of the Responses API, by their paths, and what Chat calls them."""
 
 
 def write_request(plan: Plan, *, provider: str = "") -> Written:
@@ -55,7 +76,7 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
             case OpaqueItem():
                 writer.add_opaque(step)
     body: dict[str, Any] = {"model": plan.model, "messages": writer.messages}
-    body |= _tool_fields(plan)
+    body |= _tool_fields(plan, notes)
     body |= _option_fields(plan.options)
     body |= {"stream": True, "stream_options": {"include_usage": True}}
     body |= _extra_fields(plan.options, body, notes)
@@ -223,32 +244,48 @@ def _as_sent(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "audio": {"id": audio["id"]}} if "id" in audio else fields
 
 
-def _tool_fields(plan: Plan) -> dict[str, Any]:
+def _tool_fields(plan: Plan, notes: Notes) -> dict[str, Any]:
     allowed = plan.tool_choice.allowed
     # Narrowing the list itself says the same as `allowed_tools` and works with every upstream.
     specs = [spec for spec in plan.tools if allowed is None or spec.name in allowed]
-    tools = [write_tool(spec) for spec in specs]
-    if plan.options.extra_protocol == PROTOCOL and TOOLS in plan.options.extra:
-        tools += LIST.decode(plan.options.extra[TOOLS])
+    extra = plan.options.extra if plan.options.extra_protocol == PROTOCOL else {}
+    others = LIST.decode(extra.get(HOSTED, b"[]"))
+    hosted = [tool for tool in others if not is_built_in(tool)]
+    note_hosted([tool for tool in others if is_built_in(tool)], notes)
+    tools = [*(write_tool(spec) for spec in specs), *hosted]
+    choice = write_choice(plan.tool_choice, specs)
+    if choice is None and CHOICE in extra and not is_continued(plan.items):
+        choice = _kept_choice(extra[CHOICE], hosted, notes)
     if not tools:
         return {}
-    fields: dict[str, Any] = {TOOLS: tools}
-    choice = write_choice(plan.tool_choice, specs)
+    fields: dict[str, Any] = {HOSTED: tools}
     if choice is not None:
-        fields["tool_choice"] = choice
+        fields[CHOICE] = choice
     if plan.options.parallel_tool_calls is not None and plan.tool_choice.mode != "none":
         fields["parallel_tool_calls"] = plan.options.parallel_tool_calls
     return fields
 
 
+def _kept_choice(raw: msgspec.Raw, hosted: list[msgspec.Raw], notes: Notes) -> msgspec.Raw | None:
+    """Return a choice of a tool that the upstream runs itself, where that tool is among those it is offered."""
+    if any(kind_of(tool) == kind_of(raw) for tool in hosted):
+        return raw
+    notes.add("tool_choice_dropped", "dropped", f"no tool of type {kind_of(raw)!r} is offered", CHOICE)
+    return None
+
+
 def _extra_fields(options: Options, body: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    """Return the fields that Treadle does not act on and Chat knows; the others are noted."""
     if options.extra_protocol == PROTOCOL:
-        taken = {*body, OLD_TOKENS_MAX, TOOLS}
+        if METADATA in options.extra:
+            # OpenAI refuses it beside `store: false` (qwen-code#243), and Treadle has nothing stored upstream.
+            notes.add("metadata_kept", "kept", "metadata stays with the run; the upstream is told none", METADATA)
+        taken = {*body, OLD_TOKENS_MAX, HOSTED, CHOICE, METADATA}
         return {name: raw for name, raw in options.extra.items() if name not in taken}
-    if options.extra:
-        names = ", ".join(sorted(options.extra))
-        notes.add("options_dropped", "dropped", f"{names}: only {options.extra_protocol} knows them")
-    return {}
+    names = _FROM_RESPONSES if options.extra_protocol == "responses" else {}
+    note_unread(options, names, notes)
+    fields: dict[str, Any] = {names[path]: raw for path, raw in unread(options).items() if path in names}
+    return {**fields, "logprobs": True} if {"logprobs", "top_logprobs"} & set(fields) else fields
 
 
 def _option_fields(options: Options) -> dict[str, Any]:

@@ -13,12 +13,13 @@ import msgspec
 from treadle.canon import ids as prefixes
 from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, ModelEvent, Noted, ReasoningDelta, TextDelta
 from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyPart, Blob, CallItem, MessageItem, ReasoningItem, TextPart
+from treadle.canon.items import AnyPart, Blob, CallItem, Extra, MessageItem, OpaquePart, ReasoningItem, TextPart
 from treadle.canon.request import Note, NoteAction
 from treadle.wire.arguments import Arguments, FinalArguments
 from treadle.wire.gemini.chunk import as_object, as_word, json_text
 from treadle.wire.gemini.partial import PartialArguments
-from treadle.wire.gemini.parts import RAW_ARGUMENTS, is_object
+from treadle.wire.gemini.parts import PART, RAW_ARGUMENTS, is_object
+from treadle.wire.gemini.spelling import PROTOCOL
 from treadle.wire.surrogates import HalfJoiner
 
 CALLS_MAX = 1024
@@ -60,6 +61,7 @@ class _Message:
         self.index = index
         self.joiner = HalfJoiner()
         self.blobs: tuple[Blob, ...] = ()
+        self.about: dict[str, msgspec.Raw] = {}
         self._id = item_id
         self._parts: list[AnyPart | list[str]] = []
 
@@ -70,14 +72,16 @@ class _Message:
         cast("list[str]", self._parts[-1]).append(text)
         return len(self._parts) - 1
 
-    def show(self, part: AnyPart) -> None:
-        """Add a part that is not text."""
+    def show(self, part: AnyPart) -> int:
+        """Add a part that is not text and return its place."""
         self._parts.append(part)
+        return len(self._parts) - 1
 
     def item(self) -> MessageItem:
         """Return the message so far."""
         content = tuple(TextPart(text="".join(part)) if isinstance(part, list) else part for part in self._parts)
-        return MessageItem(id=self._id, role="assistant", content=content, blobs=self.blobs)
+        extra = Extra(protocol=PROTOCOL, fields=self.about) if self.about else None
+        return MessageItem(id=self._id, role="assistant", content=content, blobs=self.blobs, extra=extra)
 
 
 class _Reasoning:
@@ -180,7 +184,18 @@ class Assembly:
         if self._has_room(size):
             message = self._message()
             self._say(message, message.joiner.finish())
-            message.show(part)
+            place = message.show(part)
+            if isinstance(part, OpaquePart):
+                # Whoever tells it at once needs not wait for the end of the message to keep the order.
+                extra = Extra(protocol=PROTOCOL, fields={PART: part.raw})
+                self.events.append(TextDelta(index=message.index, text="", part=place, extra=extra))
+
+    def tell(self, name: str, raw: msgspec.Raw) -> bool:
+        """Keep what is said about the message, the last word of each kind; tell whether there is one."""
+        if isinstance(self._speaking, _Message) and self._has_room(len(bytes(raw))):
+            self._speaking.about[name] = raw
+            return True
+        return False
 
     def add_thought(self, text: str, blobs: tuple[Blob, ...] = ()) -> None:
         """Add to the reasoning, or begin some; a signature ends it."""

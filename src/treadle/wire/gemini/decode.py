@@ -7,6 +7,8 @@ upstream sends raises.
 import re
 from typing import Any
 
+import msgspec
+
 from treadle.canon.errors import BrokenStream, ErrorInfo, ProtocolError
 from treadle.canon.events import Failed, Finished, ModelEvent, Stop
 from treadle.canon.ids import IdSource
@@ -39,7 +41,15 @@ _CALLED = re.compile(r"(?:default_api[.:]|call:(?!default_api))([A-Za-z_][\w.-]*
 """The name in a call that Gemini could not read: `print(default_api.f(x=1))`, `call:f{x:1}`."""
 
 _SIGNATURES = ("thoughtSignature", "thought_signature")
-_LEFT_OUT = ("citationMetadata", "groundingMetadata", "urlContextMetadata", "logprobsResult")
+_ABOUT = (
+    "citationMetadata",
+    "groundingMetadata",
+    "urlContextMetadata",
+    "logprobsResult",
+    "avgLogprobs",
+    "safetyRatings",
+)
+"""What a candidate says about its content, for clients of Gemini and whoever can read it."""
 
 
 class Decoder:
@@ -134,15 +144,21 @@ class Decoder:
             self._read_part(as_object(part))
             if self._assembly.overflow is not None:
                 return
-        for name in _LEFT_OUT:
-            if pick(candidate, name) and name not in self._left_out:
-                self._left_out.add(name)
-                self._assembly.note("field_dropped", "dropped", f"{name} of an answer", name)
+        for name in _ABOUT:
+            value = pick(candidate, name)
+            if value and not self._assembly.tell(name, msgspec.Raw(json_text(value).encode())):
+                self._leave_out(name)
         reason = as_word(pick(candidate, "finishReason"))
         # Never let a second reason turn a cut answer into a good one.
         if reason and reason != UNSPECIFIED and (self._reason is None or STOPS.get(reason) in ("length", "filtered")):
             self._reason = reason
             self._finish_message = as_word(pick(candidate, "finishMessage"))
+
+    def _leave_out(self, name: str) -> None:
+        """Note once what is said about an answer of calls or of nothing."""
+        if name not in self._left_out:
+            self._left_out.add(name)
+            self._assembly.note("field_dropped", "dropped", f"{name} of an answer", name)
 
     def _read_part(self, part: dict[str, Any]) -> None:
         blobs = self._blobs(as_word(pick(part, "thoughtSignature")))

@@ -1,8 +1,9 @@
-"""The events of a run as Gemini's responses: frames for a client that streams, one object for a client that waits.
+"""The events of runs as Gemini's responses: frames for a client that streams, one object for a client that waits.
 
-There is one path: every event becomes parts, the parts are folded into the content, and only then, if the client
-streams, written. Calls that Treadle runs itself are not shown: Gemini has no form for them. Every frame has a part,
-because clients drop a turn that has an empty one, and there are no comments, because clients read them as JSON.
+A candidate is a run of its own. There is one path: every event becomes parts, the parts are folded into the content,
+and only then, if the client streams, written. Calls that Treadle runs itself are not shown: Gemini has no form for
+them. Every frame has a part, because clients drop a turn that has an empty one, and there are no comments, because
+clients read them as JSON.
 """
 
 from typing import Any, assert_never
@@ -16,6 +17,7 @@ from treadle.canon.events import (
     Noted,
     ReasoningDelta,
     RefusalDelta,
+    RoundBroken,
     RoundStarted,
     RunEnded,
     RunEvent,
@@ -32,6 +34,7 @@ from treadle.canon.items import (
     CallItem,
     MessageItem,
     OpaqueItem,
+    OpaquePart,
     ReasoningItem,
     ReferenceItem,
     RefusalPart,
@@ -39,10 +42,10 @@ from treadle.canon.items import (
     TextPart,
 )
 from treadle.canon.json import write_json
-from treadle.canon.request import Request
-from treadle.canon.usage import Usage
+from treadle.canon.request import Request, Surface
+from treadle.canon.usage import Usage, add_usage
 from treadle.wire.errors import write_error
-from treadle.wire.gemini.parts import seal, write_arguments, write_part
+from treadle.wire.gemini.parts import PART, own_fields, seal, write_arguments, write_part
 from treadle.wire.gemini.spelling import PROTOCOL
 from treadle.wire.notes import Notes
 from treadle.wire.sse import write_frame
@@ -55,51 +58,34 @@ _EMPTY: dict[str, Any] = {"text": ""}
 _SIGNED = "thoughtSignature"
 
 
-class Encoder:
-    """Writes one run as one generated content."""
+class Candidate:
+    """Writes one run as one candidate: entries for a client that streams, folded into one for a client that waits."""
 
-    def __init__(self, request: Request, ids: IdSource) -> None:
-        self._surface = request.surface
-        self._tail: dict[str, Any] = {"modelVersion": request.model, "responseId": ""}
-        self._tail_json = b""
-        self._run_id = ""
+    def __init__(self, index: int, surface: Surface) -> None:
+        self._index = index
+        self._surface = surface
         self._fold = _Fold()
         self._sent: dict[int, int] = {}
+        self._parts: dict[int, int] = {}
+        self._shown: set[tuple[int, int]] = set()
         self._open: dict[int, AnyItem] = {}
         self._held: set[int] = set()
+        self._about: dict[str, Any] = {}
         self._has_refused = False
-        self._finish_reason: str | None = None
-        self._ended: RunEnded | None = None
-        self._frames: list[bytes] = []
-        self._has_begun = False
+        self._reason: str | None = None
+        self._entries: list[bytes] = []
 
-    def feed(self, event: RunEvent) -> list[bytes]:
-        """Return the frames to send; none when the client does not stream, or after the end."""
-        if self._ended is not None:
-            return []
-        self._read(event)
-        frames, self._frames = self._frames, []
-        return frames if self._surface.stream else []
-
-    def body(self) -> bytes:
-        """Return the whole response, or the error envelope of a run that has none. The run must have ended."""
-        ended = self._ended
-        assert ended is not None, "the run has not ended"
-        if self._finish_reason is None:
-            return write_error(PROTOCOL, ended.error or (_CANCELLED if ended.status == "cancelled" else _UNKNOWN))
-        return write_json(self._last(ended, self._fold.parts() or [_EMPTY]))
-
-    def _read(self, event: RunEvent) -> None:
+    def feed(self, event: RunEvent) -> None:
+        """Take an event of the run."""
         match event:
-            case RunStarted():
-                self._start(event)
             case ItemAdded():
                 self._begin(event.index, event.item)
             case TextDelta():
-                self._say(event.index, event.text)
+                self._say(event.index, event.text, event.part)
+                self._show_early(event)
             case RefusalDelta():
                 self._has_refused = True
-                self._say(event.index, event.text)
+                self._say(event.index, event.text, event.part)
             case ReasoningDelta():
                 self._think(event.index, event.text)
             case ItemDone():
@@ -109,16 +95,22 @@ class Encoder:
             case KeptAlive():
                 self._send(_EMPTY)
             case RunEnded():
-                self._end(event)
-            case ArgumentsDelta() | RoundStarted() | ToolFinished() | Noted():
+                reason = _FINISH_REASONS.get(event.stop) if event.status == "incomplete" else None
+                self._reason = reason or ("SAFETY" if self._has_refused else "STOP")
+                self._entries.append(write_json(self._entry([_EMPTY])))
+            case RunStarted() | ArgumentsDelta() | RoundStarted() | RoundBroken() | ToolFinished() | Noted():
                 pass
             case _:
                 assert_never(event)
 
-    def _start(self, event: RunStarted) -> None:
-        self._run_id = event.run_id
-        self._tail = {"modelVersion": event.model, "responseId": event.response_id}
-        self._tail_json = b"," + write_json(self._tail)[1:]
+    def take(self) -> list[bytes]:
+        """Return the entries since the last time."""
+        entries, self._entries = self._entries, []
+        return entries
+
+    def whole(self) -> dict[str, Any]:
+        """Return the whole candidate, once the run has ended."""
+        return self._entry(self._fold.parts() or [_EMPTY])
 
     def _begin(self, index: int, item: AnyItem) -> None:
         """Open an item; while another of its kind is open it is held, because all texts are one content here."""
@@ -126,7 +118,11 @@ class Encoder:
             self._held.add(index)
         self._open[index] = item
 
-    def _say(self, index: int, text: str) -> None:
+    def _say(self, index: int, text: str, part: int) -> None:
+        if part > self._parts.get(index, -1) + 1:
+            # What is not text stands before this part and is known only in the end: the rest waits for it.
+            self._held.add(index)
+        self._parts[index] = part
         if text and index not in self._held:
             is_first = index not in self._sent
             self._sent[index] = self._sent.get(index, 0) + len(text)
@@ -148,7 +144,7 @@ class Encoder:
         sent = self._sent.get(index, 0)
         match item:
             case MessageItem():
-                self._complete_message(index, item, sent)
+                self._complete_message(index, item)
             case ReasoningItem():
                 self._think(index, "".join((*item.summary, *item.text))[sent:])
                 self._sign({"text": "", "thought": True}, item.blobs)
@@ -160,20 +156,31 @@ class Encoder:
             case _:
                 assert_never(item)
 
-    def _complete_message(self, index: int, item: MessageItem, sent: int) -> None:
-        declined = any(isinstance(part, RefusalPart) for part in item.content)
-        self._has_refused = self._has_refused or declined
-        said = "".join(part.text for part in item.content if isinstance(part, TextPart | RefusalPart))
-        self._say(index, said[sent:])
-        for part in item.content:
-            self._show(part)
+    def _complete_message(self, index: int, item: MessageItem) -> None:
+        """Send the parts that were not streamed, each in its place."""
+        sent = self._sent.get(index, 0)
+        for place, part in enumerate(item.content):
+            if not isinstance(part, TextPart | RefusalPart):
+                if (index, place) not in self._shown:
+                    self._show(part)
+                continue
+            self._has_refused = self._has_refused or isinstance(part, RefusalPart)
+            self._say(index, part.text[sent:], self._parts.get(index, -1))
+            sent = max(0, sent - len(part.text))
+        self._about |= own_fields(item.extra)
         self._sign(_EMPTY, item.blobs)
 
+    def _show_early(self, event: TextDelta) -> None:
+        """Send a part that came between the texts, unless its message has to wait."""
+        raw = own_fields(event.extra).get(PART)
+        if raw is not None and event.index not in self._held:
+            self._shown.add((event.index, event.part))
+            self._show(OpaquePart(protocol=PROTOCOL, raw=raw))
+
     def _show(self, part: AnyPart) -> None:
-        if not isinstance(part, TextPart | RefusalPart):
-            written = write_part(part, Notes())
-            if written is not None:
-                self._send(written)
+        written = write_part(part, Notes())
+        if written is not None:
+            self._send(written)
 
     def _call(self, call: CallItem) -> None:
         arguments = {"input": call.arguments} if call.kind == "custom" else write_arguments(call.arguments)
@@ -188,39 +195,122 @@ class Encoder:
         if self._surface.tool_status:
             self._send({"text": self._broken(f"Calling {call.name}…")})
 
-    def _end(self, event: RunEnded) -> None:
-        self._ended = event
-        if event.status == "failed":
-            self._write(write_error(PROTOCOL, event.error or _UNKNOWN))
-        elif event.status != "cancelled":
-            reason = _FINISH_REASONS.get(event.stop) if event.status == "incomplete" else None
-            self._finish_reason = reason or ("SAFETY" if self._has_refused else "STOP")
-            self._write(write_json(self._last(event, [_EMPTY])))
-        if self._surface.is_array:
-            self._frames.append(b"]" if self._has_begun else b"[]")
-
-    def _last(self, event: RunEnded, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    def _entry(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the entry that ends the candidate, with what its provider says about it."""
         content = {"parts": parts, "role": "model"}
-        last: dict[str, Any] = {"candidates": [{"content": content, "finishReason": self._finish_reason, "index": 0}]}
-        if event.usage is not None:
-            last["usageMetadata"] = _usage(event.usage)
-        last |= self._tail
-        return {**last, "treadle": {"run_id": self._run_id, "limit": event.limit}} if event.limit else last
+        return {"content": content, "finishReason": self._reason, **self._about, "index": self._index}
 
     def _send(self, part: dict[str, Any]) -> None:
         self._fold.add(part)
         if self._surface.stream:
-            assert self._tail_json, "a run begins with RunStarted"
-            head = b'{"candidates":[{"content":{"parts":['
-            self._write(head + write_json(part) + b'],"role":"model"},"index":0}]' + self._tail_json)
+            entry = b'{"content":{"parts":[' + write_json(part) + b'],"role":"model"},"index":%d}' % self._index
+            self._entries.append(entry)
 
-    def _write(self, data: bytes) -> None:
-        """Add one response object: a frame, or an element of the array."""
-        if self._surface.is_array:
-            self._frames.append((b",\n" if self._has_begun else b"[") + data)
+
+class Candidates:
+    """Writes as many runs as one response.
+
+    It `is_over` when the last run has ended, or the first one badly: a response is whole or an error.
+    """
+
+    def __init__(self, request: Request, ids: IdSource, count: int) -> None:
+        self._surface = request.surface
+        self._tail: dict[str, Any] = {"modelVersion": request.model, "responseId": ""}
+        self._tail_json = b""
+        self._run_ids = [""] * count
+        self._candidates = [Candidate(index, request.surface) for index in range(count)]
+        self._ended: dict[int, RunEnded] = {}
+        self._failure: ErrorInfo | None = None
+        self._has_begun = False
+        self.is_over = False
+
+    def feed(self, choice: int, event: RunEvent) -> list[bytes]:
+        """Return the frames to send for an event of the run of that candidate; none when the client does not stream."""
+        if self.is_over or choice in self._ended:
+            return []
+        if isinstance(event, RunStarted):
+            self._start(choice, event)
+        if isinstance(event, RunEnded):
+            objects = self._end(choice, event)
         else:
-            self._frames.append(write_frame(data))
-        self._has_begun = True
+            self._candidates[choice].feed(event)
+            objects = [self._framed(entry) for entry in self._candidates[choice].take()]
+        return self._written(objects) if self._surface.stream else []
+
+    def body(self) -> bytes:
+        """Return the whole response, or the error envelope of one that failed. It must be over."""
+        assert self.is_over, "the run has not ended"
+        if self._failure is not None:
+            return write_error(PROTOCOL, self._failure)
+        candidates = [candidate.whole() for candidate in self._candidates]
+        limits = [limit for choice in range(len(candidates)) for limit in self._limit(choice).items()]
+        return write_json({"candidates": candidates, **self._usage(), **self._tail, **dict(limits[:1])})
+
+    def _start(self, choice: int, event: RunStarted) -> None:
+        self._run_ids[choice] = event.run_id
+        if not self._tail_json:
+            self._tail = {"modelVersion": event.model, "responseId": event.response_id}
+            self._tail_json = b"," + write_json(self._tail)[1:]
+
+    def _end(self, choice: int, event: RunEnded) -> list[bytes]:
+        self._ended[choice] = event
+        self.is_over = event.status in ("failed", "cancelled") or len(self._ended) == len(self._candidates)
+        if event.status == "failed":
+            self._failure = event.error or _UNKNOWN
+            return [write_error(PROTOCOL, self._failure)]
+        if event.status == "cancelled":
+            self._failure = event.error or _CANCELLED
+            return []
+        candidate = self._candidates[choice]
+        candidate.feed(event)
+        *entries, last = candidate.take()
+        ending = {**(self._usage() if self.is_over else {}), **self._tail, **self._limit(choice)}
+        return [*map(self._framed, entries), _joined(last, b"," + write_json(ending)[1:])]
+
+    def _framed(self, entry: bytes) -> bytes:
+        assert self._tail_json, "a run begins with RunStarted"
+        return _joined(entry, self._tail_json)
+
+    def _written(self, objects: list[bytes]) -> list[bytes]:
+        """Return response objects as frames, or as elements of the array."""
+        if not self._surface.is_array:
+            return [write_frame(each) for each in objects]
+        frames: list[bytes] = []
+        for each in objects:
+            frames.append((b",\n" if self._has_begun else b"[") + each)
+            self._has_begun = True
+        if self.is_over:
+            frames.append(b"]" if self._has_begun else b"[]")
+        return frames
+
+    def _usage(self) -> dict[str, Any]:
+        total: Usage | None = None
+        for ended in self._ended.values():
+            total = add_usage(total, ended.usage)
+        return {} if total is None else {"usageMetadata": _usage(total)}
+
+    def _limit(self, choice: int) -> dict[str, Any]:
+        limit = self._ended[choice].limit
+        return {"treadle": {"run_id": self._run_ids[choice], "limit": limit}} if limit else {}
+
+
+class Encoder:
+    """Writes one run as one generated content."""
+
+    def __init__(self, request: Request, ids: IdSource) -> None:
+        self._candidates = Candidates(request, ids, 1)
+
+    def feed(self, event: RunEvent) -> list[bytes]:
+        """Return the frames to send; none when the client does not stream, or after the end."""
+        return self._candidates.feed(0, event)
+
+    def body(self) -> bytes:
+        """Return the whole response, or the error envelope of a run that has none. The run must have ended."""
+        return self._candidates.body()
+
+
+def _joined(entry: bytes, tail: bytes) -> bytes:
+    return b'{"candidates":[' + entry + b"]" + tail
 
 
 class _Fold:

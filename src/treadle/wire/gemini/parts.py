@@ -33,6 +33,9 @@ BYTES = "application/octet-stream"
 RAW_ARGUMENTS = "__raw"
 """The only key of `args` where a call's arguments are not an object: they are passed on, never mended."""
 
+PART = "part"
+"""The field of a text's delta in which a part travels that came between the texts."""
+
 SIGNATURE = "thought_signature"
 """The kind of blob that Gemini's own signatures are kept as."""
 
@@ -87,7 +90,7 @@ def write_part(part: AnyPart, notes: Notes) -> dict[str, Any] | None:
             notes.add("refusal_as_text", "coerced", "Gemini knows no refusals: they become text")
             written = {"text": part.text}
         case ImagePart():
-            if part.detail is not None:
+            if part.detail not in (None, "auto"):
                 notes.add("detail_dropped", "dropped", "the detail of an image", "detail")
             written = _write_media(part.url, part.file_id, notes)
         case FilePart():

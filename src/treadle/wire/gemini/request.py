@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError, UnsupportedFeature
+from treadle.canon.errors import ProtocolError
 from treadle.canon.json import write_json
 from treadle.canon.request import Options, Request, Surface
 from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, open_body, read_value, refusal, starts_with
@@ -20,6 +20,8 @@ from treadle.wire.notes import Notes
 JSON_TYPE = "application/json"
 SCHEMA_NAME = "response"
 MODELS = "models/"
+CANDIDATES_MAX = 8
+"""Each candidate is a run of its own, with model calls and tools of its own."""
 
 _STOP: msgspec.json.Decoder[list[str]] = msgspec.json.Decoder(list[str])
 _EFFORT_OF_LEVEL = {"MINIMAL": "minimal", "LOW": "low", "MEDIUM": "medium", "HIGH": "high"}
@@ -30,7 +32,7 @@ _EFFORT_OF_BUDGET = ((0, "none"), (2_048, "low"), (12_288, "medium"))
 def read_request(body: bytes, *, model: str = "", stream: bool = False, is_array: bool = False) -> Request:
     """Read a client's request; `is_array` where it streams without `alt=sse`.
 
-    Raises: ProtocolError and UnsupportedFeature, with `param` naming the field.
+    Raises: ProtocolError, with `param` naming the field.
     """
     notes = Notes()
     fields = _open(body, notes)
@@ -40,6 +42,8 @@ def read_request(body: bytes, *, model: str = "", stream: bool = False, is_array
     toolset = read_tools(_list(fields, "tools"), "tools", notes)
     choice, kept = read_choice(fields.object("toolConfig"))
     store = fields.get("store", FLAG)
+    config = fields.object("generationConfig") or CamelFields(b"{}", "generationConfig")
+    surface = Surface(stream=stream, is_array=stream and is_array, choices=_read_count(config))
     return Request(
         protocol=PROTOCOL,
         model=(model or named).removeprefix(MODELS),
@@ -47,8 +51,8 @@ def read_request(body: bytes, *, model: str = "", stream: bool = False, is_array
         instructions=instructions,
         tools=toolset.functions,
         tool_choice=choice,
-        options=_read_options(fields, toolset, kept),
-        surface=Surface(stream=stream, is_array=stream and is_array),
+        options=_read_options(fields, config, toolset, kept),
+        surface=surface,
         store=store is not False,
         notes=notes.all(),
     )
@@ -91,9 +95,9 @@ def _read_instructions(fields: CamelFields, notes: Notes) -> str | None:
     return "\n\n".join(texts) or None
 
 
-def _read_options(fields: CamelFields, toolset: Toolset, tool_config: dict[str, msgspec.Raw]) -> Options:
-    config = fields.object("generationConfig") or CamelFields(b"{}", "generationConfig")
-    _refuse_candidates(config)
+def _read_options(
+    fields: CamelFields, config: CamelFields, toolset: Toolset, tool_config: dict[str, msgspec.Raw]
+) -> Options:
     tokens_max = config.get("maxOutputTokens", INTEGER)
     options = Options(
         max_output_tokens=tokens_max if tokens_max and tokens_max > 0 else None,
@@ -119,14 +123,15 @@ def _nonempty(values: dict[str, Any]) -> dict[str, msgspec.Raw]:
     return {name: msgspec.Raw(write_json(value)) for name, value in values.items() if value}
 
 
-def _refuse_candidates(config: CamelFields) -> None:
+def _read_count(config: CamelFields) -> int:
+    """Take how many candidates are wanted.
+
+    Raises: ProtocolError.
+    """
     count = config.get("candidateCount", INTEGER)
-    if count is not None and count > 1:
-        raise UnsupportedFeature(
-            "More than one candidate is not supported.",
-            param="generationConfig.candidateCount",
-            hint="Send the request several times.",
-        )
+    if count is not None and not 0 <= count <= CANDIDATES_MAX:
+        raise refusal(config.at("candidateCount"), f"Expected `int` from 1 to {CANDIDATES_MAX}")
+    return count or 1
 
 
 def _read_schema(config: CamelFields) -> msgspec.Raw | None:

@@ -14,14 +14,26 @@ from treadle.wire.gemini.history import Reader, write_contents
 from treadle.wire.gemini.request import JSON_TYPE, MODELS
 from treadle.wire.gemini.spelling import PROTOCOL
 from treadle.wire.gemini.tools import write_choice, write_tools
-from treadle.wire.notes import Notes, note_foreign
+from treadle.wire.notes import Notes, note_foreign, note_unread
 
 _OLD = re.compile(r"gemini-(?:[12](?:[.-]|$)|pro|exp)|gemma|learnlm")
 """Models before Gemini 3: they want no signature on calls and take no files inside a function response."""
 
 _BUDGETED = re.compile(r"gemini-2\.5")
-_BUDGETS = {"none": 0, "minimal": 512, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576}
-_LEVELS = {"none": "MINIMAL", "minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH"}
+_BUDGETS = {"none": 0, "minimal": 512, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
+_LEAST = re.compile(r"gemini-2\.5-pro")
+"""Models that cannot be kept from thinking, and think with at least so many tokens."""
+
+_LEAST_TOKENS = 128
+_LEVELS = {
+    "none": "MINIMAL",
+    "minimal": "MINIMAL",
+    "low": "LOW",
+    "medium": "MEDIUM",
+    "high": "HIGH",
+    "xhigh": "HIGH",
+    "max": "HIGH",
+}
 _BESIDE_FUNCTIONS = "includeServerSideToolInvocations"
 """The flag without which Gemini refuses functions and its own tools in one request."""
 
@@ -49,9 +61,7 @@ def _kept(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
     """Return the fields that the client wrote for Gemini and Treadle does not act on."""
     if options.extra_protocol == PROTOCOL:
         return dict(options.extra)
-    if options.extra:
-        names = ", ".join(sorted(options.extra))
-        notes.add("options_dropped", "dropped", f"{names}: only {options.extra_protocol} knows them")
+    note_unread(options, (), notes)
     return {}
 
 
@@ -106,7 +116,9 @@ def _thinking(options: Options, model: str, notes: Notes) -> dict[str, Any]:
         notes.add("effort_dropped", "dropped", f"{model!r} cannot be told the effort {effort!r}", "reasoning_effort")
         return {}
     notes.add("effort_as_thinking", "coerced", "the effort is told as a thinkingConfig", "reasoning_effort")
-    amount = {"thinkingBudget": _BUDGETS[effort]} if is_budgeted else {"thinkingLevel": _LEVELS[effort]}
+    least = _LEAST_TOKENS if _LEAST.match(model) else 0
+    budget = max(least, _BUDGETS[effort])
+    amount = {"thinkingBudget": budget} if is_budgeted else {"thinkingLevel": _LEVELS[effort]}
     return {"thinkingConfig": {**amount, "includeThoughts": effort != "none"}}
 
 

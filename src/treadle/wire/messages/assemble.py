@@ -28,6 +28,7 @@ UNNAMED = "unnamed"
 
 _USABLE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _KINDS = {"text": "text", "thinking": "thinking", "redacted_thinking": "thinking", "tool_use": "call"}
+_CALL_FIELDS = frozenset({"type", "id", "name", "input"})
 _KIND_OF_DELTA = {
     "text_delta": "text",
     "citations_delta": "text",
@@ -254,17 +255,19 @@ class Assembly:
             return _Reasoning(index, self._ids.new(prefixes.REASONING), self._owner)
         if kind == "call":
             item_id = self._ids.new(prefixes.CALL_ITEM)
-            return _Call(index, item_id, self._call(block, item_id))
+            return _Call(index, item_id, self._call(block, item_id, raw))
         self._count(bytes(raw).decode("utf-8", "replace"))
         return _Opaque(index, self._ids.new(prefixes.ITEM), raw.copy())
 
-    def _call(self, block: BlockIn, item_id: str) -> CallItem:
+    def _call(self, block: BlockIn, item_id: str, raw: msgspec.Raw) -> CallItem:
         upstream_id, name = as_text(block.id), as_text(block.name)
         if not name:
             name = UNNAMED
             self.note("call_without_name", "repaired", f"a call without a name is called {UNNAMED!r}")
         call_id = self._call_id(upstream_id)
-        return CallItem(id=item_id, call_id=call_id, name=name, upstream_id=upstream_id or None)
+        rest = {key: value.copy() for key, value in OBJECT.decode(raw).items() if key not in _CALL_FIELDS}
+        extra = Extra(protocol=PROTOCOL, fields=rest) if rest and self._count(json_text(rest)) else None
+        return CallItem(id=item_id, call_id=call_id, name=name, upstream_id=upstream_id or None, extra=extra)
 
     def _call_id(self, upstream_id: str) -> str:
         call_id = upstream_id

@@ -16,6 +16,8 @@ from treadle.canon.items import (
     AnyPart,
     CallItem,
     Extra,
+    FilePart,
+    ImagePart,
     MessageItem,
     OpaqueItem,
     ReasoningItem,
@@ -126,7 +128,11 @@ class TextWriter:
         """Send the rest of the open part and the parts that were never streamed."""
         if not isinstance(final, MessageItem):
             return
+        late: list[str] = []
         for position, part in enumerate(final.content):
+            if isinstance(part, ImagePart | FilePart):
+                late.append(_named(part))
+                continue
             if position < self._part or not isinstance(part, TextPart | RefusalPart):
                 continue
             self._turn_to(position)
@@ -134,6 +140,9 @@ class TextWriter:
             said = "".join(self._said)
             self._say(part.text[len(said) :] if part.text.startswith(said) else "")
             self._cite(_citations(part.extra)[len(self._cited) :])
+        if late:
+            self._turn_to(len(final.content))
+            self._say("\n".join(late))
 
     def close(self) -> None:
         """End the block."""
@@ -227,6 +236,8 @@ class CallWriter:
         out.has_calls = True
         self._out = out
         self._head: dict[str, Any] = {"type": "tool_use", "id": shown_id(call.call_id), "name": call.name}
+        if call.extra is not None and call.extra.protocol == PROTOCOL:
+            self._head |= call.extra.fields
         self._is_free = call.kind == "custom"
         self._object = PartialObject()
         self._fed: list[str] = []
@@ -334,6 +345,15 @@ class OpaqueWriter:
 
     def close(self) -> None:
         """Do nothing: a block that was cut off is not shown."""
+
+
+def _named(part: ImagePart | FilePart) -> str:
+    """Name what an answer of this API cannot show: by its address, or by its type."""
+    what = "image" if isinstance(part, ImagePart) else "file"
+    url = part.url or part.file_id or ""
+    if not url.startswith("data:"):
+        return f"[{what}: {url}]"
+    return f"[{what} of type {url.removeprefix('data:').partition(',')[0].partition(';')[0] or 'text/plain'}]"
 
 
 def _citations(extra: Extra | None) -> list[msgspec.Raw]:

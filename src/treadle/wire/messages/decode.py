@@ -3,17 +3,21 @@
 Exactly one Finished or Failed comes last, from `finish` at the latest. Nothing an upstream sends raises.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from treadle.canon.errors import BrokenStream, ErrorInfo, UpstreamError
 from treadle.canon.events import Failed, Finished, ModelEvent, Stop
 from treadle.canon.ids import IdSource
+from treadle.canon.json import cut_text
 from treadle.wire.messages.assemble import Assembly, Bounds, Owner
 from treadle.wire.messages.event import (
+    MESSAGE_BYTES_MAX,
+    DeltaIn,
     EventIn,
     MessageIn,
+    as_text,
     read_block,
     read_counts,
     read_error,
@@ -27,7 +31,14 @@ DONE = "[DONE]"
 """Not of this API; gateways that translate from another one send it all the same."""
 
 PAUSED = "pause_turn"
-"""The reason, and the code of the note, with which a provider asks to be called again to go on."""
+"""The reason with which a provider asks to be called again to go on."""
+
+KEPT_REASONS = {
+    PAUSED: "the upstream paused its turn; sent back as it is, it goes on",
+    "compaction": "the upstream compacted the conversation; sent back as it is, it goes on",
+    "model_context_window_exceeded": "the conversation and its answer are longer than the model can see",
+}
+"""Reasons that no other protocol has: each is the code of a note, so that clients of this one are told it."""
 
 STOPS: dict[str, Stop] = {
     "end_turn": "done",
@@ -165,7 +176,7 @@ class Decoder:
             self._read_start(event)
         elif kind == "message_delta":
             self._read_usage(event.usage)
-            self._read_reason(None if event.delta is None else event.delta.stop_reason)
+            self._read_ending(event.delta or DeltaIn())
         elif kind == "message_stop":
             self._end(is_said=True)
         elif kind != "ping":
@@ -206,6 +217,16 @@ class Decoder:
         if isinstance(reason, str) and reason and is_new:
             self._reason = reason
 
+    def _read_ending(self, delta: DeltaIn) -> None:
+        """Read how the message ends; what is said about it beside the reason is told."""
+        self._read_reason(delta.stop_reason)
+        details = cast("dict[str, Any]", delta.stop_details) if isinstance(delta.stop_details, dict) else {}
+        said = as_text(details.get("explanation")) or as_text(details.get("category"))
+        if said:
+            self._assembly.note("stop_details", "kept", cut_text(said, MESSAGE_BYTES_MAX))
+        if delta.container is not None:
+            self._assembly.note("container_dropped", "dropped", "the container of the provider's own tools")
+
     def _read_error(self, event: EventIn) -> None:
         self._fail(read_error(event.error if event.error is not None else event.message))
 
@@ -216,8 +237,8 @@ class Decoder:
         if self._reason is None and not calls_stand:
             self._fail(BrokenStream("The upstream's stream ended before the answer did.").info)
             return
-        if self._reason == PAUSED:
-            assembly.note(PAUSED, "kept", "the upstream paused its turn; sent back as it is, it goes on")
+        if self._reason in KEPT_REASONS:
+            assembly.note(self._reason, "kept", KEPT_REASONS[self._reason])
         assembly.finish()
         if assembly.overflow is not None:
             self._fail(_too_large(assembly.overflow))

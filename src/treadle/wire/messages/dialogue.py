@@ -15,6 +15,8 @@ from treadle.canon.items import (
     AnyItem,
     Blob,
     CallItem,
+    FilePart,
+    ImagePart,
     MessageItem,
     OpaqueItem,
     OpaquePart,
@@ -34,6 +36,8 @@ from treadle.wire.turns import INTERRUPTED
 Block = dict[str, Any] | msgspec.Raw
 
 _OPENING = "(The conversation begins here.)"
+_ATTACHED = "[attached to the answer]"
+_NO_WORDS = "(It failed without a word.)"
 _THOUGHTS = ("thinking", "redacted_thinking")
 _SYSTEM_ROLES = ("system", "developer")
 
@@ -58,6 +62,7 @@ class Dialogue:
         self._model = model
         self._turn: list[Block] = []
         self._calls: list[tuple[CallItem, str]] = []
+        self._attached: list[Block] = []
         self._answered = False
         self._shown: set[str] = set()
         self._numbers: dict[str, int] = {}
@@ -107,12 +112,24 @@ class Dialogue:
             self._notes.add("blob_dropped", "dropped", "state that only the provider that made it can read")
         if item.role == "assistant":
             self._begin_reply()
-            self._turn += self._blocks(item)
+            self._say(item)
         elif item.role in _SYSTEM_ROLES:
             self._add_system(item)
         else:
             self._end_turn()
             self._push("user", self._blocks(item))
+
+    def _say(self, item: MessageItem) -> None:
+        """Add to the turn; the API takes images and files from users only, so those follow behind it."""
+        shown = tuple(part for part in item.content if isinstance(part, ImagePart | FilePart))
+        if not shown:
+            self._turn += self._blocks(item)
+            return
+        self._notes.add("answer_attachment", "emulated", "images and files of an answer follow in a user message")
+        said = tuple(part for part in item.content if not isinstance(part, ImagePart | FilePart))
+        marker = f"[{len(shown)} attachment(s) of this answer follow in the next user message]"
+        self._turn += [*self._blocks(msgspec.structs.replace(item, content=said)), write_text(marker)]
+        self._attached += [write_text(_ATTACHED), *self._blocks(msgspec.structs.replace(item, content=shown))]
 
     def _add_system(self, item: MessageItem) -> None:
         if not self._messages and not self._turn:
@@ -206,7 +223,8 @@ class Dialogue:
             self._notes.add("reasoning_dropped", "dropped", "reasoning that nothing followed")
             turn.pop()
         self._push("assistant", turn)
-        self._push("user", [self._result(call, call_id) for call, call_id in calls])
+        attached, self._attached = self._attached, []
+        self._push("user", [*(self._result(call, call_id) for call, call_id in calls), *attached])
 
     def _result(self, call: CallItem, call_id: str) -> Block:
         waiting = self._results.get(call.call_id)
@@ -219,7 +237,8 @@ class Dialogue:
         written = [write_part(part, self._notes) for part in result.output]
         block["content"] = _content([part for part in written if part is not None])
         if result.is_error:
-            block["is_error"] = True
+            # The API refuses an error without a word.
+            block |= {"content": block["content"] or _NO_WORDS, "is_error": True}
         return {**block, **own_fields(result.extra, self._notes)}
 
     def _note_leftovers(self) -> None:

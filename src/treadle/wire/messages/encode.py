@@ -16,6 +16,7 @@ from treadle.canon.events import (
     Noted,
     ReasoningDelta,
     RefusalDelta,
+    RoundBroken,
     RoundStarted,
     RunEnded,
     RunEvent,
@@ -40,11 +41,13 @@ from treadle.wire.messages.blocks import (
     TextWriter,
     Writer,
 )
-from treadle.wire.messages.decode import PAUSED
+from treadle.wire.messages.decode import KEPT_REASONS, PAUSED
 from treadle.wire.messages.seal import PROTOCOL
 from treadle.wire.sse import write_frame
 
 _CUTS = {"length": "max_tokens", "filtered": "refusal"}
+_OVERFLOW = "model_context_window_exceeded"
+_COMPACTION = "compaction"
 _CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled.", status=499)
 _UNKNOWN = ErrorInfo(code="upstream_error", message="The run failed.", status=502)
 
@@ -72,7 +75,7 @@ class Encoder:
         self._out = Outlet(streams=request.surface.stream, is_claude_code=is_claude_code)
         self._lanes: dict[int, _Lane] = {}
         self._run_id = ""
-        self._is_paused = False
+        self._kept_reason = ""
         self._ended: RunEnded | None = None
 
     def feed(self, event: RunEvent) -> list[bytes]:
@@ -103,9 +106,11 @@ class Encoder:
             case RunEnded():
                 self._end(event)
             case Noted():
-                self._is_paused = self._is_paused or event.note.code == PAUSED
+                self._kept_reason = event.note.code if event.note.code in KEPT_REASONS else self._kept_reason
             case RoundStarted():
-                self._is_paused = False
+                self._kept_reason = ""
+            case RoundBroken():
+                pass
             case _:
                 assert_never(event)
 
@@ -186,14 +191,14 @@ class Encoder:
 
     def _reason(self, event: RunEnded) -> str:
         if event.status == "incomplete" and event.stop in _CUTS:
-            return _CUTS[event.stop]
+            return _OVERFLOW if event.stop == "length" and self._kept_reason == _OVERFLOW else _CUTS[event.stop]
         if self._out.has_calls:
             return "tool_use"
         if self._out.has_refusal:
             return "refusal"
         if event.stop == "stop_sequence":
             return "stop_sequence"
-        return PAUSED if self._is_paused else "end_turn"
+        return self._kept_reason if self._kept_reason in (PAUSED, _COMPACTION) else "end_turn"
 
     def _limit(self, event: RunEnded) -> dict[str, Any]:
         return {"treadle": {"run_id": self._run_id, "limit": event.limit}} if event.limit else {}

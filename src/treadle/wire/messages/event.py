@@ -34,6 +34,8 @@ class DeltaIn(msgspec.Struct, frozen=True):
     content: Any = None
     encrypted_content: Any = None
     stop_reason: Any = None
+    stop_details: Any = None
+    container: Any = None
 
 
 class BlockIn(msgspec.Struct, frozen=True):

@@ -10,7 +10,6 @@ import msgspec
 
 from treadle.canon.events import ArgumentsDelta, ModelEvent, ReasoningDelta, RefusalDelta, TextDelta
 from treadle.canon.items import (
-    AnyItem,
     AnyPart,
     Blob,
     CallItem,
@@ -37,6 +36,7 @@ ITEM_ID = "item_id"
 
 Voice = Literal["official", "extended"]
 Send = Callable[[ModelEvent], None]
+Finals = Callable[[ItemIn], list[list[Spoken]]]
 
 KINDS: dict[str, PartKind] = {
     "output_text": "text",
@@ -48,7 +48,7 @@ KINDS: dict[str, PartKind] = {
 }
 
 
-class Draft:
+class _Draft:
     """What all drafts share. `index` is set once the item has been shown, `announced` is what began it."""
 
     def __init__(self, item_id: str, send: Send, meter: Meter) -> None:
@@ -81,38 +81,27 @@ class Draft:
         self.is_closed = True
         self.announced = None
 
-    def begun(self) -> AnyItem:
-        """Return the item as it is shown at first."""
-        raise NotImplementedError
-
-    def item(self) -> AnyItem:
-        """Return the whole item."""
-        raise NotImplementedError
-
     def fits(self, item: ItemIn) -> bool:
         """Tell whether what was streamed is a beginning of this item."""
         return True
 
 
-class SpokenDraft(Draft):
-    """A message or reasoning: texts in parts."""
+class SpokenDraft(_Draft):
+    """A message or reasoning: texts in parts. `finals` reads them from a whole item, in lists numbered together."""
 
-    def __init__(self, item_id: str, send: Send, meter: Meter) -> None:
+    def __init__(self, item_id: str, send: Send, meter: Meter, finals: Finals) -> None:
         super().__init__(item_id, send, meter)
         self.row = PartRow(self._say, meter)
+        self._finals = finals
 
     @property
     def disagrees(self) -> bool:
         """Tell whether a whole text was another one than the streamed."""
         return self.row.disagrees
 
-    def finals(self, item: ItemIn) -> list[list[Spoken]]:
-        """Return the parts of the item, those that are numbered together in one list."""
-        raise NotImplementedError
-
     def settle(self, item: ItemIn) -> None:
         """Take the whole texts."""
-        for finals in self.finals(item):
+        for finals in self._finals(item):
             self.row.settle(finals)
 
     def close(self) -> None:
@@ -124,7 +113,7 @@ class SpokenDraft(Draft):
 
     def fits(self, item: ItemIn) -> bool:
         """Tell whether the first streamed part begins as the item's."""
-        finals = [final for group in self.finals(item) for final in group]
+        finals = [final for group in self._finals(item) for final in group]
         return not self.row.parts or bool(finals and self.row.parts[0].said.begins(finals[0].text))
 
     def _say(self, part: Part, text: str) -> None:
@@ -143,7 +132,7 @@ class MessageDraft(SpokenDraft):
     """What the model says."""
 
     def __init__(self, item_id: str, send: Send, meter: Meter) -> None:
-        super().__init__(item_id, send, meter)
+        super().__init__(item_id, send, meter, _message_finals)
         self._phase: str | None = None
         self._others: list[OpaquePart] = []
 
@@ -156,13 +145,6 @@ class MessageDraft(SpokenDraft):
         super().settle(item)
         parts = [(raw, read(PART, raw)) for raw in list_of(item.content)]
         self._others = [_opaque(raw) for raw, part in parts if part is not None and part.type not in KINDS]
-
-    def finals(self, item: ItemIn) -> list[list[Spoken]]:
-        """Return text and refusals."""
-        if memoryview(item.content)[0] == 0x22:
-            return [[Spoken(kind="text", text=text_of(item.content))]]
-        parts = [read(PART, raw) for raw in list_of(item.content)]
-        return [[final_of(part) for part in parts if part is not None and KINDS.get(part.type) in ("text", "refusal")]]
 
     def begun(self) -> MessageItem:
         """Return the message without content."""
@@ -178,7 +160,7 @@ class ReasoningDraft(SpokenDraft):
     """What the model thought."""
 
     def __init__(self, item_id: str, send: Send, meter: Meter, maker: Maker) -> None:
-        super().__init__(item_id, send, meter)
+        super().__init__(item_id, send, meter, _reasoning_finals)
         self._maker = maker
         self._upstream_id = ""
         self._sealed = ""
@@ -192,14 +174,6 @@ class ReasoningDraft(SpokenDraft):
         super().settle(item)
         self._sealed = word_of(item.encrypted_content) or self._sealed
         self.meter.add(self._sealed)
-
-    def finals(self, item: ItemIn) -> list[list[Spoken]]:
-        """Return summaries and raw texts, each numbered on its own."""
-        groups: tuple[tuple[PartKind, msgspec.Raw], ...] = (("summary", item.summary), ("raw", item.content))
-        return [
-            [Spoken(kind=kind, text=text_of(part.text)) for raw in list_of(texts) if (part := read(PART, raw))]
-            for kind, texts in groups
-        ]
 
     def begun(self) -> ReasoningItem:
         """Return the reasoning without content."""
@@ -219,7 +193,7 @@ class ReasoningDraft(SpokenDraft):
         )
 
 
-class CallDraft(Draft):
+class CallDraft(_Draft):
     """A call. `voice` is the family of events that streams its arguments: S2's own repeat the official ones."""
 
     def __init__(self, item_id: str, send: Send, meter: Meter, kind: CallKind) -> None:
@@ -343,7 +317,7 @@ class CallDraft(Draft):
             self._send(ArgumentsDelta(index=self.index, text=text))
 
 
-class OpaqueDraft(Draft):
+class OpaqueDraft(_Draft):
     """An item of a kind that Treadle does not know, exactly as its upstream wrote it."""
 
     def __init__(self, item_id: str, send: Send, meter: Meter, raw: msgspec.Raw) -> None:
@@ -362,6 +336,9 @@ class OpaqueDraft(Draft):
     def item(self) -> OpaqueItem:
         """Return the item."""
         return self.begun()
+
+
+Draft = MessageDraft | ReasoningDraft | CallDraft | OpaqueDraft
 
 
 def final_of(part: PartIn) -> Spoken:
@@ -386,6 +363,23 @@ def kind_of(item: ItemIn) -> str:
         return item.type
     told = (("function_call", item.arguments), ("custom_tool_call", item.input), ("message", item.content))
     return next((kind for kind, field in told if not is_null(field)), "")
+
+
+def _message_finals(item: ItemIn) -> list[list[Spoken]]:
+    """Return text and refusals."""
+    if memoryview(item.content)[0] == 0x22:
+        return [[Spoken(kind="text", text=text_of(item.content))]]
+    parts = [read(PART, raw) for raw in list_of(item.content)]
+    return [[final_of(part) for part in parts if part is not None and KINDS.get(part.type) in ("text", "refusal")]]
+
+
+def _reasoning_finals(item: ItemIn) -> list[list[Spoken]]:
+    """Return summaries and raw texts, each numbered on its own."""
+    groups: tuple[tuple[PartKind, msgspec.Raw], ...] = (("summary", item.summary), ("raw", item.content))
+    return [
+        [Spoken(kind=kind, text=text_of(part.text)) for raw in list_of(texts) if (part := read(PART, raw))]
+        for kind, texts in groups
+    ]
 
 
 def _opaque(raw: msgspec.Raw) -> OpaquePart:

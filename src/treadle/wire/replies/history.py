@@ -27,7 +27,7 @@ from treadle.canon.items import (
     TextPart,
 )
 from treadle.canon.json import write_json
-from treadle.wire.notes import Notes
+from treadle.wire.notes import Notes, is_alike
 from treadle.wire.replies.drafts import ITEM_ID
 from treadle.wire.replies.pairs import paired
 from treadle.wire.responses.content import PROTOCOL
@@ -113,7 +113,7 @@ class _Writer:
             thought["content"] = [{"type": "reasoning_text", "text": text} for text in item.text]
         if SEALED in own:
             thought["encrypted_content"] = own[SEALED]
-        self._thoughts.append(thought)
+        self._thoughts.append(self._with_extra(thought, item.extra))
 
     def _add_call(self, item: CallItem) -> None:
         self._continue_turn()
@@ -204,7 +204,7 @@ class _Writer:
                 assert_never(part)
 
     def _opaque_part(self, part: OpaquePart) -> msgspec.Raw | None:
-        if part.protocol == PROTOCOL:
+        if part.protocol == PROTOCOL or is_alike(part):
             return part.raw
         self._notes.add("part_dropped", "dropped", f"a part that only {part.protocol} can carry")
         return None

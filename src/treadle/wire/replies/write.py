@@ -3,6 +3,7 @@
 The history is written by `history`; here are the tools, the choice among them, and the options.
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -12,32 +13,47 @@ from treadle.canon.json import write_json
 from treadle.canon.plan import Plan
 from treadle.canon.request import Options
 from treadle.canon.tools import ToolChoice, ToolSpec
+from treadle.wire.chat.tools import is_built_in
 from treadle.wire.codec import Written
-from treadle.wire.fields import LIST, OBJECT
-from treadle.wire.notes import Notes, note_foreign
+from treadle.wire.fields import LIST, NULL, OBJECT, starts_with
+from treadle.wire.notes import (
+    CHOICE,
+    HOSTED,
+    LOGPROBS,
+    METADATA,
+    OPENAI_ALIKE,
+    Notes,
+    kind_of,
+    note_foreign,
+    note_hosted,
+    note_unread,
+    unread,
+)
 from treadle.wire.replies.history import write_history
 from treadle.wire.responses.content import PROTOCOL
-from treadle.wire.responses.tools import HOSTED, bare_name
+from treadle.wire.responses.tools import ABOUT, bare_name
+from treadle.wire.turns import is_continued
 
 SEALED_REASONING = "reasoning.encrypted_content"
+
+VERBOSITY = "text.verbosity"
+"""The path of the option that says how much shall be said."""
+
+SEARCH = "web_search_options"
+"""The field by which a Chat client has its upstream search the web."""
+
+_THOUGHTLESS = re.compile(r"(?:.*/)?(?:gpt-[34]|chatgpt|gpt-5(?:\.\d+)?-chat)")
+"""Models that do not reason: to ask for their sealed reasoning is a 400 (pydantic-ai#2865 and #3326, 2025-11)."""
 
 _OURS = frozenset({"previous_response_id", "conversation", "background", "store", "stream", "stream_options"})
 """Fields that are between the client and Treadle, which holds the conversation itself."""
 
-_CHAT_TOO = frozenset(
-    {
-        "metadata",
-        "user",
-        "safety_identifier",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "prompt_cache_options",
-        "service_tier",
-        "moderation",
-    }
-)
-"""Fields that mean the same in Chat Completions."""
-
+_FROM_CHAT = {
+    **{name: name for name in (*OPENAI_ALIKE, METADATA)},
+    "verbosity": VERBOSITY,
+    "logprobs": LOGPROBS,
+}
+"""Options of Chat Completions and where this API has them."""
 
 _words: msgspec.json.Decoder[list[str]] = msgspec.json.Decoder(list[str])
 
@@ -47,14 +63,17 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
     notes = Notes()
     note_foreign(plan.items, plan.tools, PROTOCOL, notes)
     instructions, items = _instructions(plan.items)
-    extra = _extra_fields(plan.options, notes)
+    extra = _extra_fields(plan, notes)
     body: dict[str, Any] = {"model": plan.model}
     if instructions is not None:
         body["instructions"] = instructions
     body["input"] = write_history(items, notes, provider=provider, model=plan.model)
     body |= _tool_fields(plan, extra)
     body |= _option_fields(plan.options, extra, notes)
-    body |= {"stream": True, "store": False, "include": _include(extra)}
+    body |= {"stream": True, "store": False}
+    include = _include(extra, plan.model)
+    if include:
+        body["include"] = include
     body |= {name: raw for name, raw in extra.items() if name not in body}
     return Written(body=write_json(body), notes=notes.all())
 
@@ -71,13 +90,16 @@ def _instructions(items: tuple[AnyItem, ...]) -> tuple[str | None, tuple[AnyItem
 
 
 def _tool_fields(plan: Plan, extra: dict[str, msgspec.Raw]) -> dict[str, Any]:
+    kept = extra.pop(CHOICE, None)
     tools = [*_tools(plan.tools), *LIST.decode(extra.pop(HOSTED, b"[]"))]
     if not tools:
         return {}
     fields: dict[str, Any] = {"tools": tools}
     choice = _choice(plan.tool_choice, plan.tools)
+    if choice is None and not is_continued(plan.items):
+        choice = kept
     if choice is not None:
-        fields["tool_choice"] = choice
+        fields[CHOICE] = choice
     if plan.options.parallel_tool_calls is not None and plan.tool_choice.mode != "none":
         fields["parallel_tool_calls"] = plan.options.parallel_tool_calls
     return fields
@@ -93,16 +115,16 @@ def _tools(specs: tuple[ToolSpec, ...]) -> list[dict[str, Any]]:
             continue
         if spec.namespace not in spaces:
             spaces[spec.namespace] = []
-            head = {"type": "namespace", "name": spec.namespace, "description": f"Tools of {spec.namespace}."}
+            about = _own_fields(spec).get(ABOUT, f"Tools of {spec.namespace}.")
+            head = {"type": "namespace", "name": spec.namespace, "description": about}
             written.append({**head, "tools": spaces[spec.namespace]})
         spaces[spec.namespace].append(_tool(spec))
     return written
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:
-    tool: dict[str, Any] = {"type": spec.kind, "name": bare_name(spec)}
-    if spec.extra is not None and spec.extra.protocol == PROTOCOL:
-        tool = {**spec.extra.fields, **tool}
+    own = {name: raw for name, raw in _own_fields(spec).items() if name != ABOUT}
+    tool: dict[str, Any] = {**own, "type": spec.kind, "name": bare_name(spec)}
     if spec.description:
         tool["description"] = spec.description
     if spec.kind == "custom":
@@ -113,6 +135,10 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
     if spec.strict is not None:
         tool["strict"] = spec.strict
     return tool
+
+
+def _own_fields(spec: ToolSpec) -> dict[str, msgspec.Raw]:
+    return spec.extra.fields if spec.extra is not None and spec.extra.protocol == PROTOCOL else {}
 
 
 def _choice(choice: ToolChoice, specs: tuple[ToolSpec, ...]) -> Any:
@@ -155,24 +181,56 @@ def _merged(raw: msgspec.Raw | None, known: dict[str, Any]) -> dict[str, Any]:
     return {**given, **{name: value for name, value in known.items() if value is not None}}
 
 
-def _include(extra: dict[str, msgspec.Raw]) -> list[str]:
+def _include(extra: dict[str, msgspec.Raw], model: str) -> list[str]:
     """Ask for sealed reasoning beside what the client wants included: without it reasoning cannot be continued."""
     try:
         asked = _words.decode(extra.pop("include", b"[]"))
     except msgspec.DecodeError:
         asked = []
-    return asked if SEALED_REASONING in asked else [*asked, SEALED_REASONING]
+    others = [name for name in asked if name != SEALED_REASONING]
+    return others if _THOUGHTLESS.match(model) else [*others, SEALED_REASONING]
 
 
-def _extra_fields(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
+def _extra_fields(plan: Plan, notes: Notes) -> dict[str, msgspec.Raw]:
     """Return the fields that Treadle does not act on and this API knows; the others are noted."""
+    options = plan.options
     if options.extra_protocol == PROTOCOL:
         return {name: raw for name, raw in options.extra.items() if name not in _OURS}
-    kept = {name: raw for name, raw in options.extra.items() if options.extra_protocol == "chat" and name in _CHAT_TOO}
-    verbosity = options.extra.get("verbosity") if options.extra_protocol == "chat" else None
-    if verbosity is not None:
-        kept["text"] = msgspec.Raw(write_json({"verbosity": verbosity}))
-    lost = sorted(set(options.extra) - set(kept) - ({"verbosity"} if verbosity is not None else set()))
-    if lost:
-        notes.add("options_dropped", "dropped", f"{', '.join(lost)}: only {options.extra_protocol} knows them")
-    return kept
+    hosted = _borrowed(options, notes)
+    names = _FROM_CHAT if options.extra_protocol == "chat" else {}
+    given = unread(options)
+    carried = {names[path]: raw for path, raw in given.items() if path in names}
+    if HOSTED in hosted and CHOICE in given and kind_of(given[CHOICE]) in map(kind_of, LIST.decode(hosted[HOSTED])):
+        carried[CHOICE] = given[CHOICE]
+    searched = {SEARCH} if _asks_search(options) else set[str]()
+    note_unread(options, {*names, *carried, *searched, HOSTED}, notes)
+    extra = {name: raw for name, raw in carried.items() if "." not in name}
+    if VERBOSITY in carried:
+        extra["text"] = msgspec.Raw(write_json({"verbosity": carried[VERBOSITY]}))
+    if LOGPROBS in carried:
+        extra["include"] = msgspec.Raw(write_json([LOGPROBS.removeprefix("include.")]))
+    return extra | hosted
+
+
+def _borrowed(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
+    """Return the tools of this API that a client of another one asked its upstream to run; the others are noted."""
+    tools = LIST.decode(options.extra.get(HOSTED, b"[]"))
+    ours = [tool for tool in tools if options.extra_protocol == "chat" and is_built_in(tool)]
+    note_hosted([tool for tool in tools if tool not in ours], notes)
+    if _asks_search(options):
+        notes.add("web_search", "emulated", "a search that Chat always makes is a tool here", SEARCH)
+        ours.append(_search(OBJECT.decode(options.extra[SEARCH])))
+    return {HOSTED: msgspec.Raw(write_json(ours))} if ours else {}
+
+
+def _asks_search(options: Options) -> bool:
+    return options.extra_protocol == "chat" and starts_with(options.extra.get(SEARCH, NULL), "{")
+
+
+def _search(options: dict[str, msgspec.Raw]) -> msgspec.Raw:
+    """Return the tool that searches as Chat's options say; where the user is stands one level higher here."""
+    place = options.pop("user_location", NULL)
+    near = OBJECT.decode(place).get("approximate", NULL) if starts_with(place, "{") else NULL
+    if starts_with(near, "{"):
+        options["user_location"] = msgspec.Raw(write_json({"type": "approximate", **OBJECT.decode(near)}))
+    return msgspec.Raw(write_json({"type": "web_search", **options}))

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from treadle.canon.items import AnyPart, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
+from treadle.canon.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
 from treadle.canon.request import Note
-from treadle.wire.responses.fields import NULL, at, missing, read
+from treadle.wire.fields import NULL, OBJECT, at, missing
+from treadle.wire.fields import read_value as read
 
 PROTOCOL = "responses"
 
@@ -25,17 +26,8 @@ class Tally(msgspec.Struct, kw_only=True):
         return [msgspec.structs.replace(note, count=count) for note, count in self.seen.values()]
 
 
-_BREAKPOINT = Note(
-    code="cache_breakpoint_dropped",
-    action="dropped",
-    message="prompt_cache_breakpoint of a content part is not carried",
-    field="input",
-)
-
-
 class _Head(msgspec.Struct, kw_only=True):
     type: str
-    prompt_cache_breakpoint: msgspec.Raw = NULL
 
 
 class _Text(msgspec.Struct, kw_only=True):
@@ -73,23 +65,30 @@ _string = msgspec.json.Decoder(str)
 _raws: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw])
 
 
+def extra_of(raw: msgspec.Raw, *known: str) -> Extra | None:
+    """Return the fields of an object beyond its type and the known ones, for upstreams of this protocol."""
+    fields = OBJECT.decode(raw)
+    rest = {name: value for name, value in fields.items() if name != "type" and name not in known and value != NULL}
+    return Extra(protocol=PROTOCOL, fields=rest) if rest else None
+
+
 def text_parts(text: str | None) -> tuple[TextPart, ...]:
     """Return a text as content; no text is no part."""
     return (TextPart(text=text),) if text else ()
 
 
-def read_content(content: str | list[msgspec.Raw], path: str, tally: Tally) -> tuple[AnyPart, ...]:
+def read_content(content: str | list[msgspec.Raw], path: str) -> tuple[AnyPart, ...]:
     """Read the content of a message; parts that hold only empty text are no content.
 
     Raises: ProtocolError, naming the field.
     """
     if isinstance(content, str):
         return text_parts(content)
-    parts = [_read_part(raw, f"{path}[{index}]", tally) for index, raw in enumerate(content)]
+    parts = [_read_part(raw, f"{path}[{index}]") for index, raw in enumerate(content)]
     return () if all(isinstance(part, TextPart) and not part.text for part in parts) else tuple(parts)
 
 
-def read_output(raw: msgspec.Raw, path: str, tally: Tally) -> tuple[AnyPart, ...]:
+def read_output(raw: msgspec.Raw, path: str) -> tuple[AnyPart, ...]:
     """Read what a tool gave: a text, parts, or any other JSON value as its text.
 
     Raises: ProtocolError, naming the field.
@@ -99,29 +98,31 @@ def read_output(raw: msgspec.Raw, path: str, tally: Tally) -> tuple[AnyPart, ...
         case b'"':
             return text_parts(read(_string, raw, path))
         case b"[":
-            return read_content(read(_raws, raw, path), path, tally)
+            return read_content(read(_raws, raw, path), path)
         case _:
             return () if raw == NULL else text_parts(data.decode())
 
 
-def _read_part(raw: msgspec.Raw, path: str, tally: Tally) -> AnyPart:
+def _read_part(raw: msgspec.Raw, path: str) -> AnyPart:
     head = read(_head, raw, path)
     reader = _READERS.get(head.type)
     if reader is None:
         return OpaquePart(protocol=PROTOCOL, raw=raw)
-    if head.prompt_cache_breakpoint != NULL:
-        tally.count(_BREAKPOINT)
     return reader(raw, path)
 
 
 def _read_text(raw: msgspec.Raw, path: str) -> TextPart:
     part = read(_text, raw, path)
-    is_plain = bytes(part.annotations) in (b"null", b"[]")
-    return TextPart(text=part.text, annotations=None if is_plain else part.annotations)
+    return TextPart(
+        text=part.text,
+        annotations=None if bytes(part.annotations) in (b"null", b"[]") else part.annotations,
+        # The logprobs of an earlier answer say nothing to the model.
+        extra=extra_of(raw, *_Text.__struct_fields__, "logprobs"),
+    )
 
 
 def _read_refusal(raw: msgspec.Raw, path: str) -> RefusalPart:
-    return RefusalPart(text=read(_refusal, raw, path).refusal)
+    return RefusalPart(text=read(_refusal, raw, path).refusal, extra=extra_of(raw, *_Refusal.__struct_fields__))
 
 
 def _read_image(raw: msgspec.Raw, path: str) -> ImagePart:
@@ -129,7 +130,8 @@ def _read_image(raw: msgspec.Raw, path: str) -> ImagePart:
     if part.image_url is None and part.file_id is None:
         raise missing(at(path, "image_url"))
     url = part.image_url.url if isinstance(part.image_url, _ImageUrl) else part.image_url
-    return ImagePart(url=url, file_id=part.file_id, detail=part.detail)
+    extra = extra_of(raw, *_Image.__struct_fields__)
+    return ImagePart(url=url, file_id=part.file_id, detail=part.detail, extra=extra)
 
 
 def _read_file(raw: msgspec.Raw, path: str) -> FilePart:
@@ -141,7 +143,8 @@ def _read_file(raw: msgspec.Raw, path: str) -> FilePart:
         url = part.file_data if is_url else f"data:application/octet-stream;base64,{part.file_data}"
     if url is None and part.file_id is None:
         raise missing(at(path, "file_data"))
-    return FilePart(url=url, file_id=part.file_id, filename=part.filename)
+    extra = extra_of(raw, *_File.__struct_fields__)
+    return FilePart(url=url, file_id=part.file_id, filename=part.filename, extra=extra)
 
 
 _READERS: dict[str, Callable[[msgspec.Raw, str], AnyPart]] = {

@@ -17,6 +17,7 @@ from treadle.canon.events import (
     Noted,
     ReasoningDelta,
     RefusalDelta,
+    RoundBroken,
     RoundStarted,
     RunEnded,
     RunEvent,
@@ -64,10 +65,11 @@ class Encoder:
             case RoundStarted():
                 self._lanes.settle()
             case KeptAlive():
-                self._lanes.settle()
-                self._announce("response.in_progress")
+                self._keep_alive()
             case RunEnded():
                 self._end(event)
+            case RoundBroken():
+                self._lanes.end(is_cut=False)
             case Noted():
                 pass
             case _:
@@ -75,8 +77,15 @@ class Encoder:
         return self._out.take()
 
     def body(self) -> bytes:
-        """Return the response object as it is now; after the run has ended, the whole of it."""
-        return msgspec.json.encode(self._current())
+        """Return the response object as it is now, with the items that are whole; after the end, all of it."""
+        if self._is_over:
+            return msgspec.json.encode(self._current())
+        self._lanes.settle()
+        return msgspec.json.encode(msgspec.structs.replace(self._current(), output=self._lanes.done))
+
+    def renumber(self, number: int) -> None:
+        """Give the next event that number: after a break the client may have seen more than is known here."""
+        self._out.renumber(number)
 
     def _start(self, event: RunStarted) -> None:
         self._response = begun(self._request, event)
@@ -92,6 +101,11 @@ class Encoder:
         if self._out.extended:
             self._announce("response.done")
             self._out.end()
+
+    def _keep_alive(self) -> None:
+        """Say once more what the client knows, under the last number: a stream told again has the same numbers."""
+        number = self._out.last
+        self._out.send(LifecycleEvent(type="response.in_progress", sequence_number=number, response=self._current()))
 
     def _announce(self, kind: str) -> None:
         self._out.send(

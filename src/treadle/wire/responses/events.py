@@ -56,6 +56,16 @@ class TextEvent(StreamEvent, frozen=True, kw_only=True):
     logprobs: msgspec.Raw | UnsetType = UNSET
 
 
+class AnnotationEvent(StreamEvent, frozen=True, kw_only=True):
+    """response.output_text.annotation.added."""
+
+    item_id: str
+    output_index: int
+    content_index: int | UnsetType
+    annotation_index: int
+    annotation: msgspec.Raw
+
+
 class CallEvent(StreamEvent, frozen=True, kw_only=True):
     """The events of a call: arguments, custom input, the progress of an mcp_call, S2's output_tool_call."""
 
@@ -82,6 +92,15 @@ class Outlet:
         number = self._count
         self._count += 1
         return number
+
+    @property
+    def last(self) -> int:
+        """Return the last sequence number."""
+        return max(0, self._count - 1)
+
+    def renumber(self, number: int) -> None:
+        """Count on from that number."""
+        self._count = number
 
     def send(self, event: StreamEvent) -> None:
         """Frame an event."""

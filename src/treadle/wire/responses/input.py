@@ -4,8 +4,9 @@ A kind that is not in the table is kept exactly as it came. Tools that travel in
 back apart; nothing is looked up here, a reference stays a reference.
 """
 
+import re
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -21,13 +22,16 @@ from treadle.canon.items import (
     Role,
 )
 from treadle.canon.request import Note
-from treadle.wire.responses.content import PROTOCOL, Tally, read_content, read_output, text_parts
-from treadle.wire.responses.fields import NULL, at, missing, read
+from treadle.wire.fields import NULL, at, missing
+from treadle.wire.fields import read_value as read
+from treadle.wire.responses.content import PROTOCOL, Tally, extra_of, read_content, read_output, text_parts
+from treadle.wire.responses.hosted import arguments_of, is_own, read_server_call
 from treadle.wire.responses.seal import unseal
 from treadle.wire.responses.tools import flat_name
+from treadle.wire.turns import OpenCalls
 
 _ROLES: frozenset[str] = frozenset({"system", "developer", "user", "assistant"})
-_UNFINISHED: frozenset[str] = frozenset({"in_progress", "calling", "incomplete"})
+_OF_PICTURE = re.compile(r"img_(?P<message>.+)_\d+")
 _ATTACHED = Note(
     code="input_call_attached",
     action="kept",
@@ -44,11 +48,18 @@ _ODD_ROLE = Note(
 
 
 class Reading(msgspec.Struct, kw_only=True):
-    """What the input held: its items, the tool lists that travelled inside it (with their paths), and notes."""
+    """What the input held: its items, the tool lists that travelled inside it (with their paths), and notes.
+
+    `open` are the calls that still want a result, `servers` the labels of MCP servers that the upstream calls,
+    `named` the ids of the items so far.
+    """
 
     items: list[AnyItem] = []
     tools: list[tuple[str, list[msgspec.Raw]]] = []
     tally: Tally = msgspec.field(default_factory=Tally)
+    open: OpenCalls = msgspec.field(default_factory=OpenCalls)
+    servers: frozenset[str] = frozenset()
+    named: set[str] = set()
 
 
 class _Head(msgspec.Struct, kw_only=True):
@@ -74,7 +85,7 @@ class _Call(msgspec.Struct, kw_only=True):
 
 
 class _Result(msgspec.Struct, kw_only=True):
-    call_id: str
+    call_id: str | None = None
     id: str | None = None
     name: str | None = None
     namespace: str | None = None
@@ -93,15 +104,6 @@ class _Reasoning(msgspec.Struct, kw_only=True):
     encrypted_content: str | None = None
 
 
-class _ServerCall(msgspec.Struct, kw_only=True):
-    id: str
-    name: str
-    arguments: msgspec.Raw = NULL
-    output: str | None = None
-    error: msgspec.Raw = NULL
-    status: str | None = None
-
-
 class _ToolList(msgspec.Struct, kw_only=True):
     tools: list[msgspec.Raw]
 
@@ -115,19 +117,16 @@ _message = msgspec.json.Decoder(_Message)
 _call = msgspec.json.Decoder(_Call)
 _result = msgspec.json.Decoder(_Result)
 _reasoning = msgspec.json.Decoder(_Reasoning)
-_server_call = msgspec.json.Decoder(_ServerCall)
 _tool_list = msgspec.json.Decoder(_ToolList)
 _reference = msgspec.json.Decoder(_Reference)
-_string = msgspec.json.Decoder(str)
-_any: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
-def read_input(value: str | list[msgspec.Raw]) -> Reading:
-    """Read the whole input, a text or a list of items.
+def read_input(value: str | list[msgspec.Raw], servers: frozenset[str] = frozenset()) -> Reading:
+    """Read the whole input, a text or a list of items; `servers` are the MCP servers that the upstream shall call.
 
     Raises: ProtocolError, naming the field.
     """
-    reading = Reading()
+    reading = Reading(servers=servers)
     if isinstance(value, str):
         reading.items.append(MessageItem(role="user", content=text_parts(value)))
         return reading
@@ -136,6 +135,8 @@ def read_input(value: str | list[msgspec.Raw]) -> Reading:
         head = read(_head, raw, path)
         kind = head.type or _kind_of(head, path)
         _READERS.get(kind, _read_opaque)(reading, raw, path)
+        if head.id is not None:
+            reading.named.add(head.id)
     return reading
 
 
@@ -159,23 +160,24 @@ def _read_message(reading: Reading, raw: msgspec.Raw, path: str) -> None:
     item = MessageItem(
         id=message.id or "",
         role=cast("Role", message.role),
-        content=read_content(message.content or "", at(path, "content"), reading.tally),
+        content=read_content(message.content or "", at(path, "content")),
         phase=message.phase,
+        extra=extra_of(raw, *_Message.__struct_fields__, "status"),
     )
     reading.items.append(item)
 
 
 def _read_call(reading: Reading, raw: msgspec.Raw, path: str) -> None:
     call = read(_call, raw, path)
-    _add_call(reading, call, "function", _arguments(call.arguments, at(path, "arguments")))
+    _add_call(reading, raw, call, "function", arguments_of(call.arguments, at(path, "arguments")))
 
 
 def _read_custom_call(reading: Reading, raw: msgspec.Raw, path: str) -> None:
     call = read(_call, raw, path)
-    _add_call(reading, call, "custom", call.input or "")
+    _add_call(reading, raw, call, "custom", call.input or "")
 
 
-def _add_call(reading: Reading, call: _Call, kind: CallKind, arguments: str) -> None:
+def _add_call(reading: Reading, raw: msgspec.Raw, call: _Call, kind: CallKind, arguments: str) -> None:
     if reading.items and _is_empty_turn(reading.items[-1]):
         reading.items.pop()
         reading.tally.count(_ATTACHED)
@@ -186,8 +188,10 @@ def _add_call(reading: Reading, call: _Call, kind: CallKind, arguments: str) -> 
         arguments=arguments,
         kind=kind,
         namespace=call.namespace,
+        extra=extra_of(raw, *_Call.__struct_fields__, "status"),
     )
     reading.items.append(item)
+    reading.open.add(item)
 
 
 def _is_empty_turn(item: AnyItem) -> bool:
@@ -206,17 +210,30 @@ def _add_result(reading: Reading, raw: msgspec.Raw, path: str, kind: CallKind) -
     result = read(_result, raw, path)
     # The protocol has no flag for a failed result; `incomplete` is the nearest word it has.
     is_error = result.status == "incomplete"
+    name = flat_name(result.name, result.namespace) if result.name else ""
     item = ResultItem(
         id=result.id or "",
-        call_id=result.call_id,
-        name=flat_name(result.name, result.namespace) if result.name else "",
-        output=read_output(result.output, at(path, "output"), reading.tally),
+        call_id=_called(reading, result, name, path),
+        name=name,
+        output=read_output(result.output, at(path, "output")),
         is_error=is_error,
         kind=kind,
         rc="failed" if is_error else "ok",
+        extra=extra_of(raw, *_Result.__struct_fields__),
     )
     reading.items.append(item)
     reading.tally.count(_ADDED)
+
+
+def _called(reading: Reading, result: _Result, name: str, path: str) -> str:
+    """Return the id of the call that a result answers; one that names none answers the oldest that is open."""
+    if result.call_id is not None:
+        reading.open.take_id(result.call_id)
+        return result.call_id
+    call = reading.open.take_name(name) if name else reading.open.take_oldest()
+    if call is None:
+        raise missing(at(path, "call_id"))
+    return call.call_id
 
 
 def _read_reasoning(reading: Reading, raw: msgspec.Raw, path: str) -> None:
@@ -226,33 +243,17 @@ def _read_reasoning(reading: Reading, raw: msgspec.Raw, path: str) -> None:
         summary=tuple(part.text for part in reasoning.summary or ()),
         text=tuple(part.text for part in reasoning.content or ()),
         blobs=unseal(reasoning.encrypted_content or ""),
+        extra=extra_of(raw, *_Reasoning.__struct_fields__, "status"),
     )
     reading.items.append(item)
 
 
 def _read_server_call(reading: Reading, raw: msgspec.Raw, path: str) -> None:
-    """Read a call that a server ran: it and its result are one item on this wire, paired by the item's own id."""
-    call = read(_server_call, raw, path)
-    error = _error_text(call.error, at(path, "error"))
-    unfinished = error is None and call.output is None and call.status in _UNFINISHED
-    reading.items.append(
-        CallItem(
-            id=call.id,
-            call_id=call.id,
-            name=call.name,
-            arguments=_arguments(call.arguments, at(path, "arguments")),
-            side="server",
-        )
-    )
-    reading.items.append(
-        ResultItem(
-            call_id=call.id,
-            name=call.name,
-            output=text_parts(call.output if error is None else error),
-            is_error=error is not None or unfinished,
-            rc="interrupted" if unfinished else "ok" if error is None else "failed",
-        )
-    )
+    """Read a call that a server ran: Treadle's own is a pair of items, one of the upstream's only it can read."""
+    if is_own(raw, path, reading.servers):
+        reading.items += read_server_call(raw, path)
+    else:
+        _read_opaque(reading, raw, path)
 
 
 def _read_tools(reading: Reading, raw: msgspec.Raw, path: str) -> None:
@@ -260,7 +261,14 @@ def _read_tools(reading: Reading, raw: msgspec.Raw, path: str) -> None:
 
 
 def _read_reference(reading: Reading, raw: msgspec.Raw, path: str) -> None:
-    reading.items.append(ReferenceItem(id=read(_reference, raw, path).id))
+    item_id = read(_reference, raw, path).id
+    of_picture = _OF_PICTURE.fullmatch(item_id)
+    if of_picture is None:
+        reading.items.append(ReferenceItem(id=item_id))
+    elif of_picture["message"] not in reading.named:
+        # An image is shown as an item of its own and kept as a part of its message.
+        reading.named.add(of_picture["message"])
+        reading.items.append(ReferenceItem(id=of_picture["message"]))
 
 
 def _read_opaque(reading: Reading, raw: msgspec.Raw, path: str) -> None:
@@ -278,25 +286,3 @@ _READERS: dict[str, Callable[[Reading, msgspec.Raw, str], None]] = {
     "additional_tools": _read_tools,
     "item_reference": _read_reference,
 }
-
-
-def _arguments(raw: msgspec.Raw, path: str) -> str:
-    """Return arguments as JSON text; some clients replay an object, null or nothing where a string belongs."""
-    data = bytes(raw)
-    if data.startswith(b'"'):
-        return read(_string, raw, path) or "{}"
-    return "{}" if raw == NULL else data.decode()
-
-
-def _error_text(raw: msgspec.Raw, path: str) -> str | None:
-    """Return the words of an mcp_call's error: a text, its `message`, or the content that the tool gave."""
-    value: Any = read(_any, raw, path)
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        value = fields.get("message") or fields.get("content") or fields
-    if isinstance(value, list):
-        parts = [cast("dict[str, Any]", part) for part in cast("list[Any]", value) if isinstance(part, dict)]
-        value = "".join(str(part.get("text", "")) for part in parts)
-    if value is None or isinstance(value, str):
-        return value
-    return msgspec.json.encode(value).decode()

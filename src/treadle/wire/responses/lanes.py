@@ -9,11 +9,11 @@ from typing import assert_never
 
 from treadle.canon.events import ItemAdded, ItemDone, ToolFinished, ToolStarted
 from treadle.canon.ids import CALL_ITEM, MESSAGE, REASONING, SERVER_CALL, IdSource, shown_call_id
-from treadle.canon.items import CallItem, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
+from treadle.canon.items import CallItem, ImagePart, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
 from treadle.canon.tools import ToolSpec
 from treadle.wire.responses.content import PROTOCOL
 from treadle.wire.responses.events import Outlet
-from treadle.wire.responses.parts import Place
+from treadle.wire.responses.parts import Place, picture_of
 from treadle.wire.responses.response import OutputItem
 from treadle.wire.responses.writers import (
     CallWriter,
@@ -21,13 +21,18 @@ from treadle.wire.responses.writers import (
     ItemWriter,
     MessageWriter,
     OpaqueWriter,
+    Picture,
+    PictureWriter,
     ReasoningWriter,
     ServerCallWriter,
     Source,
 )
 
+PICTURE = "img"
+"""How ids of images begin, followed by the id of the message that has them."""
+
 Opening = ItemAdded | ItemDone | ToolStarted | ToolFinished
-LaneEvent = Opening | Delta
+LaneEvent = Opening | Delta | Picture
 
 
 class _Lane:
@@ -48,6 +53,7 @@ class Lanes:
         self._specs = {spec.name: spec for spec in tools}
         self._lanes: dict[int, _Lane] = {}
         self._done: list[OutputItem] = []
+        self._pictures = 0
 
     @property
     def done(self) -> tuple[OutputItem, ...]:
@@ -64,6 +70,8 @@ class Lanes:
         if lane.is_settled:
             return
         lane.waiting.append(event)
+        if isinstance(event, ItemDone) and isinstance(event.item, MessageItem):
+            self._add_pictures(event.item)
         self._advance()
 
     def settle(self) -> None:
@@ -90,8 +98,20 @@ class Lanes:
                 return
             self._close_first("completed")
 
+    def _add_pictures(self, message: MessageItem) -> None:
+        """Give the images of a message lanes of their own, behind it."""
+        images = [part for part in message.content if isinstance(part, ImagePart)]
+        for number, found in enumerate(filter(None, map(picture_of, images))):
+            self._pictures += 1
+            item_id = f"{PICTURE}_{message.id}_{number}" if message.id else self._ids.new(PICTURE)
+            lane = self._lanes[-self._pictures] = _Lane()
+            lane.waiting.append(Picture(index=-self._pictures, id=item_id, format=found[0], data=found[1]))
+
     def _write(self, lane: _Lane, event: LaneEvent) -> None:
-        if isinstance(event, Opening):
+        if isinstance(event, Picture):
+            lane.writer = PictureWriter(self._out, Place(item_id=event.id, output_index=len(self._done)), event)
+            lane.is_settled = True
+        elif isinstance(event, Opening):
             source = event if isinstance(event, ToolStarted | ToolFinished) else event.item
             if lane.writer is None:
                 lane.writer = self._open(source)

@@ -4,14 +4,19 @@ Text, refusals, raw reasoning and summaries go the same way and differ only in a
 decoder never streamed but says at the end is sent as one last delta, so that the deltas always add up.
 """
 
+import re
 from collections.abc import Callable
+from typing import assert_never
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from treadle.canon.items import AnyPart, RefusalPart, TextPart
-from treadle.wire.responses.events import Outlet, PartEvent, TextEvent
+from treadle.canon.items import AnyPart, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
+from treadle.wire.fields import LIST
+from treadle.wire.responses.events import AnnotationEvent, Outlet, PartEvent, TextEvent
 from treadle.wire.responses.response import EMPTY, ContentPart, OutputText, ReasoningText, Refusal, SummaryText
+
+_PICTURE = re.compile(r"data:image/(?P<format>[\w.+-]+);base64,(?P<data>.+)", re.DOTALL)
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,8 +76,12 @@ SUMMARY = PartKind(
 
 
 def finalities(content: tuple[AnyPart, ...]) -> list[Finality]:
-    """Return the parts of a message that this protocol can show in an answer."""
+    """Return the parts of a message as this protocol can show them in an answer.
+
+    Behind text and refusals come links to files and images; what holds an image itself is an item of its own.
+    """
     shown: list[Finality] = []
+    links: list[Finality] = []
     for part in content:
         match part:
             case TextPart():
@@ -80,9 +89,26 @@ def finalities(content: tuple[AnyPart, ...]) -> list[Finality]:
                 shown.append(Finality(kind=TEXT, text=part.text, annotations=noted, logprobs=tokens))
             case RefusalPart():
                 shown.append(Finality(kind=REFUSAL, text=part.text))
-            case _:
+            case ImagePart() if picture_of(part) is None:
+                links.append(Finality(kind=TEXT, text=f"![image]({part.url or part.file_id})"))
+            case FilePart():
+                links.append(Finality(kind=TEXT, text=_file_link(part)))
+            case ImagePart() | OpaquePart():
                 continue
-    return shown
+            case _:
+                assert_never(part)
+    return shown + links
+
+
+def picture_of(part: ImagePart) -> tuple[str, str] | None:
+    """Return the format and the base64 of an image that is given whole; None for one that stands elsewhere."""
+    found = _PICTURE.fullmatch(part.url or "")
+    return None if found is None else (found["format"], found["data"])
+
+
+def _file_link(part: FilePart) -> str:
+    name = part.filename or part.file_id or "file"
+    return f"[{name}]({part.url})" if part.url and not part.url.startswith("data:") else f"[{name}]"
 
 
 class PartRow:
@@ -149,6 +175,7 @@ class _OpenPart:
         text = said if final is None else final.text
         if text.startswith(said):
             self.feed(text[len(said) :])
+        self._annotate(EMPTY if final is None else final.annotations)
         tokens = EMPTY if final is None else final.logprobs
         if self.kind.is_refusal:
             self._send_text("done", tokens, refusal=text)
@@ -157,6 +184,20 @@ class _OpenPart:
         body = self.kind.body(text, final)
         self._send_part("done", body)
         return body
+
+    def _annotate(self, annotations: msgspec.Raw) -> None:
+        """Send what is said about the text, which is known when the text is."""
+        for index, annotation in enumerate(LIST.decode(annotations)):
+            event = AnnotationEvent(
+                type=f"{self.kind.text}.annotation.added",
+                sequence_number=self._out.number(),
+                item_id=self._place.item_id,
+                output_index=self._place.output_index,
+                content_index=self._content_index,
+                annotation_index=index,
+                annotation=annotation,
+            )
+            self._out.send(event)
 
     def _send_text(
         self,

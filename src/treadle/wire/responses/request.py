@@ -9,11 +9,13 @@ import msgspec
 from treadle.canon.errors import ProtocolError
 from treadle.canon.json import write_json
 from treadle.canon.request import Note, Options, Request, Surface
-from treadle.wire.fields import open_body
+from treadle.canon.tools import AUTO
+from treadle.wire.fields import NULL, missing, open_body
+from treadle.wire.fields import read_value as read
+from treadle.wire.notes import CHOICE, HOSTED, METADATA
 from treadle.wire.responses.content import PROTOCOL
-from treadle.wire.responses.fields import NULL, missing, read
 from treadle.wire.responses.input import Reading, read_input
-from treadle.wire.responses.tools import HOSTED, ToolShelf, read_choice
+from treadle.wire.responses.tools import ToolShelf, mcp_servers, read_choice
 
 
 class _Reasoning(msgspec.Struct, kw_only=True):
@@ -50,9 +52,12 @@ class _Body(msgspec.Struct, kw_only=True):
     prompt: msgspec.Raw = NULL
 
 
-_KEPT = frozenset({"reasoning", "text", "conversation", "prompt"})
+_KEPT = frozenset({"reasoning", "text", "conversation", "prompt", METADATA})
 _TAKEN = frozenset(_Body.__struct_fields__) - _KEPT
 """Fields that have a place of their own; the others, and those of which only a part is read, are carried whole."""
+
+_FOR_HOSTED = frozenset({"max_tool_calls"})
+"""Fields that Treadle heeds for its own tools and the upstream for those that it runs."""
 
 _body = msgspec.json.Decoder(_Body)
 _fields: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -68,7 +73,7 @@ def read_request(body: bytes) -> Request:
     typed = read(_body, data)
     _check(typed)
     fields = read(_fields, data)
-    reading = read_input(typed.input if typed.input is not None else [])
+    reading = read_input(typed.input if typed.input is not None else [], mcp_servers(typed.tools or ()))
     shelf = _shelf(typed, reading)
     choice = read_choice(typed.tool_choice, shelf)
     return Request(
@@ -77,8 +82,8 @@ def read_request(body: bytes) -> Request:
         items=tuple(reading.items),
         instructions=typed.instructions,
         tools=shelf.specs,
-        tool_choice=choice,
-        options=_options(typed, fields, shelf.hosted),
+        tool_choice=choice or AUTO,
+        options=_options(typed, fields, shelf.hosted, is_hosted=choice is None),
         surface=_surface(typed, fields),
         store=typed.store is not False,
         background=bool(typed.background),
@@ -115,8 +120,10 @@ def _shelf(body: _Body, reading: Reading) -> ToolShelf:
     return shelf
 
 
-def _options(body: _Body, fields: dict[str, msgspec.Raw], hosted: list[msgspec.Raw]) -> Options:
-    extra = {name: raw for name, raw in fields.items() if name not in _TAKEN and raw != NULL}
+def _options(body: _Body, fields: dict[str, msgspec.Raw], hosted: list[msgspec.Raw], *, is_hosted: bool) -> Options:
+    """Return the options; what only the upstream's own tools heed is kept beside them."""
+    taken = _TAKEN - (_FOR_HOSTED if hosted else frozenset()) - ({CHOICE} if is_hosted else frozenset())
+    extra = {name: raw for name, raw in fields.items() if name not in taken and raw != NULL}
     if hosted:
         extra[HOSTED] = msgspec.Raw(write_json(hosted))
     return Options(

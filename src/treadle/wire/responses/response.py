@@ -13,7 +13,7 @@ from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import RunEnded, RunStarted
 from treadle.canon.request import Request
 from treadle.canon.usage import Usage
-from treadle.wire.responses.fields import NULL
+from treadle.wire.fields import NULL
 
 EMPTY = msgspec.Raw(b"[]")
 
@@ -114,7 +114,16 @@ class ServerCall(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_call"):
     approval_request_id: str | None = None
 
 
-OutputItem = Message | Reasoning | FunctionCall | CustomCall | ServerCall | msgspec.Raw
+class ImageCall(msgspec.Struct, frozen=True, kw_only=True, tag="image_generation_call"):
+    """An image that the model gave, in base64."""
+
+    id: str
+    status: str
+    result: str | None = None
+    output_format: str | UnsetType = UNSET
+
+
+OutputItem = Message | Reasoning | FunctionCall | CustomCall | ServerCall | ImageCall | msgspec.Raw
 
 
 class InputDetails(msgspec.Struct, frozen=True, kw_only=True):

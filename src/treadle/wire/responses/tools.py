@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from treadle.canon.errors import ProtocolError
-from treadle.canon.items import CallItem
+from treadle.canon.items import CallItem, Extra
+from treadle.canon.json import write_json
 from treadle.canon.request import Note
 from treadle.canon.tools import AUTO, EMPTY_SCHEMA, NONE, ToolChoice, ToolSpec
-from treadle.wire.responses.fields import NULL, at, missing, read
+from treadle.wire.fields import NULL, at, missing
+from treadle.wire.fields import read_value as read
+from treadle.wire.responses.content import PROTOCOL, extra_of
 
 PLAIN_NAMESPACE = "functions"
 """The namespace whose tools go by their bare name."""
 
-HOSTED = "tools"
-"""The extra field in which tools travel that only an upstream can run."""
+ABOUT = "namespace.description"
+"""The extra field of the first tool of a namespace that says what the namespace is for."""
 
 
 def flat_name(name: str, namespace: str | None) -> str:
@@ -49,11 +52,13 @@ class _Nested(msgspec.Struct, kw_only=True):
 class _Head(msgspec.Struct, kw_only=True):
     type: str = "function"
     function: msgspec.Raw = NULL
+    server_label: str | None = None
 
 
 class _Namespace(msgspec.Struct, kw_only=True):
     name: str
     tools: list[msgspec.Raw]
+    description: str | None = None
 
 
 class _Named(msgspec.Struct, kw_only=True):
@@ -70,6 +75,7 @@ class _Choice(msgspec.Struct, kw_only=True):
     mode: str | None = None
     tools: list["_Choice"] | None = None
     allowed_tools: msgspec.Raw = NULL
+    server_label: str | None = None
 
 
 class _Allowed(msgspec.Struct, kw_only=True):
@@ -90,6 +96,7 @@ class ToolShelf:
 
     def __init__(self) -> None:
         self._specs: dict[str, ToolSpec] = {}
+        self._spaces: set[str] = set()
         self.notes: list[Note] = []
         self.hosted: list[msgspec.Raw] = []
 
@@ -98,8 +105,8 @@ class ToolShelf:
         """Return what was collected."""
         return tuple(self._specs.values())
 
-    def add(self, raws: Iterable[msgspec.Raw], path: str, namespace: str | None = None) -> None:
-        """Read a list of tools that stands at `path`.
+    def add(self, raws: Iterable[msgspec.Raw], path: str, space: _Namespace | None = None) -> None:
+        """Read a list of tools that stands at `path`, perhaps inside a namespace.
 
         Raises: ProtocolError, naming the field.
         """
@@ -108,12 +115,12 @@ class ToolShelf:
             head = read(_head, raw, place)
             match head.type:
                 case "function":
-                    self._keep(_read_function(raw, head, place), namespace, place)
+                    self._keep(_read_function(raw, head, place), space, place)
                 case "custom":
-                    self._keep(_read_custom(raw, place), namespace, place)
+                    self._keep(_read_custom(raw, place), space, place)
                 case "namespace":
                     inner = read(_namespace, raw, place)
-                    self.add(inner.tools, at(place, "tools"), inner.name)
+                    self.add(inner.tools, at(place, "tools"), inner)
                 case hosted:
                     self._host(raw, hosted, place)
 
@@ -125,12 +132,32 @@ class ToolShelf:
         matches = [spec.name for spec in self._specs.values() if bare_name(spec) == name]
         return matches[0] if len(matches) == 1 else flat
 
-    def _keep(self, spec: ToolSpec, namespace: str | None, path: str) -> None:
-        spec = msgspec.structs.replace(spec, name=flat_name(spec.name, namespace), namespace=namespace)
+    def hosts(self, choice: _Choice) -> bool:
+        """Tell whether a choice names a tool that the upstream shall run."""
+        return any(_is_meant(choice, read(_head, raw, "tools")) for raw in self.hosted)
+
+    def narrow(self, choices: list[_Choice]) -> None:
+        """Leave only those of the tools that the upstream shall run which are named."""
+        heads = [(raw, read(_head, raw, "tools")) for raw in self.hosted]
+        self.hosted = [raw for raw, head in heads if any(_is_meant(choice, head) for choice in choices)]
+
+    def _keep(self, spec: ToolSpec, space: _Namespace | None, path: str) -> None:
+        if space is not None:
+            spec = msgspec.structs.replace(
+                spec, name=flat_name(spec.name, space.name), namespace=space.name, extra=self._about(spec, space)
+            )
         earlier = self._specs.get(spec.name)
         if earlier is not None and earlier != spec:
             self._drop("duplicate_tool", f"an earlier definition of the tool '{spec.name}' is replaced", path)
         self._specs[spec.name] = spec
+
+    def _about(self, spec: ToolSpec, space: _Namespace) -> Extra | None:
+        """Return a tool's extra fields; the first one of a namespace says what that is for."""
+        if not space.description or space.name in self._spaces:
+            return spec.extra
+        self._spaces.add(space.name)
+        fields = {} if spec.extra is None else spec.extra.fields
+        return Extra(protocol=PROTOCOL, fields={**fields, ABOUT: msgspec.Raw(write_json(space.description))})
 
     def _host(self, raw: msgspec.Raw, kind: str, path: str) -> None:
         self.hosted.append(raw.copy())
@@ -141,8 +168,19 @@ class ToolShelf:
         self.notes.append(Note(code=code, action="dropped", message=message, field=path))
 
 
-def read_choice(raw: msgspec.Raw, shelf: ToolShelf) -> ToolChoice:
-    """Read `tool_choice` in any of its forms; a hosted tool that is not offered cannot be forced and is noted.
+def mcp_servers(raws: Iterable[msgspec.Raw]) -> frozenset[str]:
+    """Return the labels of the MCP servers that the upstream shall call.
+
+    Raises: ProtocolError.
+    """
+    heads = (read(_head, raw, f"tools[{index}]") for index, raw in enumerate(raws))
+    return frozenset(head.server_label for head in heads if head.type == "mcp" and head.server_label is not None)
+
+
+def read_choice(raw: msgspec.Raw, shelf: ToolShelf) -> ToolChoice | None:
+    """Read `tool_choice` in any of its forms; None where it names a tool that the upstream shall run.
+
+    A hosted tool that is not offered cannot be forced and is noted.
 
     Raises: ProtocolError.
     """
@@ -171,8 +209,10 @@ def _named(choice: _Choice, shelf: ToolShelf) -> ToolChoice:
     return ToolChoice(mode="named", name=name)
 
 
-def _server(choice: _Choice, shelf: ToolShelf) -> ToolChoice:
-    return _hosted(choice, shelf) if choice.name is None else ToolChoice(mode="named", name=choice.name)
+def _server(choice: _Choice, shelf: ToolShelf) -> ToolChoice | None:
+    if choice.name is None or shelf.hosts(choice):
+        return _hosted(choice, shelf)
+    return ToolChoice(mode="named", name=choice.name)
 
 
 def _narrowed(choice: _Choice, shelf: ToolShelf) -> ToolChoice:
@@ -183,20 +223,32 @@ def _narrowed(choice: _Choice, shelf: ToolShelf) -> ToolChoice:
         raise missing(at(path, "tools"))
     mode = _mode(allowed.mode or "auto", at(path, "mode"), _ALLOWED_MODES)
     names = [_allowed_name(entry, shelf) for entry in allowed.tools]
+    shelf.narrow(allowed.tools)
     return msgspec.structs.replace(mode, allowed=tuple(name for name in names if name is not None))
 
 
 def _allowed_name(entry: _Choice, shelf: ToolShelf) -> str | None:
-    name = _name_of(entry, shelf)
+    name = None if shelf.hosts(entry) else _name_of(entry, shelf)
     if name is None:
         _hosted(entry, shelf)
     return name
 
 
-def _hosted(choice: _Choice, shelf: ToolShelf) -> ToolChoice:
+def _hosted(choice: _Choice, shelf: ToolShelf) -> ToolChoice | None:
+    """Leave a choice to the upstream that shall run the tool; one that nobody offers cannot be made."""
+    if shelf.hosts(choice):
+        return None
     message = f"the hosted tool '{choice.type}' is not offered and cannot be chosen"
     shelf.notes.append(Note(code="tool_choice_dropped", action="dropped", message=message, field="tool_choice"))
     return AUTO
+
+
+def _is_meant(choice: _Choice, tool: _Head) -> bool:
+    """Tell whether a choice names this tool; dated and preview kinds go by the shorter name too."""
+    if choice.type == "mcp":
+        return tool.type == "mcp" and choice.server_label in (None, tool.server_label)
+    kinds = sorted((choice.type, tool.type), key=len)
+    return bool(kinds[0]) and choice.type not in ("function", "custom") and kinds[1].startswith(kinds[0])
 
 
 def _name_of(choice: _Choice, shelf: ToolShelf) -> str | None:
@@ -205,7 +257,7 @@ def _name_of(choice: _Choice, shelf: ToolShelf) -> str | None:
     return None if name is None else shelf.find(name, choice.namespace or (inner.namespace if inner else None))
 
 
-_FORMS: dict[str, Callable[[_Choice, ToolShelf], ToolChoice]] = {
+_FORMS: dict[str, Callable[[_Choice, ToolShelf], ToolChoice | None]] = {
     "function": _named,
     "custom": _named,
     "mcp": _server,
@@ -215,12 +267,14 @@ _FORMS: dict[str, Callable[[_Choice, ToolShelf], ToolChoice]] = {
 
 def _read_function(raw: msgspec.Raw, head: _Head, path: str) -> ToolSpec:
     # The nested form is that of Chat Completions; S2's clients send it here too.
-    tool = read(_function, raw, path) if head.function == NULL else read(_nested, raw, path).function
+    is_flat = head.function == NULL
+    tool = read(_function, raw, path) if is_flat else read(_nested, raw, path).function
     return ToolSpec(
         name=tool.name,
         description=tool.description or "",
         parameters=EMPTY_SCHEMA if tool.parameters == NULL else tool.parameters,
         strict=tool.strict,
+        extra=extra_of(raw if is_flat else head.function, "name", "description", "parameters", "strict"),
     )
 
 
@@ -231,4 +285,5 @@ def _read_custom(raw: msgspec.Raw, path: str) -> ToolSpec:
         description=tool.description or "",
         kind="custom",
         format=None if tool.format == NULL else tool.format,
+        extra=extra_of(raw, "name", "description", "format"),
     )

@@ -28,6 +28,7 @@ from treadle.wire.responses.response import (
     ErrorText,
     ExecutionError,
     FunctionCall,
+    ImageCall,
     Message,
     OutputItem,
     Reasoning,
@@ -271,6 +272,37 @@ class ServerCallWriter(_Writer):
         """Send that the call is done; one that never got a result is incomplete."""
         if self._item.status == "in_progress":
             self._item = msgspec.structs.replace(self._item, status="incomplete")
+        return self.announce("done", self._item)
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """An image of a message, which this API shows as an item of its own; `index` is its lane."""
+
+    index: int
+    id: str
+    format: str
+    data: str
+
+
+class PictureWriter(_Writer):
+    """Writes an image of an answer as the image that a call of the API's own tool gives."""
+
+    def __init__(self, out: Outlet, place: Place, picture: Picture) -> None:
+        super().__init__(out, place)
+        self._item = ImageCall(id=place.item_id, status="in_progress")
+        self.announce("added", self._item)
+        self.send("response.image_generation_call.in_progress")
+        self.send("response.image_generation_call.completed")
+        self._item = ImageCall(id=place.item_id, status="completed", result=picture.data, output_format=picture.format)
+
+    def feed(self, delta: Delta) -> None:
+        """Take nothing: an image comes whole."""
+
+    def settle(self, final: Source) -> None:
+        """Take nothing: an image comes whole."""
+
+    def close(self, status: str) -> OutputItem:
+        """Send that the image is done."""
         return self.announce("done", self._item)
 
 

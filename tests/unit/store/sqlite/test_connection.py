@@ -120,3 +120,23 @@ def test_broken_rules_become_errors_for_the_caller(sql: str, code: str) -> None:
     with pytest.raises(apsw.ConstraintError) as caught:
         select(connection, sql)
     assert constraint_error(caught.value).info.code == code
+
+
+@pytest.mark.parametrize(
+    ("text", "folded", "holds"),
+    [
+        ("The Weather", "weather", 1),
+        ("ПОГОДА", "погода", 1),
+        ("STRASSE", "straße".casefold(), 1),
+        ("a%b", "a_b", 0),
+        ("a\x00Needle", "needle", 1),
+        (b"half \xed\xa0\xbd", b"half \xed\xa0\xbd", 1),
+        (b"half \xed\xa0\xbd", "half", 1),
+        ("half", b"half \xed\xa0\xbd", 0),
+        (None, "a", 0),
+        ("", "", 1),
+    ],
+)
+def test_a_text_is_searched_without_regard_to_case(text: str | bytes | None, folded: str | bytes, holds: int) -> None:
+    """In every script, with NUL, and where it is not Unicode; nothing stands for anything else."""
+    assert select(connect(MEMORY), "SELECT holds(?, ?)", text, folded) == [(holds,)]

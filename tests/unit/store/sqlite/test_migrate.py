@@ -7,6 +7,10 @@ import apsw
 import pytest
 
 from treadle.canon.errors import StoreError
+from treadle.canon.events import RunEnded
+from treadle.canon.messages import Entry
+from treadle.store.chain import body_hash, entry_hash
+from treadle.store.sqlite import SqliteStore
 from treadle.store.sqlite.connection import connect, select
 from treadle.store.sqlite.migrate import Migration, migrate, read_migrations
 
@@ -81,3 +85,67 @@ def test_the_database_of_another_program_is_refused(connection: apsw.Connection)
         migrate(connection, [ONE], 1.0)
     assert caught.value.info.code == "store_foreign"
     assert select(connection, "SELECT name FROM sqlite_schema") == [("bookmarks",)]
+
+
+def test_a_database_of_the_first_version_is_carried_over(connection: apsw.Connection) -> None:
+    """Its plans are found by fingerprint, its ended runs know their last number, and no entry is chained."""
+    first, *rest = read_migrations()
+    migrate(connection, [first], 1.0)
+    for n, ended_at in ((1, 5.0), (2, None)):
+        select(
+            connection,
+            "INSERT INTO runs (n, id, response_id, conversation_id, key_id, protocol, model, status, store, background,"
+            " created_at, ended_at, rounds, calls, epoch)"
+            " VALUES (?1, 'run_' || ?1, 'resp_' || ?1, 'c', '', 'chat', 'demo', 'running', 1, 0, 1.0, ?2, 0, 0, 1)",
+            n,
+            ended_at,
+        )
+    select(connection, "INSERT INTO leases VALUES (2, 'owner', 1, 9.0, 3)")
+    select(connection, "INSERT INTO sessions VALUES (1, 'sess_1', 'work', '', 1.0, 1.0, NULL)")
+    data = ['{"fingerprint":"f1"}', "not json", None]
+    for n in (1, 2):
+        for seq, value in enumerate(data, 1):
+            sql = "INSERT INTO events (run, seq, epoch, kind, is_input, at, data) VALUES (?, ?, 1, 'plan', 0, 1.0, ?)"
+            select(connection, sql, n, seq, value)
+    migrate(connection, [first, *rest], 2.0)
+    prints = select(connection, "SELECT fingerprint, sha256 FROM events WHERE run = 1 ORDER BY seq")
+    assert prints == [("f1", None), (None, None), (None, None)]
+    assert select(connection, "SELECT head, sha256, idempotency_key, request_sha256 FROM runs ORDER BY n") == [
+        (3, "", None, ""),
+        (0, "", None, ""),
+    ]
+    assert select(connection, "SELECT sha256, cancel, changes FROM leases") == [("", 0, 0)]
+    assert select(connection, "SELECT kind, metadata FROM sessions") == [("session", None)]
+
+
+async def test_a_run_from_before_the_chain_goes_on_in_it(tmp_path: Path) -> None:
+    """Its old entries are reported as unchained, the new ones are chained, and the old run can end."""
+    path = str(tmp_path / "old.db")
+    old = connect(path)
+    migrate(old, read_migrations()[:1], 1.0)
+    select(
+        old,
+        "INSERT INTO runs (n, id, response_id, conversation_id, key_id, protocol, model, status, store, background,"
+        " created_at, rounds, calls, epoch)"
+        " VALUES (1, 'run_1', 'resp_1', 'c', '', 'chat', 'demo', 'running', 1, 0, 1.0, 0, 0, 1)",
+    )
+    select(old, "INSERT INTO leases VALUES (1, 'gone', 1, 0.0, 1)")
+    select(
+        old, "INSERT INTO events (run, seq, epoch, kind, is_input, at, content) VALUES (1, 1, 1, 'user', 1, 1.0, 'hi')"
+    )
+    old.close()
+    store = SqliteStore(path)
+    await store.open()
+    [(row, journal)] = await store.claim_abandoned("owner", 15.0, 1)
+    assert (row.id, row.request_sha256, row.idempotency_key) == ("run_1", "", None)
+    entry = Entry(kind="assistant", at=2.0, content="hello")
+    await journal.finish([entry], RunEnded(status="completed", ended_at=3.0))
+    sha256 = entry_hash("", "run_1", 2, 2, body_hash(entry))
+    lines = [(line.seq, line.sha256, line.expected) for line in await store.audit("run_1")]
+    assert lines == [(1, "", ""), (2, sha256, sha256)]
+    await store.close()
+
+
+def test_the_first_migration_is_never_changed() -> None:
+    """Databases in the field remember its hash."""
+    assert read_migrations()[0].sha256 == "01d0dcc3325ff1e10dd88960fed2854c22b1c4d25049909f2c5228606877f2a5"

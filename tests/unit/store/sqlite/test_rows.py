@@ -1,5 +1,7 @@
 """Rows: structs as columns and back."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -8,7 +10,8 @@ from hypothesis import strategies as st
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
-from treadle.store.sqlite.rows import bind_json, bind_text, ended_columns, entry_columns, read_entry
+from treadle.store.chain import KeptEntry, body_hash
+from treadle.store.sqlite.rows import bind_json, bind_text, ended_columns, entry_columns, read_entry, read_kept
 
 any_text = st.none() | st.text(st.characters(codec=None, exclude_categories=()))
 
@@ -44,10 +47,31 @@ def test_every_entry_is_read_back_as_it_was(
     entry = Entry(
         kind="note", at=1.5, content=content, name=name, call_id=call_id, item_id=item_id, data=raw, is_input=is_input
     )
-    *columns, kept = entry_columns(entry)
-    inline = None if kept is None else bind_json(kept)
-    assert read_entry((7, *columns, inline, None)) == msgspec.structs.replace(entry, seq=7)
-    assert read_entry((7, *columns, None, kept)) == msgspec.structs.replace(entry, seq=7)
+    columns = entry_columns(entry)
+    inline = None if columns.data is None else bind_json(columns.data)
+    whole = msgspec.structs.replace(entry, seq=7)
+    assert read_entry((7, *columns.plain, inline, None)) == whole
+    assert read_entry((7, *columns.plain, None, columns.data)) == whole
+    assert read_kept((3, "ab", 7, *columns.plain, inline, None)) == KeptEntry(entry=whole, epoch=3, sha256="ab")
+    assert columns.body == body_hash(whole)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "fingerprint"),
+    [
+        ("plan", b'{"round":1,"fingerprint":"ab12"}', "ab12"),
+        ("note", b'{"fingerprint":"ab12"}', None),
+        ("plan", b'{"round":1}', None),
+        ("plan", b'{"fingerprint":7}', None),
+        ("plan", b"[1]", None),
+        ("plan", b"\xff", None),
+        ("plan", None, None),
+    ],
+)
+def test_a_plan_is_found_by_its_fingerprint(kind: Any, data: bytes | None, fingerprint: str | None) -> None:
+    """Only a plan has one, and whatever else its data may be does no harm."""
+    entry = Entry(kind=kind, at=1.0, data=None if data is None else msgspec.Raw(data))
+    assert entry_columns(entry).fingerprint == fingerprint
 
 
 def test_an_error_that_is_not_unicode_can_still_be_kept() -> None:

@@ -291,3 +291,36 @@ def test_a_loop_that_went_away_does_not_stop_the_commit(connection: apsw.Connect
     gate.open()
     assert committed.wait(WAIT_S)
     assert thread.is_alive()
+
+
+def safety(connection: apsw.Connection) -> int:
+    """A job that returns how safely its commit is written: 1 to the system, 2 to the disk."""
+    return connection.pragma("synchronous")
+
+
+async def test_only_a_batch_without_anything_durable_is_not_synced(writer: Writer) -> None:
+    """One durable job makes its whole batch durable, and the next batch is synced again."""
+    assert await writer.submit(safety, is_durable=False) == 1
+    assert await writer.submit(safety) == 2
+    gate = Gate()
+    held = asyncio.create_task(writer.submit(gate, is_durable=False))
+    assert await asyncio.to_thread(gate.is_reached.wait, WAIT_S)
+    batch = asyncio.gather(writer.submit(safety, is_durable=False), writer.submit(safety))
+    await asyncio.sleep(0)
+    gate.open()
+    assert (await held, await batch) == ("through", [2, 2])
+
+
+async def test_a_failure_of_what_is_not_durable_leaves_the_next_batch_synced(writer: Writer) -> None:
+    """Whatever went wrong."""
+    await writer.submit(insert(1), is_durable=False)
+    with pytest.raises(Conflict):
+        await writer.submit(insert(1), is_durable=False)
+
+    def spoil(connection: apsw.Connection) -> None:
+        select(connection, "SELECT * FROM nowhere")
+
+    with pytest.raises(StoreError):
+        await writer.submit(spoil, is_durable=False)
+    assert await writer.submit(safety) == 2
+    assert await writer.submit(lambda connection: select(connection, "SELECT n FROM numbers")) == [(1,)]

@@ -15,6 +15,7 @@ from treadle.canon.events import (
 )
 from treadle.canon.items import CallItem, MessageItem, ReasoningItem, TextPart, text_message
 from treadle.canon.tools import ToolSpec
+from treadle.canon.usage import Usage
 from treadle.wire.adapt.names import Names
 from treadle.wire.adapt.restore import Restorer, RestoringDecoder
 from treadle.wire.adapt.traits import Rule
@@ -67,7 +68,7 @@ def test_names_come_back_in_every_event():
     [
         TextDelta(index=0, text="run_code"),
         ItemDone(index=0, item=text_message("assistant", "facts_propose")),
-        ItemDone(index=0, item=call("unknown", "{}")),
+        ItemDone(index=0, item=call("unnamed", "{}")),
         ArgumentsDelta(index=7, text="x"),
         Finished(stop="done"),
         Failed(error=ErrorInfo(code="c", message="m")),
@@ -154,7 +155,11 @@ def test_a_real_custom_call_is_not_unwrapped():
 def test_stray_names_are_mended_only_where_that_is_wanted(name):
     """A name with a known prefix or in another case is one offered tool, noted once."""
     events: list[ModelEvent] = [ItemAdded(index=0, item=call(name)), ItemDone(index=0, item=call(name, "{}"))]
-    assert feed(events) == events
+    kept = feed(events)
+    assert (codes(kept), [event for event in kept if not isinstance(event, Noted)]) == (
+        [("name_stray", "kept")],
+        events,
+    )
     note, added, done = feed(events, mends_names=True)
     assert codes([note]) == [("name_mended", "repaired")]
     assert (added, done) == (
@@ -166,7 +171,8 @@ def test_stray_names_are_mended_only_where_that_is_wanted(name):
 def test_a_name_is_never_mended_towards_a_tool_that_was_not_offered():
     """What cannot be told stays as the model wrote it."""
     event = ItemDone(index=0, item=call("functions.delete_all", "{}"))
-    assert feed([event], mends_names=True) == [event]
+    note, kept = feed([event], mends_names=True)
+    assert (codes([note]), kept) == ([("invented_tool", "kept")], event)
 
 
 def test_several_calls_against_the_flag_are_noted_and_kept():
@@ -175,8 +181,8 @@ def test_several_calls_against_the_flag_are_noted_and_kept():
         event
         for number in range(3)
         for event in (
-            ItemAdded(index=number, item=call("x", call_id=f"c{number}")),
-            ItemDone(index=number, item=call("x", "{}", f"c{number}")),
+            ItemAdded(index=number, item=call("facts.propose", call_id=f"c{number}")),
+            ItemDone(index=number, item=call("facts.propose", "{}", f"c{number}")),
         )
     ]
     assert codes(feed(events)) == []
@@ -203,23 +209,33 @@ class Recorded:
 MESSAGE = ItemDone(index=0, item=text_message("assistant", "hi"))
 EMPTY = ItemDone(index=0, item=MessageItem(role="assistant"))
 THOUGHT = ItemDone(index=1, item=ReasoningItem(text=("hm",)))
-CALL = ItemDone(index=2, item=call("f", "{}"))
+CALL = ItemDone(index=2, item=call("facts.propose", "{}"))
+USED = Usage(input_tokens=1)
+DIALECT = ItemDone(index=0, item=text_message("assistant", '<tool_call>{"name":"f"}</tool_call>'))
+SECOND_END = ItemDone(index=0, item=text_message("assistant", "so</think>it is"))
+FENCED = ItemDone(index=0, item=text_message("assistant", "write\n```\n<tool_call></think>\n```\nso"))
+THOUGHT_CALL = ItemDone(index=1, item=ReasoningItem(text=("[TOOL_CALLS] f",)))
 
 
 @pytest.mark.parametrize(
     ("events", "told"),
     [
-        ((MESSAGE, Finished(stop="done", raw_stop="stop")), []),
-        ((CALL, Finished(stop="calls", raw_stop="tool_calls")), []),
-        ((CALL, Finished(stop="calls", raw_stop="STOP")), []),
-        ((CALL, Finished(stop="calls", raw_stop="stop")), ["stop_contradicts"]),
-        ((MESSAGE, CALL, Finished(stop="calls", raw_stop="end_turn")), ["stop_contradicts"]),
-        ((MESSAGE, Finished(stop="done", raw_stop="tool_calls")), ["stop_contradicts"]),
-        ((THOUGHT, Finished(stop="done")), ["reasoning_only"]),
-        ((THOUGHT, EMPTY, Finished(stop="done")), ["reasoning_only"]),
-        ((EMPTY, Finished(stop="done")), ["empty_answer"]),
-        ((Finished(stop="done"),), ["empty_answer"]),
-        ((Finished(stop="length"),), []),
+        ((MESSAGE, Finished(stop="done", raw_stop="stop", usage=USED)), []),
+        ((CALL, Finished(stop="calls", raw_stop="tool_calls", usage=USED)), []),
+        ((CALL, Finished(stop="calls", raw_stop="STOP", usage=USED)), []),
+        ((CALL, Finished(stop="calls", raw_stop="stop", usage=USED)), ["stop_contradicts"]),
+        ((MESSAGE, CALL, Finished(stop="calls", raw_stop="end_turn", usage=USED)), ["stop_contradicts"]),
+        ((MESSAGE, Finished(stop="done", raw_stop="tool_calls", usage=USED)), ["stop_contradicts"]),
+        ((THOUGHT, Finished(stop="done", usage=USED)), ["reasoning_only"]),
+        ((THOUGHT, EMPTY, Finished(stop="done", usage=USED)), ["reasoning_only"]),
+        ((EMPTY, Finished(stop="done", usage=USED)), ["empty_answer"]),
+        ((Finished(stop="done", usage=USED),), ["empty_answer"]),
+        ((Finished(stop="length", usage=USED),), []),
+        ((MESSAGE, Finished(stop="done")), ["usage_missing"]),
+        ((DIALECT, DIALECT, Finished(stop="done", usage=USED)), ["dialect_text"]),
+        ((THOUGHT_CALL, MESSAGE, Finished(stop="done", usage=USED)), ["dialect_thought"]),
+        ((SECOND_END, Finished(stop="done", usage=USED)), ["stray_end_think"]),
+        ((FENCED, Finished(stop="done", usage=USED)), []),
         ((Failed(error=ErrorInfo(code="c", message="m")),), []),
     ],
 )
@@ -245,5 +261,5 @@ def test_the_decoder_s_events_are_restored():
 def test_text_parts_count_as_content():
     """A message with any part is an answer."""
     refusal = ItemDone(index=0, item=MessageItem(role="assistant", content=(TextPart(text=""),)))
-    decoder = RestoringDecoder(Recorded(refusal, Finished(stop="done")), restorer())
+    decoder = RestoringDecoder(Recorded(refusal, Finished(stop="done", usage=USED)), restorer())
     assert codes(decoder.feed(b"") + decoder.finish()) == []

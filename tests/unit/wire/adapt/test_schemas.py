@@ -1,5 +1,6 @@
 """Schemas of tools in the form of each upstream: the same meaning, nothing lost without a note, bounded."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from treadle.wire.adapt import schemas, subset
 from treadle.wire.adapt.forms import SUBSETS, TYPES, breadth, merge, step
 from treadle.wire.adapt.schemas import ANSWER_BYTES_MAX, NODES_MAX, Schemas
 from treadle.wire.notes import Notes
+from unit.wire.work import steps_run
 
 STRING = {"type": "string"}
 ANY = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}, {"type": "object"}]}
@@ -408,10 +410,10 @@ def test_merging_is_charged_to_the_budget(node, monkeypatch):
     """What stands beside alternatives, or behind a reference, is not copied for ever; the rest is any object."""
     copied = 0
 
-    def counting(*nodes: Any) -> Any:
+    def counting(*nodes: Any, **how: Any) -> Any:
         nonlocal copied
         copied += sum(map(breadth, nodes))
-        return merge(*nodes)
+        return merge(*nodes, **how)
 
     monkeypatch.setattr(subset, "merge", counting)
     monkeypatch.setattr(schemas, "merge", counting)
@@ -424,7 +426,7 @@ def test_merging_is_charged_to_the_budget(node, monkeypatch):
 def test_a_union_at_the_top_is_joined_in_one_go(form, monkeypatch):
     """Many alternatives are merged once; what is over the budget is left out and said."""
     calls: list[int] = []
-    monkeypatch.setattr(schemas, "merge", lambda *nodes: calls.append(len(nodes)) or merge(*nodes))
+    monkeypatch.setattr(schemas, "merge", lambda *nodes, **how: calls.append(len(nodes)) or merge(*nodes, **how))
     written, _ = convert({"anyOf": [{"properties": {f"a{n}": STRING}} for n in range(300)]}, form)
     assert len(written["properties"]) == 300
     assert calls == [301]
@@ -435,15 +437,15 @@ def test_a_union_at_the_top_is_joined_in_one_go(form, monkeypatch):
     assert calls == [301]
 
 
-def test_a_merge_keeps_the_order_and_the_first_description():
-    """Of a keyword that several name the last wins."""
+def test_a_merge_keeps_the_order_and_the_last_word():
+    """What stands nearest to a property says most about it."""
     nodes = (
         {"description": "a", "properties": {"p": 1, "q": 1}, "required": ["p", [], "q"]},
         {"title": "t", "description": "b", "properties": {"q": 2}, "required": ["q", "r"]},
         {"title": "u"},
     )
     assert merge(*nodes) == {
-        "description": "a",
+        "description": "b",
         "properties": {"p": 1, "q": 2},
         "required": ["p", "q", "r"],
         "title": "u",
@@ -471,3 +473,176 @@ def test_a_large_schema_of_an_answer_becomes_any_object():
     assert written == {"type": "object"}
     assert [(note.code, note.action) for note in notes] == [("schema_cut", "dropped")]
     assert convert(schema, "json_schema", is_tool=False) == (schema, ())
+
+
+REFS = {"A": {"type": "object", "properties": {"a": STRING}, "required": ["a"]}, "B": {"properties": {"b": STRING}}}
+BOTH = {"type": "object", "properties": {"b": STRING, "a": STRING}, "required": ["a"]}
+
+
+@pytest.mark.parametrize("form", ["gemini", "openapi"])
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"allOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}]},
+        {"$ref": "#/$defs/A", "allOf": [{"$ref": "#/$defs/B"}]},
+        {"allOf": [{"allOf": [{"$ref": "#/$defs/A"}]}, {"allOf": [{"$ref": "#/$defs/B"}]}]},
+        {"$ref": "#/$defs/C"},
+        {"allOf": [{"$ref": "#/$defs/C"}, {"$ref": "#/$defs/A"}, {"$ref": "#/$defs/A"}]},
+    ],
+)
+def test_every_reference_of_all_of_is_written_out(node, form):
+    """Also those that several parts name, which are no circle."""
+    both = {"allOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}]}
+    written, notes = of(node, form, **{"$defs": {**REFS, "C": both}})
+    assert written == BOTH
+    assert notes == {}
+
+
+@pytest.mark.parametrize("form", ["json_schema", "gemini"])
+def test_every_reference_of_all_of_at_the_top_is_written_out(form):
+    """Where references may stand they may also stay, below the top."""
+    written, notes = convert({"allOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}], "$defs": REFS}, form)
+    assert set(written["properties"]) == {"a", "b"}
+    assert written["required"] == ["a"]
+    assert notes == ()
+
+
+def test_a_circle_in_one_part_leaves_the_others():
+    """What can be said is said."""
+    tree = {"type": "object", "properties": {"n": {"allOf": [{"$ref": "#/$defs/T"}, {"$ref": "#/$defs/A"}]}}}
+    written, notes = of({"$ref": "#/$defs/T"}, "gemini", **{"$defs": {**REFS, "T": tree}})
+    assert written["properties"]["n"] == REFS["A"]
+    assert notes == {"schema_cycle": ("coerced", f"{AT_X}/properties/n")}
+
+
+def test_demands_of_all_of_are_narrowed_and_what_clashes_is_said():
+    """Of two bounds the narrower counts, of two enums what both have; two patterns cannot be one."""
+    parts = [
+        {"type": "number", "minimum": 1, "maximum": 9, "pattern": "a", "enum": [1, 2]},
+        {"type": "integer", "minimum": 3, "maximum": 5, "pattern": "b", "enum": [2, 3]},
+    ]
+    written, notes = of({"allOf": parts, "description": "own"}, "gemini")
+    assert written == {
+        "type": "integer",
+        "minimum": 3,
+        "maximum": 5,
+        "enum": [2],
+        "description": 'own [pattern: "a"]',
+    }
+    assert notes["schema_all_of"] == ("dropped", f"{AT_X}/pattern")
+
+
+def test_properties_of_one_name_are_joined():
+    """All of them where all must hold, any of them where one of several objects is meant."""
+    one, two = {"type": "string", "enum": ["one"]}, {"type": "string", "enum": ["two"]}
+    kinds = [{"type": "object", "properties": {"kind": kind}, "required": ["kind"]} for kind in (one, two)]
+    written, _ = convert({"anyOf": kinds}, "gemini")
+    assert written["properties"]["kind"] == {"anyOf": [one, two]}
+    long, short = {"type": "string", "maxLength": 9}, {"type": "string", "maxLength": 3}
+    node = {"allOf": [{"properties": {"p": long}}, {"properties": {"p": short}}]}
+    assert of(node, "openapi")[0]["properties"]["p"] == short
+    lists = {"allOf": [{"items": long}, {"items": short}, {"minItems": 1}]}
+    assert of(lists, "openapi")[0] == {"type": "array", "items": short, "minItems": 1}
+    closed = {"allOf": [{"additionalProperties": False}, {"additionalProperties": STRING, "properties": {}}]}
+    assert of(closed, "gemini")[0] == {"type": "object", "additionalProperties": False, "properties": {}}
+
+
+@pytest.mark.parametrize("form", ["gemini", "openapi"])
+def test_a_typeless_node_keeps_its_words(form):
+    """They stand in every alternative, because nothing may stand beside anyOf."""
+    written, notes = of({"description": "d", "title": "t", "enum": [1, "a"], "default": 1}, form)
+    assert {(branch["title"], branch["description"]) for branch in written["anyOf"]} == {
+        ("t", 'd [enum: [1,"a"]; default: 1]')
+    }
+    assert set(notes) == {"schema_typeless", "schema_words"}
+
+
+def test_types_that_are_none_are_dropped_with_a_note():
+    """Also where there are thousands of them."""
+    node = {"type": ["string", "file", 5], "maxLength": 3}
+    assert of(node, "openapi") == (
+        {"type": "string", "maxLength": 3},
+        {"schema_type": ("dropped", f"{AT_X}/type")},
+    )
+    beside = {"type": ["string", "integer"], "anyOf": [{"minimum": 1}, {"maxLength": 3}]}
+    assert of(beside, "openapi")[1]["schema_type"] == ("dropped", f"{AT_X}/type")
+
+
+def many(count: int) -> dict[str, Any]:
+    """Return nodes whose work would be quadratic if it were done carelessly."""
+    refs = [{"$ref": f"#/$defs/D{number % 7}"} for number in range(count)]
+    return {
+        "types": {"type": [f"t{number}" for number in range(count)], **{f"k{number}": 1 for number in range(count)}},
+        "all_of": {"allOf": refs},
+        "inner": {"allOf": [{"items": {"type": "string"}} for _ in range(count)]},
+        "properties": {"allOf": [{"properties": {"p": {"type": "string"}}} for _ in range(count)]},
+        "enums": {"allOf": [{"enum": list(range(count))}, {"enum": list(range(count))}]},
+        "any_of": {"anyOf": [{"type": "string"}] * count},
+        "chain": {"anyOf": [{"oneOf": [{"const": number}, {"type": "null"}]} for number in range(count)]},
+    }
+
+
+@pytest.mark.parametrize("shape", many(1))
+@pytest.mark.parametrize("form", ["gemini", "openapi"])
+def test_the_work_is_linear(shape, form):
+    """Twice the schema costs about twice the work."""
+    defs = {f"D{number}": {"properties": {f"p{number}": STRING}} for number in range(7)}
+
+    def cost(count: int) -> int:
+        return steps_run(lambda: of(many(count)[shape], form, **{"$defs": defs}))
+
+    assert cost(800) < 2.5 * cost(400)
+
+
+NUMBERS = st.integers(1_000, 9_999_999)
+KEYWORDS = st.sampled_from(
+    ["minimum", "maximum", "minLength", "maxItems", "multipleOf", "const", "default", "x-own", "exclusiveMinimum"]
+)
+LEAVES = st.dictionaries(KEYWORDS, NUMBERS, max_size=3) | st.fixed_dictionaries(
+    {"type": st.sampled_from(["string", "integer", "number", "array", "object"])},
+    optional={"minimum": NUMBERS, "maxLength": NUMBERS, "not": st.fixed_dictionaries({"const": NUMBERS})},
+)
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.fixed_dictionaries({"properties": st.dictionaries(st.sampled_from("pqr"), inner, max_size=3)}),
+        st.fixed_dictionaries({"anyOf": st.lists(inner, min_size=1, max_size=3)}),
+        st.fixed_dictionaries({"oneOf": st.lists(inner, min_size=1, max_size=3), "description": st.just("d")}),
+        st.fixed_dictionaries({"allOf": st.lists(inner, min_size=1, max_size=3)}),
+        st.fixed_dictionaries({"items": inner, "type": st.just("array")}),
+    ),
+    max_leaves=12,
+)
+
+
+def said(value: Any) -> set[int]:
+    """Return the numbers that a schema says anywhere, also in words."""
+    return {int(number) for number in re.findall(r"(?<!\d)\d{4,}", write_json(value).decode())}
+
+
+@given(TREES, st.sampled_from(["gemini", "openapi"]))
+def test_what_is_lost_of_a_schema_is_noted(tree, form):
+    """Every number of a sound schema arrives, or a note counts what was left out or narrowed."""
+    written, notes = of(tree, form)
+    lost = said(tree) - said(written)
+    assert not lost or notes or _is_narrowed(tree)
+
+
+def _is_narrowed(tree: Any) -> bool:
+    """Tell whether there is an allOf, which keeps the narrower of two bounds and loses nothing by it."""
+    return b'"allOf"' in write_json(tree)
+
+
+def test_alternatives_at_the_top_keep_what_stands_beside_their_references():
+    """What one of them demands is not demanded of all."""
+    schema = {
+        "oneOf": [
+            {"$ref": "#/$defs/A", "required": ["x"], "properties": {"x": STRING}},
+            {"allOf": [{"$ref": "#/$defs/B"}, {"required": ["b"]}]},
+            {"$ref": "#/nowhere"},
+        ],
+        "$defs": REFS,
+    }
+    written, notes = convert(schema)
+    assert (set(written["properties"]), written.get("required", [])) == ({"a", "b", "x"}, [])
+    assert {note.code for note in notes} == {"schema_union", "schema_ref"}

@@ -5,7 +5,16 @@ import msgspec
 import pytest
 
 from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, RoundStarted, RunEnded, TextDelta
-from treadle.canon.items import Blob, CallItem, ImagePart, MessageItem, ReasoningItem, RefusalPart, TextPart
+from treadle.canon.items import (
+    Blob,
+    CallItem,
+    ImagePart,
+    MessageItem,
+    OpaqueItem,
+    ReasoningItem,
+    RefusalPart,
+    TextPart,
+)
 from treadle.canon.request import Surface
 from treadle.wire.chat.choice import Choice
 
@@ -158,3 +167,14 @@ def test_an_answer_of_audio_alone_has_no_content() -> None:
     choice, _ = _choice(ItemDone(index=0, item=item), stream=False)
     message = choice.whole()["message"]
     assert (message["content"], message["audio"]) == (None, {"id": "a"})
+
+
+def test_an_image_that_a_responses_upstream_made_is_one_of_the_answers_images() -> None:
+    """Numbered with the others; other items that only that API knows are not shown."""
+    image = RAW(b'{"type":"image_generation_call","id":"ig_1","result":"AAAA"}')
+    search = RAW(b'{"type":"web_search_call","id":"ws_1"}')
+    items = [OpaqueItem(protocol="responses", raw=raw) for raw in (search, image, image)]
+    choice, _ = _choice(*(ItemDone(index=index, item=item) for index, item in enumerate(items)))
+    url = {"url": "data:image/png;base64,AAAA"}
+    images = [{"type": "image_url", "index": number, "image_url": url} for number in range(2)]
+    assert choice.whole()["message"] == {"role": "assistant", "content": None, "refusal": None, "images": images}

@@ -57,6 +57,23 @@ def test_a_finish_reason_without_done_ends_at_the_end_of_the_bytes() -> None:
     assert decoder.finish()[-1] == Finished(stop="done", raw_stop="stop")
 
 
+@pytest.mark.parametrize(
+    ("content", "items"),
+    [
+        ([], ()),
+        ([{"type": "text", "text": ""}], ()),
+        ([{"type": "text", "text": "a"}, {"type": "output_text", "text": "b"}, {"text": "c"}], (("text", "abc"),)),
+        ([{"type": "refusal", "refusal": "no"}], (("refusal", "no"),)),
+        ({"type": "text", "text": "a"}, (("text", "a"),)),
+    ],
+)
+def test_content_in_parts_is_read_in_every_spelling(content: Any, items: tuple[Any, ...]) -> None:
+    """Text and refusals, and nothing where there is nothing."""
+    body = stream(chunk({"content": content}), finish("stop"), DONE)
+    seen = answer(decode(Decoder(CountingIds()), body))
+    assert (seen.items, seen.notes) == (items, ())
+
+
 def test_an_open_item_of_a_failed_stream_is_never_done() -> None:
     """An item that was cut is not complete."""
     events = decode(Decoder(CountingIds()), stream(text("a")))

@@ -133,3 +133,10 @@ def test_every_kind_of_part_is_written(part: AnyPart, written: Any, codes: tuple
     raw = write_part(part, notes)
     assert (None if raw is None else read_json(write_json(raw))) == written
     assert tuple(note.code for note in notes.all()) == codes
+
+
+def test_a_file_in_bare_base64_becomes_a_data_url() -> None:
+    """Else it would read as an address elsewhere."""
+    raw = msgspec.Raw(b'[{"type":"file","file":{"file_data":"JVBERi0=","filename":"a.pdf"}}]')
+    (part,) = read_content(raw, "content")
+    assert part == FilePart(url="data:application/octet-stream;base64,JVBERi0=", filename="a.pdf")

@@ -11,7 +11,7 @@ from treadle.canon.items import text_message
 from treadle.canon.json import read_json, write_json
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note, Options, Request, Surface
-from treadle.canon.tools import ToolChoice, ToolSpec
+from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
 from treadle.wire.chat import read_request, write_request
 
 RAW = msgspec.Raw
@@ -70,7 +70,7 @@ def test_every_option_finds_its_place() -> None:
         parallel_tool_calls=False,
         reasoning_effort="low",
         output_schema=RAW(b'{"type": "json_object"}'),
-        extra={"logit_bias": RAW(b'{"5":1}'), "vendor": RAW(b"[1]")},
+        extra={"logit_bias": RAW(b'{"5":1}'), "vendor": RAW(b"[1]"), "metadata": RAW(b'{"k":"v"}')},
         extra_protocol="chat",
     )
     surface = Surface(stream=True, include_usage=True, metadata=RAW(b'{"k":"v"}'))
@@ -270,3 +270,21 @@ def test_any_bytes_are_refused_cleanly(body: bytes) -> None:
     """Random bytes are never a request and never a crash."""
     with pytest.raises(RequestError):
         read_request(body)
+
+
+def test_allowed_tools_leave_out_those_that_the_upstream_runs() -> None:
+    """Only tools that are called can be named there; what is not allowed is not offered."""
+    tools = [{"type": "function", "function": {"name": "f"}}, {"type": "browser_search"}]
+    allowed = {"mode": "auto", "tools": tools[:1]}
+    request = read_request(_body(tools=tools, tool_choice={"type": "allowed_tools", "allowed_tools": allowed}))
+    assert "tools" not in request.options.extra
+    assert [(note.code, note.action) for note in request.notes] == [("tool_kept", "kept"), ("hosted_tool", "dropped")]
+
+
+def test_a_choice_of_a_tool_that_the_upstream_runs_is_kept_for_it() -> None:
+    """The canonical choice is free, for no other upstream could obey it."""
+    choice = {"type": "browser_search"}
+    request = read_request(_body(tools=[choice], tool_choice=choice))
+    assert request.tool_choice == AUTO
+    kept = RAW(write_json(choice))
+    assert request.options.extra == {"tools": RAW(write_json([choice])), "tool_choice": kept}

@@ -4,9 +4,13 @@ import msgspec
 import pytest
 
 from treadle.canon.errors import ProtocolError
+from treadle.canon.items import text_message
 from treadle.canon.json import read_json, write_json
+from treadle.canon.plan import Plan
+from treadle.canon.request import Options
 from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
 from treadle.wire.chat.tools import ReadTools, read_choice, read_legacy_choice, read_tools, write_choice, write_tool
+from treadle.wire.chat.write import write_request
 from treadle.wire.notes import Notes
 
 RAW = msgspec.Raw
@@ -17,7 +21,6 @@ def _tools(*values: Any, legacy: bool = False) -> tuple[tuple[ToolSpec, ...], tu
     notes = Notes()
     raws = [RAW(write_json(value)) for value in values]
     read = read_tools(raws, "functions" if legacy else "tools", notes, legacy=legacy)
-    assert read.others == ()
     return read.specs, tuple(note.code for note in notes.all())
 
 
@@ -62,7 +65,19 @@ def test_built_in_tools_and_second_definitions_are_dropped_and_noted() -> None:
     """Neither is an error: stock clients send them."""
     specs, codes = _tools({"type": "web_search"}, {"type": "function", "name": "f"}, {"type": "function", "name": "f"})
     assert specs == (ToolSpec(name="f"),)
-    assert codes == ("tool_dropped", "duplicate_tool")
+    assert codes == ("tool_kept", "duplicate_tool")
+    options = Options(extra={"tools": RAW(b'[{"type":"web_search"}]')}, extra_protocol="chat")
+    written = write_request(Plan(items=(text_message("user", "hi"),), model="m", options=options))
+    assert "tools" not in read_json(written.body)
+    assert [(note.code, note.action, note.field) for note in written.notes] == [("hosted_tool", "dropped", "tools")]
+
+
+def test_a_providers_own_tool_of_a_built_in_name_is_passed_on() -> None:
+    """What is nested under its type is Chat's spelling, not that of the Responses API."""
+    tool = RAW(b'{"type":"web_search","web_search":{"enable":true}}')
+    options = Options(extra={"tools": RAW(b"[" + bytes(tool) + b"]")}, extra_protocol="chat")
+    written = write_request(Plan(items=(text_message("user", "hi"),), model="m", options=options))
+    assert (read_json(written.body)["tools"], written.notes) == ([read_json(bytes(tool))], ())
 
 
 def test_tools_of_unknown_types_are_kept_as_they_are() -> None:
@@ -126,7 +141,7 @@ def test_wrong_tools_are_refused_by_their_path(value: Any, param: str) -> None:
         (
             {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}, {"type": "mcp"}]},
             ToolChoice(mode="auto", allowed=("f",)),
-            (),
+            ("tool_choice_dropped",),
         ),
         ({"type": "web_search"}, AUTO, ("tool_choice_dropped",)),
     ],
@@ -134,7 +149,7 @@ def test_wrong_tools_are_refused_by_their_path(value: Any, param: str) -> None:
 def test_every_form_of_a_choice_is_read(value: Any, choice: ToolChoice, codes: tuple[str, ...]) -> None:
     """Strings, named tools and allowed tools, nested and flat."""
     notes = Notes()
-    assert read_choice(RAW(write_json(value)), notes) == choice
+    assert read_choice(RAW(write_json(value)), (), notes) == choice
     assert tuple(note.code for note in notes.all()) == codes
 
 
@@ -156,8 +171,15 @@ def test_every_form_of_a_choice_is_read(value: Any, choice: ToolChoice, codes: t
 def test_a_wrong_choice_is_refused_by_its_path(value: Any, param: str) -> None:
     """The error names the field."""
     with pytest.raises(ProtocolError) as caught:
-        read_choice(RAW(write_json(value)), Notes())
+        read_choice(RAW(write_json(value)), (), Notes())
     assert caught.value.info.param == param
+
+
+def test_a_choice_of_a_tool_that_the_upstream_runs_is_left_to_it() -> None:
+    """Where such a tool is offered; else there is nothing to choose."""
+    notes = Notes()
+    assert read_choice(RAW(b'{"type":"browser_search"}'), (RAW(b'{"type":"browser_search"}'),), notes) is None
+    assert notes.all() == ()
 
 
 def test_a_legacy_choice_names_a_function_directly() -> None:

@@ -276,7 +276,30 @@ def test_extra_fields_of_another_protocol_are_dropped_and_noted() -> None:
     options = Options(extra={"truncation": RAW(b'"auto"')}, extra_protocol="responses")
     body, codes = _written(USER, options=options)
     assert "truncation" not in body
-    assert codes == ["options_dropped"]
+    assert codes == ["option_dropped"]
+
+
+def test_a_choice_of_a_tool_that_the_upstream_runs_binds_the_first_round() -> None:
+    """Where that tool is offered; one that no Chat upstream has is noted with its choice."""
+    search = RAW(b'{"type":"browser_search"}')
+    options = Options(extra={"tools": RAW(b"[" + bytes(search) + b"]"), "tool_choice": search}, extra_protocol="chat")
+    body, codes = _written(USER, options=options)
+    assert (body["tool_choice"], codes) == ({"type": "browser_search"}, [])
+    call = msgspec.structs.replace(A, side="server")
+    later, _ = _written(USER, call, text_result(call, "r"), options=options)
+    assert "tool_choice" not in later
+    built_in = Options(extra={"tools": RAW(b'[{"type":"shell"}]'), "tool_choice": RAW(b'{"type":"shell"}')})
+    none, lost = _written(USER, options=msgspec.structs.replace(built_in, extra_protocol="chat"))
+    assert not {"tools", "tool_choice"} & set(none)
+    assert lost == ["hosted_tool", "tool_choice_dropped"]
+
+
+def test_metadata_stays_with_the_run() -> None:
+    """OpenAI refuses it where nothing is stored; it is said to be kept, and a strict client is not refused."""
+    request = read_request(b'{"model":"m","messages":[{"role":"user","content":"hi"}],"metadata":{"a":"b"}}')
+    written = write_request(Plan(items=request.items, model="m", options=request.options))
+    assert "metadata" not in read_json(written.body)
+    assert [(note.code, note.action, note.field) for note in written.notes] == [("metadata_kept", "kept", "metadata")]
 
 
 def test_blobs_go_back_only_to_their_provider() -> None:

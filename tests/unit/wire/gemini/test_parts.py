@@ -195,3 +195,11 @@ def test_a_signature_that_is_not_ours_is_geminis(text: str) -> None:
     """It is kept as it came."""
     assert unseal(text) == (Blob(provider="gemini", kind="thought_signature", data=text),)
     assert unseal("") == ()
+
+
+def test_an_image_in_any_detail_loses_nothing() -> None:
+    """Only a detail that was asked for is noted."""
+    for detail, codes in ((None, []), ("auto", []), ("high", ["detail_dropped"])):
+        notes = Notes()
+        write_part(ImagePart(url="https://a.example/i.png", detail=detail), notes)
+        assert [note.code for note in notes.all()] == codes

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import ProtocolError, RequestError, UnsupportedFeature
+from treadle.canon.errors import ProtocolError, RequestError
 from treadle.canon.items import text_message
 from treadle.canon.json import read_json
 from treadle.canon.request import Options, Request, Surface
@@ -162,11 +162,18 @@ def test_thinking_is_an_effort_and_stays_what_it_is(thinking: dict[str, Any], ef
     assert read_json(bytes(options.extra["generationConfig"])) == {"thinkingConfig": thinking}
 
 
-def test_more_than_one_candidate_is_not_supported() -> None:
-    """It says so, and one is fine."""
-    assert _config(candidateCount=1).extra == {}
-    with pytest.raises(UnsupportedFeature) as caught:
-        _config(candidateCount=2)
+@pytest.mark.parametrize(("given", "choices"), [({}, 1), ({"candidateCount": 1}, 1), ({"candidateCount": 3}, 3)])
+def test_candidates_are_choices(given: dict[str, Any], choices: int) -> None:
+    """Each is a run; the upstream is asked for one at a time."""
+    request = _read({"generationConfig": given})
+    assert (request.surface.choices, request.options.extra) == (choices, {})
+
+
+@pytest.mark.parametrize("count", [-1, 9, "two"])
+def test_a_number_of_candidates_that_cannot_be_is_refused(count: Any) -> None:
+    """The field is named."""
+    with pytest.raises(ProtocolError) as caught:
+        _config(candidateCount=count)
     assert caught.value.param == "generationConfig.candidateCount"
 
 

@@ -120,7 +120,9 @@ def test_every_choice_and_parallel_flag(choice: ToolChoice, config: Any, paralle
     ("model", "effort", "thinking", "codes"),
     [
         ("gemini-2.5-flash", "low", {"thinkingBudget": 1024, "includeThoughts": True}, ["effort_as_thinking"]),
-        ("models/gemini-2.5-pro", "none", {"thinkingBudget": 0, "includeThoughts": False}, ["effort_as_thinking"]),
+        ("models/gemini-2.5-pro", "none", {"thinkingBudget": 128, "includeThoughts": False}, ["effort_as_thinking"]),
+        ("gemini-2.5-flash", "none", {"thinkingBudget": 0, "includeThoughts": False}, ["effort_as_thinking"]),
+        ("gemini-2.5-flash", "max", {"thinkingBudget": 24_576, "includeThoughts": True}, ["effort_as_thinking"]),
         ("gemini-3-pro", "high", {"thinkingLevel": "HIGH", "includeThoughts": True}, ["effort_as_thinking"]),
         (
             "gemini-flash-latest",
@@ -178,7 +180,7 @@ def test_what_other_protocols_kept_is_dropped_and_noted() -> None:
     options = Options(extra={"logit_bias": RAW(b"{}")}, extra_protocol="chat")
     kept = Extra(protocol="messages", fields={"cache_control": RAW(b"{}")})
     body, codes = _written(msgspec.structs.replace(USER, extra=kept), options=options)
-    assert (body, codes) == ({"contents": CONTENTS}, ["options_dropped", "field_dropped"])
+    assert (body, codes) == ({"contents": CONTENTS}, ["option_dropped", "field_dropped"])
 
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=8)

@@ -129,3 +129,34 @@ def test_a_byte_order_mark_and_blanks_are_skipped() -> None:
     for size in (1, 2, 1 << 20):
         events = decode(Decoder(CountingIds()), b"\n\xef\xbb\xbf \n" + body, size)
         assert isinstance(events[-1], Finished)
+
+
+def test_fields_of_a_call_that_only_this_api_has_are_kept() -> None:
+    """They go back to upstreams of the same protocol with the call."""
+    block = start(0, "tool_use", id="toolu_a", name="f", input={}, caller={"type": "direct"}, toolset_name="t")
+    events = _events(block, stop(0), *end("tool_use"))
+    (call,) = [event.item for event in events if isinstance(event, ItemDone)]
+    assert isinstance(call.extra, Extra)
+    assert {name: read_json(bytes(raw)) for name, raw in call.extra.fields.items()} == {
+        "caller": {"type": "direct"},
+        "toolset_name": "t",
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "codes"),
+    [
+        ({}, []),
+        ({"container": {"id": "c"}}, ["container_dropped"]),
+        ({"stop_details": {"type": "refusal", "explanation": "no"}}, ["stop_details"]),
+        ({"stop_details": {"category": "cyber"}}, ["stop_details"]),
+        ({"stop_details": {"explanation": 5}}, []),
+        ({"stop_details": 5}, []),
+    ],
+)
+def test_what_is_said_about_the_end_is_told(fields: dict[str, Any], codes: list[str]) -> None:
+    """Nothing of it is silently lost."""
+    ending, last = end("refusal")
+    ending["delta"] |= fields
+    events = _events(*said(0, "x"), ending, last)
+    assert [event.note.code for event in events if isinstance(event, Noted)] == codes

@@ -260,3 +260,11 @@ def test_many_calls_of_one_id_cost_in_proportion() -> None:
     assert work(400) < 3 * work(200)
     messages, _ = _messages(USER, A, CallItem(call_id="a_2", name="f"), A, A)
     assert [block["id"] for block in messages[1]["content"]] == ["a", "a_2", "a_3", "a_4"]
+
+
+def test_an_error_is_never_without_words() -> None:
+    """The API refuses an empty error; an empty result that is none stays empty."""
+    for is_error, content in ((True, "(It failed without a word.)"), (False, "")):
+        messages, _ = _messages(USER, A, ResultItem(call_id="a", is_error=is_error))
+        (result,) = messages[-1]["content"]
+        assert (result["content"], result.get("is_error", False)) == (content, is_error)

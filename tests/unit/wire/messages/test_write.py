@@ -118,7 +118,7 @@ def test_kept_fields_go_back_and_those_of_others_do_not() -> None:
     foreign = Options(max_output_tokens=1, extra={"logit_bias": RAW(b"{}")}, extra_protocol="chat")
     body, codes = _written(USER, options=foreign)
     assert "logit_bias" not in body
-    assert codes == ["options_dropped"]
+    assert codes == ["option_dropped"]
 
 
 def test_the_system_prompt_is_text_or_the_clients_own_blocks() -> None:
@@ -286,3 +286,19 @@ def test_what_is_written_is_what_the_sdk_may_send() -> None:
     adapter: TypeAdapter[Any] = TypeAdapter(message_create_params.MessageCreateParamsStreaming)
     checked = adapter.validate_python(body)
     assert set(checked) == set(body)
+
+
+@pytest.mark.parametrize(
+    ("options", "headers"),
+    [
+        (Options(max_output_tokens=1), ()),
+        (Options(max_output_tokens=1, betas=("a", "b")), (("anthropic-beta", "a,b"),)),
+        (
+            Options(max_output_tokens=1, api_version="2023-06-01", betas=("a",)),
+            (("anthropic-version", "2023-06-01"), ("anthropic-beta", "a")),
+        ),
+    ],
+)
+def test_version_and_features_are_said_beside_the_body(options: Options, headers: tuple[Any, ...]) -> None:
+    """Only those that the client named."""
+    assert write_request(Plan(items=(USER,), model="m", options=options)).headers == headers

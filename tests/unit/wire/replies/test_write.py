@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.items import Extra, MessageItem, TextPart, text_message
+from treadle.canon.items import CallItem, Extra, MessageItem, TextPart, text_message, text_result
 from treadle.canon.plan import Plan
 from treadle.canon.request import Options
 from treadle.canon.tools import AUTO, NONE, ToolChoice, ToolSpec
@@ -104,9 +104,40 @@ def test_hosted_tools_of_the_same_protocol_are_offered_too() -> None:
     options = Options(extra={"tools": raw([{"type": "web_search"}])}, extra_protocol="responses")
     assert written(options=options)["tools"] == [{"type": "web_search"}]
     assert written(options=options, tools=(F,))["tools"] == [F_OUT, {"type": "web_search"}]
-    chat = msgspec.structs.replace(options, extra_protocol="chat")
-    assert "tools" not in written(options=chat)
-    assert notes(options=chat) == [("options_dropped", "dropped")]
+    other = msgspec.structs.replace(options, extra_protocol="messages")
+    assert "tools" not in written(options=other)
+    assert notes(options=other) == [("hosted_tool", "dropped")]
+
+
+def test_hosted_tools_that_a_chat_client_asks_for_are_offered() -> None:
+    """Those that this API has too, with the choice of one; the others are noted."""
+    extra = {
+        "tools": raw([{"type": "web_search"}, {"type": "builtin_function", "function": {"name": "$search"}}]),
+        "tool_choice": raw({"type": "web_search"}),
+    }
+    options = Options(extra=extra, extra_protocol="chat")
+    body = written(options=options)
+    assert (body["tools"], body["tool_choice"]) == ([{"type": "web_search"}], {"type": "web_search"})
+    assert notes(options=options) == [("hosted_tool", "dropped")]
+
+
+def test_a_namespace_keeps_what_it_is_for() -> None:
+    """As its client described it, and not as a field of its tools."""
+    about = Extra(protocol="responses", fields={"namespace.description": raw("agents"), "defer_loading": raw(True)})
+    body = written(tools=(msgspec.structs.replace(N, extra=about),))
+    (space,) = body["tools"]
+    assert space["description"] == "agents"
+    assert space["tools"] == [{**F_OUT, "name": "g", "strict": True, "defer_loading": True}]
+
+
+def test_a_choice_of_a_hosted_tool_binds_the_first_round_only() -> None:
+    """Behind the result of a server's tool the model is free, and where nothing may be called nothing is chosen."""
+    extra = {"tools": raw([{"type": "web_search"}]), "tool_choice": raw({"type": "web_search"})}
+    options = Options(extra=extra, extra_protocol="responses")
+    call = CallItem(call_id="call_1", name="f", side="server")
+    assert written(options=options)["tool_choice"] == {"type": "web_search"}
+    assert "tool_choice" not in written(items=(HI, call, text_result(call, "r")), options=options)
+    assert written(options=options, tool_choice=NONE)["tool_choice"] == "none"
 
 
 @pytest.mark.parametrize(
@@ -186,6 +217,24 @@ def test_sealed_reasoning_is_asked_for_once(include: Any) -> None:
     assert written(options=options)["include"] == ["reasoning.encrypted_content"]
 
 
+@pytest.mark.parametrize(
+    ("model", "include"),
+    [
+        ("gpt-4o", None),
+        ("openai/gpt-4.1-mini", None),
+        ("gpt-5-chat-latest", None),
+        ("gpt-5.2-chat", None),
+        ("gpt-5", ["reasoning.encrypted_content"]),
+        ("o3", ["reasoning.encrypted_content"]),
+    ],
+)
+def test_models_that_do_not_reason_are_not_asked_for_sealed_reasoning(model: str, include: Any) -> None:
+    """They refuse it, also where the client asks for it itself."""
+    for asked in ({}, {"include": raw(["reasoning.encrypted_content"])}):
+        options = Options(extra=asked, extra_protocol="responses")
+        assert written(model=model, options=options).get("include") == include
+
+
 def test_fields_that_chat_shares_are_carried() -> None:
     """What means the same in both APIs goes on, the rest of Chat's is noted by name."""
     extra = {"user": raw("u"), "metadata": raw({"a": "b"}), "verbosity": raw("high"), "logit_bias": raw({})}
@@ -193,7 +242,7 @@ def test_fields_that_chat_shares_are_carried() -> None:
     body = written(options=options)
     assert (body["user"], body["metadata"], body["text"]) == ("u", {"a": "b"}, {"verbosity": "high"})
     plan = Plan(items=(HI,), model="m", options=options)
-    assert [note.message for note in write_request(plan).notes] == ["logit_bias: only chat knows them"]
+    assert [note.message for note in write_request(plan).notes] == ["logit_bias: only chat knows it"]
 
 
 def test_options_that_the_api_lacks_are_noted() -> None:

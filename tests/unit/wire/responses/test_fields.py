@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from treadle.canon.errors import ErrorInfo, ProtocolError
-from treadle.wire.responses.fields import at, missing, read
+from treadle.wire.fields import at, missing
+from treadle.wire.fields import read_value as read
 
 
 class Inner(msgspec.Struct):

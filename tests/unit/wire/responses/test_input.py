@@ -98,11 +98,37 @@ def test_unknown_part_is_kept_exactly() -> None:
     )
 
 
-def test_cache_breakpoint_is_noted_once() -> None:
-    """What cannot be carried is said, with how often it happened."""
-    part = {"type": "input_text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit"}}
-    notes = reading({"role": "user", "content": [part, part]}).tally.notes()
-    assert [(note.code, note.action, note.count) for note in notes] == [("cache_breakpoint_dropped", "dropped", 2)]
+def test_fields_that_treadle_does_not_know_are_kept_for_their_protocol() -> None:
+    """On parts and items; null is nothing, and what an answer says of its state is not sent back."""
+    known = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+    part = {"type": "input_text", "text": "a", "brand_new": None, **known}
+    read = reading(
+        {"role": "user", "content": [part], "weight": 1},
+        {**CALL, "caller": {"type": "direct"}, "status": "completed"},
+        {"type": "function_call_output", "call_id": "call_1", "output": "r", "vendor": 2},
+    )
+    message, call, result = read.items
+    assert isinstance(message, MessageItem)
+    assert [(item.extra.fields if item.extra else None) for item in (*message.content, message, call, result)] == [
+        {name: raw(value) for name, value in known.items()},
+        {"weight": raw(1)},
+        {"caller": raw({"type": "direct"})},
+        {"vendor": raw(2)},
+    ]
+
+
+def test_a_result_without_an_id_answers_the_oldest_open_call() -> None:
+    """By its name where it has one; an answered call is not answered again."""
+    bare = {"type": "function_call_output", "output": "r"}
+    calls = [{**CALL, "call_id": f"call_{n}", "name": name} for n, name in enumerate("ffg")]
+    read = reading(*calls, {**bare, "name": "g"}, {**RESULT, "call_id": "call_0"}, bare)
+    assert [item.call_id for item in read.items if isinstance(item, ResultItem)] == ["call_2", "call_0", "call_1"]
+
+
+def test_a_reference_to_an_image_is_one_to_its_message() -> None:
+    """Images are shown as items of their own and kept in their message, which is named once."""
+    refs = [{"type": "item_reference", "id": name} for name in ("img_msg_1_0", "img_msg_1_1", "msg_2", "img_msg_2_0")]
+    assert [item.id for item in reading(*refs).items] == ["msg_1", "msg_2"]
 
 
 def test_unknown_role_is_kept_exactly() -> None:

@@ -9,6 +9,7 @@ import pytest
 from treadle.canon.errors import ProtocolError
 from treadle.canon.items import (
     CallItem,
+    Extra,
     MessageItem,
     OpaqueItem,
     ReferenceItem,
@@ -96,6 +97,7 @@ def test_every_field_has_its_place() -> None:
                 "text": raw(text),
                 "include": raw(["reasoning.encrypted_content"]),
                 "prompt_cache_key": raw("k"),
+                "metadata": raw({"a": "b"}),
                 "brand_new": raw({"x": 1}),
             },
             extra_protocol="responses",
@@ -201,12 +203,25 @@ def test_codex_with_an_unknown_model_name() -> None:
     schema = raw({"type": "object"})
     assert request.tools == (
         ToolSpec(name="exec_command", parameters=schema, strict=False),
-        ToolSpec(name="multi_agent_v1__spawn", parameters=schema, namespace="multi_agent_v1"),
+        ToolSpec(
+            name="multi_agent_v1__spawn",
+            parameters=schema,
+            namespace="multi_agent_v1",
+            extra=Extra(protocol="responses", fields={"namespace.description": raw("agents")}),
+        ),
     )
     message = "the hosted tool 'web_search' is only offered to upstreams of the Responses API"
     assert request.notes == (Note(code="hosted_tool", action="kept", message=message, field="tools[2]"),)
     assert sorted(request.options.extra) == ["client_metadata", "include", "prompt_cache_key", "tools"]
     assert request.options.extra["tools"] == raw([{"type": "web_search", "external_web_access": False}])
+
+
+def test_what_only_hosted_tools_heed_is_kept_beside_them() -> None:
+    """The choice of one, and how often they may be called; Treadle heeds the latter for its own tools too."""
+    search = {"type": "web_search"}
+    request = read_request(body(tools=[search], tool_choice=search, max_tool_calls=3))
+    assert (request.tool_choice, request.max_tool_calls) == (AUTO, 3)
+    assert request.options.extra == {"tools": raw([search]), "tool_choice": raw(search), "max_tool_calls": raw(3)}
 
 
 def test_codex_lite_carries_its_tools_in_the_input() -> None:

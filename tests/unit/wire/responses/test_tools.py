@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from treadle.canon.errors import ProtocolError
+from treadle.canon.items import Extra
 from treadle.canon.tools import AUTO, EMPTY_SCHEMA, ToolChoice, ToolSpec
 from treadle.wire.responses.tools import ToolShelf, bare_name, flat_name, read_choice
 
@@ -54,7 +55,9 @@ def test_fields_left_out_or_null_have_defaults() -> None:
     spec = ToolSpec(name="f", parameters=EMPTY_SCHEMA)
     empty = {"description": None, "parameters": None, "strict": None}
     assert shelf({"type": "function", "name": "f", **empty}).specs == (spec,)
-    assert shelf({"type": "function", "name": "f", "defer_loading": True}).specs == (spec,)
+    kept = Extra(protocol="responses", fields={"defer_loading": raw(True)})
+    for form in ({"name": "f", "defer_loading": True}, {"function": {"name": "f", "defer_loading": True}}):
+        assert shelf({"type": "function", **form}).specs == (msgspec.structs.replace(spec, extra=kept),)
 
 
 def test_custom_tools_keep_their_format() -> None:
@@ -148,6 +151,33 @@ def test_hosted_choice_is_noted_and_left_to_the_model(choice: Any) -> None:
     kept = shelf(F)
     assert read_choice(raw(choice), kept) == AUTO
     assert [(note.code, note.action) for note in kept.notes] == [("tool_choice_dropped", "dropped")]
+
+
+@pytest.mark.parametrize(
+    ("choice", "tool"),
+    [
+        ({"type": "web_search"}, {"type": "web_search"}),
+        ({"type": "web_search_preview"}, {"type": "web_search_preview_2025_03_11"}),
+        ({"type": "mcp", "server_label": "docs"}, {"type": "mcp", "server_label": "docs"}),
+        ({"type": "mcp", "server_label": "docs", "name": "read"}, {"type": "mcp", "server_label": "docs"}),
+        ({"type": "apply_patch"}, {"type": "apply_patch"}),
+    ],
+)
+def test_a_choice_of_a_tool_that_the_upstream_runs_is_left_to_it(choice: Any, tool: Any) -> None:
+    """It is offered, so it can be forced; only the upstream knows how."""
+    kept = shelf(F, tool)
+    assert read_choice(raw(choice), kept) is None
+    assert [note.code for note in kept.notes] == ["hosted_tool"]
+
+
+def test_allowed_tools_narrow_those_that_the_upstream_runs() -> None:
+    """What is named stays, be it called or hosted; a server's tool is named by its label."""
+    search, docs, other = {"type": "web_search"}, *({"type": "mcp", "server_label": name} for name in ("docs", "x"))
+    kept = shelf(F, NS, search, docs, other, {"type": "shell"})
+    choice = {"type": "allowed_tools", "mode": "required", "tools": [F, {"type": "web_search"}, docs]}
+    assert read_choice(raw(choice), kept) == ToolChoice(mode="required", allowed=("f",))
+    assert kept.hosted == [raw(search), raw(docs)]
+    assert {note.action for note in kept.notes} == {"kept"}
 
 
 def test_hosted_tools_among_the_allowed_are_noted() -> None:

@@ -1,0 +1,91 @@
+"""`treadle audit`: prove that runs are as they were written, in the store or in an exported file."""
+
+import argparse
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from treadle.canon.errors import RequestError
+from treadle.cli import command
+from treadle.cli.journal import opened
+from treadle.cli.terminal.clean import clean
+from treadle.cli.terminal.words import plural
+
+if TYPE_CHECKING:
+    from treadle.store.audit import Finding
+    from treadle.store.journal import Store
+
+EPILOG = """\
+Checks the chain of hashes, the numbers without a gap, the epochs, one result for each call, and one recorded end.
+A run from before there were hashes is `unchained`, one whose content was forgotten on purpose is `forgotten`.
+
+examples:
+  treadle audit verify                       every run
+  treadle audit verify last --json
+  treadle audit verify --file week.jsonl     a file that treadle export wrote
+
+exit codes: 0 all is as it was written, 1 something is not"""
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    parser.epilog = EPILOG
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    verify = actions.add_parser("verify", help="check the runs of the store, or of an exported file")
+    verify.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs or responses, or `last` (default: all)")
+    verify.add_argument("--session", metavar="NAME", help="all runs of a session")
+    verify.add_argument("--since", metavar="WHEN", help="only runs since a day, a time or an age such as 7d")
+    verify.add_argument("--file", type=Path, metavar="FILE", help="check an exported file instead of the store")
+    command.add_store_flags(verify)
+    command.add_json_flag(verify)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check, print, and return whether all is well."""
+    if args.file is not None and (args.runs or args.session or args.since):
+        raise RequestError("a file is checked whole", param="file", hint="leave the runs out")
+    findings = _in_file(args.file) if args.file is not None else opened.with_store(args, lambda each: _in(each, args))
+    if args.json:
+        document = {"ok": all(finding.is_sound for finding in findings), "runs": findings}
+        print(msgspec.json.format(msgspec.json.encode(document)).decode())
+    else:
+        for line in _table(findings):
+            print(clean(line))
+    return command.OK if all(finding.is_sound for finding in findings) else command.ERROR
+
+
+async def _in(store: "Store", args: argparse.Namespace) -> "list[Finding]":
+    from treadle.store.audit import audit_run
+
+    since = None if args.since is None else opened.read_since(args.since, time.time())
+    findings: list[Finding] = []
+    for row in await opened.find_runs(store, args.runs, session=args.session, since=since):
+        # The lines first and the row last: whatever a live run adds in between is left out, and cannot look wrong.
+        lines = await store.audit(row.id)
+        last = max((line.seq for line in lines), default=0)
+        entries = [entry for entry in await store.entries(row.id) if entry.seq <= last]
+        findings.append(audit_run(row, entries, lines))
+    return findings
+
+
+def _in_file(file: Path) -> "list[Finding]":
+    from treadle.store.audit import audit_export
+    from treadle.store.export import read_runs
+
+    with file.open("rb") as lines:
+        return [audit_export(exported) for exported in read_runs(lines, file.name)]
+
+
+def _table(findings: "list[Finding]") -> Iterable[str]:
+    cells = [("run", "status", "entries", "epochs", "chain", "")]
+    for each in findings:
+        verdict = "ok" if each.is_sound else plural(len(each.problems), "problem")
+        cells.append((each.run_id, each.status, str(each.entries), str(each.epochs), each.chain, verdict))
+    yield from opened.aligned(cells) if findings else []
+    for each in findings:
+        yield from (f"{each.run_id}: {problem}" for problem in each.problems)
+    broken = sum(not each.is_sound for each in findings)
+    yield f"{plural(len(findings), 'run')}, {'all as written' if not broken else f'{broken} not as written'}"

@@ -1,0 +1,137 @@
+"""What happens to runs whose process died: they are gone on with from their journal, or, where that cannot be, ended.
+
+The run's loop is made again from what is frozen in the journal and driven through the record; see `engine.past`.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from treadle.canon.errors import ErrorInfo
+from treadle.canon.events import Numbered, RunEnded
+from treadle.canon.items import AnyItem, CallItem, ResultItem, TextPart
+from treadle.canon.messages import Entry, entry_of_item, item_of_entry
+from treadle.canon.request import Request
+from treadle.canon.tools import Outcome, failure
+from treadle.engine.loop import UNKNOWN, Loop, Ports
+from treadle.engine.past import Past
+from treadle.runs.record.continuation import Comparison
+from treadle.runs.record.teller import Teller
+from treadle.runs.setup import Blueprint, make_loop, read_frame
+from treadle.runs.tail import heard
+from treadle.store.journal import RunJournal, RunRow, Store
+
+ATTEMPTS_MAX = 5
+"""How many processes may drive a run before it is given up."""
+NOT_RUN = failure("interrupted", "Not run: the process that should have run it was stopped.")
+INTERRUPTED = ErrorInfo(code="interrupted", message="The process that ran this was stopped.", status=503)
+
+
+class Unreadable(Exception):
+    """A run's journal does not say enough to go on with it."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as its journal has it: what its loop is made from, what is known, and how it began."""
+
+    blueprint: Blueprint
+    past: Past
+    added: tuple[AnyItem, ...]
+    opening: list[Numbered]
+    recorded: list[Entry]
+
+    def loop(self, ports: Ports, *, wall_s: float | None = None, is_past: bool = True) -> Loop:
+        """Make the loop again and check that it begins as it did.
+
+        Raises: Diverged.
+        """
+        loop = make_loop(self.blueprint, ports, past=self.past if is_past else None, wall_s=wall_s)
+        [(_, plan)] = loop.begin()
+        assert plan is not None
+        Comparison(self.recorded[:1]).take([plan])
+        return loop
+
+
+async def read_record(store: Store, row: RunRow, before: Sequence[AnyItem]) -> Record:
+    """Read all that is known of a run; `before` is the conversation it continues.
+
+    Raises: Unreadable, NotFound.
+    """
+    entries = await store.entries(row.id)
+    try:
+        return await _read(store, row, before, entries)
+    except (msgspec.MsgspecError, ValueError, KeyError, AssertionError) as error:
+        raise Unreadable(f"The journal of {row.id} cannot be gone on with.") from error
+
+
+async def _read(store: Store, row: RunRow, before: Sequence[AnyItem], entries: list[Entry]) -> Record:
+    frame = read_frame(entries)
+    own = [entry for entry in entries if not entry.is_input]
+    first = next((position for position, entry in enumerate(own) if entry.kind == "plan"), None)
+    if frame is None or first is None or row.request is None:
+        raise Unreadable(f"The journal of {row.id} was begun by an older Treadle, or its content is gone.")
+    teller = Teller()
+    told = [teller.tell(entry) for entry in own]
+    added = tuple(item_of_entry(entry) for entry in entries if entry.is_input)
+    live = [] if row.ended_at is not None else await heard(store, row.id, teller.told)
+    blueprint = Blueprint(
+        row=row,
+        request=msgspec.json.decode(row.request, type=Request),
+        frame=frame,
+        history=(*before, *added),
+    )
+    return Record(
+        blueprint=blueprint,
+        past=Past(entries, live),
+        added=added,
+        opening=[numbered for events in told[: first + 1] for numbered in events],
+        recorded=own[first:],
+    )
+
+
+async def close_run(store: Store, journal: RunJournal, now: float, error: ErrorInfo = INTERRUPTED) -> RunEnded:
+    """End a run that nobody goes on with: every open call gets its result, then comes the end.
+
+    Raises: as `RunJournal.finish`.
+    """
+    entries = await store.entries(journal.run_id)
+    try:
+        results = _missing_results(entries, now)
+    except msgspec.MsgspecError:
+        # An entry that cannot be read must not keep the run open for ever; its calls are closed when it is continued.
+        results = []
+    ended = RunEnded(
+        status="failed",
+        error=error,
+        rounds=sum(entry.kind == "plan" for entry in entries),
+        calls=sum(entry.kind == "tool_start" for entry in entries),
+        ended_at=now,
+    )
+    status = Entry(kind="status", content=ended.status, data=msgspec.Raw(msgspec.json.encode(ended)), at=now)
+    await journal.finish([*results, status], ended)
+    return ended
+
+
+def _missing_results(entries: list[Entry], now: float) -> list[Entry]:
+    """Return a result for every server call that has none: only one that had started may have had an effect."""
+    own = [entry for entry in entries if not entry.is_input]
+    items = [item_of_entry(entry) for entry in own if entry.kind in ("tool_call", "tool_result")]
+    answered = {item.call_id for item in items if isinstance(item, ResultItem)}
+    started = {entry.call_id for entry in own if entry.kind == "tool_start"}
+    return [
+        entry_of_item(_result(item, UNKNOWN if item.call_id in started else NOT_RUN), at=now)
+        for item in items
+        if isinstance(item, CallItem) and item.side == "server" and item.call_id not in answered
+    ]
+
+
+def _result(call: CallItem, outcome: Outcome) -> ResultItem:
+    return ResultItem(
+        call_id=call.call_id,
+        name=call.name,
+        output=(TextPart(text=outcome.text),),
+        is_error=True,
+        kind=call.kind,
+        rc=outcome.rc,
+        summary=outcome.summary,
+    )

@@ -1,0 +1,82 @@
+"""Goes on with runs whose process died: each is made again as it stands in the journal, or ended."""
+
+import logging
+
+from treadle.canon.errors import StoreError, TreadleError
+from treadle.runs.history import Joined, read_history
+from treadle.runs.live import LiveRun
+from treadle.runs.record.continuation import Continuation, Diverged
+from treadle.runs.record.recovery import ATTEMPTS_MAX, INTERRUPTED, Unreadable, close_run, read_record
+from treadle.runs.rooms import Rooms, ports_of
+from treadle.runs.sessions import Seat, Sessions
+from treadle.store.journal import RunJournal, RunRow
+
+log = logging.getLogger("treadle.runs")
+
+
+class Reviver:
+    """Makes claimed runs live again."""
+
+    def __init__(self, rooms: Rooms, owner: str, sessions: Sessions) -> None:
+        self._rooms = rooms
+        self._store = rooms.store
+        self._clock = rooms.clock
+        self._owner = owner
+        self._sessions = sessions
+
+    async def revive(self, row: RunRow, journal: RunJournal) -> LiveRun | None:
+        """Return a claimed run ready to go on where its journal ends; end it where that cannot be."""
+        try:
+            live = await self._relive(row, journal)
+        except (TreadleError, Unreadable) as error:
+            if isinstance(error, StoreError) and not isinstance(error, Diverged):
+                # The store cannot be read just now, which says nothing of the run: it is claimed again later.
+                log.warning("run not gone on with yet", extra={"run_id": row.id, "code": error.info.code})
+                return None
+            await self._give_up(row, journal, error)
+            return None
+        log.warning("run goes on after its process died", extra={"run_id": row.id, "epoch": journal.epoch})
+        return live
+
+    async def _relive(self, row: RunRow, journal: RunJournal) -> LiveRun:
+        """Make a run's loop again, with all that its journal knows.
+
+        Raises: Unreadable, Diverged, NotFound.
+        """
+        if journal.epoch > ATTEMPTS_MAX:
+            raise Unreadable(f"The run was begun {journal.epoch - 1} times, and no process could end it.")
+        model = self._rooms.models.model_for(row.model)
+        previous = None if row.previous_id is None else await self._store.find_run(row.previous_id)
+        before = [] if previous is None else await read_history(self._store, previous.id)
+        record = await read_record(self._store, row, before)
+        wall_s = record.blueprint.frame.limits.wall_s
+        left_s = None if wall_s is None else max(0.0, row.created_at + wall_s - self._clock.now())
+        joined = Joined(before=tuple(before), added=record.added, previous=previous)
+        loop = record.loop(ports_of(self._rooms, model), wall_s=left_s)
+        live = LiveRun(row, loop, joined, await self._take_seat(row))
+        live.opening = record.opening
+        live.journal = Continuation(journal, record.recorded[1:])
+        if row.id in await self._store.cancel_requests(self._owner):
+            live.cancel()
+        return live
+
+    async def _take_seat(self, row: RunRow) -> Seat | None:
+        """Take the seat of the run's session again, if nobody else sits there."""
+        if row.session_id is None:
+            return None
+        try:
+            return await self._sessions.enter(row.session_id, row.key_id)
+        except TreadleError:
+            return None
+
+    async def _give_up(self, row: RunRow, journal: RunJournal, problem: Exception) -> None:
+        """End a claimed run that cannot be gone on with."""
+        error = problem.info if isinstance(problem, Diverged) else INTERRUPTED
+        try:
+            await close_run(self._store, journal, self._clock.now(), error)
+            if not row.store:
+                await self._store.purge_run(row.id)
+        except TreadleError as again:
+            log.warning("abandoned run not closed", extra={"run_id": row.id, "code": again.info.code})
+            return
+        log.warning("run closed after its process died: %s", problem, extra={"run_id": row.id})

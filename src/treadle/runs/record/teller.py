@@ -1,0 +1,180 @@
+"""A run told again from its journal: the same events in the same order and the same pieces as its first readers saw.
+
+The pieces of a model call are on the tape of its `reply` entry, so its items wait until that has come. A journal
+without tapes (of an older Treadle, or of a call that was never closed) is told with each text in one piece.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from treadle.canon.events import (
+    ItemDone,
+    Noted,
+    Numbered,
+    RoundBroken,
+    RoundStarted,
+    RunEvent,
+    ToolFinished,
+    ToolStarted,
+    read_event,
+)
+from treadle.canon.items import AnyItem, CallItem, MessageItem, ResultItem
+from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
+from treadle.canon.request import Note
+from treadle.engine import tape
+from treadle.engine.past import ReplyRecord
+
+
+class _Plan(msgspec.Struct):
+    round: int
+    fingerprint: str
+    tools: int = 0
+    final: bool = False
+
+
+class _Bookkeeping(msgspec.Struct):
+    source: str = ""
+    duration_s: float = 0.0
+    bytes: int = 0
+    truncated: bool = False
+
+
+class _Void(msgspec.Struct):
+    round: int = 0
+    indexes: tuple[int, ...] = ()
+
+
+class Teller:
+    """Turns the entries of one run into its events, entry by entry."""
+
+    def __init__(self) -> None:
+        self.told = 0
+        self._next_index = 0
+        self._held: list[tuple[int, AnyItem | Noted]] | None = None
+        self._calls: dict[str, tuple[int, CallItem]] = {}
+        self._started: set[str] = set()
+        self._has_tape = False
+
+    def tell(self, entry: Entry) -> list[Numbered]:
+        """Return the events that this entry lets be told, numbered by it where it is theirs."""
+        if entry.is_input:
+            return []
+        events = self._tell(entry)
+        self.told += len(events)
+        return events
+
+    def _tell(self, entry: Entry) -> list[Numbered]:
+        data = entry.data or msgspec.Raw(b"{}")
+        match entry.kind:
+            case "plan":
+                held = self._release()
+                self._held = []
+                plan = msgspec.json.decode(data, type=_Plan)
+                started = RoundStarted(
+                    round=plan.round, fingerprint=plan.fingerprint, tools=plan.tools, final=plan.final
+                )
+                return [*held, Numbered(event=started, seq=entry.seq)]
+            case "reply":
+                return self._play(msgspec.json.decode(data, type=ReplyRecord).tape)
+            case "note":
+                noted = Noted(note=msgspec.json.decode(data, type=Note))
+                if self._held is None:
+                    return [Numbered(event=noted, seq=entry.seq)]
+                self._held.append((entry.seq, noted))
+                return []
+            case kind if kind in ITEM_KINDS and kind != "tool_result":
+                return self._item(entry)
+            case _:
+                return [*self._release(), *self._last_numbered(self._events(entry, data), entry.seq)]
+
+    def _item(self, entry: Entry) -> list[Numbered]:
+        """Hold an item until its call's tape comes; what a call left unfinished was told by its tape already."""
+        item = item_of_entry(entry)
+        if self._held is not None:
+            self._held.append((entry.seq, item))
+            return []
+        if isinstance(item, MessageItem) and item.is_partial and self._has_tape:
+            return []
+        return self._untaped(entry.seq, item)
+
+    def _play(self, record: tape.Tape) -> list[Numbered]:
+        held, self._held = self._held or [], None
+        self._has_tape = True
+        events = tape.play(record, held)
+        for numbered in events:
+            match numbered.event:
+                case ItemDone(index=index, item=CallItem() as call):
+                    self._calls[call.call_id] = (index, call)
+                case _:
+                    pass
+            self._next_index = max(self._next_index, getattr(numbered.event, "index", -1) + 1)
+        return events
+
+    def _release(self) -> list[Numbered]:
+        """Tell what was held of a call that has no tape."""
+        held, self._held = self._held or [], None
+        events: list[Numbered] = []
+        for seq, thing in held:
+            events += [Numbered(event=thing, seq=seq)] if isinstance(thing, Noted) else self._untaped(seq, thing)
+        return events
+
+    def _untaped(self, seq: int, item: AnyItem) -> list[Numbered]:
+        index, self._next_index = self._next_index, self._next_index + 1
+        if isinstance(item, CallItem):
+            self._calls[item.call_id] = (index, item)
+        events = tape.untaped(index, item)
+        if not (isinstance(item, MessageItem) and item.is_partial):
+            events.append(ItemDone(index=index, item=item))
+        return self._last_numbered(events, seq)
+
+    def _events(self, entry: Entry, data: msgspec.Raw) -> list[RunEvent]:
+        match entry.kind:
+            case "status":
+                return [read_event(bytes(data))]
+            case "void":
+                void = msgspec.json.decode(data, type=_Void)
+                return [RoundBroken(round=void.round, indexes=void.indexes)]
+            case "tool_start":
+                return self._start(entry, msgspec.json.decode(data, type=_Bookkeeping).source)
+            case "tool_result":
+                return self._result(entry, msgspec.json.decode(data, type=_Bookkeeping))
+            case _:
+                return []
+
+    def _start(self, entry: Entry, source: str) -> list[RunEvent]:
+        """Tell the start of a call once, however often it was begun again."""
+        index, call = self._calls[entry.call_id or ""]
+        if call.call_id in self._started:
+            return []
+        self._started.add(call.call_id)
+        return [ToolStarted(index=index, call=call, source=source)]
+
+    def _result(self, entry: Entry, kept: _Bookkeeping) -> list[RunEvent]:
+        """Tell a result; a call that never really ran has no start of its own in the journal."""
+        item = item_of_entry(entry)
+        assert isinstance(item, ResultItem)
+        index, call = self._calls[item.call_id]
+        started: list[RunEvent] = []
+        if item.call_id not in self._started:
+            started = [ToolStarted(index=index, call=call, source=kept.source)]
+        finished = ToolFinished(
+            index=index,
+            call=call,
+            result=item,
+            source=kept.source,
+            duration_s=kept.duration_s,
+            output_bytes=kept.bytes,
+            truncated=kept.truncated,
+        )
+        return [*started, finished]
+
+    def _last_numbered(self, events: Sequence[RunEvent], seq: int) -> list[Numbered]:
+        live = [Numbered(event=event) for event in events[:-1]]
+        return [*live, *(Numbered(event=event, seq=seq) for event in events[-1:])]
+
+
+def tell_all(entries: Sequence[Entry]) -> list[Numbered]:
+    """Tell a whole journal."""
+    teller = Teller()
+    return [numbered for entry in entries for numbered in teller.tell(entry)]

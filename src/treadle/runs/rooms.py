@@ -1,0 +1,82 @@
+"""What the runs of a process are made with: the rooms below, and how they are used here."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from treadle.canon.ids import IdSource
+from treadle.canon.tools import ServerTool
+from treadle.engine.limits import GATEWAY_LIMITS, Limits
+from treadle.engine.loop import Ports
+from treadle.engine.ports import Approver, Clock, Model, Toolbox
+from treadle.runs.approvals import DenyAll
+from treadle.runs.offers import OfferRules
+from treadle.store.journal import Store
+from treadle.telemetry import Metrics
+
+
+class Models(Protocol):
+    """Finds the model that answers to a name."""
+
+    def model_for(self, name: str) -> Model:
+        """Return the model.
+
+        Raises: NotFound, naming what there is.
+        """
+        ...
+
+
+class Tools(Protocol):
+    """The server tools of this process."""
+
+    def tools(self) -> Sequence[ServerTool]:
+        """Return the enabled tools in a stable order."""
+        ...
+
+
+class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How runs are made here."""
+
+    owner: str = "treadle"
+    persistence: bool = True
+    default_model: str = ""
+    limits: Limits = GATEWAY_LIMITS
+    offers: OfferRules = OfferRules()
+    lease_s: float = 15.0
+    unstored_s: float = 3600.0
+    background_wall_s: float = 86_400.0
+    is_told: bool = True
+
+
+class Rooms(msgspec.Struct, frozen=True, kw_only=True):
+    """What the runs of a process are made with."""
+
+    store: Store
+    models: Models
+    tools: Tools
+    toolbox: Toolbox
+    clock: Clock
+    ids: IdSource
+    metrics: Metrics
+    approver: Approver = DenyAll()
+
+
+class Instead(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run is made with instead of what all others are: another model, or tools of its own and who runs them.
+
+    After a crash such tools are gone: the run goes on with what is left.
+    """
+
+    model: Model | None = None
+    tools: Tools | None = None
+    toolbox: Toolbox | None = None
+
+
+NOTHING = Instead()
+
+
+def ports_of(rooms: Rooms, model: Model, instead: Instead = NOTHING) -> Ports:
+    """Return what a loop with this model reaches the world through."""
+    toolbox = instead.toolbox or rooms.toolbox
+    return Ports(model=model, toolbox=toolbox, clock=rooms.clock, approver=rooms.approver, ids=rooms.ids)

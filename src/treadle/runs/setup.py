@@ -1,0 +1,126 @@
+"""How a run is set up: its loop, and the entries that become durable together before anything else happens.
+
+The `frame` entry freezes what the loop was made with besides the request: which tools it offers and under which
+policy, and its limits. So the same loop can be made again on another day, in another process.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from treadle.canon.events import Noted, Numbered, RunEvent, RunStarted
+from treadle.canon.items import AnyItem, text_message
+from treadle.canon.messages import Entry, entry_of_item
+from treadle.canon.plan import Planner
+from treadle.canon.request import Note, Request
+from treadle.canon.tools import CallContext, Offer, ToolChoice
+from treadle.engine.limits import Limits
+from treadle.engine.loop import Loop, Ports
+from treadle.engine.past import Past
+from treadle.engine.turn import Turn
+from treadle.runs.offers import Offered
+from treadle.store.journal import RunRow
+
+
+class FramedOffer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An offer by name; one of the client's own is in the request and need not be repeated."""
+
+    name: str
+    offer: Offer | None = None
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run's loop was made with besides its request: the data of a `frame` entry."""
+
+    offers: tuple[FramedOffer, ...]
+    choice: ToolChoice
+    limits: Limits
+
+
+class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a loop is made from; `history` is what its model reads first."""
+
+    row: RunRow
+    request: Request
+    frame: Frame
+    history: tuple[AnyItem, ...]
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run begins: the entries to make durable, and the events they are."""
+
+    entries: list[Entry]
+    events: list[Numbered]
+
+
+def frame_of(request: Request, offered: Offered, limits: Limits) -> Frame:
+    """Freeze what a loop is made with."""
+    own = {spec.name: Offer(spec=spec, side="client") for spec in request.tools}
+    offers = tuple(
+        FramedOffer(name=name, offer=None if own.get(name) == offer else offer)
+        for name, offer in offered.offers.items()
+    )
+    return Frame(offers=offers, choice=offered.choice, limits=limits)
+
+
+def read_frame(entries: Sequence[Entry]) -> Frame | None:
+    """Return the frame of a run; None for one that an older Treadle began.
+
+    Raises: MsgspecError.
+    """
+    for entry in entries:
+        if entry.kind == "frame" and entry.data is not None:
+            return msgspec.json.decode(entry.data, type=Frame)
+    return None
+
+
+def make_loop(blueprint: Blueprint, ports: Ports, *, past: Past | None = None, wall_s: float | None = None) -> Loop:
+    """Make the loop of a run; `wall_s` is what is left of its time."""
+    row, request, frame = blueprint.row, blueprint.request, blueprint.frame
+    own = {spec.name: Offer(spec=spec, side="client") for spec in request.tools}
+    offers = {framed.name: framed.offer or own[framed.name] for framed in frame.offers}
+    specs = tuple(offer.spec for offer in offers.values())
+    planner = Planner(row.model, specs, request.options, is_strict=request.strict_fidelity)
+    if request.instructions:
+        planner.add([text_message("system", request.instructions)])
+    planner.add(list(blueprint.history))
+    turn = Turn(
+        planner,
+        offers,
+        choice=frame.choice,
+        limits=frame.limits,
+        ids=ports.ids,
+        max_tool_calls=request.max_tool_calls,
+    )
+    context = CallContext(run_id=row.id, session_id=row.session_id)
+    return Loop(turn, ports, context, wall_s, frame.limits.final_answer_s, past)
+
+
+def open_run(
+    blueprint: Blueprint, previous: RunRow | None, added: Sequence[AnyItem], notes: Sequence[Note], loop: Loop
+) -> Opening:
+    """Write down how the run begins: that it does, its input, its frame, what was noted, its first plan."""
+    row = blueprint.row
+    started = RunStarted(
+        run_id=row.id,
+        response_id=row.response_id,
+        model=row.model,
+        created_at=row.created_at,
+        previous_response_id=previous.response_id if previous else None,
+    )
+    at = row.created_at
+    steps: list[tuple[RunEvent | None, Entry]] = [
+        (started, Entry(kind="status", content="running", data=_raw(started), at=at))
+    ]
+    steps += [(None, entry_of_item(item, at=at, is_input=True)) for item in added]
+    steps.append((None, Entry(kind="frame", data=_raw(blueprint.frame), at=at)))
+    steps += [(Noted(note=note), Entry(kind="note", content=note.message, data=_raw(note), at=at)) for note in notes]
+    for event, entry in loop.begin():
+        assert entry is not None, "a run begins with a plan"
+        steps.append((event, entry))
+    events = [Numbered(event=event, seq=seq) for seq, (event, _) in enumerate(steps, 1) if event is not None]
+    return Opening(entries=[entry for _, entry in steps], events=events)
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))

@@ -1,0 +1,69 @@
+"""Reads a run that is not driven here: from its journal, and beyond it from what its owner tells as it goes."""
+
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from treadle.canon.events import ENDED, Numbered, RunEnded, RunEvent
+from treadle.runs.record.teller import Teller
+from treadle.store.journal import Store
+
+WAIT_S = 0.25
+"""How long nothing need happen before the journal is looked at again."""
+
+
+async def tail(store: Store, run_id: str, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
+    """Yield the events of a run after the one numbered `after`, as they come, until its end.
+
+    Raises: NotFound.
+    """
+    teller, seen, told = Teller(), 0, 0
+    while True:
+        entries = await store.entries(run_id, after=seen)
+        journalled = [numbered for entry in entries for numbered in teller.tell(entry)]
+        fresh = journalled[max(0, told - (teller.told - len(journalled))) :]
+        told = max(told, teller.told)
+        seen = entries[-1].seq if entries else seen
+        is_over = any(isinstance(numbered.event, RunEnded) for numbered in journalled)
+        if not is_over:
+            live = [Numbered(event=event) for event in await heard(store, run_id, told)]
+            fresh += live
+            told += len(live)
+        if shown := fresh[max(0, after - (told - len(fresh))) :]:
+            yield shown
+        if is_over:
+            return
+        if ended := await _forgotten(store, run_id):
+            yield ended
+            return
+        await store.wait_change(run_id, WAIT_S)
+
+
+async def heard(store: Store, run_id: str, told: int) -> list[RunEvent]:
+    """Return what the owner of a run told beyond the first `told` events, without a gap."""
+    events: list[RunEvent] = []
+    for chunk in await store.chunks(run_id, after=told):
+        position = told + len(events)
+        if chunk.first > position + 1:
+            break
+        events += msgspec.json.decode(chunk.data, type=list[RunEvent])[position + 1 - chunk.first :]
+    return events
+
+
+async def _forgotten(store: Store, run_id: str) -> list[Numbered]:
+    """Return the end of a run whose content is gone already, from what is left of it."""
+    row = await store.find_run(run_id)
+    if row is None:
+        return [Numbered(event=RunEnded(status="cancelled"))]
+    if row.status not in ENDED or await store.entries(run_id, limit=1):
+        return []
+    ended = RunEnded(
+        status=row.status,
+        usage=row.usage,
+        limit=row.limit,
+        error=row.error,
+        rounds=row.rounds,
+        calls=row.calls,
+        ended_at=row.ended_at or 0.0,
+    )
+    return [Numbered(event=ended)]

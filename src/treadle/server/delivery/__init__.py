@@ -1,0 +1,1 @@
+"""How an answer is carried: what the client asks of it beside the body, who still reads it, how it is told again."""

@@ -1,0 +1,189 @@
+"""Runs told to their clients by an encoder, and told again from any place: the same run gives the same frames.
+
+A cursor is a count of frames. Frames that only keep a connection alive are no part of the telling and not counted.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Protocol, runtime_checkable
+
+from treadle.canon.events import KeptAlive, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
+from treadle.wire.codec import Encoder
+from treadle.wire.resume import Mend, diverged
+
+Retell = Callable[[RunEvent], list[RunEvent]]
+Pin = Callable[[int, int], Awaitable[int]]
+"""Remembers for an event which number the frame after it has, unless that is known already; returns what stands."""
+
+
+@runtime_checkable
+class Renumbered(Protocol):
+    """An encoder whose frames carry their own numbers."""
+
+    def renumber(self, number: int) -> None:
+        """Give the next frame that number."""
+        ...
+
+
+class RunIds:
+    """Ids drawn from the run's own, so that whoever tells the run again draws the same ones."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._count = 0
+
+    def new(self, prefix: str) -> str:
+        """Return the next id."""
+        self._count += 1
+        digest = hashlib.sha256(f"{self._run_id}:{self._count}".encode()).hexdigest()
+        return f"{prefix}_{digest[:24]}"
+
+
+class Telling(Protocol):
+    """Writes what a source says."""
+
+    @property
+    def ended(self) -> RunEnded | None:
+        """Return how it ended, once it has."""
+        ...
+
+    async def meet_break(self, numbered: Numbered) -> list[bytes]:
+        """Prepare for an event that says that a part of the answer is told again, which is fed next."""
+        ...
+
+    def feed(self, numbered: Numbered) -> list[bytes]:
+        """Return the frames to send for an event."""
+        ...
+
+    def body(self) -> bytes:
+        """Return the whole answer, once it has ended."""
+        ...
+
+
+class Frames:
+    """Counts frames: leaves out those that the client has, and numbers the others if it wants that."""
+
+    def __init__(self, *, after: int = 0, first: int = 1, shows_numbers: bool = False) -> None:
+        self.count = 0
+        self._after = after
+        self._first = first
+        self._shows_numbers = shows_numbers
+
+    @property
+    def missing(self) -> int:
+        """Return how many frames the client has that have not been told here."""
+        return max(0, self._after - self.count)
+
+    def take(self, frames: list[bytes]) -> list[bytes]:
+        """Return what of the frames is to be sent."""
+        before, self.count = self.count, self.count + len(frames)
+        if before < self._after:
+            frames = frames[self._after - before :]
+        if not self._shows_numbers:
+            return frames
+        number = self.count - len(frames) + self._first
+        return [b"id: %d\n" % each + frame for each, frame in enumerate(frames, number)]
+
+
+class OneRun:
+    """Tells a run by its encoder; `retell` puts other events in the place of the run's own."""
+
+    def __init__(self, encoder: Encoder, retell: Retell | None = None, frames: Frames | None = None) -> None:
+        self._encoder = encoder
+        self._retell = retell
+        self._frames = frames or Frames()
+        self.ended: RunEnded | None = None
+
+    async def meet_break(self, numbered: Numbered) -> list[bytes]:
+        """Have nothing to prepare."""
+        return []
+
+    def feed(self, numbered: Numbered) -> list[bytes]:
+        """Return the frames to send for an event; none after the end."""
+        if isinstance(numbered.event, KeptAlive):
+            return self._keep_alive(numbered.event)
+        frames: list[bytes] = []
+        for event in [numbered.event] if self._retell is None else self._retell(numbered.event):
+            frames += self._tell(event)
+        return frames
+
+    def body(self) -> bytes:
+        """Return the whole answer, once the run has ended."""
+        return self._encoder.body()
+
+    def _tell(self, event: RunEvent) -> list[bytes]:
+        if self.ended is not None:
+            return []
+        if isinstance(event, RunEnded):
+            self.ended = event
+        return self._frames.take(self._encoder.feed(event))
+
+    def _keep_alive(self, event: KeptAlive) -> list[bytes]:
+        """Return an empty event of the protocol; what has to come before it is a part of the telling."""
+        if self._frames.missing:
+            return []
+        frames = self._encoder.feed(event)
+        return [*self._frames.take(frames[:-1]), *frames[-1:]]
+
+
+class MendedRun(OneRun):
+    """Tells a run to a client whose protocol cannot take anything back, as a stream."""
+
+    def __init__(self, encoder: Encoder, frames: Frames | None = None) -> None:
+        self._mend = Mend()
+        super().__init__(encoder, self._mend.feed, frames)
+
+    async def meet_break(self, numbered: Numbered) -> list[bytes]:
+        """End the telling if the client has seen more of the broken part than is known here."""
+        if not self._frames.missing or self.ended is not None:
+            return []
+        self._frames = Frames()
+        return self._tell(diverged(self._mend.run_id))
+
+
+class FoldedRun(OneRun):
+    """Tells a run in one piece: what was broken off is left out, since nobody has seen it."""
+
+    def __init__(self, new_encoder: Callable[[], Encoder]) -> None:
+        super().__init__(new_encoder())
+        self._new_encoder = new_encoder
+        self._events: list[RunEvent] = []
+        self._round_at = 0
+
+    def feed(self, numbered: Numbered) -> list[bytes]:
+        """Take an event."""
+        event = numbered.event
+        if isinstance(event, RoundBroken):
+            del self._events[self._round_at :]
+            self._encoder = self._new_encoder()
+            for kept in self._events:
+                self._encoder.feed(kept)
+            return []
+        if isinstance(event, RoundStarted):
+            self._round_at = len(self._events)
+        self._events.append(event)
+        return super().feed(numbered)
+
+
+class NumberedRun(OneRun):
+    """Tells a run by an encoder that numbers its frames itself, from 0.
+
+    What was told just before a crash may be known to the client alone. So the frames after the break are numbered
+    from where the first client stood that came back, and `pin` remembers that for all others.
+    """
+
+    def __init__(
+        self, encoder: Encoder, *, pin: Pin | None = None, retell: Retell | None = None, frames: Frames | None = None
+    ) -> None:
+        super().__init__(encoder, retell, frames)
+        self._pin = pin
+
+    async def meet_break(self, numbered: Numbered) -> list[bytes]:
+        """Find out which number the next frame has."""
+        if self._pin is None or not numbered.seq or not isinstance(self._encoder, Renumbered):
+            return []
+        count = self._frames.count
+        number = await self._pin(numbered.seq, count + self._frames.missing)
+        self._encoder.renumber(number)
+        self._frames.count = number
+        return []

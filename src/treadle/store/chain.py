@@ -1,0 +1,92 @@
+"""The chain: what an entry's hash is taken of, and how a run is audited; the same for every engine, and pure.
+
+The hash of an entry covers the hash before it, so a changed, lost or moved entry shows. It is no signature: whoever
+can write the database can also compute a new chain from the first changed entry on, up to the run's last hash.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from treadle.canon.messages import Entry
+from treadle.store.journal import AuditLine
+
+LOST = "lost"
+"""The kind, and the expected hash, of a line that stands for entries which are not there."""
+
+EXTRA = "extra"
+"""The expected hash of an entry that is numbered above the last one its run wrote."""
+
+
+class KeptEntry(NamedTuple):
+    """An entry as it is stored: with the epoch that wrote it and its hash, None from before the chain."""
+
+    entry: Entry
+    epoch: int
+    sha256: str | None
+
+
+def body_hash(entry: Entry) -> bytes:
+    """Return the sha256 of what an entry says, wherever it will stand."""
+    texts = (entry.kind, "1" if entry.is_input else "0", entry.name, entry.call_id, entry.item_id, entry.content)
+    fields = [None if text is None else text.encode("utf-8", "surrogatepass") for text in texts]
+    # Adding zero makes -0.0 and 0.0 one number: not every engine keeps them apart.
+    fields.append(struct.pack(">d", entry.at + 0.0))
+    fields.append(None if entry.data is None else bytes(entry.data))
+    return _digest(fields)
+
+
+def entry_hash(previous: str, run_id: str, seq: int, epoch: int, body: bytes) -> str:
+    """Return the sha256 of an entry at its place; `previous` is that of the entry before it, empty for the first."""
+    return _digest([previous.encode(), run_id.encode(), b"%d" % seq, b"%d" % epoch, body]).hex()
+
+
+def audit_lines(run_id: str, kept: Iterable[KeptEntry], head: int, sha256: str) -> Iterator[AuditLine]:
+    """Yield the lines of a run's audit; `head` and `sha256` are the number and the hash that its last entry had.
+
+    A line is sound where its two hashes are equal, and from before the chain where both are empty.
+    """
+    previous, last = "", 0
+    for entry, epoch, stored in kept:
+        if entry.seq != last + 1:
+            yield _lost(run_id, last + 1)
+        is_old = stored is None and not previous
+        expected = "" if is_old else entry_hash(previous, run_id, entry.seq, epoch, body_hash(entry))
+        previous, last = stored or expected, entry.seq
+        if last > head:
+            expected = EXTRA
+        elif last == head and expected == (stored or ""):
+            expected = sha256
+        yield AuditLine(run_id=run_id, seq=last, epoch=epoch, kind=entry.kind, sha256=stored or "", expected=expected)
+    if last < head:
+        yield _lost(run_id, last + 1)
+
+
+def plan_fingerprint(entry: Entry) -> str | None:
+    """Return the fingerprint that a plan's entry carries, by which the run is found; None for any other entry."""
+    if entry.kind != "plan" or entry.data is None:
+        return None
+    try:
+        return _plan.decode(entry.data).fingerprint
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+
+
+class _Plan(msgspec.Struct):
+    fingerprint: str | None = None
+
+
+_plan = msgspec.json.Decoder(_Plan)
+
+
+def _lost(run_id: str, seq: int) -> AuditLine:
+    return AuditLine(run_id=run_id, seq=seq, epoch=0, kind=LOST, sha256="", expected=LOST)
+
+
+def _digest(fields: Iterable[bytes | None]) -> bytes:
+    """Hash the fields so that no two different lists give the same bytes: each with its length, none as a dash."""
+    written = [b"-" if field is None else b"%d:%b" % (len(field), field) for field in fields]
+    return hashlib.sha256(b"".join(written)).digest()

@@ -1,0 +1,206 @@
+"""Runs as JSON Lines, exactly: a line for the run, then one for each entry with its epoch and its hash. Pure.
+
+What is exported can be audited without the store it came from. Content and data come back byte for byte: an entry's
+data stands in its line as it is stored, or as a text (`data_text`) where it could not stand on one line; a text that
+UTF-8 cannot say (lone surrogates) stands as `{"base64": …}`.
+"""
+
+import base64
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from treadle.canon.errors import ProtocolError
+from treadle.canon.json import OptionalRaw, type_errors
+from treadle.canon.messages import Entry
+from treadle.store.chain import LOST, KeptEntry
+from treadle.store.journal import AuditLine, RunRow
+
+VERSION = 1
+
+
+class RunLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
+    """The first line of a run: its row, how many entries follow, and the hash of the last one."""
+
+    version: int
+    entries: int
+    sha256: str
+    run: msgspec.Raw
+
+
+class EntryLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="entry"):
+    """One entry; its texts are strings, or what stands for one that UTF-8 cannot say."""
+
+    run_id: msgspec.Raw
+    seq: int
+    epoch: int
+    kind: str
+    at: float
+    sha256: str = ""
+    is_input: bool = False
+    name: OptionalRaw = None
+    call_id: OptionalRaw = None
+    item_id: OptionalRaw = None
+    content: OptionalRaw = None
+    data: OptionalRaw = None
+    data_text: OptionalRaw = None
+
+
+class _Requested(msgspec.Struct):
+    request: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """A run read back from an export."""
+
+    row: RunRow
+    kept: list[KeptEntry]
+    head: int
+    sha256: str
+
+
+_lines: msgspec.json.Decoder[RunLine | EntryLine] = msgspec.json.Decoder(RunLine | EntryLine)
+
+
+def write_run(row: RunRow, entries: Sequence[Entry], audited: Sequence[AuditLine]) -> Iterator[bytes]:
+    """Yield the lines of a run; `audited` says what its entries carry."""
+    carried = {line.seq: line for line in audited if line.kind != LOST}
+    kept = [entry for entry in entries if entry.seq in carried]
+    last = carried[kept[-1].seq].sha256 if kept else ""
+    yield msgspec.json.encode(RunLine(version=VERSION, entries=len(kept), sha256=last, run=_row(row))) + b"\n"
+    for entry in kept:
+        yield msgspec.json.encode(_entry_line(row.id, entry, carried[entry.seq])) + b"\n"
+
+
+def read_runs(lines: Iterable[bytes], name: str = "export") -> Iterator[Exported]:
+    """Read the runs of an export, one after the other; `name` is what errors call it.
+
+    Raises: ProtocolError, naming the line.
+    """
+    current: Exported | None = None
+    for number, raw in enumerate(lines, 1):
+        if not raw.strip():
+            continue
+        try:
+            line = _lines.decode(raw)
+            if isinstance(line, RunLine):
+                if current is not None:
+                    yield current
+                current = _begin(line)
+            elif current is None:
+                raise ValueError("an entry stands before the first run")
+            else:
+                current.kept.append(_kept(line, current.row.id))
+        except (*type_errors, ValueError) as error:
+            raise ProtocolError(f"{name}:{number}: {error}", param="file") from None
+    if current is not None:
+        yield current
+
+
+def _begin(line: RunLine) -> Exported:
+    if line.version != VERSION:
+        raise ValueError(f"the version is {line.version}; this Treadle reads {VERSION}")
+    raw = msgspec.json.decode(line.run, type=_Requested).request
+    fields: dict[str, Any] = msgspec.json.decode(line.run)
+    known = {name: _unwrapped(value) for name, value in fields.items()}
+    row = msgspec.convert({**known, "request": None}, RunRow)
+    if bytes(raw) != b"null":
+        row = msgspec.structs.replace(row, request=msgspec.Raw(bytes(raw)))
+    return Exported(row=row, kept=[], head=line.entries, sha256=line.sha256)
+
+
+def _kept(line: EntryLine, run_id: str) -> KeptEntry:
+    if _read(line.run_id) != run_id:
+        raise ValueError(f"an entry of run {_read(line.run_id)!r} stands among those of {run_id!r}")
+    data = line.data
+    if line.data_text is not None:
+        data = msgspec.Raw((_read(line.data_text) or "").encode("utf-8", "surrogatepass"))
+    entry = Entry(
+        kind=msgspec.convert(line.kind, Entry.__annotations__["kind"]),
+        at=line.at,
+        seq=line.seq,
+        content=_read(line.content),
+        data=None if data is None else msgspec.Raw(bytes(data)),
+        name=_read(line.name),
+        call_id=_read(line.call_id),
+        item_id=_read(line.item_id),
+        is_input=line.is_input,
+    )
+    return KeptEntry(entry=entry, epoch=line.epoch, sha256=line.sha256 or None)
+
+
+def _entry_line(run_id: str, entry: Entry, carried: AuditLine) -> EntryLine:
+    data = None if entry.data is None else bytes(entry.data)
+    is_inline = data is not None and _is_line(data)
+    text = None if data is None or is_inline else data.decode("utf-8", "surrogatepass")
+    return EntryLine(
+        run_id=_required(run_id),
+        seq=entry.seq,
+        epoch=carried.epoch,
+        kind=entry.kind,
+        at=entry.at,
+        sha256=carried.sha256,
+        is_input=entry.is_input,
+        name=_text(entry.name),
+        call_id=_text(entry.call_id),
+        item_id=_text(entry.item_id),
+        content=_text(entry.content),
+        data=entry.data if is_inline else None,
+        data_text=_text(text),
+    )
+
+
+def _row(row: RunRow) -> msgspec.Raw:
+    """Write a row on one line; between the values of JSON a line break says nothing."""
+    try:
+        raw = msgspec.json.encode(row)
+    except UnicodeEncodeError:
+        fields = {name: getattr(row, name) for name in RunRow.__struct_fields__}
+        raw = msgspec.json.encode({name: _wrapped(value) for name, value in fields.items()})
+    return msgspec.Raw(raw.replace(b"\n", b" ").replace(b"\r", b" "))
+
+
+def _text(text: str | None) -> msgspec.Raw | None:
+    return None if text is None else _required(text)
+
+
+def _required(text: str) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(_wrapped(text)))
+
+
+def _wrapped(value: object) -> object:
+    """Return a value as JSON can say it."""
+    if not isinstance(value, str):
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return {"base64": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
+    return value
+
+
+def _unwrapped(value: object) -> object:
+    """Return a value that `_wrapped` was given. Raises: ValueError."""
+    if not isinstance(value, dict):
+        return value
+    fields = cast("dict[str, object]", value)
+    if list(fields) != ["base64"]:
+        return fields
+    return base64.b64decode(str(fields["base64"]), validate=True).decode("utf-8", "surrogatepass")
+
+
+def _read(raw: msgspec.Raw | None) -> str | None:
+    value = None if raw is None else _unwrapped(msgspec.json.decode(raw))
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"expected a text, got {type(value).__name__}")
+    return value
+
+
+def _is_line(data: bytes) -> bool:
+    """Tell whether JSON can stand in a line as it is: without a line break, and readable by everybody."""
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except type_errors:
+        return False
+    return b"\n" not in data and b"\r" not in data

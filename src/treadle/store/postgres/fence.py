@@ -1,0 +1,351 @@
+"""Writes to a run: each is one statement that checks owner and epoch, so that the fence is part of the write.
+
+A statement renews the lease, moves the head and the chain on, and inserts the entries, together or not at all. It also
+asks that the chain ends where the writer believes; so the same write sent twice is done once.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
+from treadle.canon.messages import Entry
+from treadle.store.chain import body_hash, entry_hash, plan_fingerprint
+from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, INLINE_BYTES_MAX, LEASE_LOST, RUN_ENDED, Chunk
+from treadle.store.postgres.connection import Connection
+from treadle.store.postgres.rows import RUN_FIELDS, EndColumns, RunColumns, bind_data, bind_text, read_text
+from treadle.store.postgres.statement import Statement
+
+# The database's clock, unless a test brings its own: those of the replicas differ.
+_NOW = "coalesce({now}::float8, extract(epoch FROM clock_timestamp())::float8)"
+_HELD = "run = {run}::bigint AND owner = {owner}::text AND epoch = {epoch}::bigint"
+_AT_HEAD = "head = {head}::bigint AND sha256 = {sha256}::text"
+
+_EVENTS = """
+  INSERT INTO events (run, seq, epoch, kind, is_input, at, name, call_id, item_id, content, data, blob, sha256,
+                      fingerprint)
+  SELECT held.run, {head}::bigint + e.place, {epoch}::bigint, e.kind, e.is_input, e.at, e.name, e.call_id, e.item_id,
+         e.content, e.data, e.blob, e.sha256, e.fingerprint
+  FROM held, unnest({kinds}::text[], {are_input}::bool[], {ats}::float8[], {names}::text[], {call_ids}::text[],
+                    {item_ids}::text[], {contents}::text[], {datas}::text[], {blobs}::text[], {hashes}::text[],
+                    {fingerprints}::text[])
+             WITH ORDINALITY AS e (kind, is_input, at, name, call_id, item_id, content, data, blob, sha256,
+                                   fingerprint, place)
+"""
+# A blob that is there already is locked, so that whoever forgets its last use meanwhile waits and sees the new one.
+_BLOBS = """, kept AS (
+  INSERT INTO blobs (sha256, data)
+  SELECT b.sha256, b.data FROM held, unnest({blob_names}::text[], {blob_datas}::bytea[]) AS b (sha256, data)
+  ON CONFLICT (sha256) DO UPDATE SET sha256 = excluded.sha256 RETURNING sha256
+), used AS (
+  INSERT INTO blob_uses (run, blob) SELECT held.run, kept.sha256 FROM held, kept ON CONFLICT DO NOTHING
+)"""
+_APPEND = f"""
+WITH held AS (
+  UPDATE leases SET head = {{new_head}}::bigint, sha256 = {{new_sha256}}::text, until = {_NOW} + {{lease_s}}::float8
+  WHERE {_HELD} AND {_AT_HEAD} RETURNING run
+), written AS ({_EVENTS}){{}}
+SELECT run FROM held
+"""
+_FINISH = f"""
+WITH held AS (
+  DELETE FROM leases WHERE {_HELD} AND {_AT_HEAD} RETURNING run
+), written AS ({_EVENTS}){{}}, ended AS (
+  UPDATE runs SET status = {{status}}::text, ended_at = {{ended_at}}::float8, stop = {{stop}}::text,
+    limit_name = {{limit}}::text, usage = {{usage}}::text, error = {{error}}::text, rounds = {{rounds}}::bigint,
+    calls = {{calls}}::bigint, epoch = {{epoch}}::bigint, head = {{new_head}}::bigint, sha256 = {{new_sha256}}::text
+  FROM held WHERE n = held.run
+), silenced AS (
+  DELETE FROM chunks USING held WHERE chunks.run = held.run
+)
+SELECT run FROM held
+"""
+_START = f"""
+WITH earlier AS (
+  SELECT n FROM runs WHERE id = {{previous_id}}::text AND conversation_id = {{conversation_id}}::text FOR KEY SHARE
+), held AS (
+  INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id, protocol, model, status, store,
+                    background, created_at, expires_at, rounds, calls, epoch, idempotency_key, request_sha256)
+  SELECT {{id}}::text, {{response_id}}::text, {{conversation_id}}::text, (SELECT n FROM earlier), {{session_id}}::text,
+         {{key_id}}::text, {{protocol}}::text, {{model}}::text, {{status}}::text, {{store}}::bool, {{background}}::bool,
+         {{created_at}}::float8, {{expires_at}}::float8, 0, 0, 1, {{idempotency_key}}::text, {{request_sha256}}::text
+  WHERE {{previous_id}}::text IS NULL OR EXISTS (SELECT 1 FROM earlier)
+  RETURNING n AS run
+), asked AS (
+  INSERT INTO requests (run, body) SELECT run, {{body}}::text FROM held WHERE {{body}}::text IS NOT NULL
+), leased AS (
+  INSERT INTO leases (run, owner, epoch, until, head, sha256)
+  SELECT run, {{owner}}::text, {{epoch}}::bigint, {_NOW} + {{lease_s}}::float8, {{new_head}}::bigint,
+         {{new_sha256}}::text
+  FROM held
+), written AS ({_EVENTS}){{}}
+SELECT run FROM held
+"""
+_CLAIM = Statement(f"""
+WITH free AS (
+  SELECT run FROM leases WHERE until <= {_NOW} ORDER BY until, run LIMIT {{limit}}::bigint FOR UPDATE SKIP LOCKED
+), taken AS (
+  UPDATE leases l SET owner = {{owner}}::text, epoch = l.epoch + 1, until = {_NOW} + {{lease_s}}::float8
+  FROM free WHERE l.run = free.run RETURNING l.run, l.epoch, l.head, l.sha256
+)
+SELECT {RUN_FIELDS}, taken.run, taken.epoch, taken.head, taken.sha256 FROM taken JOIN runs r ON r.n = taken.run
+ORDER BY taken.run
+""")
+RUN_FIELD_COUNT = 23
+# What is told need not survive the database, so its commit does not wait for the disk.
+_TELL = Statement(f"""
+WITH quick AS (
+  SELECT set_config('synchronous_commit', 'off', true)
+), held AS (
+  UPDATE leases SET until = {_NOW} + {{lease_s}}::float8 FROM quick WHERE {_HELD} RETURNING run
+), dropped AS (
+  DELETE FROM chunks c USING held WHERE c.run = held.run
+    AND (c.first + c.count <= {{keep_from}}::bigint OR c.first + c.count > ({{firsts}}::bigint[])[1]) RETURNING c.first
+), told AS (
+  INSERT INTO chunks (run, first, count, data)
+  SELECT held.run, t.first, t.count, t.data
+  FROM held, (SELECT count(*) FROM dropped) AS d,
+       unnest({{firsts}}::bigint[], {{counts}}::bigint[], {{datas}}::bytea[]) AS t (first, count, data)
+)
+SELECT (SELECT count(*) FROM chunks c WHERE c.run = held.run AND c.first + c.count > {{keep_from}}::bigint
+        AND c.first + c.count <= ({{firsts}}::bigint[])[1]) FROM held
+""")
+_RELEASE = Statement(f"UPDATE leases SET owner = '', until = 0 WHERE {_HELD}")
+_STATE = """
+SELECT r.ended_at, r.epoch, r.head, r.sha256, l.owner, l.epoch, l.head, l.sha256
+FROM runs r LEFT JOIN leases l ON l.run = r.n WHERE r.n = $1
+"""
+_PUT_BLOB = Statement(f"""
+WITH held AS (
+  SELECT n AS run FROM runs WHERE id = {{run_id}}::text FOR KEY SHARE
+){_BLOBS}
+SELECT run FROM held
+""")
+
+
+def _with_and_without_blobs(template: str) -> dict[bool, Statement]:
+    first, last = template.split("{}")
+    return {True: Statement(first + _BLOBS + last), False: Statement(first + last)}
+
+
+_APPENDS = _with_and_without_blobs(_APPEND)
+_FINISHES = _with_and_without_blobs(_FINISH)
+_STARTS = _with_and_without_blobs(_START)
+
+
+class Place(NamedTuple):
+    """Where a run's chain ends: the number and the hash of its last entry."""
+
+    head: int = 0
+    sha256: str = ""
+
+
+class Hold(NamedTuple):
+    """Who writes to which run: the run's number, the owner, the owner's epoch, and the run's id."""
+
+    run: int
+    owner: str
+    epoch: int
+    run_id: str
+
+
+class Batch(NamedTuple):
+    """Entries ready to be written behind a place: the place after them, and all their columns."""
+
+    place: Place
+    columns: dict[str, Any]
+
+    @property
+    def has_blobs(self) -> bool:
+        """Tell whether some data is kept out of line."""
+        return bool(self.columns["blob_names"])
+
+
+class Lease(NamedTuple):
+    """For how long a run is held; `now` only where a test brings its own clock."""
+
+    seconds: float
+    now: float | None = None
+
+
+def make_batch(entries: Sequence[Entry], run_id: str, epoch: int, place: Place) -> Batch:
+    """Chain entries to a place and write them column by column."""
+    head, sha256 = place
+    hashes: list[str] = []
+    for entry in entries:
+        head += 1
+        sha256 = entry_hash(sha256, run_id, head, epoch, body_hash(entry))
+        hashes.append(sha256)
+    datas = [None if entry.data is None else bytes(entry.data) for entry in entries]
+    large = [data if data is not None and len(data) > INLINE_BYTES_MAX else None for data in datas]
+    names = [None if data is None else hashlib.sha256(data).hexdigest() for data in large]
+    # Everybody locks blobs in the same order, so that nobody waits in a circle.
+    blobs = dict(sorted((name, data) for name, data in zip(names, large, strict=True) if name and data))
+    columns = {
+        "head": place.head,
+        "sha256": place.sha256,
+        "new_head": head,
+        "new_sha256": sha256,
+        "kinds": [entry.kind for entry in entries],
+        "are_input": [entry.is_input for entry in entries],
+        "ats": [entry.at for entry in entries],
+        "names": [bind_text(entry.name) for entry in entries],
+        "call_ids": [bind_text(entry.call_id) for entry in entries],
+        "item_ids": [bind_text(entry.item_id) for entry in entries],
+        "contents": [bind_text(entry.content) for entry in entries],
+        "datas": [None if data is None or name else bind_data(data) for data, name in zip(datas, names, strict=True)],
+        "blobs": names,
+        "hashes": hashes,
+        "fingerprints": [bind_text(plan_fingerprint(entry)) for entry in entries],
+        "blob_names": list(blobs),
+        "blob_datas": list(blobs.values()),
+    }
+    return Batch(Place(head, sha256), columns)
+
+
+async def start_run(connection: Connection, columns: RunColumns, batch: Batch, owner: str, lease: Lease) -> Hold:
+    """Insert a run's row, its request, its lease and its input.
+
+    Raises: NotFound, Conflict, asyncpg.PostgresError.
+    """
+    statement = _STARTS[batch.has_blobs]
+    values = {**columns._asdict(), **batch.columns, **_lease(lease), "owner": bind_text(owner), "epoch": 1}
+    run = await connection.fetchval(statement.text, *statement.bind(values))
+    if run is None:
+        raise await _not_started(connection, columns)
+    return Hold(run, owner, 1, read_text(columns.id) or "")
+
+
+async def find_started(connection: Connection, columns: RunColumns, place: Place, owner: str) -> Hold | None:
+    """Return the hold on a run that was started just so, by this owner, as far as anybody can see."""
+    found = await connection.fetchrow("SELECT n FROM runs WHERE id = $1", columns.id)
+    if found is None:
+        return None
+    state = await connection.fetchrow(_STATE, found[0])
+    is_ours = state is not None and tuple(state)[4:] == (bind_text(owner), 1, *place)
+    return Hold(found[0], owner, 1, read_text(columns.id) or "") if is_ours else None
+
+
+async def append(connection: Connection, hold: Hold, batch: Batch, lease: Lease, end: EndColumns | None) -> None:
+    """Renew the lease and insert the entries; with an end, end the run instead of renewing.
+
+    Raises: Moved, StoreError (lease lost), Conflict (the run has ended), NotFound (it was deleted).
+    """
+    statement = (_APPENDS if end is None else _FINISHES)[batch.has_blobs]
+    ending = {} if end is None else end._asdict()
+    values = {**_fence(hold), **_lease(lease), **batch.columns, **ending}
+    if await connection.fetchval(statement.text, *statement.bind(values)) is None:
+        raise await _lost(connection, hold)
+
+
+async def find_appended(connection: Connection, hold: Hold, batch: Batch, is_end: bool) -> bool:
+    """Tell whether these entries, or this end, are there."""
+    state = await connection.fetchrow(_STATE, hold.run)
+    if state is None:
+        return False
+    ended_at, epoch, head, sha256, *held = state
+    if is_end:
+        return ended_at is not None and (epoch, head, sha256) == (hold.epoch, *batch.place)
+    return tuple(held) == (bind_text(hold.owner), hold.epoch, *batch.place)
+
+
+async def tell(connection: Connection, hold: Hold, chunks: Sequence[Chunk], keep_from: int, lease: Lease) -> int:
+    """Renew the lease and keep what the run says, in the place of what it said from there on before.
+
+    Return how many earlier chunks are still there.
+    Raises: as `append`.
+    """
+    values = {
+        **_fence(hold),
+        **_lease(lease),
+        "keep_from": keep_from,
+        "firsts": [chunk.first for chunk in chunks],
+        "counts": [chunk.count for chunk in chunks],
+        "datas": [chunk.data for chunk in chunks],
+    }
+    kept: int | None = await connection.fetchval(_TELL.text, *_TELL.bind(values))
+    if kept is None:
+        raise await _lost(connection, hold)
+    return kept
+
+
+async def release(connection: Connection, hold: Hold) -> None:
+    """Leave the run without an owner and its lease ended."""
+    await connection.execute(_RELEASE.text, *_RELEASE.bind(_fence(hold)))
+
+
+async def claim(connection: Connection, owner: str, lease: Lease, limit: int) -> list[tuple[Any, Hold, Place]]:
+    """Take the runs whose lease ended, each under a new epoch; return their RUN_FIELDS with where they stand."""
+    values = {**_lease(lease), "owner": bind_text(owner), "limit": limit}
+    taken = await connection.fetch(_CLAIM.text, *_CLAIM.bind(values))
+    claimed: list[tuple[Any, Hold, Place]] = []
+    for row in taken:
+        run, epoch, head, sha256 = row[RUN_FIELD_COUNT:]
+        claimed.append((row, Hold(run, owner, epoch, read_text(row[0]) or ""), Place(head, sha256)))
+    return claimed
+
+
+async def request_cancel(connection: Connection, run_id: str) -> bool:
+    """Mark a run for whoever drives it; False if it has ended or is not there."""
+    sql = "UPDATE leases SET cancel = true WHERE run = (SELECT n FROM runs WHERE id = $1) RETURNING run"
+    return await connection.fetchval(sql, bind_text(run_id)) is not None
+
+
+async def pin(connection: Connection, run: int, seq: int, number: int) -> int:
+    """Remember a number for an entry unless there is one already; return the one that stands."""
+    await connection.execute("INSERT INTO pins VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", run, seq, number)
+    return await connection.fetchval("SELECT number FROM pins WHERE run = $1 AND seq = $2", run, seq)
+
+
+async def put_blob(connection: Connection, run_id: str, data: bytes) -> str:
+    """Keep bytes for a run, once however often they come, and return their sha256.
+
+    Raises: NotFound.
+    """
+    sha256 = hashlib.sha256(data).hexdigest()
+    values = {"run_id": bind_text(run_id), "blob_names": [sha256], "blob_datas": [data]}
+    if await connection.fetchval(_PUT_BLOB.text, *_PUT_BLOB.bind(values)) is None:
+        raise NotFound(f"there is no run {run_id!r}")
+    return sha256
+
+
+def _fence(hold: Hold) -> dict[str, Any]:
+    return {"run": hold.run, "owner": bind_text(hold.owner), "epoch": hold.epoch}
+
+
+def _lease(lease: Lease) -> dict[str, Any]:
+    return {"now": lease.now, "lease_s": lease.seconds}
+
+
+async def _not_started(connection: Connection, columns: RunColumns) -> TreadleError:
+    taken = await connection.fetchval(
+        "SELECT id FROM runs WHERE key_id = $1 AND key_of(idempotency_key) = key_of($2)",
+        columns.key_id,
+        columns.idempotency_key,
+    )
+    if taken is not None:
+        return Conflict(f"the idempotency key belongs to the run {taken}", code=IDEMPOTENCY_KEY_TAKEN)
+    found = await connection.fetchval("SELECT 1 FROM runs WHERE id = $1", columns.previous_id)
+    if found is None:
+        return NotFound(f"there is no run {columns.previous_id!r} to continue")
+    return Conflict(f"the run {columns.previous_id!r} belongs to another conversation")
+
+
+class Moved(Exception):
+    """The run is held, and its chain ends elsewhere: an earlier write, given up as lost, was done after all."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+async def _lost(connection: Connection, hold: Hold) -> Exception:
+    state = await connection.fetchrow(_STATE, hold.run)
+    if state is None:
+        return NotFound("the run was deleted")
+    ended_at, epoch, _, _, *held = state
+    if ended_at is not None and epoch == hold.epoch:
+        return Conflict("the run has ended", code=RUN_ENDED)
+    if held[:2] == [bind_text(hold.owner), hold.epoch]:
+        return Moved(Place(*held[2:]))
+    return StoreError("another owner has taken the run over", code=LEASE_LOST)

@@ -1,0 +1,226 @@
+"""Reads: what must fit together is read by one statement, so it is of one state."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from treadle.canon.errors import NotFound
+from treadle.canon.events import Status
+from treadle.canon.messages import ITEM_KINDS, Entry
+from treadle.store.chain import KeptEntry, audit_lines
+from treadle.store.journal import AuditLine, Chunk, RunRow, StoredTurn
+from treadle.store.postgres.connection import Connection
+from treadle.store.postgres.rows import ENTRY_FIELDS, RUN_FIELDS, bind_text, read_entry, read_run, read_text
+
+_INTEGER_MAX = 2**62
+_BYTES_MAX = 2**30
+TURNS_MAX = 256
+"""How many remembered turns one conversation brings back."""
+_EVENTS = "events e LEFT JOIN blobs b ON b.sha256 = e.blob"
+_ITEM_KINDS = ", ".join(f"'{kind}'" for kind in sorted(ITEM_KINDS))
+_ITEMS = f"e.kind IN ({_ITEM_KINDS})"
+_RUN = "(SELECT n FROM runs WHERE id = $1)"
+
+_FIND_RUN = f"""
+SELECT {RUN_FIELDS} FROM runs r WHERE (r.id = $1 OR r.response_id = $1) AND ($2::text IS NULL OR r.key_id = $2)
+"""
+_LIST_RUNS = f"SELECT {RUN_FIELDS} FROM runs r WHERE {{}} ORDER BY r.n DESC LIMIT {{}}"
+_NARROWED = {
+    "status": "r.status = {}",
+    "session_id": "r.session_id = {}",
+    "key_id": "r.key_id = {}",
+    "fingerprint": "r.n IN (SELECT f.run FROM events f WHERE f.fingerprint = {})",
+}
+_ENTRIES = f"""
+SELECT {ENTRY_FIELDS} FROM {_EVENTS} WHERE e.run = {_RUN} AND e.seq > $2 ORDER BY e.seq LIMIT $3
+"""
+# A run continues only an older one, so the order of their numbers is the order of the chain.
+_HISTORY = f"""
+WITH RECURSIVE chain (n) AS (
+  SELECT n FROM runs WHERE id = $1
+  UNION ALL
+  SELECT r.previous FROM runs r JOIN chain c ON r.n = c.n WHERE r.previous IS NOT NULL
+)
+SELECT {ENTRY_FIELDS} FROM chain JOIN events e ON e.run = chain.n LEFT JOIN blobs b ON b.sha256 = e.blob
+WHERE e.kind IN ({_ITEM_KINDS}, 'void') ORDER BY e.run, e.seq
+"""
+_FIND_ITEM = f"""
+WITH found AS (
+  SELECT i.run, i.seq, i.kind, i.call_id FROM events i JOIN runs r ON r.n = i.run
+  WHERE i.item_id = $1 AND i.kind IN ({_ITEM_KINDS}) AND ($2::text IS NULL OR r.key_id = $2)
+  ORDER BY i.is_input, i.run DESC, i.seq DESC LIMIT 1
+)
+SELECT {ENTRY_FIELDS} FROM found JOIN events e ON e.run = found.run LEFT JOIN blobs b ON b.sha256 = e.blob
+WHERE e.seq = found.seq OR (
+  found.kind = 'tool_call' AND e.kind = 'tool_result' AND NOT e.is_input AND e.call_id = found.call_id)
+ORDER BY e.seq
+"""
+# Only what a client cannot know is worth remembering: results of the server's own calls, and a provider's opaque state.
+_FIND_TURNS = f"""
+SELECT {RUN_FIELDS} FROM runs r
+WHERE r.n IN (SELECT e.run FROM events e WHERE e.call_id = ANY($1::text[]) AND e.kind = 'tool_call' AND NOT e.is_input)
+  AND r.status = 'requires_action' AND ($2::text IS NULL OR r.key_id = $2)
+  AND EXISTS (SELECT 1 FROM events k WHERE k.run = r.n AND NOT k.is_input
+              AND (k.kind IN ('tool_result', 'reasoning') OR strpos(k.data, '"blobs"') > 0))
+  AND coalesce((SELECT q.content FROM events q WHERE q.run = r.n AND q.is_input AND q.kind = 'user'
+                ORDER BY q.seq DESC LIMIT 1) = ANY($3::text[]), true)
+ORDER BY r.n DESC LIMIT $4
+"""
+_LAST_ROUND = f"""
+SELECT {ENTRY_FIELDS} FROM {_EVENTS} WHERE e.run = {_RUN} AND NOT e.is_input AND {_ITEMS}
+AND e.seq > (SELECT max(p.seq) FROM events p WHERE p.run = {_RUN} AND p.kind = 'plan') ORDER BY e.seq
+"""
+_CHUNKS = f"""
+SELECT c.first, c.count, c.data FROM chunks c WHERE c.run = {_RUN} AND c.first + c.count - 1 > $2 ORDER BY c.first
+"""
+_CANCEL_REQUESTS = "SELECT r.id FROM leases l JOIN runs r ON r.n = l.run WHERE l.owner = $1 AND l.cancel ORDER BY l.run"
+_AUDIT = f"""
+SELECT coalesce(l.head, r.head), coalesce(l.sha256, r.sha256), e.epoch, e.sha256, {ENTRY_FIELDS}
+FROM runs r LEFT JOIN leases l ON l.run = r.n LEFT JOIN events e ON e.run = r.n LEFT JOIN blobs b ON b.sha256 = e.blob
+WHERE r.id = $1 ORDER BY e.seq
+"""
+
+
+class RunFilter(NamedTuple):
+    """What runs are narrowed to."""
+
+    status: Status | None = None
+    session_id: str | None = None
+    key_id: str | None = None
+    fingerprint: str | None = None
+
+
+async def find_run(connection: Connection, run_or_response_id: str, key_id: str | None) -> RunRow | None:
+    """Return the run of that id or response id."""
+    found = await connection.fetchrow(_FIND_RUN, bind_text(run_or_response_id), bind_text(key_id))
+    return None if found is None else read_run(found)
+
+
+async def find_idempotent(connection: Connection, idempotency_key: str, key_id: str) -> RunRow | None:
+    """Return the run that was started under this idempotency key."""
+    sql = f"SELECT {RUN_FIELDS} FROM runs r WHERE r.key_id = $1 AND key_of(r.idempotency_key) = key_of($2)"
+    found = await connection.fetchrow(sql, bind_text(key_id), bind_text(idempotency_key))
+    return None if found is None else read_run(found)
+
+
+async def list_runs(connection: Connection, limit: int, before: str | None, only: RunFilter) -> list[RunRow]:
+    """Return a page of runs, newest first.
+
+    Raises: NotFound.
+    """
+    values: list[Any] = []
+    conditions: list[str] = []
+    for name, value in only._asdict().items():
+        if value is not None:
+            values.append(bind_text(value))
+            conditions.append(_NARROWED[name].format(f"${len(values)}"))
+    if before is not None:
+        values.append(await run_number(connection, before))
+        conditions.append(f"r.n < ${len(values)}")
+    sql = _LIST_RUNS.format(" AND ".join(conditions) or "true", f"${len(values) + 1}")
+    return [read_run(found) for found in await connection.fetch(sql, *values, within(limit))]
+
+
+async def entries(connection: Connection, run_id: str, after: int, limit: int | None) -> list[Entry]:
+    """Return entries of a run, in order.
+
+    Raises: NotFound.
+    """
+    most = None if limit is None else within(limit)
+    return await _entries(connection, run_id, await connection.fetch(_ENTRIES, bind_text(run_id), within(after), most))
+
+
+async def history(connection: Connection, run_id: str) -> list[Entry]:
+    """Return the items of a chain of runs and what voids them, oldest first.
+
+    Raises: NotFound.
+    """
+    return await _entries(connection, run_id, await connection.fetch(_HISTORY, bind_text(run_id)))
+
+
+async def find_item(connection: Connection, item_id: str, key_id: str | None) -> list[Entry]:
+    """Return the item of that id and, for a call, the result that its run gave it."""
+    return [read_entry(row) for row in await connection.fetch(_FIND_ITEM, bind_text(item_id), bind_text(key_id))]
+
+
+async def find_turns(
+    connection: Connection, call_ids: Sequence[str], questions: Sequence[str], key_id: str | None
+) -> list[StoredTurn]:
+    """Return the last rounds that hold such calls and more than a client knows of them, newest first."""
+    asked = [bind_text(text) for text in questions]
+    wanted = [bind_text(call_id) for call_id in call_ids]
+    rows = [read_run(row) for row in await connection.fetch(_FIND_TURNS, wanted, bind_text(key_id), asked, TURNS_MAX)]
+    turns: list[StoredTurn] = []
+    for row in rows:
+        found = await connection.fetch(_LAST_ROUND, bind_text(row.id))
+        turns.append(StoredTurn(row=row, entries=[read_entry(values) for values in found]))
+    return turns
+
+
+async def get_blob(connection: Connection, sha256: str, offset: int, length: int) -> bytes:
+    """Return a piece of a blob.
+
+    Raises: NotFound.
+    """
+    # One past the largest blob reads nothing, and more than that PostgreSQL cannot count.
+    start, count = (max(0, min(number, _BYTES_MAX)) for number in (offset, length))
+    sql = "SELECT substr(data, $2::int + 1, $3::int) FROM blobs WHERE sha256 = $1"
+    found = await connection.fetchrow(sql, bind_text(sha256), start, count)
+    if found is None:
+        raise NotFound(f"there is no blob {sha256!r}")
+    return found[0]
+
+
+async def chunks(connection: Connection, run_id: str, after: int) -> list[Chunk]:
+    """Return what a live run said after event `after`, in order."""
+    found = await connection.fetch(_CHUNKS, bind_text(run_id), within(after))
+    return [Chunk(first=first, count=count, data=data) for first, count, data in found]
+
+
+async def cancel_requests(connection: Connection, owner: str) -> list[str]:
+    """Return the runs of this owner that somebody asked to cancel."""
+    return [read_text(row[0]) or "" for row in await connection.fetch(_CANCEL_REQUESTS, bind_text(owner))]
+
+
+async def pins(connection: Connection, run_id: str) -> dict[int, int]:
+    """Return the numbers remembered for the entries of a run."""
+    found = await connection.fetch(f"SELECT seq, number FROM pins WHERE run = {_RUN} ORDER BY seq", bind_text(run_id))
+    return {row[0]: row[1] for row in found}
+
+
+async def audit(connection: Connection, run_id: str) -> list[AuditLine]:
+    """Return the entries of a run with the hash each carries and the one it should have.
+
+    Raises: NotFound.
+    """
+    found = await connection.fetch(_AUDIT, bind_text(run_id))
+    if not found:
+        raise _unknown(run_id)
+    head, sha256, first = found[0][0], found[0][1], found[0][2]
+    kept = [] if first is None else [KeptEntry(read_entry(row[4:]), row[2], row[3]) for row in found]
+    return list(audit_lines(run_id, kept, head, sha256))
+
+
+async def run_number(connection: Connection, run_id: str) -> int:
+    """Return the number of a run.
+
+    Raises: NotFound.
+    """
+    found: int | None = await connection.fetchval("SELECT n FROM runs WHERE id = $1", bind_text(run_id))
+    if found is None:
+        raise _unknown(run_id)
+    return found
+
+
+async def _entries(connection: Connection, run_id: str, found: Sequence[Any]) -> list[Entry]:
+    if not found:
+        await run_number(connection, run_id)
+    return [read_entry(values) for values in found]
+
+
+def _unknown(run_id: str) -> NotFound:
+    return NotFound(f"there is no run {run_id!r}")
+
+
+def within(number: int) -> int:
+    """Return the number, or the nearest that PostgreSQL can count with: callers pass on what clients asked for."""
+    return max(0, min(number, _INTEGER_MAX))

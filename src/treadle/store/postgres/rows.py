@@ -1,0 +1,236 @@
+"""Rows: canonical structs as columns and back, exactly. Nothing here runs a statement.
+
+PostgreSQL keeps neither NUL nor a lone surrogate in a text, so each is kept as U+FDD0 (a code point that Unicode gives
+to no character) and the four hex digits of its number, and U+FDD0 itself likewise. Equal texts stay equal, different
+ones different.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from treadle.canon.errors import ErrorInfo, ProtocolError
+from treadle.canon.events import RunEnded
+from treadle.canon.json import write_json
+from treadle.canon.messages import Entry
+from treadle.canon.usage import Usage
+from treadle.store.journal import RunRow, SessionRow
+
+MARK = "\ufdd0"
+_ODD = re.compile("[\x00\ud800-\udfff\ufdd0]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_KEPT = re.compile("\ufdd0([0-9a-f]{4})")
+
+ENTRY_FIELDS = "e.seq, e.kind, e.is_input, e.at, e.name, e.call_id, e.item_id, e.content, e.data, b.data AS blob"
+RUN_FIELDS = """r.id, r.response_id, r.conversation_id, (SELECT p.id FROM runs p WHERE p.n = r.previous) AS previous_id,
+ r.session_id, r.key_id, r.protocol, r.model, r.status, r.store, r.background, r.created_at, r.ended_at, r.expires_at,
+ r.stop, r.limit_name, r.usage, r.error, r.rounds, r.calls, r.idempotency_key, r.request_sha256,
+ (SELECT q.body FROM requests q WHERE q.run = r.n) AS body"""
+SESSION_FIELDS = """s.id, s.name, s.key_id, s.created_at, s.updated_at,
+ (SELECT h.id FROM runs h WHERE h.n = s.head) AS head_run_id, s.kind, s.metadata"""
+
+_usage = msgspec.json.Decoder(Usage)
+_error = msgspec.json.Decoder(ErrorInfo)
+
+
+class RunColumns(NamedTuple):
+    """A new run as the values of its insert, in that order."""
+
+    id: str
+    response_id: str
+    conversation_id: str
+    previous_id: str | None
+    session_id: str | None
+    key_id: str
+    protocol: str
+    model: str
+    status: str
+    store: bool
+    background: bool
+    created_at: float
+    expires_at: float | None
+    idempotency_key: str | None
+    request_sha256: str
+    body: str | None
+
+
+class EndColumns(NamedTuple):
+    """The end of a run as the values of its update, in that order."""
+
+    status: str
+    ended_at: float
+    stop: str
+    limit: str | None
+    usage: str | None
+    error: str | None
+    rounds: int
+    calls: int
+
+
+def bind_text(text: str | None) -> str | None:
+    """Return the text as PostgreSQL can keep it."""
+    return None if text is None else _ODD.sub(_mark, text)
+
+
+def read_text(kept: str | None) -> str | None:
+    """Return the text that was kept."""
+    return _KEPT.sub(_unmark, kept) if kept is not None and MARK in kept else kept
+
+
+def bind_data(raw: bytes) -> str:
+    """Return bytes as a text: as they are where they are UTF-8, so that people can read and query them."""
+    return _ODD.sub(_mark, raw.decode("utf-8", "surrogateescape"))
+
+
+def read_data(kept: str) -> bytes:
+    """Return the bytes that were kept."""
+    return (_KEPT.sub(_unmark, kept) if MARK in kept else kept).encode("utf-8", "surrogateescape")
+
+
+def bind_plain(column: str, text: str | None) -> str | None:
+    """Return a text that others look up, which must be Unicode.
+
+    Raises: ProtocolError, naming the column.
+    """
+    if text is not None and _SURROGATE.search(text):
+        raise ProtocolError(f"a field is not plain Unicode text: {column}")
+    return bind_text(text)
+
+
+def read_entry(values: Sequence[Any]) -> Entry:
+    """Read an entry from ENTRY_FIELDS; the last two are its data inline and out of line."""
+    seq, kind, is_input, at, name, call_id, item_id, content, inline, blob = values[:10]
+    data = blob if inline is None else read_data(inline)
+    return Entry(
+        kind=kind,
+        at=at,
+        seq=seq,
+        content=read_text(content),
+        data=None if data is None else msgspec.Raw(data),
+        name=read_text(name),
+        call_id=read_text(call_id),
+        item_id=read_text(item_id),
+        is_input=is_input,
+    )
+
+
+def run_columns(row: RunRow) -> RunColumns:
+    """Write a new run as columns.
+
+    Raises: ProtocolError.
+    """
+    texts: dict[str, Any] = {name: bind_plain(f"runs.{name}", getattr(row, name)) for name in _RUN_TEXTS}
+    body = None if row.request is None else bind_data(bytes(row.request))
+    return RunColumns(
+        **texts,
+        status=row.status,
+        store=row.store,
+        background=row.background,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        body=body,
+    )
+
+
+_RUN_TEXTS = (
+    "id",
+    "response_id",
+    "conversation_id",
+    "previous_id",
+    "session_id",
+    "key_id",
+    "protocol",
+    "model",
+    "idempotency_key",
+    "request_sha256",
+)
+
+
+def ended_columns(ended: RunEnded) -> EndColumns:
+    """Write how a run ended as columns."""
+    return EndColumns(
+        status=ended.status,
+        ended_at=ended.ended_at,
+        stop=ended.stop,
+        limit=bind_text(ended.limit),
+        usage=None if ended.usage is None else write_json(ended.usage).decode(),
+        error=None if ended.error is None else write_error(ended.error),
+        rounds=ended.rounds,
+        calls=ended.calls,
+    )
+
+
+def write_error(error: ErrorInfo) -> str:
+    """Write an error as text. A run must be able to end whatever its error quotes."""
+    try:
+        return bind_data(write_json(error))
+    except UnicodeEncodeError:
+        # JSON has no spelling for a lone surrogate.
+        message = error.message.encode("utf-8", "replace").decode()
+        return bind_data(write_json(ErrorInfo(code=error.code, message=message, status=error.status)))
+
+
+def read_error(kept: str) -> ErrorInfo:
+    """Read an error that was kept."""
+    return _error.decode(read_data(kept))
+
+
+def read_run(values: Sequence[Any]) -> RunRow:
+    """Read a run from RUN_FIELDS."""
+    usage, error, request = values[16], values[17], values[22]
+    texts: dict[str, Any] = dict(zip(_READ_TEXTS, map(read_text, values[:9]), strict=True))
+    return RunRow(
+        **texts,
+        store=values[9],
+        background=values[10],
+        created_at=values[11],
+        ended_at=values[12],
+        expires_at=values[13],
+        stop=values[14],
+        limit=read_text(values[15]),
+        usage=None if usage is None else _usage.decode(usage),
+        error=None if error is None else read_error(error),
+        rounds=values[18],
+        calls=values[19],
+        idempotency_key=read_text(values[20]),
+        request_sha256=values[21],
+        request=None if request is None else msgspec.Raw(read_data(request)),
+    )
+
+
+_READ_TEXTS = (
+    "id",
+    "response_id",
+    "conversation_id",
+    "previous_id",
+    "session_id",
+    "key_id",
+    "protocol",
+    "model",
+    "status",
+)
+
+
+def read_session(values: Sequence[Any]) -> SessionRow:
+    """Read a session from SESSION_FIELDS."""
+    row_id, name, key_id, created_at, updated_at, head_run_id, kind, metadata = values
+    return SessionRow(
+        id=read_text(row_id) or "",
+        name=read_text(name) or "",
+        key_id=read_text(key_id) or "",
+        created_at=created_at,
+        updated_at=updated_at,
+        head_run_id=read_text(head_run_id),
+        kind=kind,
+        metadata=None if metadata is None else msgspec.Raw(read_data(metadata)),
+    )
+
+
+def _mark(found: re.Match[str]) -> str:
+    return f"{MARK}{ord(found[0]):04x}"
+
+
+def _unmark(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16))

@@ -1,0 +1,333 @@
+"""The store on PostgreSQL: any number of processes share one database, and the leases in it decide who writes.
+
+Every wait has a bound. A write whose answer was lost is looked for before it is tried again, so that nothing which was
+acknowledged is lost and nothing is there twice.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from treadle.canon.events import ENDED, Status
+from treadle.canon.messages import Entry
+from treadle.store.address import PostgresAddress
+from treadle.store.journal import AuditLine, Chunk, RunJournal, RunRow, SessionKind, SessionRow, StoredTurn
+from treadle.store.postgres import fence, query, retention, sessions
+from treadle.store.postgres.bell import Bell
+from treadle.store.postgres.connection import Connection, Pool, Work, closed
+from treadle.store.postgres.migrate import migrate, read_migrations
+from treadle.store.postgres.rows import read_run, run_columns
+from treadle.store.postgres.run import Desk, PostgresRunJournal
+from treadle.store.postgres.writes import Writes
+
+REQUEST_WAIT_S = 4.0
+"""How long a new request waits for a database that is away, or for its turn."""
+PING_WAIT_S = 2.0
+FORGET_WAIT_S = 60.0
+
+T = TypeVar("T")
+
+
+class PostgresStore:
+    """Fits `journal.Store`. Use it from one event loop, between `open` and `close`.
+
+    Leases run by the database's clock; `lease_clock` is for tests that move time.
+    """
+
+    def __init__(
+        self,
+        address: PostgresAddress,
+        *,
+        clock: Callable[[], float] = time.time,
+        lease_clock: Callable[[], float] | None = None,
+    ) -> None:
+        self._address = address
+        self._clock = clock
+        self._lease_clock = lease_clock
+        self._desk: Desk | None = None
+
+    @property
+    def path(self) -> str:
+        """Return where the database is, without the password."""
+        return self._address.shown
+
+    async def open(self) -> None:
+        """Connect, creating or migrating the schema where needed.
+
+        Raises: StoreError.
+        """
+        assert self._desk is None, "the store is open already"
+        await migrate(self._address, read_migrations(), self._clock())
+        # Some connections are left to those who read.
+        turns = asyncio.Semaphore(max(1, self._address.pool_size * 3 // 4))
+        desk = Desk(Pool(self._address), Writes(self._address), Bell(self._address), self._lease_clock, turns)
+        await desk.pool.open()
+        desk.bell.open()
+        self._desk = desk
+
+    async def close(self) -> None:
+        """Finish the writes that were asked for, then let go of all connections; without effect the second time."""
+        desk, self._desk = self._desk, None
+        if desk is not None:
+            await desk.writes.close()
+            await desk.bell.close()
+            await desk.pool.close()
+
+    async def ping(self) -> None:
+        """Check that the database answers.
+
+        Raises: StoreError.
+        """
+        await self._read(
+            lambda connection: connection.fetchval("SELECT max(version) FROM schema_migrations"), PING_WAIT_S
+        )
+
+    async def start_run(self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float) -> RunJournal:
+        """Make a run, its input and its lease durable.
+
+        Raises: Conflict, NotFound, StoreError.
+        """
+        assert row.status not in ENDED, "a run cannot start with its end"
+        assert owner, "a lease needs an owner"
+        desk = self._open_desk()
+        columns = run_columns(row)
+        batch = fence.make_batch(entries, row.id, 1, fence.Place())
+        lease = desk.lease(lease_s)
+        hold = await self._write(
+            lambda connection: fence.start_run(connection, columns, batch, owner, lease),
+            lambda connection: fence.find_started(connection, columns, batch.place, owner),
+        )
+        return PostgresRunJournal(desk, hold, batch.place, lease_s)
+
+    async def claim_abandoned(self, owner: str, lease_s: float, limit: int) -> list[tuple[RunRow, RunJournal]]:
+        """Take over runs that have not ended although their lease did.
+
+        Raises: StoreError.
+        """
+        assert owner, "a lease needs an owner"
+        desk = self._open_desk()
+        lease = desk.lease(lease_s)
+        taken = await self._write(lambda connection: fence.claim(connection, owner, lease, query.within(limit)))
+        for _, hold, _ in taken:
+            desk.bell.ring(hold.run_id)
+        return [(read_run(values), PostgresRunJournal(desk, hold, place, lease_s)) for values, hold, place in taken]
+
+    async def find_idempotent(self, idempotency_key: str, *, key_id: str) -> RunRow | None:
+        """Return the run that was started under this idempotency key."""
+        return await self._read(lambda connection: query.find_idempotent(connection, idempotency_key, key_id))
+
+    async def request_cancel(self, run_id: str) -> bool:
+        """Ask whoever drives the run to cancel it; False if it has ended or is not there."""
+        is_live = await self._write(lambda connection: fence.request_cancel(connection, run_id))
+        self._open_desk().bell.ring(run_id)
+        return is_live
+
+    async def cancel_requests(self, owner: str) -> list[str]:
+        """Return the runs held by this owner that somebody asked to cancel."""
+        return await self._read(lambda connection: query.cancel_requests(connection, owner))
+
+    async def chunks(self, run_id: str, *, after: int = 0) -> list[Chunk]:
+        """Return what a live run said, in order, in the chunks that hold events numbered above `after`."""
+        return await self._read(lambda connection: query.chunks(connection, run_id, after))
+
+    async def wait_change(self, run_id: str, timeout_s: float) -> None:
+        """Return soon after something was written to the run, or when it is time to look anyway.
+
+        Raises: StoreError.
+        """
+        await self._open_desk().bell.wait(run_id, timeout_s)
+
+    async def pin(self, run_id: str, seq: int, number: int) -> int:
+        """Remember `number` for the entry `seq` of a run unless there is one already; return the one that stands.
+
+        Raises: NotFound.
+        """
+
+        async def work(connection: Connection) -> int:
+            return await fence.pin(connection, await query.run_number(connection, run_id), seq, number)
+
+        return await self._write(work)
+
+    async def pins(self, run_id: str) -> dict[int, int]:
+        """Return all numbers remembered by `pin`, by entry."""
+        return await self._read(lambda connection: query.pins(connection, run_id))
+
+    async def audit(self, run_id: str) -> list[AuditLine]:
+        """Return the entries of a run with the hash each carries and the one computed from what is stored.
+
+        Raises: NotFound.
+        """
+        return await self._read(lambda connection: query.audit(connection, run_id))
+
+    async def find_run(self, run_or_response_id: str, *, key_id: str | None = None) -> RunRow | None:
+        """Return the run of that id or response id."""
+        return await self._read(lambda connection: query.find_run(connection, run_or_response_id, key_id))
+
+    async def list_runs(
+        self,
+        *,
+        limit: int = 50,
+        before: str | None = None,
+        status: Status | None = None,
+        session_id: str | None = None,
+        key_id: str | None = None,
+        fingerprint: str | None = None,
+    ) -> list[RunRow]:
+        """Return runs, newest first.
+
+        Raises: NotFound.
+        """
+        only = query.RunFilter(status, session_id, key_id, fingerprint)
+        return await self._read(lambda connection: query.list_runs(connection, limit, before, only))
+
+    async def entries(self, run_id: str, *, after: int = 0, limit: int | None = None) -> list[Entry]:
+        """Return the entries of a run whose number is above `after`, in order.
+
+        Raises: NotFound.
+        """
+        return await self._read(lambda connection: query.entries(connection, run_id, after, limit))
+
+    async def history(self, run_id: str) -> list[Entry]:
+        """Return the items of the run and of all it continues, oldest first.
+
+        Raises: NotFound.
+        """
+        return await self._read(lambda connection: query.history(connection, run_id))
+
+    async def find_item(self, item_id: str, *, key_id: str | None = None) -> list[Entry]:
+        """Return the item of that id and, for a call, the result that its run gave it."""
+        return await self._read(lambda connection: query.find_item(connection, item_id, key_id))
+
+    async def find_turns(
+        self, call_ids: Sequence[str], questions: Sequence[str], *, key_id: str | None = None
+    ) -> list[StoredTurn]:
+        """Return the last rounds that hold such calls and more than a client knows of them, newest first."""
+        return await self._read(lambda connection: query.find_turns(connection, call_ids, questions, key_id))
+
+    async def delete_run(self, run_or_response_id: str) -> bool:
+        """Forget a run and all of its content; tell whether there was one."""
+        return await self._forget(lambda connection: retention.delete_run(connection, run_or_response_id))
+
+    async def purge_run(self, run_id: str) -> None:
+        """Forget the content of an ended run and keep its numbers.
+
+        Raises: NotFound, Conflict.
+        """
+        await self._forget(lambda connection: retention.purge_run(connection, run_id))
+
+    async def expire(self, now: float) -> int:
+        """Forget the ended runs past their time, a batch at a time, and return how many."""
+        count = batch = await self._forget(lambda connection: retention.expire_runs(connection, now))
+        while batch == retention.EXPIRE_RUNS_MAX:
+            batch = await self._forget(lambda connection: retention.expire_runs(connection, now))
+            count += batch
+        return count
+
+    async def put_blob(self, data: bytes, *, run_id: str) -> str:
+        """Keep bytes as long as the run is kept and return their sha256.
+
+        Raises: NotFound.
+        """
+        return await self._write(lambda connection: fence.put_blob(connection, run_id, data))
+
+    async def get_blob(self, sha256: str, offset: int, length: int) -> bytes:
+        """Return a piece of a blob.
+
+        Raises: NotFound.
+        """
+        return await self._read(lambda connection: query.get_blob(connection, sha256, offset, length))
+
+    async def create_session(self, row: SessionRow) -> None:
+        """Keep a new session.
+
+        Raises: Conflict, NotFound.
+        """
+
+        async def work(connection: Connection) -> bool:
+            await sessions.create(connection, row)
+            return True
+
+        async def settle(connection: Connection) -> bool | None:
+            return await sessions.find(connection, row.id, None) == row or None
+
+        await self._write(work, settle)
+
+    async def find_session(self, id_or_name: str, *, key_id: str | None = None) -> SessionRow | None:
+        """Return the session of that id, else the one of that name used last."""
+        return await self._read(lambda connection: sessions.find(connection, id_or_name, key_id))
+
+    async def list_sessions(
+        self,
+        limit: int = 50,
+        *,
+        key_id: str | None = None,
+        kind: SessionKind = "session",
+        before: str | None = None,
+        search: str | None = None,
+    ) -> list[SessionRow]:
+        """Return sessions, the one used last first.
+
+        Raises: NotFound.
+        """
+        only = (kind, key_id, search)
+        return await self._read(lambda connection: sessions.page(connection, limit, before, only))
+
+    async def update_session(
+        self, session_id: str, *, name: str | None = None, metadata: msgspec.Raw | None = None
+    ) -> SessionRow:
+        """Give a session another name or other metadata; what is None stays.
+
+        Raises: NotFound, Conflict.
+        """
+        return await self._write(lambda connection: sessions.update(connection, session_id, name, metadata))
+
+    async def delete_session(self, session_id: str, *, with_runs: bool) -> bool:
+        """Forget a session, and with it the ended runs made in it, if wanted; tell whether there was one.
+
+        Raises: Conflict.
+        """
+        return await self._forget(lambda connection: sessions.delete(connection, session_id, with_runs))
+
+    async def set_session_head(self, session_id: str, run_id: str, *, expected: str | None) -> None:
+        """Let the session go on from `run_id`, if it still stands at `expected`.
+
+        Raises: NotFound, Conflict.
+        """
+        now = self._clock()
+
+        async def work(connection: Connection) -> bool:
+            async with connection.transaction():
+                await sessions.move_head(connection, session_id, run_id, expected, now)
+            return True
+
+        async def settle(connection: Connection) -> bool | None:
+            found = await sessions.find(connection, session_id, None)
+            return (found is not None and (found.id, found.head_run_id) == (session_id, run_id)) or None
+
+        await self._write(work, settle)
+
+    async def _read(self, work: Work[T], within_s: float = REQUEST_WAIT_S) -> T:
+        return await self._open_desk().pool.certain(work, within_s)
+
+    async def _write(self, work: Work[T], settle: Work[T | None] | None = None) -> T:
+        desk = self._open_desk()
+        return await desk.writes.submit(lambda: desk.pool.certain(work, REQUEST_WAIT_S, settle))
+
+    async def _forget(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run work that may take its time, once the database has answered; one that is away is told soon."""
+
+        async def in_transaction(connection: Connection) -> T:
+            async with connection.transaction():
+                return await work(connection)
+
+        await self.ping()
+        desk = self._open_desk()
+        return await desk.writes.submit(lambda: desk.pool.certain(in_transaction, FORGET_WAIT_S))
+
+    def _open_desk(self) -> Desk:
+        if self._desk is None:
+            raise closed(self._address)
+        return self._desk

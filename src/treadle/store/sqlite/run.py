@@ -1,0 +1,98 @@
+"""One run from its owner's side: every write is a job that checks the lease."""
+
+from collections.abc import Callable, Sequence
+
+import apsw
+import msgspec
+
+from treadle.canon.events import ENDED, RunEnded
+from treadle.canon.messages import Entry
+from treadle.store.journal import Chunk
+from treadle.store.sqlite import fence
+from treadle.store.sqlite.rows import EndColumns, ended_columns, entry_columns
+from treadle.store.sqlite.writer import Job, T, Writer
+
+
+class SqliteRunJournal:
+    """Fits `journal.RunJournal`. `wake` is called with the run's id after each write."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        clock: Callable[[], float],
+        wake: Callable[[str], None],
+        hold: fence.Hold,
+        lease_s: float,
+    ) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._wake = wake
+        self._hold = hold
+        self._lease_s = lease_s
+
+    @property
+    def run_id(self) -> str:
+        """Return the run this journal writes to."""
+        return self._hold.run_id
+
+    @property
+    def epoch(self) -> int:
+        """Return which owner this is, counted from 1."""
+        return self._hold.epoch
+
+    async def append(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Make the entries durable, in order, and return them with their numbers; renew the lease.
+
+        Raises: StoreError, Conflict, NotFound.
+        """
+        return await self._append(entries, None)
+
+    async def finish(self, entries: Sequence[Entry], ended: RunEnded) -> list[Entry]:
+        """Append the last entries and end the run, in one step.
+
+        Raises: StoreError, Conflict, NotFound.
+        """
+        assert ended.status in ENDED, ended.status
+        return await self._append(entries, ended_columns(ended))
+
+    async def renew(self) -> None:
+        """Make the lease run from now.
+
+        Raises: StoreError, Conflict, NotFound.
+        """
+        await self._append((), None)
+
+    async def release(self) -> None:
+        """Give the run up, so that it can be claimed at once."""
+        await self._submit(lambda connection: fence.release(connection, self._hold))
+
+    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+        """Let other processes read what the run says, before it is durable.
+
+        Raises: StoreError, Conflict, NotFound.
+        """
+        assert chunk.first > 0, chunk.first
+        assert chunk.count > 0, chunk.count
+        until = self._clock() + self._lease_s
+        await self._submit(
+            lambda connection: fence.tell(connection, self._hold, chunk, keep_from, until), is_durable=False
+        )
+
+    async def _append(self, entries: Sequence[Entry], end: EndColumns | None) -> list[Entry]:
+        columns = [entry_columns(entry) for entry in entries]
+        until = self._clock() + self._lease_s
+
+        def job(connection: apsw.Connection) -> int:
+            head = fence.append(connection, self._hold, columns, until)
+            if end is not None:
+                fence.end_run(connection, self._hold, end)
+            return head
+
+        first = await self._submit(job) - len(entries) + 1
+        return [msgspec.structs.replace(entry, seq=seq) for seq, entry in enumerate(entries, first)]
+
+    async def _submit(self, job: Job[T], *, is_durable: bool = True) -> T:
+        try:
+            return await self._writer.submit(job, is_durable=is_durable)
+        finally:
+            self._wake(self._hold.run_id)

@@ -1,0 +1,58 @@
+"""The HTTP client with tapes in it: some endpoints are played from cassettes, and calls may be recorded."""
+
+import asyncio
+from collections.abc import Mapping
+
+import aiohttp
+
+from treadle.canon.json import write_json
+from treadle.upstream.cassette.play import Player
+from treadle.upstream.cassette.record import RecordedAnswer, Recorder
+from treadle.upstream.endpoint import Endpoint
+from treadle.upstream.http import Answer, HttpClient
+
+
+class TapedClient(HttpClient):
+    """Answers for the endpoints that have a player; everything else goes to the network. Both may be recorded."""
+
+    def __init__(self, *, players: Mapping[str, Player] | None = None, recorder: Recorder | None = None) -> None:
+        super().__init__()
+        self._players = dict(players or {})
+        self._recorder = recorder
+
+    async def send(self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str) -> Answer:
+        """Make one request, or play it.
+
+        Raises: aiohttp.ClientError, OSError, TimeoutError; BrokenStream for what a cassette does not have.
+        """
+        if self._recorder is None:
+            return await self._answer(endpoint, path, body, headers, run_id)
+        recording = self._recorder.begin(endpoint, path, body, headers, run_id)
+        try:
+            answer = await self._answer(endpoint, path, body, headers, run_id)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            recording.end("timeout" if isinstance(error, TimeoutError) else "refused")
+            raise
+        except asyncio.CancelledError:
+            recording.end("closed")
+            raise
+        recording.answer(answer.status, answer.headers)
+        return RecordedAnswer(inner=answer, recording=recording)
+
+    async def get(self, endpoint: Endpoint, path: str, timeout_s: float) -> bytes:
+        """Fetch something small; a cassette knows only which models it has.
+
+        Raises: UpstreamError.
+        """
+        player = self._players.get(endpoint.name)
+        if player is None:
+            return await super().get(endpoint, path, timeout_s)
+        return write_json({"object": "list", "data": [{"id": name} for name in player.cassette.models]})
+
+    async def _answer(
+        self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str
+    ) -> Answer:
+        player = self._players.get(endpoint.name)
+        if player is None:
+            return await super().send(endpoint, path, body, headers, run_id)
+        return await player.send(path, body)

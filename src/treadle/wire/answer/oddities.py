@@ -1,0 +1,78 @@
+"""What is odd about how a Chat upstream spells its calls, told by a code once in an answer.
+
+The pieces find their calls all the same (`correlate`); these codes only say which rule had to help. Nothing here
+changes a piece.
+"""
+
+from collections.abc import Hashable
+from typing import Any, cast
+
+PLACES_MAX = 1_024
+"""How many calls are remembered; an answer with more of them is refused anyway."""
+
+Oddity = tuple[str, str]
+
+LEGACY: Oddity = ("legacy_call", "a call came as the legacy function_call")
+NOT_LISTED: Oddity = ("calls_not_listed", "tool_calls was one object and not a list")
+NOT_TEXT: Oddity = ("arguments_not_text", "the arguments came as JSON and not as a text of it")
+NO_INDEX: Oddity = ("index_missing", "a piece of a call has no index")
+SPARSE: Oddity = ("index_sparse", "the indexes of calls do not count from zero")
+SHARED: Oddity = ("index_shared", "two calls have one index")
+RESENT: Oddity = ("name_resent", "the name of a call came more than once")
+GROWN: Oddity = ("name_grown", "the name of a call came in pieces that grow")
+
+
+class Oddities:
+    """Looks at the calls of one streamed answer as they come."""
+
+    def __init__(self) -> None:
+        self._told: set[Oddity] = set()
+        self._seen: dict[Hashable, tuple[str, str]] = {}
+
+    def look(self, calls: Any) -> list[Oddity]:
+        """Return what is new and odd about the `tool_calls` of a delta."""
+        found = [] if isinstance(calls, list) else [NOT_LISTED]
+        for call in cast("list[Any]", calls) if isinstance(calls, list) else [calls]:
+            if isinstance(call, dict):
+                found += self._look_at(cast("dict[str, Any]", call))
+        return self._new(found)
+
+    def look_legacy(self) -> list[Oddity]:
+        """Return what is new and odd about a legacy call."""
+        return self._new([LEGACY])
+
+    def _look_at(self, call: dict[str, Any]) -> list[Oddity]:
+        body: Any = call.get("function") or call.get("custom")
+        fields = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
+        found = [NOT_TEXT] if not isinstance(fields.get("arguments", ""), str | None) else []
+        name, call_id, index = _word(fields.get("name")), _word(call.get("id")), call.get("index")
+        if not isinstance(index, int | str):
+            return [*found, NO_INDEX]
+        before = self._seen.get(index)
+        if before is None:
+            if len(self._seen) < PLACES_MAX:
+                found += [SPARSE] if index != len(self._seen) else []
+                self._seen[index] = (call_id, name)
+            return found
+        if name:
+            found += self._named_again(before, (call_id, name))
+            self._seen[index] = (call_id or before[0], name)
+        return found
+
+    def _named_again(self, before: tuple[str, str], now: tuple[str, str]) -> list[Oddity]:
+        """Say what a second name at one index means."""
+        is_other_id = bool(before[0] and now[0] and before[0] != now[0])
+        if not before[1]:
+            return []
+        if is_other_id or not now[1].startswith(before[1]):
+            return [SHARED]
+        return [RESENT] if now[1] == before[1] else [GROWN]
+
+    def _new(self, found: list[Oddity]) -> list[Oddity]:
+        fresh = [oddity for oddity in dict.fromkeys(found) if oddity not in self._told]
+        self._told.update(fresh)
+        return fresh
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else ""

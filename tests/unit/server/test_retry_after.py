@@ -1,0 +1,41 @@
+"""When to come back: an upstream that says so is passed on, whatever its status."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from treadle.upstream.reply import Faults
+from treadle.upstream.script import ScriptTurn
+from unit.server.conftest import OpenApp, scripted
+from unit.server.visit import JSON_TYPE, LOCAL, Visit
+
+ASKED: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"model": "demo", "messages": [{"role": "user", "content": "hi"}]},
+    "/v1/responses": {"model": "demo", "input": "hi"},
+    "/v1/messages": {"model": "demo", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]},
+    "/v1beta/models/demo:generateContent": {"contents": [{"parts": [{"text": "hi"}]}]},
+}
+
+
+@pytest.mark.parametrize("path", ASKED)
+@pytest.mark.parametrize(
+    ("status", "shown"), [(400, 400), (404, 404), (408, 504), (429, 429), (500, 502), (502, 502), (529, 503)]
+)
+async def test_what_the_upstream_says_is_passed_on(open_app: OpenApp, path: str, status: int, shown: int) -> None:
+    """Rounded up to whole seconds, on every API."""
+    model = scripted(ScriptTurn(faults=Faults(status=status, retry_after_s=6.2)))
+    async with open_app(model) as app:
+        body = msgspec.json.encode(ASKED[path])
+        visit = await Visit(app, "POST", path, headers=[LOCAL, JSON_TYPE], body=body).run()
+    assert (visit.status, visit.headers["retry-after"]) == (shown, "7")
+
+
+async def test_a_status_that_is_not_worth_a_retry_says_nothing(open_app: OpenApp) -> None:
+    """Nobody is told to wait for what will not change."""
+    model = scripted(ScriptTurn(faults=Faults(status=400)))
+    path = "/v1/chat/completions"
+    async with open_app(model) as app:
+        body = msgspec.json.encode(ASKED[path])
+        visit = await Visit(app, "POST", path, headers=[LOCAL, JSON_TYPE], body=body).run()
+    assert (visit.status, "retry-after" in visit.headers) == (400, False)

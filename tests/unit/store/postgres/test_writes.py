@@ -1,0 +1,97 @@
+"""The queue of writes: bounded, and indifferent to callers that leave."""
+
+import asyncio
+
+import pytest
+
+from treadle.canon.errors import StoreError
+from treadle.store.address import PostgresAddress
+from treadle.store.postgres import writes
+from treadle.store.postgres.writes import Writes
+
+ADDRESS = PostgresAddress("postgresql://me:hidden@db.example/x")
+
+
+class Gate:
+    """Work that waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.is_open = asyncio.Event()
+
+    async def __call__(self) -> str:
+        self.begun += 1
+        await self.is_open.wait()
+        return "done"
+
+
+async def turns(count: int = 10) -> None:
+    """Let everybody take a few steps."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_a_full_queue_makes_callers_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than the bound is under way; the rest follows."""
+    assert writes.QUEUED_WRITES_MAX == 1_000
+    monkeypatch.setattr(writes, "QUEUED_WRITES_MAX", 3)
+    queue, gate = Writes(ADDRESS), Gate()
+    callers = [asyncio.create_task(queue.submit(gate)) for _ in range(5)]
+    await turns()
+    assert (gate.begun, queue.queued) == (3, 3)
+    gate.is_open.set()
+    assert await asyncio.gather(*callers) == ["done"] * 5
+    assert queue.queued == 0
+
+
+async def test_a_caller_that_leaves_does_not_stop_its_write() -> None:
+    """It is done, and closing waits for it."""
+    queue, gate = Writes(ADDRESS), Gate()
+    caller = asyncio.create_task(queue.submit(gate))
+    await turns()
+    caller.cancel()
+    await turns()
+    assert (caller.cancelled(), queue.queued) == (True, 1)
+    closing = asyncio.create_task(queue.close())
+    await turns()
+    assert not closing.done()
+    gate.is_open.set()
+    await closing
+    assert queue.queued == 0
+
+
+async def test_a_caller_that_leaves_while_waiting_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its work never begins, and its place is for others."""
+    monkeypatch.setattr(writes, "QUEUED_WRITES_MAX", 1)
+    queue, gate = Writes(ADDRESS), Gate()
+    first = asyncio.create_task(queue.submit(gate))
+    await turns()
+    second = asyncio.create_task(queue.submit(gate))
+    await turns()
+    second.cancel()
+    gate.is_open.set()
+    assert await first == "done"
+    assert await queue.submit(gate) == "done"
+    assert gate.begun == 2
+
+
+async def test_a_closed_queue_takes_nothing() -> None:
+    """The error names the store, without its password."""
+    queue = Writes(ADDRESS)
+    await queue.close()
+    with pytest.raises(StoreError) as caught:
+        await queue.submit(Gate())
+    assert caught.value.info.code == "store_closed"
+    assert caught.value.message == "the store postgresql://me:***@db.example/x is not open"
+
+
+async def test_a_failure_reaches_the_caller() -> None:
+    """And makes room for the next."""
+    queue = Writes(ADDRESS)
+
+    async def fail() -> None:
+        raise StoreError("no")
+
+    with pytest.raises(StoreError, match="no"):
+        await queue.submit(fail)
+    assert queue.queued == 0

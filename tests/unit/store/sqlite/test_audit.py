@@ -1,0 +1,121 @@
+"""The audit of a SQLite file that somebody has changed by hand."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from treadle.canon.events import RunEnded
+from treadle.canon.messages import Entry
+from treadle.store.chain import LOST
+from treadle.store.journal import INLINE_BYTES_MAX, RunJournal, RunRow
+from treadle.store.sqlite import SqliteStore
+
+ROW = RunRow(id="run_1", response_id="resp_1", conversation_id="conv_1", protocol="chat", model="demo", created_at=1.0)
+LARGE = Entry(kind="note", at=1.0, content="4", data=b'"' + b"x" * INLINE_BYTES_MAX + b'"')  # type: ignore[arg-type]
+ENTRIES = [Entry(kind="user", at=1.0, content=str(seq)) for seq in (1, 2, 3)]
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    """An open store on a file."""
+    opened = SqliteStore(str(tmp_path / "a.db"))
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+async def written(store: SqliteStore, *, is_ended: bool) -> RunJournal:
+    """Keep a run of five entries, the fourth with data out of line."""
+    journal = await store.start_run(ROW, ENTRIES, owner="o", lease_s=1.0)
+    last = Entry(kind="assistant", at=2.0, content="5")
+    if is_ended:
+        await journal.append([LARGE])
+        await journal.finish([last], RunEnded(status="completed", ended_at=2.0))
+    else:
+        await journal.append([LARGE, last])
+    return journal
+
+
+async def broken(store: SqliteStore, *statements: str) -> list[tuple[int, str]]:
+    """Run statements on the file as somebody else would; return number and kind of the lines that are not sound."""
+    connection = apsw.Connection(store.path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+    return [(line.seq, line.kind) for line in await store.audit("run_1") if line.sha256 != line.expected]
+
+
+TAMPERED = {
+    "content": (["UPDATE events SET content = '2 ' WHERE seq = 2"], [(2, "user")]),
+    "kind": (["UPDATE events SET kind = 'system' WHERE seq = 2"], [(2, "system")]),
+    "time": (["UPDATE events SET at = 7.0 WHERE seq = 2"], [(2, "user")]),
+    "side": (["UPDATE events SET is_input = 1 WHERE seq = 2"], [(2, "user")]),
+    "call": (["UPDATE events SET call_id = 'call_1' WHERE seq = 2"], [(2, "user")]),
+    "data": (["UPDATE events SET data = '{}' WHERE seq = 2"], [(2, "user")]),
+    "large data": (["UPDATE blobs SET data = x'00'"], [(4, "note")]),
+    "lost large data": (["UPDATE events SET blob = NULL WHERE seq = 4"], [(4, "note")]),
+    "epoch": (["UPDATE events SET epoch = 2 WHERE seq = 2"], [(2, "user")]),
+    "hash": (["UPDATE events SET sha256 = NULL WHERE seq = 5"], [(5, "assistant")]),
+    "first lost": (["DELETE FROM events WHERE seq = 1"], [(1, LOST), (2, "user")]),
+    "one lost": (["DELETE FROM events WHERE seq = 3"], [(3, LOST), (4, "note")]),
+    "last lost": (["DELETE FROM events WHERE seq = 5"], [(5, LOST)]),
+    "all lost": (["DELETE FROM events"], [(1, LOST)]),
+    "closed gap": (
+        ["DELETE FROM events WHERE seq = 3", "UPDATE events SET seq = seq - 1 WHERE seq > 3"],
+        [(3, "note"), (4, "assistant"), (5, LOST)],
+    ),
+    "swapped": (
+        [
+            "UPDATE events SET seq = 99 WHERE seq = 2",
+            "UPDATE events SET seq = 2 WHERE seq = 3",
+            "UPDATE events SET seq = 3 WHERE seq = 99",
+        ],
+        [(2, "user"), (3, "user"), (4, "note")],
+    ),
+    "swapped words": (
+        ["UPDATE events SET content = CASE seq WHEN 2 THEN '3' ELSE '2' END WHERE seq IN (2, 3)"],
+        [(2, "user"), (3, "user")],
+    ),
+    "added": (
+        [
+            "INSERT INTO events (run, seq, epoch, kind, is_input, at, content)"
+            " SELECT run, 6, 1, 'user', 0, 1.0, 'forged' FROM events WHERE seq = 1"
+        ],
+        [(6, "user")],
+    ),
+}
+
+
+@pytest.mark.parametrize("is_ended", [True, False], ids=["ended", "live"])
+@pytest.mark.parametrize("name", TAMPERED)
+async def test_what_was_changed_by_hand_is_found(store: SqliteStore, name: str, is_ended: bool) -> None:
+    """Which line it is, in an ended run and in a live one."""
+    statements, found = TAMPERED[name]
+    await written(store, is_ended=is_ended)
+    assert await broken(store) == []
+    assert await broken(store, *statements) == found
+
+
+async def test_the_chain_of_a_live_run_is_fenced_with_it(store: SqliteStore) -> None:
+    """What comes after a forged hash of the last entry does not follow from it."""
+    journal = await written(store, is_ended=False)
+    assert await broken(store, "UPDATE leases SET sha256 = 'forged'") == [(5, "assistant")]
+    await journal.append([Entry(kind="note", at=1.0)])
+    assert await broken(store) == [(6, "note")]
+
+
+async def test_entries_exchanged_between_runs_are_found(store: SqliteStore) -> None:
+    """An entry moved whole from one run to another does not fit there, nor does the next one after it."""
+    await written(store, is_ended=True)
+    other = RunRow(
+        id="run_2", response_id="resp_2", conversation_id="conv_2", protocol="chat", model="demo", created_at=1.0
+    )
+    await store.start_run(other, ENTRIES, owner="o", lease_s=1.0)
+    exchange = [
+        "UPDATE events SET seq = 99 WHERE seq = 2 AND run = 2",
+        "UPDATE events SET run = 2 WHERE seq = 2 AND run = 1",
+        "UPDATE events SET run = 1, seq = 2 WHERE seq = 99",
+    ]
+    assert await broken(store, *exchange) == [(2, "user"), (3, "user")]
