@@ -216,8 +216,10 @@ def test_an_sdk_that_tries_again_by_itself_finds_its_run(tmp_path: Path, ask: An
     with Gateway(SLOW, tmp_path) as gateway:
         timer = threading.Timer(0.7, lambda: gateway.loop.call_soon_threadsafe(gateway.upstream.release.set))
         timer.start()
-        text, retries = ask(gateway)
-        timer.join()
+        try:
+            text, retries = ask(gateway)
+        finally:
+            timer.cancel()
         asked = len(gateway.upstream.received)
     assert (text, retries > 0, asked) == (ANSWER, True, 1)
 
@@ -229,8 +231,21 @@ def test_an_sdk_that_gives_up_leaves_no_run_behind(tmp_path: Path) -> None:
         with sdk, pytest.raises(openai.APITimeoutError):
             sdk.responses.create(model="script", input="Weather?")
         gateway.ask(gateway.upstream.disconnected.wait())
-        (row,) = gateway.ask(gateway.runtime.store.list_runs(limit=2))
-    assert row.status in ("cancelled", "running")
+        assert gateway.ask(_ended(gateway)) == ["cancelled"]
+
+
+async def _ended(gateway: Gateway) -> list[str]:
+    """Wait until no run goes on, and return how they ended."""
+    while True:
+        rows = await gateway.runtime.store.list_runs(limit=9)
+        if all(row.ended_at is not None for row in rows):
+            return [row.status for row in rows]
+        await gateway.runtime.clock.sleep(0.002)
+
+
+async def _asked(gateway: Gateway) -> None:
+    while not gateway.upstream.received:
+        await gateway.runtime.clock.sleep(0.002)
 
 
 def test_another_request_of_an_sdk_starts_a_run_of_its_own(tmp_path: Path) -> None:
@@ -241,5 +256,6 @@ def test_another_request_of_an_sdk_starts_a_run_of_its_own(tmp_path: Path) -> No
         first = {"x-stainless-retry-count": "0", "authorization": "Bearer a"}
         with pytest.raises(httpx2.TimeoutException):
             httpx2.post(url, json=body, headers=first, timeout=0.3)
+        gateway.ask(_asked(gateway))
         other = {"x-stainless-retry-count": "1", "authorization": "Bearer b"}
         assert "A second run." in httpx2.post(url, json=body, headers=other, timeout=BOUND_S).text

@@ -142,6 +142,7 @@ def test_a_body_asked_for_again_has_nothing_of_the_broken_call(tmp_path: Path, a
         with life(tmp_path, upstream, 1) as first:
             with pytest.raises(httpx2.TimeoutException):
                 httpx2.post(first.origin + asked.path, json=asked.content(stream=False), headers=KEY, timeout=1.0)
+            _wait_asked(upstream, 1)
             first.kill()
         with life(tmp_path, upstream, 2) as second:
             answer = httpx2.post(

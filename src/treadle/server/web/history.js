@@ -44,9 +44,9 @@ export async function readDurations(turn) {
 async function readTurn(id) {
   const path = `/v1/responses/${encodeURIComponent(id)}`;
   try {
-    const [response, input] = await Promise.all([getJson(path), getJson(`${path}/input_items?order=asc&limit=100`)]);
-    const turn = keptTurn(questionOf(input.data), response);
-    await readDurations(turn);
+    const [response, run] = await Promise.all([getJson(path), getJson(`/treadle/v1/runs/${encodeURIComponent(id)}`)]);
+    const turn = keptTurn(questionOf(run.entries), response);
+    setDurations(turn, durations(run.entries));
     return { turn, previousId: response.previous_response_id ?? "" };
   } catch (error) {
     if (error instanceof Trouble && error.status === 404) return null;
@@ -54,10 +54,13 @@ async function readTurn(id) {
   }
 }
 
-/** @param {any[]} items */
-function questionOf(items) {
-  const asked = items.filter((item) => item.type === "message" && item.role === "user");
-  return asked.flatMap((item) => item.content.map((/** @type {any} */ part) => part.text ?? "")).join("\n");
+/**
+ * Return what this run was asked with; what came before is another run's.
+ * @param {any[]} entries
+ */
+function questionOf(entries) {
+  const asked = entries.filter((entry) => entry.is_input && entry.kind === "user");
+  return asked.map((entry) => entry.content ?? "").join("\n");
 }
 
 /**
