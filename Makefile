@@ -45,6 +45,8 @@ format: $(STAMP) ## rewrite the sources in the house format
 
 bench: $(STAMP) ## measure the overhead per request, event and tool round (ratios within one run)
 	@$(BIN)/python -m bench $(ARGS)
+	@$(BIN)/python -m bench.journal
+	@$(BIN)/python -m bench.guests
 
 chaos: $(STAMP) ## kill, freeze and starve real processes; minutes
 	@$(BIN)/python -m pytest tests/chaos $(ARGS)
@@ -52,7 +54,8 @@ chaos: $(STAMP) ## kill, freeze and starve real processes; minutes
 fuzz: $(STAMP) ## long property runs over codecs, store and tools; minutes
 	@TREADLE_HYPOTHESIS=fuzz $(BIN)/python -m pytest -m hypothesis $(ARGS)
 	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check atheris 2>/dev/null; then \
-	  cd tests && ../$(BIN)/python -m fuzz.decoders -max_total_time=120 -max_len=4096; \
+	  cd tests && ../$(BIN)/python -m fuzz.decoders -max_total_time=120 -max_len=4096 \
+	  && ../$(BIN)/python -m fuzz.dialects -max_total_time=120 -max_len=4096; \
 	else echo "atheris is not to be had here: only the property tests were run"; fi
 
 clean: ## remove what the commands above created

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from treadle.canon.usage import Usage
     from treadle.config import Settings, load_settings
     from treadle.runtime import Runtime
-    from treadle.tools import Tool, ToolContext, tool
+    from treadle.tools import Tool, ToolContext, file, image, tool
 
 __all__ = [
     "RunEnded",
@@ -28,6 +28,8 @@ __all__ = [
     "ToolStarted",
     "TreadleError",
     "Usage",
+    "file",
+    "image",
     "load_settings",
     "tool",
 ]
@@ -45,6 +47,8 @@ _HOME = {
     "ToolStarted": "canon.events",
     "TreadleError": "canon.errors",
     "Usage": "canon.usage",
+    "file": "tools",
+    "image": "tools",
     "load_settings": "config",
     "tool": "tools",
 }

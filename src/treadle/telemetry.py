@@ -13,7 +13,8 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from treadle.canon.events import Noted, RoundStarted, RunEnded, RunEvent, ToolFinished
-from treadle.canon.tools import RC
+from treadle.canon.tools import RC, is_person_only
+from treadle.wire.dialects.stage import RECOVERED
 
 disable_created_metrics()
 
@@ -37,9 +38,15 @@ class Metrics:
         self._limits = self._counter("treadle_run_limits", "Runs that reached a limit, by limit.", "limit")
         self._tokens = self._counter("treadle_tokens", "Tokens reported by upstreams, by direction.", "direction")
         self._repairs = self._counter("treadle_notes", "Repairs, coercions and drops, by code.", "code")
+        self._recovered = self._counter("treadle_recovered_calls", "Calls that models wrote as text.", "dialect")
+        self._refused = self._counter("treadle_refused_commits", "Calls of facts.commit by a model, all refused.")
         self.live_runs = Gauge("treadle_live_runs", "Runs going on in this process.", registry=self.registry)
         self.requests = self._counter("treadle_http_requests", "HTTP requests, by route and status.", "route", "status")
         self.request_latency = self._histogram("treadle_http_request_duration_seconds", "Time to the last byte.")
+        self._guest_cpu = self._counter("treadle_guest_cpu_seconds", "CPU that WASM guests used.")
+        self._guest_stops = self._counter("treadle_guest_stops", "WASM guests that ended, by stop code or ok.", "code")
+        self._compiles = self._histogram("treadle_guest_compile_seconds", "Time to compile a WASM guest.")
+        self._cache_hits = self._counter("treadle_guest_cache_hits", "WASM guests found compiled already.")
         self._tools: frozenset[str] = frozenset()
 
     def know_tools(self, names: Iterable[str]) -> None:
@@ -56,10 +63,14 @@ class Metrics:
                 self._calls.labels(name if name in self._tools else "unknown").inc()
                 self._output.inc(event.output_bytes)
                 self._latency.observe(event.duration_s)
+                if is_person_only(name):
+                    self._refused.inc()
                 if event.result.is_error:
                     self._failures.labels(rc_label(event.result.rc)).inc()
             case Noted():
                 self._repairs.labels(event.note.code).inc(event.note.count)
+                if event.note.code == RECOVERED and event.note.field is not None:
+                    self._recovered.labels(event.note.field).inc()
             case RunEnded():
                 self._runs.labels(protocol, event.status).inc()
                 if event.limit is not None:
@@ -69,6 +80,18 @@ class Metrics:
                     self._tokens.labels("output").inc(event.usage.output_tokens)
             case _:
                 pass
+
+    def guest_ended(self, code: str, cpu_s: float) -> None:
+        """Count the end of a WASM guest, by its stop code or `ok`, and the CPU it used."""
+        self._guest_stops.labels(code).inc()
+        self._guest_cpu.inc(cpu_s)
+
+    def guest_compiled(self, seconds: float, *, was_cached: bool) -> None:
+        """Count a compilation of a WASM guest, or that none was needed."""
+        if was_cached:
+            self._cache_hits.inc()
+        else:
+            self._compiles.observe(seconds)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)

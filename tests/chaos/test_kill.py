@@ -1,104 +1,84 @@
-"""Real processes, killed without warning. `make chaos` runs them."""
+"""Real processes, killed and frozen without warning. `make chaos` runs them."""
 
-import http.client
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
+import time
 from pathlib import Path
 
-import msgspec
+import pytest
 
-BOUND_S = 30.0
-TOOLS = '''
-import pathlib, time
-from treadle import tool
+from chaos.server import Server, prepare, servers
+from chaos.stores import KINDS, address, violations
 
-HERE = pathlib.Path(__file__).parent
-
-
-@tool(effect="write", timeout_s=60)
-def pay(amount: int) -> str:
-    """Pay an amount of money.
-
-    Args:
-        amount: How much to pay.
-    """
-    with (HERE / "ledger").open("a") as ledger:
-        ledger.write(f"{amount}\\n")
-    (HERE / "started").write_text(f"paid {amount}")
-    time.sleep(60)
-    return "paid"
-'''
+TAKEOVER_S = 17.0
+"""A lease of 15 s, and 2 s to notice."""
+SLACK_S = 13.0
+"""A heartbeat comes every 5 s, and machines that run tests are busy."""
+PROMPTS = [f"Please pay the amount {n}" if n % 2 else f"Please upsert the amount {n}" for n in range(1, 9)]
 
 
-class Server:
-    """`treadle serve` as a person starts it."""
+def effects(folder: Path) -> list[str]:
+    """Return the lines of the ledger that are whole."""
+    text = (folder / "ledger").read_text() if (folder / "ledger").exists() else ""
+    return text.split("\n")[:-1]
 
-    def __init__(self, folder: Path) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "treadle.cli.main",
-            "serve",
-            "--port",
-            "0",
-            "--tools",
-            str(folder / "tools.py"),
-        ]
-        self._process = subprocess.Popen(
-            [*command, "--store", f"sqlite:///{folder}/treadle.db"],
-            cwd=folder,
-            env={**os.environ, "NO_COLOR": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.port = self._find_port()
 
-    def _find_port(self) -> int:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if "http://127.0.0.1:" in line:
-                return int(line.split("http://127.0.0.1:")[1].split("/")[0].split()[0])
-        raise AssertionError("the server said nothing of its address")
+def ends(server: Server, run_id: str) -> dict:
+    """Follow a run to its end and return that."""
+    told = list(server.stream("GET", f"/treadle/v1/runs/{run_id}/events"))
+    assert told[-1]["type"] == "run.ended", told[-1:]
+    return told[-1]
 
-    def ask(self, method: str, path: str, body: dict | None = None) -> Iterator[dict]:
-        """Send a request and yield the events of its answer as they come."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=BOUND_S)
-        try:
-            headers = {"content-type": "application/json"} if body is not None else {}
-            connection.request(method, path, None if body is None else msgspec.json.encode(body), headers)
-            for line in connection.getresponse():
-                if line.startswith(b"data:"):
-                    yield msgspec.json.decode(line.removeprefix(b"data:"))
-        finally:
-            connection.close()
 
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        self._process.send_signal(signal.SIGKILL)
-        self._process.communicate()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pause_s", [0.0, 60.0], ids=["anywhere", "in the tools"])
+def test_another_worker_goes_on_after_a_kill(kind: str, pause_s: float, tmp_path: Path):
+    """SIGKILL with eight runs going on: the other worker ends all of them, and no promise is broken."""
+    prepare(tmp_path, pause_s)
+    store = address(kind, tmp_path)
+    with servers(tmp_path, store, 2) as (first, second):
+        begun = [first.begin(prompt) for prompt in PROMPTS]
+        if pause_s:
+            while len(effects(tmp_path)) < 4:
+                assert first.is_alive
+        first.kill()
+        (tmp_path / "pause").write_text("0")
+        killed = time.monotonic()
+        ended = [ends(second, run_id) for run_id, _ in begun]
+        took_s = time.monotonic() - killed
+    assert [end["status"] for end in ended] == ["completed"] * len(PROMPTS)
+    assert took_s < TAKEOVER_S + SLACK_S
+    assert violations(store, tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_frozen_worker_writes_nothing_when_it_wakes(kind: str, tmp_path: Path):
+    """SIGSTOP for longer than a lease, take-over, SIGCONT: the old owner's writes are refused, and it still serves."""
+    prepare(tmp_path, 1.0)
+    store = address(kind, tmp_path)
+    with servers(tmp_path, store, 2) as (first, second):
+        begun = [first.begin(prompt) for prompt in PROMPTS]
+        first.freeze()
+        ended = [ends(second, run_id) for run_id, _ in begun]
+        first.thaw()
+        again, _ = first.begin("Please pay the amount 99")
+        assert ends(first, again)["status"] == "completed"
+        assert first.is_alive
+    assert [end["status"] for end in ended] == ["completed"] * len(PROMPTS)
+    assert violations(store, tmp_path) == []
 
 
 def test_a_payment_is_never_made_twice(tmp_path: Path):
-    """Killed while a tool with effects runs: after a restart its call is closed as unknown and is not run again."""
-    (tmp_path / "tools.py").write_text(TOOLS)
-    os.mkfifo(tmp_path / "started")
-    first = Server(tmp_path)
-    try:
-        events = first.ask("POST", "/treadle/v1/runs", {"input": "Please pay the amount 42", "stream": True})
-        run_id = next(event["run_id"] for event in events if event["type"] == "run.started")
-        assert (tmp_path / "started").read_text() == "paid 42"
-    finally:
-        first.kill()
-    second = Server(tmp_path)
-    try:
-        told = list(second.ask("GET", f"/treadle/v1/runs/{run_id}/events"))
-    finally:
-        second.kill()
-    assert [event["type"] for event in told][-2:] == ["tool.finished", "run.ended"]
-    assert told[-2]["result"]["rc"] == "interrupted"
-    assert (told[-1]["status"], told[-1]["error"]["code"]) == ("failed", "interrupted")
-    assert (tmp_path / "ledger").read_text() == "42\n"
+    """Killed while a tool with effects runs: after a restart its call is unknown, never run again, and the run ends."""
+    prepare(tmp_path, 60.0)
+    store = address("sqlite", tmp_path)
+    with servers(tmp_path, store, 1) as [first]:
+        run_id, events = first.begin("Please pay the amount 42")
+        assert any(event["type"] == "tool.started" for event in events)
+        while not effects(tmp_path):
+            assert first.is_alive
+    with servers(tmp_path, store, 1) as [second]:
+        told = list(second.stream("GET", f"/treadle/v1/runs/{run_id}/events"))
+    results = [event["result"]["rc"] for event in told if event["type"] == "tool.finished"]
+    assert results == ["interrupted"]
+    assert told[-1]["status"] == "completed"
+    assert len(effects(tmp_path)) == 1
+    assert violations(store, tmp_path) == []

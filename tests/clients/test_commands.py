@@ -43,20 +43,16 @@ ASKS_NPM = {"opencode"}
 PATIENCE_S = 1.0
 """How long a slow tool takes; an agent that means to go away does so within milliseconds."""
 
-LOSES_IDS = {"opencode-gemini"}
-"""Clients that send neither a call's id back nor anything else by which the turn's other half could be found."""
-
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_coding_agent_runs_its_tool_beside_the_servers(
     gateway: Watched, tmp_path: Path, proof: str, weather: str, shape: str
 ) -> None:
     """Both results reach the answer that the agent prints, no request is refused, and no other host is asked."""
-    facts = (proof,) if shape in LOSES_IDS else (proof, weather)
     name, change = SHAPES[shape]
     ran = follow(RECIPES[name].changed(change), gateway, tmp_path, proof)
     assert ran.code == 0, (ran.output, ran.errors)
-    assert COMMANDS[name].last_words(ran.output) == learnt(*facts)
+    assert COMMANDS[name].last_words(ran.output) == learnt(proof, weather)
     upgrade = [("GET", "/v1/responses", 426)] if name == "Codex with its own provider" else []
     assert [refused[:3] for refused in gateway.refused] == upgrade
     assert name in ASKS_NPM or ran.outside == frozenset()

@@ -16,7 +16,7 @@ from treadle.canon.usage import Usage
 from treadle.upstream.endpoint import Endpoint, ProtocolName, Secret
 from treadle.upstream.http import HttpClient
 from treadle.upstream.loopback import ScriptServer
-from treadle.upstream.model import UpstreamModel
+from treadle.upstream.model import UpstreamModel, open_call
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import Script, ScriptTurn, Sees
 
@@ -149,8 +149,8 @@ async def test_a_connection_that_breaks_off_is_a_failure(protocol):
 async def test_notes_come_first_and_can_be_had_without_asking():
     """What sending a plan would cost is known before it is sent."""
     endpoint = Endpoint(name="up", base_url="http://127.0.0.1:9/v1", quirks=("no_parallel_flag",))
-    model = UpstreamModel(endpoint, HttpClient(), CountingIds(), name="other")
-    assert {note.code for note in model.notes_on(PLAN)} == {"name_mapped", "custom_tool"}
+    call = open_call("chat", PLAN, CountingIds(), endpoint.name, endpoint.profile("other"))
+    assert {note.code for note in call.notes} == {"name_mapped", "custom_tool"}
     async with ScriptServer(Script(turns=(ScriptTurn(text="hi"),))) as server:
         events = await ask(server, "chat")
     assert [event.note.code for event in events[:2] if isinstance(event, Noted)] == ["name_mapped", "custom_tool"]

@@ -10,6 +10,7 @@ from typing import cast
 
 from rules.tree import ROOT, files, shown
 from treadle.cli.main import COMMANDS
+from treadle.cli.wire.dialects import rows as dialect_rows
 from treadle.config import write_example
 from treadle.upstream.quirks.profile import PRESETS, QUIRKS, Preset, Quirk
 from treadle.wire.adapt import Rule
@@ -84,10 +85,26 @@ def _preset(name: str, preset: Preset) -> str:
     return f"| `{name}` | {PROTOCOL_NAMES[preset.protocol]} | {hosts} | {', '.join(named)} |"
 
 
+def _dialects() -> str:
+    """Write every dialect: its tier for a model that is not its own, the models it is native to, and its form."""
+    rows = [
+        f"| `{row.id}` | {row.tier} | {', '.join(row.models) or '-'} | {_code(row.form)} |" for row in dialect_rows()
+    ]
+    return "\n".join(["| dialect | tier | native to models named like | form |", "|---|---|---|---|", *rows, ""])
+
+
+def _code(text: str) -> str:
+    """Write text as inline code in a table, whatever backticks and bars are in it."""
+    ticks = "`" * (4 if "```" in text else 1)
+    pad = " " if "`" in text else ""
+    return f"{ticks}{pad}{text}{pad}{ticks}".replace("|", "\\|")
+
+
 GENERATORS: dict[str, Callable[[], str]] = {
     "config-example": _config_example,
     "commands": _commands,
     "protocols": _protocols,
+    "dialects": _dialects,
     "quirks": _quirks,
 }
 """What can be generated, by name."""

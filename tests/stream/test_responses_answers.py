@@ -11,8 +11,8 @@ from treadle.canon.events import ItemAdded, ItemDone, RunEnded, RunEvent, TextDe
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import AnyPart, FilePart, ImagePart, MessageItem, OpaquePart, TextPart
 from treadle.canon.plan import Plan
+from treadle.upstream.model import open_call
 from treadle.wire.chat import Decoder
-from treadle.wire.protocols import UPSTREAMS
 from treadle.wire.responses import read_request
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
@@ -101,6 +101,6 @@ def test_an_image_of_a_chat_upstream_reaches_a_responses_client_and_comes_back()
     output = judge([*run, COMPLETED]).final["output"]
     assert [item["type"] for item in output] == ["message", "image_generation_call"]
     items = read_request(json.dumps({"model": "m", "input": output}).encode()).items
-    body = json.loads(UPSTREAMS["chat"].write_request(Plan(items=items, model="m")).body)
+    body = json.loads(open_call("chat", Plan(items=items, model="m"), CountingIds(), "p").body)
     images = [image for message in body["messages"] for image in message.get("images", ())]
     assert images == [{"type": "image_url", "index": 0, "image_url": {"url": PNG}}]

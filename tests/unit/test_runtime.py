@@ -8,6 +8,7 @@ from treadle.canon.errors import ConfigError, NotFound, RequestError
 from treadle.canon.events import RunEnded, RunEvent
 from treadle.canon.ids import CountingIds
 from treadle.config import LimitsSection, LocalSection, StoreSection, ToolsSection, Upstream
+from treadle.config.settings import WebSection
 from treadle.runtime import Parts
 from treadle.upstream.reply import ReplyCall
 from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
@@ -159,3 +160,24 @@ async def test_output_over_the_cap_is_kept_behind_a_handle(tmp_path: Path):
         handle = re.search(r"[0-9a-f]{64}", shown)
         assert handle is not None
         assert await runtime.store.get_blob(handle[0], 0, 10_000) == b"x" * 5_000
+
+
+async def test_a_shell_that_nothing_confines_must_be_meant(tmp_path: Path):
+    """At L0 bash is refused at start, with the key that allows it; a level that is not there is refused too."""
+    chosen = {"enabled": ("bash",), "root": str(tmp_path), "sandbox": "L0"}
+    with pytest.raises(ConfigError, match="bash would run unconfined") as caught:
+        Runtime(settings(tmp_path, tools=ToolsSection(local=LocalSection(**chosen))))
+    assert "allow_unconfined" in (caught.value.hint or "")
+    allowed = LocalSection(**chosen, allow_unconfined=True)
+    runtime = Runtime(settings(tmp_path, tools=ToolsSection(local=allowed, demo=False)))
+    assert [tool.name for tool in runtime.registry.tools()] == ["bash"]
+
+
+async def test_the_web_is_off_until_it_is_asked_for(tmp_path: Path):
+    """And then it is one tool, marked as reaching out."""
+    off = Runtime(settings(tmp_path, tools=ToolsSection(demo=False)))
+    assert off.registry.get("http_get") is None
+    on = Runtime(settings(tmp_path, tools=ToolsSection(demo=False, web=WebSection(enabled=True))))
+    found = on.registry.get("http_get")
+    assert found is not None
+    assert found.policy.egress

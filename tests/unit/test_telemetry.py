@@ -55,6 +55,14 @@ def test_result_codes_are_a_bounded_set(rc: str, label: str):
     assert rc_label(rc) == label
 
 
+def test_recovered_calls_are_counted_by_dialect():
+    """The note of a recovery names its dialect; other notes count nothing there."""
+    metrics = Metrics()
+    metrics.observe(Noted(note=Note(code="call_recovered", action="repaired", message="m", field="glm47")), "chat")
+    metrics.observe(Noted(note=Note(code="no_id", action="repaired", message="m", field="glm47")), "chat")
+    assert series(metrics)['treadle_recovered_calls_total{dialect="glm47"}'] == 1
+
+
 def test_endings_tokens_limits_and_repairs_are_counted():
     """What an operator asks first."""
     metrics = Metrics()

@@ -16,7 +16,6 @@
         CircuitOpen             503     Treadle does not ask it for a while
       ToolError                 -     becomes a result the model can read, never a 5xx
         UnknownTool · InvalidArguments · ToolTimeout · ToolFailed · OutputTooLarge · NotApproved · Interrupted
-        LimitReached                    a limit of the run kept this call from running
       StoreError                503   the journal cannot be written or read
       WorkspaceConflict         409   facts or draft moved on meanwhile
       ConfigError               -     the configuration is wrong; names the key
@@ -271,12 +270,6 @@ class Interrupted(ToolError):
     """The call was interrupted and its outcome is not known."""
 
     code = "interrupted"
-
-
-class LimitReached(ToolError):
-    """A limit of the run kept this call from running."""
-
-    code = "limit_reached"
 
 
 class StoreError(TreadleError):

@@ -17,6 +17,7 @@ from treadle.canon.usage import Usage
 
 Stop = Literal["done", "stop_sequence", "calls", "length", "filtered"]
 Status = Literal["queued", "running", "waiting", "requires_action", "completed", "incomplete", "failed", "cancelled"]
+Verdict = Literal["approved", "denied", "expired", "cancelled"]
 ENDED: frozenset[str] = frozenset({"requires_action", "completed", "incomplete", "failed", "cancelled"})
 
 
@@ -149,6 +150,34 @@ class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="to
     truncated: bool = False
 
 
+class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval.requested"):
+    """A call waits for a person: why, until when, and the digest of what is asked.
+
+    `is_deferred` when the run does not wait: it ends, and the next one carries the call on.
+    """
+
+    index: int
+    call: CallItem
+    approval_id: str
+    source: str = ""
+    digest: str = ""
+    reasons: tuple[str, ...] = ()
+    expires_at: float = 0.0
+    is_deferred: bool = False
+
+
+class ApprovalDecided(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval.decided"):
+    """A call may run or may not, by whose word; `arguments` are those to run with, where they were changed."""
+
+    index: int
+    call: CallItem
+    approval_id: str
+    status: Verdict
+    by: str = ""
+    reason: str = ""
+    arguments: str | None = None
+
+
 class KeptAlive(Event, frozen=True, kw_only=True, omit_defaults=True, tag="kept_alive"):
     """Nothing happened for a while; the connection is still wanted."""
 
@@ -191,6 +220,8 @@ RunEvent = (
     | Noted
     | ToolStarted
     | ToolFinished
+    | ApprovalRequested
+    | ApprovalDecided
     | KeptAlive
     | RunEnded
 )

@@ -18,6 +18,8 @@ RESULT = "fco"
 SERVER_CALL = "mcp"
 REQUEST = "req"
 BLOB = "blob"
+APPROVAL = "apr"
+RULE = "rule"
 
 
 def shown_call_id(item_id: str) -> str:

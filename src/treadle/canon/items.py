@@ -14,7 +14,8 @@ from treadle.canon.json import OptionalRaw
 Role = Literal["system", "developer", "user", "assistant"]
 Side = Literal["server", "client"]
 CallKind = Literal["function", "custom"]
-Origin = Literal["model", "repaired"]
+Origin = Literal["model", "repaired", "recovered", "guessed"]
+"""How a call came to be: `recovered` from text by its markers, `guessed` from text that has none."""
 
 
 class Extra(msgspec.Struct, frozen=True, kw_only=True):

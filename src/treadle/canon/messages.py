@@ -36,12 +36,15 @@ EntryKind = Literal[
     "reply",
     "void",
     "tool_start",
+    "approval_request",
+    "approval_decision",
     "status",
     "note",
     "error",
 ]
 """Beside the items: how the run was set up (`frame`), the surface of each model call (`plan`), how that call ended and
-in which pieces it came (`reply`), items that no model shall read again (`void`), start marks, status and notes."""
+in which pieces it came (`reply`), items that no model shall read again (`void`), start marks, what was asked of a
+person and what the answer was (`approval_…`), status and notes."""
 ITEM_KINDS: frozenset[str] = frozenset(
     {"system", "user", "assistant", "tool_call", "tool_result", "reasoning", "other"}
 )

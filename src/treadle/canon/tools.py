@@ -1,5 +1,7 @@
 """Tools as nouns: what the model is told of one, how Treadle may run it, and what a run of it gave."""
 
+import re
+import unicodedata
 from typing import Literal
 
 import msgspec
@@ -22,8 +24,14 @@ RC = Literal[
     "cancelled",
     "interrupted",
     "limit_reached",
+    "skipped",
 ]
 """The closed list of result codes for tools that have no code of their own; a bounded metric label."""
+
+PERSON_ONLY = ("facts", "commit")
+"""The words of the one deed that is never a model's, whatever stands before them or between them."""
+_WORDS = re.compile(r"[^\W_]+")
+NAME_CHARS_READ = 512
 
 EMPTY_SCHEMA = msgspec.Raw(b'{"type":"object","properties":{}}')
 
@@ -42,7 +50,11 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How Treadle may run a server tool."""
+    """How Treadle may run a server tool.
+
+    `resources` name what a call works on (`file:{path}`, from its arguments; `*` is everything). What an `untrusted`
+    tool gives may have been written by anybody.
+    """
 
     effect: Effect = "write"
     approval: Approval = "by_effect"
@@ -53,11 +65,22 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[str, ...] = ()
     exec: bool = False
     egress: bool = False
+    untrusted: bool = False
 
     @property
     def needs_approval(self) -> bool:
         """Tell whether a person must agree before this tool runs."""
         return self.approval == "always" or (self.approval == "by_effect" and self.effect == "destructive")
+
+    @property
+    def taints(self) -> bool:
+        """Tell whether what this tool gives may have been written by anybody."""
+        return self.untrusted or self.egress
+
+    @property
+    def reaches_out(self) -> bool:
+        """Tell whether a call can do harm: change something, run something, or carry something away."""
+        return self.effect != "read" or self.exec or self.egress
 
 
 class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +148,18 @@ def failure(code: str, message: str) -> Outcome:
     """Return the outcome of a call that Treadle itself answers: the one shape in which a model reads such an error."""
     text = write_json({"error": {"code": code, "message": message}}).decode()
     return Outcome(text=text, rc=code, summary=message)
+
+
+def is_person_only(name: str) -> bool:
+    """Tell whether a name is that of a deed no model may do, in any spelling: `facts.commit`, `mcp__x__factsCommit`."""
+    words = _WORDS.findall(unicodedata.normalize("NFKC", name[:NAME_CHARS_READ]).casefold())
+    return tuple(words[-2:]) == PERSON_ONLY or words[-1:] == ["".join(PERSON_ONLY)]
+
+
+def refuse_person_only(name: str) -> Outcome:
+    """Return what a model reads that called such a name: nothing has changed."""
+    words = "Facts are committed by a person only. Nothing was changed; propose the change with facts.propose."
+    return failure("denied", f"{name[:64]} is refused. {words}")
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,8 +32,7 @@ PROBE_S = 3.0
 
 _SQLITE_MAGIC = b"SQLite format 3\x00"
 _OPENAT2 = 437
-_LANDLOCK_CREATE_RULESET = 444
-_LANDLOCK_VERSION = 1
+SANDBOX_WANTED = 2
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +46,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_machine() -> list[Check]:
     """Look at what does not depend on any setting."""
-    return [check_python(), check_packages(), check_openat2(), check_landlock()]
+    return [check_python(), check_packages(), check_openat2(), check_sandbox()]
 
 
 def check_settings(settings: Settings, env: Mapping[str, str], *, is_offline: bool) -> list[Check]:
@@ -235,12 +234,13 @@ def check_openat2() -> Check:
     return Check(name="openat2", state="note", detail="not here: file tools walk each path without following links")
 
 
-def check_landlock() -> Check:
-    """Look whether commands could be confined."""
-    version = _syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION)
-    if version > 0:
-        return Check(name="landlock", state="ok", detail=f"version {version}")
-    return Check(name="landlock", state="note", detail="not here: no kernel sandbox for commands")
+def check_sandbox() -> Check:
+    """Try how far commands can be confined here; a child really attempts what each level forbids."""
+    from treadle.tools.sandbox import describe, find_level, shortfalls
+
+    found = find_level()
+    state = "ok" if found.level >= SANDBOX_WANTED else "note"
+    return Check(name="sandbox", state=state, detail=describe(found), advice="\n".join(shortfalls(found)))
 
 
 def _has_syscall(number: int) -> bool:

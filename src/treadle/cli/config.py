@@ -103,7 +103,7 @@ def find_missing(loaded: "Loaded") -> "list[Problem]":
 def _missing(tools: "ToolsSection") -> Iterable["Problem"]:
     from treadle.config.problems import Problem
     from treadle.tools.load import names_file
-    from treadle.tools.local import local_tools
+    from treadle.tools.local import LOCAL_NAMES
 
     for name in tools.load:
         if names_file(name) and not os.path.isfile(os.path.expanduser(name)):
@@ -111,10 +111,9 @@ def _missing(tools: "ToolsSection") -> Iterable["Problem"]:
     root = tools.local.root
     if not os.path.isdir(root):
         yield Problem(path="tools.local.root", message=f"there is no folder {root}")
-    known = [tool.name for tool in local_tools(".")]
     for name in tools.local.enabled:
-        if name not in known:
-            hint = f"there are {', '.join(known)}"
+        if name not in LOCAL_NAMES:
+            hint = f"there are {', '.join(LOCAL_NAMES)}"
             yield Problem(path="tools.local.enabled", message=f"there is no local tool {name!r}", hint=hint)
 
 

@@ -55,16 +55,23 @@ COMMANDS = (
     Entry(name="run", summary="answer one prompt and exit, for scripts", module="treadle.cli.run"),
     Entry(name="replay", summary="drive a stored run again, as a proof or a fork", module="treadle.cli.journal.replay"),
     Entry(name="tools", summary="list the tools that Treadle runs, and check them", module="treadle.cli.tools"),
+    Entry(
+        name="dialects", summary="list how models write calls as text, and try it", module="treadle.cli.wire.dialects"
+    ),
+    Entry(name="mcp", summary="be an MCP server, or look after others", module="treadle.cli.mcp.command"),
     Entry(name="doctor", summary="check this machine and the configuration", module="treadle.cli.doctor"),
     Entry(name="config", summary="show, check or write the configuration", module="treadle.cli.config"),
     Entry(name="eval", summary="run scenarios and report how tools are called", module="treadle.cli.eval"),
     Entry(
         name="sessions", summary="list, search, fork and export conversations", module="treadle.cli.journal.sessions"
     ),
+    Entry(name="ws", summary="workspaces: facts, drafts, locks, proposals", module="treadle.cli.workspace.ws"),
+    Entry(name="plan", summary="show exactly what a model call sent", module="treadle.cli.journal.plan"),
     Entry(name="export", summary="write runs as JSON Lines, exactly", module="treadle.cli.journal.export"),
     Entry(name="audit", summary="prove that runs are as they were written", module="treadle.cli.journal.audit"),
     Entry(name="diff", summary="compare two runs, entry by entry", module="treadle.cli.journal.diff"),
     Entry(name="cassette", summary="make a run a recording, or a scenario", module="treadle.cli.journal.cassette"),
+    Entry(name="wasm", summary="run, check, begin and build WASM guests", module="treadle.cli.wasm.command"),
     Entry(name="completion", summary="print completion for a shell", module="treadle.cli.completion"),
 )
 _TOP_FLAGS = ("-h", "--help", "--version")

@@ -1,6 +1,7 @@
 """`treadle serve`: start the gateway and say where to look."""
 
 import argparse
+import asyncio
 import logging
 import sys
 from typing import TYPE_CHECKING
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
     from treadle.server.serve import Address
     from treadle.telemetry import Redactor
 
+log = logging.getLogger("treadle.tools")
+
 EPILOG = """\
 With no configuration and no key it answers with the demo model and keeps runs in SQLite. Only this machine can
 reach it unless --allow-remote says otherwise.
 
 examples:
   treadle serve
-  treadle serve --port 9000 --tools my_tools.py
+  treadle serve --port 9000 --tools my_tools.py --reload
   OPENAI_API_KEY=… treadle serve
   curl http://127.0.0.1:8700/v1/chat/completions -H 'content-type: application/json' \\
     -d '{"model":"demo","messages":[{"role":"user","content":"what is the weather in Paris?"}]}'"""
@@ -35,6 +38,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, help="port to listen on (default: 8700; 0 picks a free one)")
     parser.add_argument("--allow-remote", action="store_true", help="allow a host that other machines can reach")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="how much to log")
+    parser.add_argument("--reload", action="store_true", help="load files of tools again when they change")
     command.add_model_flag(parser)
     command.add_record_flag(parser)
     command.add_config_flags(parser)
@@ -49,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         from asyncio import run as run_loop
     else:
         from uvloop import run as run_loop
-    run_loop(_serve(settings))
+    run_loop(_serve(settings, is_reloading=args.reload))
     return command.OK
 
 
@@ -68,9 +72,13 @@ def check_addresses(settings: "Settings") -> None:
                 param="upstream",
                 hint="unset the variable that points clients here (OPENAI_BASE_URL …), or take another --port",
             )
+    for server in settings.mcp:
+        address = urlsplit(server.url)
+        if server.url and is_loopback(address.hostname or "") and address.port == settings.server.port:
+            raise ConfigError(f"MCP server {server.name!r} is this gateway itself: {server.url}", param="mcp")
 
 
-async def _serve(settings: "Settings") -> None:
+async def _serve(settings: "Settings", *, is_reloading: bool = False) -> None:
     from treadle.runtime import Runtime
     from treadle.server.serve import serve
 
@@ -81,7 +89,20 @@ async def _serve(settings: "Settings") -> None:
             for line in greeting(runtime, address.url):
                 print(line, flush=True)
 
-        await serve(runtime, announce)
+        watch = asyncio.create_task(runtime.watch_tools(tell_reload)) if is_reloading else None
+        try:
+            await serve(runtime, announce)
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+
+def tell_reload(place: str, outcome: "list[str] | ConfigError") -> None:
+    """Say that tools were loaded again, or why they could not be and what was there goes on."""
+    if isinstance(outcome, ConfigError):
+        log.error("tools not reloaded, the old ones stay: %s", outcome.message)
+    else:
+        log.info("tools reloaded from %s: %s", place, ", ".join(outcome))
 
 
 def greeting(runtime: "Runtime", url: str) -> list[str]:

@@ -1,6 +1,8 @@
 """`treadle tools`: list what Treadle runs, and `treadle tools lint`: what providers could not take of it."""
 
 import argparse
+import asyncio
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from treadle.cli.terminal.words import plural
 
 if TYPE_CHECKING:
     from treadle.canon.tools import ServerTool
+    from treadle.tools.mcp.servers import Servers
 
 EPILOG = """\
 examples:
@@ -48,8 +51,21 @@ def run(args: argparse.Namespace) -> int:
     from treadle.runtime import Runtime
 
     settings = command.read_flags(args).settings
-    tools = Runtime(settings).registry.tools()
+    runtime = Runtime(settings)
+    if runtime.mcp is not None:
+        asyncio.run(_visit(runtime.mcp))
+    tools = runtime.registry.tools()
     return _lint(tools, args.json) if args.action == "lint" else _list(tools, args.json)
+
+
+async def _visit(servers: "Servers") -> None:
+    """Ask the MCP servers once for their tools, and say which could not be asked."""
+    command.quiet_logs()
+    await servers.open()
+    for server in servers.all:
+        if server.state != "up":
+            print(clean(f"treadle: MCP server {server.options.name}: {server.reason}"), file=sys.stderr)
+    await servers.close()
 
 
 def _list(tools: "Sequence[ServerTool]", as_json: bool) -> int:

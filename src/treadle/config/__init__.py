@@ -7,6 +7,7 @@ from treadle.config.reader import load_settings as load_settings
 from treadle.config.reader import read_settings as read_settings
 from treadle.config.settings import LimitsSection as LimitsSection
 from treadle.config.settings import LocalSection as LocalSection
+from treadle.config.settings import Mcp as Mcp
 from treadle.config.settings import Route as Route
 from treadle.config.settings import ServerSection as ServerSection
 from treadle.config.settings import Settings as Settings

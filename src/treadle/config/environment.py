@@ -190,7 +190,7 @@ def _parse(text: str, kind: Any) -> Any:
     if get_origin(bare) is tuple:
         if row_type(kind) is not None or text.lstrip().startswith("["):
             return read_json(text)
-        return [part.strip() for part in text.split(",") if part.strip()]
+        return [_parse(part.strip(), get_args(bare)[0]) for part in text.split(",") if part.strip()]
     if get_origin(bare) is dict:
         return read_json(text)
     if get_origin(bare) is not Literal and type(None) in get_args(bare):

@@ -69,9 +69,16 @@ _SAMPLES: dict[str, dict[str, object]] = {
         "base_url": "https://api.openai.com/v1",
         "key_env": "OPENAI_API_KEY",
         "models": ["gpt-*"],
+        "repair": ["native", "marked"],
         "idle_s": 120.0,
     },
     "route": {"model": "gpt-*", "upstream": "openai", "rename": "gpt-5", "on_disconnect": "cancel"},
+    "mcp": {
+        "name": "files",
+        "command": ["npx", "-y", "@modelcontextprotocol/server-filesystem", "."],
+        "key_env": "FILES_TOKEN",
+    },
+    "guest": {"name": "planner", "path": "planner.wasm", "isolation": "thread"},
 }
 """What the rows of lists show, as a working example."""
 

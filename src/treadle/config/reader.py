@@ -135,6 +135,13 @@ def _rebase(tree: Tree, folder: Path) -> None:
     rows = tree.get("upstream")
     for row in cast("list[Any]", rows) if isinstance(rows, list) else []:
         _rebase_url(row, "base_url", CASSETTE, folder)
+    guests = tree.get("guest")
+    for row in cast("list[Any]", guests) if isinstance(guests, list) else []:
+        _rebase_url(row, "path", "", folder)
+        _rebase_url(row, "schema", "", folder)
+    servers = tree.get("mcp")
+    for row in cast("list[Any]", servers) if isinstance(servers, list) else []:
+        _rebase_url(row, "cwd", "", folder)
     if isinstance(tools, dict):
         section = cast("Tree", tools)
         local, load = section.get("local"), section.get("load")

@@ -12,8 +12,9 @@ import msgspec
 
 from treadle.canon.errors import ConfigError
 from treadle.config.problems import KEY_HINT, Problem, nearest, origin_of
-from treadle.config.settings import CASSETTE, DEMO_MODEL, SQLITE, Settings, Upstream
+from treadle.config.settings import CASSETTE, DEMO_MODEL, SQLITE, TIERS, Mcp, Settings, Upstream
 from treadle.store.address import PostgresAddress, is_postgres
+from treadle.wire.dialects.table import BY_ID
 
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _OWN_PATH = re.compile(r"/+(chat/completions|completions|responses|messages|models(/[^/]*)?)/*$")
@@ -25,8 +26,12 @@ def find_contradictions(settings: Settings, origins: Mapping[str, str]) -> list[
     problems = [
         *_server_problems(settings),
         *_store_problems(settings),
+        *_repair_problems(settings),
         *_upstream_problems(settings),
         *_route_problems(settings),
+        *_guest_problems(settings),
+        *_mcp_problems(settings),
+        *_tool_problems(settings),
     ]
     return [msgspec.structs.replace(problem, origin=_origin(problem.path, origins)) for problem in problems]
 
@@ -56,6 +61,20 @@ def _store_problems(settings: Settings) -> Iterable[Problem]:
         hint = "sqlite:///data.db is a file here, sqlite:////var/lib/treadle.db one at an absolute path"
         message = "is not sqlite:///FILE or postgresql://USER@HOST/DATABASE"
         yield Problem(path="store.url", message=message, hint=hint)
+
+
+def _repair_problems(settings: Settings) -> Iterable[Problem]:
+    yield from _dialect_problems("repair.dialects", settings.repair.dialects, ())
+    for index, upstream in enumerate(settings.upstream):
+        yield from _dialect_problems(f"upstream[{index}].repair", upstream.repair or (), TIERS)
+
+
+def _dialect_problems(path: str, names: Iterable[str], more: tuple[str, ...]) -> Iterable[Problem]:
+    for number, name in enumerate(names):
+        if name.removeprefix("-") not in BY_ID and name not in more:
+            near = nearest(name.removeprefix("-"), [*BY_ID, *more])
+            hint = f"did you mean {near!r}?" if near else "`treadle dialects` lists them"
+            yield Problem(path=f"{path}[{number}]", message=f"there is no dialect {name!r}", hint=hint)
 
 
 def _upstream_problems(settings: Settings) -> Iterable[Problem]:
@@ -99,6 +118,58 @@ def _route_problems(settings: Settings) -> Iterable[Problem]:
             known = f"did you mean {near}?" if near else f"known: {', '.join(names) or 'none'}"
             message = f"there is no upstream {route.upstream!r}; {known}"
             yield Problem(path=f"route[{index}].upstream", message=message)
+
+
+def _tool_problems(settings: Settings) -> Iterable[Problem]:
+    for key in ("read", "write"):
+        for number, path in enumerate(getattr(settings.tools.local, key)):
+            if not path.startswith("/"):
+                yield Problem(path=f"tools.local.{key}[{number}]", message=f"{path!r} is not an absolute path")
+    for number, text in enumerate(settings.tools.web.networks):
+        try:
+            ipaddress.ip_network(text)
+        except ValueError as error:
+            yield Problem(path=f"tools.web.networks[{number}]", message=str(error), hint="for example 10.1.0.0/16")
+
+
+def _guest_problems(settings: Settings) -> Iterable[Problem]:
+    names: set[str] = set()
+    for index, guest in enumerate(settings.guest):
+        if guest.name in names:
+            yield Problem(path=f"guest[{index}].name", message=f"the name {guest.name!r} is taken")
+        names.add(guest.name)
+        if guest.kind == "tools" and guest.grants:
+            yield Problem(path=f"guest[{index}].grants", message="only a session guest can be granted tools")
+
+
+def _mcp_problems(settings: Settings) -> Iterable[Problem]:
+    names: set[str] = set()
+    for index, server in enumerate(settings.mcp):
+        path = f"mcp[{index}]"
+        if server.name in names:
+            yield Problem(path=f"{path}.name", message=f"the name {server.name!r} is taken")
+        names.add(server.name)
+        if bool(server.command) == bool(server.url):
+            hint = 'command = ["program", "argument"] starts one here, url = "https://…/mcp" reaches one elsewhere'
+            yield Problem(path=path, message="expected either a command or a url", hint=hint)
+        elif server.url:
+            yield from _mcp_url_problems(path, server)
+        elif not server.command[0]:
+            yield Problem(path=f"{path}.command", message="names no program")
+        variables = {"key_env": (server.key_env,) if server.key_env else (), "env_from": server.env_from}
+        for key, listed in (*variables.items(), ("headers_env", tuple(server.headers_env.values()))):
+            if not all(_VARIABLE.match(name) for name in listed):
+                yield Problem(path=f"{path}.{key}", message="is not the name of an environment variable", hint=KEY_HINT)
+
+
+def _mcp_url_problems(path: str, server: Mcp) -> Iterable[Problem]:
+    if not _is_http(server.url):
+        message = "is not an http:// or https:// address with a host and without user name or query"
+        yield Problem(path=f"{path}.url", message=message)
+        return
+    is_plain = server.url.startswith("http:") and not is_loopback(urlsplit(server.url).hostname or "")
+    if is_plain and (server.key_env or server.headers_env):
+        yield Problem(path=f"{path}.url", message="would send a key over plain http", hint="use https")
 
 
 def _pattern_problems(path: str, pattern: str) -> Iterable[Problem]:

@@ -17,6 +17,9 @@ CASSETTE = "cassette:"
 DEMO_MODEL = "demo"
 UpstreamProtocol = Literal["chat", "responses", "messages", "gemini"]
 OnDisconnect = Literal["cancel", "continue"]
+Isolation = Literal["thread", "process"]
+Tier = Literal["native", "marked", "markerless"]
+TIERS: tuple[Tier, ...] = ("native", "marked", "markerless")
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,6 +46,7 @@ class ServerSection(Section, frozen=True, kw_only=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="how much to log on stderr")
     ] = "info"
+    mcp: Annotated[bool, Meta(description="serve the tools to MCP clients at /mcp")] = False
 
 
 class StoreSection(Section, frozen=True, kw_only=True):
@@ -91,6 +95,9 @@ class TerminalSection(Section, frozen=True, kw_only=True):
     local: Annotated[tuple[str, ...], Meta(description="local tools offered when tools.local.enabled names none")] = (
         "glob",
         "file_read",
+        "grep",
+        "outline",
+        "output_read",
     )
 
 
@@ -99,6 +106,39 @@ class LocalSection(Section, frozen=True, kw_only=True):
 
     enabled: Annotated[tuple[str, ...], Meta(description='their names, such as ["glob", "file_read"]')] = ()
     root: Annotated[str, Meta(min_length=1, description="the folder they can not leave")] = "."
+    allow: Annotated[
+        tuple[str, ...], Meta(description='names in it that are read although they may hold secrets: [".env.example"]')
+    ] = ()
+    policy: Annotated[
+        Literal["ask", "trust"], Meta(description='"trust" lets writes and commands run without asking a person')
+    ] = "ask"
+    sandbox: Annotated[
+        Literal["auto", "L0", "L1", "L2", "L3"], Meta(description="the level that commands run at; auto is the best")
+    ] = "auto"
+    allow_unconfined: Annotated[
+        bool, Meta(description="offer bash although nothing can confine it here, or L0 was chosen")
+    ] = False
+    network: Annotated[bool, Meta(description="let a command have a network when it asks for one")] = False
+    env: Annotated[
+        tuple[str, ...], Meta(description="more variables that commands see; a secret must be named exactly")
+    ] = ()
+    read: Annotated[tuple[str, ...], Meta(description="more folders that commands may read, as absolute paths")] = ()
+    write: Annotated[tuple[str, ...], Meta(description="more folders that commands may write, as absolute paths")] = ()
+
+
+class WebSection(Section, frozen=True, kw_only=True):
+    """The tool `http_get`: pages of the public web, and never an address inside your network."""
+
+    enabled: Annotated[bool, Meta(description="offer it")] = False
+    hosts: Annotated[
+        tuple[str, ...], Meta(description='the only hosts it may ask, such as ["*.example.org"]; none is all')
+    ] = ()
+    ports: Annotated[tuple[int, ...], Meta(description="the ports it may ask")] = (80, 443)
+    networks: Annotated[
+        tuple[str, ...], Meta(description='private networks it may ask all the same, such as ["10.1.0.0/16"]')
+    ] = ()
+    bytes_max: Annotated[int, Meta(ge=1024, description="what is read of one answer")] = 1_048_576
+    timeout_s: Annotated[float, Meta(gt=0, description="time for one answer, redirects included")] = 20.0
 
 
 class ToolsSection(Section, frozen=True, kw_only=True):
@@ -121,6 +161,40 @@ class ToolsSection(Section, frozen=True, kw_only=True):
         Literal["off", "text"], Meta(description='"text" tells Chat clients "Calling name…" as content')
     ] = "off"
     local: LocalSection = LocalSection()
+    web: WebSection = WebSection()
+
+
+class RepairSection(Section, frozen=True, kw_only=True):
+    """Calls that models write as text: which are made calls again, and what those may do."""
+
+    tiers: Annotated[
+        tuple[Tier, ...],
+        Meta(description="dialects looked for: the model's own, any other with a marker, those without (markerless)"),
+    ] = ("native", "marked")
+    dialects: Annotated[
+        tuple[str, ...],
+        Meta(description='more of them by name, see `treadle dialects`; "-name" leaves one out'),
+    ] = ()
+    effects: Annotated[
+        Literal["ask", "allow", "deny"], Meta(description="what such a call of a server tool with effects needs")
+    ] = "ask"
+    held_chars_max: Annotated[
+        int, Meta(ge=1024, description="what is held of one such call; longer text stays text")
+    ] = 4_194_304
+
+
+class WorkspaceSection(Section, frozen=True, kw_only=True):
+    """What is worked on beside the chat: facts that only people commit, a draft, locks, and what is shown."""
+
+    enabled: Annotated[bool, Meta(description="offer models tools to read it, patch it and propose facts")] = False
+    default: Annotated[
+        str, Meta(max_length=200, description="the workspace of runs that have none of their own; made when needed")
+    ] = ""
+    wait_s: Annotated[
+        float, Meta(ge=0, description="how long facts.propose waits for a person; 0 lets the run go on at once")
+    ] = 0.0
+    expires_s: Annotated[float, Meta(ge=0, description="time to decide a proposal; 0 is without end")] = 604_800.0
+    read_bytes_max: Annotated[int, Meta(ge=1024, description="what state.get shows at once")] = 16_384
 
 
 class Upstream(Section, frozen=True, kw_only=True):
@@ -139,6 +213,10 @@ class Upstream(Section, frozen=True, kw_only=True):
     quirks: Annotated[
         tuple[str, ...], Meta(description="ways in which it differs, beside those its host is known for")
     ] = ()
+    repair: Annotated[
+        tuple[str, ...] | None,
+        Meta(description="tiers and names of dialects looked for in its answers; as repair.tiers and repair.dialects"),
+    ] = None
     connect_s: Annotated[float, Meta(gt=0, description="time to connect")] = 10.0
     idle_s: Annotated[float | None, Meta(description="silence before it counts as gone; as limits.idle_s")] = None
     cassette_speed: Annotated[
@@ -155,6 +233,89 @@ class Route(Section, frozen=True, kw_only=True):
     on_disconnect: Annotated[
         OnDisconnect | None, Meta(description="what becomes of its runs when a client leaves; as server.on_disconnect")
     ] = None
+
+
+class GuestsSection(Section, frozen=True, kw_only=True):
+    """Limits of WASM guests, each for itself."""
+
+    cpu_s: Annotated[float, Meta(gt=0, description="CPU of a session guest; waiting for a model is not counted")] = 10.0
+    wall_s: Annotated[float, Meta(gt=0, description="time of a session guest, with all its waiting")] = 300.0
+    tool_cpu_s: Annotated[float, Meta(gt=0, description="CPU of one call of a tool guest")] = 5.0
+    tool_wall_s: Annotated[float, Meta(gt=0, description="time of one call of a tool guest")] = 30.0
+    memory_bytes_max: Annotated[int, Meta(ge=65_536, le=4_294_967_296, description="memory of a guest, in bytes")] = (
+        67_108_864
+    )
+    host_calls_max: Annotated[int, Meta(ge=1, description="host calls of a guest")] = 100_000
+    log_bytes_max: Annotated[int, Meta(ge=0, description="what a guest may log and print in all")] = 262_144
+    module_bytes_max: Annotated[int, Meta(ge=8, description="size of a module; components may have 64 MiB")] = 8_388_608
+    live_max: Annotated[int, Meta(ge=1, description="guests alive at once; one more is refused")] = 256
+    engine: Annotated[
+        Literal["safe", "fast"], Meta(description='"fast" checks memory by signals: a fifth quicker, less robust')
+    ] = "safe"
+    isolation: Annotated[
+        Isolation, Meta(description='"process" runs guests that name none in processes of their own')
+    ] = "thread"
+    cache: Annotated[bool, Meta(description="keep compiled guests in the user's data directory")] = True
+
+
+class Guest(Section, frozen=True, kw_only=True):
+    """One WASM guest. Several are several `[[guest]]` tables."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="its name here")]
+    path: Annotated[str, Meta(min_length=1, description="the .wasm file")]
+    kind: Annotated[
+        Literal["session", "tools"], Meta(description="it owns conversations, or it brings tools for every run")
+    ] = "session"
+    model: Annotated[str, Meta(description="the model of a session guest that names none")] = ""
+    isolation: Annotated[Isolation | None, Meta(description="as guests.isolation, for this guest")] = None
+    grants: Annotated[
+        tuple[str, ...], Meta(description='server tools that a session guest may offer too: ["get_*"]')
+    ] = ()
+    effect: Annotated[
+        Literal["read", "idempotent", "write", "destructive"], Meta(description="what the tools of a tool guest do")
+    ] = "write"
+    approval: Annotated[
+        Literal["never", "always", "by_effect"], Meta(description="whether a person must agree before one runs")
+    ] = "by_effect"
+    schema: Annotated[str, Meta(description="JSON file with its tools; empty is PATH.json, else its `describe`")] = ""
+
+
+class Mcp(Section, frozen=True, kw_only=True):
+    """One MCP server whose tools join Treadle's own. Several are several `[[mcp]]` tables."""
+
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9]+([_-][A-Za-z0-9]+)*$",
+            max_length=32,
+            description="its name here: its tools are called mcp__NAME__TOOL",
+        ),
+    ]
+    command: Annotated[tuple[str, ...], Meta(description="starts it here; it speaks over its pipes")] = ()
+    url: Annotated[str, Meta(description="or reaches it over streamable HTTP")] = ""
+    cwd: Annotated[str, Meta(description="the folder the command starts in; empty is where Treadle was started")] = ""
+    env: Annotated[dict[str, str], Meta(description="variables set for the command; never a key")] = {}
+    env_from: Annotated[
+        tuple[str, ...], Meta(description="variables the command gets from Treadle's own environment, such as a token")
+    ] = ()
+    key_env: Annotated[str | None, Meta(description="the variable that holds the bearer token for the url")] = None
+    headers: Annotated[dict[str, str], Meta(description="more headers for the url; never a key")] = {}
+    headers_env: Annotated[dict[str, str], Meta(description="headers whose values are in these variables")] = {}
+    tools: Annotated[tuple[str, ...], Meta(description="patterns of the server's own tool names that are let in")] = (
+        "*",
+    )
+    trusted: Annotated[
+        bool, Meta(description="believe its hints also where they make a tool less dangerous than `effect`")
+    ] = False
+    effect: Annotated[
+        Literal["read", "idempotent", "write", "destructive"], Meta(description="what its tools do, unless hinted")
+    ] = "write"
+    approval: Annotated[
+        Literal["never", "always", "by_effect"], Meta(description="whether a person must agree before one runs")
+    ] = "by_effect"
+    timeout_s: Annotated[float, Meta(gt=0, description="time for one call")] = 60.0
+    connect_s: Annotated[float, Meta(gt=0, description="time to connect, and to list its tools")] = 15.0
+    tools_max: Annotated[int, Meta(ge=1, le=1000, description="tools taken from it")] = 128
 
 
 class Settings(Section, frozen=True, kw_only=True):
@@ -177,8 +338,13 @@ class Settings(Section, frozen=True, kw_only=True):
     limits: LimitsSection = LimitsSection()
     terminal: TerminalSection = TerminalSection()
     tools: ToolsSection = ToolsSection()
+    workspace: WorkspaceSection = WorkspaceSection()
+    repair: RepairSection = RepairSection()
+    guests: GuestsSection = GuestsSection()
     upstream: tuple[Upstream, ...] = ()
     route: tuple[Route, ...] = ()
+    guest: tuple[Guest, ...] = ()
+    mcp: tuple[Mcp, ...] = ()
 
     @property
     def model(self) -> str:
@@ -191,7 +357,8 @@ class Settings(Section, frozen=True, kw_only=True):
     @property
     def offers_demo_tools(self) -> bool:
         """Tell whether the demo tools are on: their answers are invented, so a real model never gets them."""
-        return self.tools.enabled and self.tools.demo and not self.tools.load and not self.upstream
+        has_own = bool(self.tools.load or self.mcp or self.upstream)
+        return self.tools.enabled and self.tools.demo and not has_own
 
 
 def for_terminal(settings: Settings) -> Settings:

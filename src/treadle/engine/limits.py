@@ -4,7 +4,7 @@ At a limit the run still ends well: every call gets a result, the last of them s
 model is asked once more without tools. This module only counts and words; `turn` decides.
 """
 
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -22,6 +22,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float | None = 600.0
     final_answer_s: float = 60.0
     strict_unknown_tool: bool = False
+    recovered_effects: Literal["ask", "allow", "deny"] = "ask"
+    taint: Literal["ask", "off"] = "ask"
+    approvals: Literal["wait", "defer"] = "wait"
 
 
 GATEWAY_LIMITS = Limits()

@@ -19,28 +19,32 @@ from treadle.canon.events import (
     ModelEvent,
     Noted,
     Numbered,
-    RoundBroken,
-    RoundStarted,
     RunEnded,
     RunEvent,
-    ToolFinished,
-    ToolStarted,
 )
 from treadle.canon.ids import RESULT, IdSource
-from treadle.canon.items import ResultItem, TextPart
+from treadle.canon.items import ResultItem
 from treadle.canon.messages import Entry, entry_of_item
-from treadle.canon.tools import CallContext, Offer, Outcome, ToolPolicy, failure
-from treadle.engine import tape
+from treadle.canon.tools import CallContext, Outcome, failure
+from treadle.engine import steps, tape
+from treadle.engine.approval import (
+    DecisionRecord,
+    RequestRecord,
+    decision_step,
+    mark_changed,
+    refusal_of,
+    request_step,
+)
 from treadle.engine.past import AbortRecord, Ending, Past, ReplyRecord
-from treadle.engine.ports import Approver, Clock, Journal, Model, Toolbox
-from treadle.engine.schedule import waves
+from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Toolbox, Verdict
+from treadle.engine.schedule import claim_of, prerequisites, waves
+from treadle.engine.steps import Step, policy_of, record_of, source_of, unless_failed
 from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn
 
 UNKNOWN = failure("interrupted", "Interrupted, outcome unknown.")
 RETRYABLE = frozenset({"read", "idempotent"})
 """Effect classes of tools that may run again after a crash: the others never do."""
 
-Step = tuple[RunEvent | None, Entry | None]
 Publish = Callable[[list[Numbered]], None]
 
 
@@ -89,7 +93,7 @@ class Loop:
         self._announced: set[str] = set()
         self._answered: set[str] = set()
         self._outcomes: dict[str, Outcome] = {}
-        self._first: AskModel | None = None
+        self._first: AskModel | RunTools | None = None
         self._journal: Journal | None = None
         self._publish: Publish = _tell_nobody
         self._deadline: float | None = None
@@ -100,9 +104,12 @@ class Loop:
         return bool(self._started)
 
     def begin(self) -> list[Step]:
-        """Return the steps of the first round, to be made durable together with the run itself."""
-        self._first = self._turn.ask()
-        return [self._round_step(self._first)]
+        """Return the first steps, to be made durable together with the run itself: what people decided about calls
+        that an earlier run left, else the first round."""
+        self._first = self._turn.begin()
+        if isinstance(self._first, AskModel):
+            return [self._asking(self._first)]
+        return [self._decision_step(planned) for planned in self._first.calls]
 
     async def run(self, journal: Journal, publish: Publish) -> RunEnded:
         """Turn until there is an end; the terminal event is durable and published when this returns.
@@ -250,27 +257,28 @@ class Loop:
         for planned in broken.calls:
             assert planned.outcome is not None
             self._answer(planned, planned.outcome)
-        call_ids = [planned.call.call_id for planned in broken.calls]
-        event = RoundBroken(round=self._turn.budget.rounds, indexes=broken.indexes)
-        data = {"items": broken.items, "calls": call_ids, "round": event.round, "indexes": event.indexes}
-        entry = Entry(kind="void", data=msgspec.Raw(msgspec.json.encode(data)), at=self._now())
-        self._steps.append((event, entry))
+        self._steps.append(steps.void_step(broken, self._turn.budget.rounds, self._now()))
         ask = self._turn.ask_again()
-        self._steps.append(self._round_step(ask))
+        self._steps.append(self._asking(ask))
         return ask
 
     async def _tools(self, calls: tuple[PlannedCall, ...]) -> Decision:
         """Answer every server call of the turn, in waves; results come in call order."""
         results: list[ResultItem] = []
-        groups = waves([_policy(planned) for planned in calls])
+        failed: set[int] = set()
+        calls = await self._ask_all(calls)
+        claims = [claim_of(policy_of(planned), planned.call.arguments) for planned in calls]
+        groups, needed = waves(claims), prerequisites(claims)
         for number, group in enumerate(groups):
             is_last = number == len(groups) - 1
-            wave = [await self._judge(calls[position]) for position in group]
+            ready = [unless_failed(calls[at], calls, failed.intersection(needed[at])) for at in group]
+            wave = [await self._judge(planned) for planned in ready]
             self._announce([planned for planned in wave if planned.outcome is None])
             await self._flush()
             if self._past is not None:
                 wave = await self._wake(self._past, wave)
             outcomes = await self._run_wave(wave)
+            failed.update(at for at, outcome in zip(group, outcomes, strict=True) if outcome.is_error)
             if is_last:
                 self._reach_again()
                 outcomes[-1] = self._turn.mark_last(outcomes[-1])
@@ -279,8 +287,89 @@ class Loop:
                 await self._flush()
         decision = self._turn.settle(results)
         if isinstance(decision, AskModel):
-            self._steps.append(self._round_step(decision))
+            self._steps.append(self._asking(decision))
         return decision
+
+    async def _ask_all(self, calls: tuple[PlannedCall, ...]) -> tuple[PlannedCall, ...]:
+        """Put the questions of the turn, all before anything runs; return the calls that this run answers."""
+        asked = [await self._ask_for(planned) for planned in calls]
+        deferred = [planned.call.call_id for planned in asked if planned.is_deferred]
+        if deferred:
+            self._turn.defer(deferred)
+        return tuple(planned for planned in asked if not planned.is_deferred)
+
+    async def _ask_for(self, planned: PlannedCall) -> PlannedCall:
+        """Ask for the approval that a call needs, unless it has been asked for, or has got its answer without."""
+        if planned.outcome is not None or not planned.reasons or planned.decision is not None:
+            return planned
+        call_id, past = planned.call.call_id, self._past
+        record = None if past is None else past.request(call_id)
+        decision = None if past is None else past.decision(call_id)
+        if past is not None and record is None and decision is None:
+            if past.result(call_id) is not None and not past.is_aborted_before(call_id):
+                return planned
+            if past.abort is not None:
+                raise Stopped(past.abort.error)
+        if record is None and decision is None:
+            self._go_live()
+            if self._remaining_s() == 0.0:
+                return planned
+            record, decision = await self._put(planned)
+        if record is not None:
+            self._steps.append(request_step(planned.index, planned.call, record, self._now()))
+            return msgspec.structs.replace(
+                planned, approval_id=record.approval_id, is_deferred=record.is_deferred and self._turn.defers
+            )
+        assert decision is not None
+        return self._decided(planned, decision)
+
+    async def _put(self, planned: PlannedCall) -> tuple[RequestRecord | None, DecisionRecord | None]:
+        """Ask somebody; the answer may be known at once, by a rule or because nobody is there."""
+        assert planned.offer is not None
+        plea = Plea(
+            call=planned.call,
+            offer=planned.offer,
+            reasons=planned.reasons,
+            is_tainted=planned.is_tainted,
+            is_deferred=self._turn.defers,
+        )
+        answer = await self._ports.approver.ask(plea, self._context_of(planned))
+        if isinstance(answer, Verdict):
+            return None, record_of(answer)
+        record = RequestRecord(
+            approval_id=answer.approval_id,
+            source=source_of(planned),
+            digest=answer.digest,
+            reasons=planned.reasons,
+            expires_at=answer.expires_at,
+            is_deferred=self._turn.defers,
+        )
+        return record, None
+
+    async def _hear_verdict(self, planned: PlannedCall) -> PlannedCall:
+        """Wait for what a person says about a call; that time is not the run's."""
+        known = None if self._past is None else self._past.decision(planned.call.call_id)
+        if known is None:
+            if self._past is not None and self._past.abort is not None:
+                raise Stopped(self._past.abort.error)
+            self._go_live()
+            await self._flush()
+            begun = self._ports.clock.monotonic()
+            known = record_of(
+                await self._ports.approver.hear(planned.approval_id, self._context_of(planned)), planned.approval_id
+            )
+            if self._deadline is not None:
+                self._deadline += self._ports.clock.monotonic() - begun
+        return self._decided(planned, known)
+
+    def _decided(self, planned: PlannedCall, record: DecisionRecord) -> PlannedCall:
+        planned = msgspec.structs.replace(planned, decision=record, outcome=refusal_of(record))
+        self._steps.append(self._decision_step(planned))
+        return planned
+
+    def _decision_step(self, planned: PlannedCall) -> Step:
+        assert planned.decision is not None
+        return decision_step(planned.index, planned.call, planned.decision, self._now())
 
     async def _wake(self, past: Past, wave: list[PlannedCall]) -> list[PlannedCall]:
         """Go on with calls whose start the journal knows: stop where the run was stopped, take the results there are,
@@ -295,12 +384,12 @@ class Loop:
         self._started.update(planned.call.call_id for planned in cut)
         self._go_live()
         for planned in cut:
-            if _policy(planned).effect in RETRYABLE:
+            if policy_of(planned).effect in RETRYABLE:
                 self._mark_start(planned, past.starts(planned.call.call_id) + 1)
         await self._flush()
         return [
             msgspec.structs.replace(planned, outcome=UNKNOWN)
-            if planned in cut and _policy(planned).effect not in RETRYABLE
+            if planned in cut and policy_of(planned).effect not in RETRYABLE
             else planned
             for planned in wave
         ]
@@ -312,6 +401,8 @@ class Loop:
 
     async def _judge(self, planned: PlannedCall) -> PlannedCall:
         """Decide whether a call may run: within the run's time, and with the approval that its policy wants."""
+        if planned.outcome is None and planned.approval_id and planned.decision is None:
+            planned = await self._hear_verdict(planned)
         if planned.outcome is not None:
             return planned
         known = None if self._past is None else self._past.result(planned.call.call_id)
@@ -320,20 +411,14 @@ class Loop:
             return planned if was_run else msgspec.structs.replace(planned, outcome=known.outcome)
         if self._past is not None and self._past.starts(planned.call.call_id):
             return planned
-        outcome = None
         if self._remaining_s() == 0.0:
-            outcome = self._turn.out_of_time(has_started=False)
-        elif planned.offer is not None and planned.offer.policy is not None and planned.offer.policy.needs_approval:
-            outcome = await self._in_time(self._refusal(planned, planned.offer), has_started=False)
-        return planned if outcome is None else msgspec.structs.replace(planned, outcome=outcome)
-
-    async def _refusal(self, planned: PlannedCall, offer: Offer) -> Outcome | None:
-        verdict = await self._ports.approver.ask(planned.call, offer, self._context_of(planned))
-        return None if verdict.approved else failure(verdict.code, verdict.reason)
+            return msgspec.structs.replace(planned, outcome=self._turn.out_of_time(has_started=False))
+        return planned
 
     async def _run_wave(self, wave: list[PlannedCall]) -> list[Outcome]:
-        if len(wave) == 1:
-            return [await self._run_call(wave[0])]
+        if len(wave) == 1 or any(planned.decision and planned.decision.arguments for planned in wave):
+            # What a person changed may not fit beside the others any more.
+            return [await self._run_call(planned) for planned in wave]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._run_call(planned)) for planned in wave]
         return [task.result() for task in tasks]
@@ -349,14 +434,16 @@ class Loop:
             self._outcomes[call_id] = known.outcome
             return known.outcome
         begun = self._ports.clock.monotonic()
-        work = self._ports.toolbox.run(planned.call, self._context_of(planned))
-        outcome = await self._in_time(work, has_started=True)
-        assert outcome is not None, "a toolbox always answers"
+        changed = planned.decision.arguments if planned.decision is not None else None
+        call = planned.call if changed is None else msgspec.structs.replace(planned.call, arguments=changed)
+        outcome = await self._in_time(self._ports.toolbox.run(call, self._context_of(planned)), has_started=True)
+        if changed is not None:
+            outcome = mark_changed(outcome, changed)
         outcome = msgspec.structs.replace(outcome, duration_s=self._ports.clock.monotonic() - begun)
         self._outcomes[call_id] = outcome
         return outcome
 
-    async def _in_time(self, work: Coroutine[Any, Any, Outcome | None], *, has_started: bool) -> Outcome | None:
+    async def _in_time(self, work: Coroutine[Any, Any, Outcome], *, has_started: bool) -> Outcome:
         """Await something for as long as the run may last; past that, return what the call gets instead."""
         limit = asyncio.timeout(self._remaining_s())
         try:
@@ -378,7 +465,7 @@ class Loop:
         for item in self._turn.partials():
             self._steps.append((None, entry_of_item(item, at=self._now())))
         ended = msgspec.structs.replace(end.ended, ended_at=self._now())
-        self._steps.append((ended, _status_entry(ended)))
+        self._steps.append((ended, steps.status_entry(ended)))
         await self._flush(ended)
         return ended
 
@@ -386,7 +473,7 @@ class Loop:
         """Say that these calls are about to run, with a start mark in the journal; earlier marks come again."""
         for planned in wave:
             self._announced.add(planned.call.call_id)
-            self._steps.append((_started(planned), _start_entry(planned, 1, self._now())))
+            self._steps.append((steps.started(planned), steps.start_entry(planned, 1, self._now())))
         again = 2
         while self._past is not None and wave:
             wave = [planned for planned in wave if self._past.starts(planned.call.call_id) >= again]
@@ -395,44 +482,19 @@ class Loop:
             again += 1
 
     def _mark_start(self, planned: PlannedCall, attempt: int) -> None:
-        self._steps.append((None, _start_entry(planned, attempt, self._now())))
+        self._steps.append((None, steps.start_entry(planned, attempt, self._now())))
 
     def _answer(self, planned: PlannedCall, outcome: Outcome) -> ResultItem:
         """Make the result of a call out of its outcome and note it; one that never ran is announced only now."""
         call = planned.call
         if call.call_id not in self._announced:
-            self._steps.append((_started(planned), None))
+            self._steps.append((steps.started(planned), None))
         known = None if self._past is None else self._past.result(call.call_id)
         if known is None:
-            result = ResultItem(
-                id=self._ports.ids.new(RESULT),
-                call_id=call.call_id,
-                name=call.name,
-                output=outcome.parts or (TextPart(text=outcome.text),),
-                is_error=outcome.is_error,
-                kind=call.kind,
-                summary=outcome.summary,
-                rc=outcome.rc,
-            )
+            result = steps.result_of(call, outcome, self._ports.ids.new(RESULT))
         else:
             result, outcome = known.item, known.outcome
-        finished = ToolFinished(
-            index=planned.index,
-            call=call,
-            result=result,
-            source=_source(planned),
-            duration_s=outcome.duration_s,
-            output_bytes=outcome.output_bytes,
-            truncated=outcome.truncated,
-        )
-        extra = {
-            "rc": outcome.rc,
-            "source": finished.source,
-            "duration_s": outcome.duration_s,
-            "bytes": outcome.output_bytes,
-            "truncated": outcome.truncated,
-        }
-        self._steps.append((finished, entry_of_item(result, at=self._now(), extra=extra)))
+        self._steps.append(steps.finished_step(planned, result, outcome, self._now()))
         self._answered.add(call.call_id)
         return result
 
@@ -453,37 +515,24 @@ class Loop:
 
         A cancellation that comes meanwhile is raised afterwards; one that comes with the end is too late.
         """
-        steps, self._steps = self._steps, []
-        first = next((n for n, (_, entry) in enumerate(steps) if entry is not None), len(steps))
+        due, self._steps = self._steps, []
+        first = next((n for n, (_, entry) in enumerate(due) if entry is not None), len(due))
         if first:
-            self._publish([Numbered(event=event) for event, _ in steps[:first] if event is not None])
-        if first == len(steps):
+            self._publish([Numbered(event=event) for event, _ in due[:first] if event is not None])
+        if first == len(due):
             return
         assert self._journal is not None
-        entries = [entry for _, entry in steps[first:] if entry is not None]
+        entries = [entry for _, entry in due[first:] if entry is not None]
         append = asyncio.ensure_future(self._journal.append(entries, ended))
         cancelled = await wait_out(append)
         numbers = iter([entry.seq for entry in append.result()])
-        numbered = [(event, 0 if entry is None else next(numbers)) for event, entry in steps[first:]]
+        numbered = [(event, 0 if entry is None else next(numbers)) for event, entry in due[first:]]
         self._publish([Numbered(event=event, seq=seq) for event, seq in numbered if event is not None])
         if cancelled is not None and ended is None:
             raise cancelled
 
-    def _round_step(self, ask: AskModel) -> Step:
-        plan = ask.plan
-        event = RoundStarted(round=ask.round, fingerprint=plan.fingerprint, tools=len(plan.tools), final=ask.final)
-        data = {
-            "round": ask.round,
-            "final": ask.final,
-            "fingerprint": plan.fingerprint,
-            "items": len(plan.items),
-            "tools": len(plan.tools),
-            "tools_sha256": plan.tools_sha256,
-            "tool_choice": plan.tool_choice,
-            "limit": self._turn.budget.limit,
-        }
-        entry = Entry(kind="plan", name=plan.model, data=msgspec.Raw(msgspec.json.encode(data)), at=self._now())
-        return event, entry
+    def _asking(self, ask: AskModel) -> Step:
+        return steps.round_step(ask, self._turn.budget.limit, self._now())
 
     def _remaining_s(self) -> float | None:
         if self._deadline is None:
@@ -503,35 +552,6 @@ async def wait_out(work: "asyncio.Future[Any]") -> asyncio.CancelledError | None
         except asyncio.CancelledError as error:
             cancelled = error
     return cancelled
-
-
-def _policy(planned: PlannedCall) -> ToolPolicy:
-    if planned.offer is None or planned.offer.policy is None:
-        return ToolPolicy()
-    return planned.offer.policy
-
-
-def _source(planned: PlannedCall) -> str:
-    return planned.offer.source if planned.offer is not None else ""
-
-
-def _started(planned: PlannedCall) -> ToolStarted:
-    return ToolStarted(index=planned.index, call=planned.call, source=_source(planned))
-
-
-def _start_entry(planned: PlannedCall, attempt: int, at: float) -> Entry:
-    data = {"source": _source(planned), "effect": _policy(planned).effect, "attempt": attempt}
-    return Entry(
-        kind="tool_start",
-        name=planned.call.name,
-        call_id=planned.call.call_id,
-        data=msgspec.Raw(msgspec.json.encode(data)),
-        at=at,
-    )
-
-
-def _status_entry(ended: RunEnded) -> Entry:
-    return Entry(kind="status", content=ended.status, data=msgspec.Raw(msgspec.json.encode(ended)), at=ended.ended_at)
 
 
 def _tell_nobody(_: list[Numbered]) -> None:

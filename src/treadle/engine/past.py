@@ -31,6 +31,7 @@ from treadle.canon.request import Note
 from treadle.canon.tools import Outcome
 from treadle.canon.usage import Usage
 from treadle.engine import tape
+from treadle.engine.approval import DecisionRecord, RequestRecord
 
 Ending = Literal["finished", "failed", "expired", "aborted", "interrupted"]
 _ItemEvent = ItemAdded | TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta | ItemDone
@@ -98,6 +99,11 @@ class Past:
         self._rounds: list[KnownRound] = []
         self._starts: dict[str, int] = {}
         self._results: dict[str, KnownResult] = {}
+        self._requests: dict[str, RequestRecord] = {}
+        self._decisions: dict[str, DecisionRecord] = {}
+        self._open_questions: set[str] = set()
+        self._waiting_since = 0.0
+        self._waited_s = 0.0
         self._end_limit: str | None = None
         self.abort: AbortRecord | None = None
         self._abort_seq = 0
@@ -116,6 +122,18 @@ class Past:
     def result(self, call_id: str) -> KnownResult | None:
         """Return the call's result, if it has one."""
         return self._results.get(call_id)
+
+    def request(self, call_id: str) -> RequestRecord | None:
+        """Return what was asked about the call, if anybody was asked."""
+        return self._requests.get(call_id)
+
+    def decision(self, call_id: str) -> DecisionRecord | None:
+        """Return what was decided about the call."""
+        return self._decisions.get(call_id)
+
+    def waited_s(self, now: float) -> float:
+        """Return how long the run has waited for people, up to now; that time is not its own."""
+        return self._waited_s + (now - self._waiting_since if self._open_questions else 0.0)
 
     def is_aborted_before(self, call_id: str) -> bool:
         """Tell whether the run was ended from outside before the call had its result."""
@@ -159,6 +177,10 @@ class Past:
             case "tool_start":
                 call_id = entry.call_id or ""
                 self._starts[call_id] = self._starts.get(call_id, 0) + 1
+            case "approval_request":
+                self._take_request(entry, msgspec.json.decode(data, type=RequestRecord))
+            case "approval_decision":
+                self._take_decision(entry, msgspec.json.decode(data, type=DecisionRecord))
             case "tool_result":
                 self._take_result(entry, msgspec.json.decode(data, type=_ResultData))
             case "note" if self._is_open:
@@ -175,6 +197,22 @@ class Past:
     @property
     def _is_open(self) -> bool:
         return bool(self._rounds) and self._rounds[-1].reply is None
+
+    def _take_request(self, entry: Entry, record: RequestRecord) -> None:
+        """Note a question; the time of those open together counts once, and nobody waits for a deferred one."""
+        self._requests[entry.call_id or ""] = record
+        if record.is_deferred:
+            return
+        if not self._open_questions:
+            self._waiting_since = entry.at
+        self._open_questions.add(entry.call_id or "")
+
+    def _take_decision(self, entry: Entry, record: DecisionRecord) -> None:
+        self._decisions[entry.call_id or ""] = record
+        was_open = bool(self._open_questions)
+        self._open_questions.discard(entry.call_id or "")
+        if was_open and not self._open_questions:
+            self._waited_s += entry.at - self._waiting_since
 
     def _take_result(self, entry: Entry, data: _ResultData) -> None:
         item = item_of_entry(entry)

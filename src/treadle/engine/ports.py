@@ -62,17 +62,45 @@ class Clock(Protocol):
         ...
 
 
+class Plea(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked about one concrete call, and why. `is_deferred` when the run will not wait for the answer."""
+
+    call: CallItem
+    offer: Offer
+    reasons: tuple[str, ...]
+    is_tainted: bool = False
+    is_deferred: bool = False
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    """A question that somebody has been asked, to be waited for; `digest` is what the answer is bound to."""
+
+    approval_id: str
+    digest: str = ""
+    expires_at: float = 0.0
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision about one concrete call."""
+    """A decision about one concrete call: by whom, and with which arguments, where those were changed."""
 
     approved: bool
     code: str = "denied"
     reason: str = ""
+    by: str = ""
+    arguments: str | None = None
+    approval_id: str = ""
 
 
 class Approver(Protocol):
     """Someone to ask before a call runs."""
 
-    async def ask(self, call: CallItem, offer: Offer, context: CallContext) -> Verdict:
-        """Return the decision about this call."""
+    async def ask(self, plea: Plea, context: CallContext) -> Ticket | Verdict:
+        """Put the question; return where to wait for the answer, or the answer where it is known already.
+
+        Asked about the same call of the same run again, it is the same question.
+        """
+        ...
+
+    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
+        """Wait for the answer."""
         ...

@@ -4,7 +4,7 @@ Pure: it makes no call, knows no clock and writes nothing. The loop does what it
 "one result for every call, in call order, always" true is here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 import msgspec
@@ -38,10 +38,13 @@ from treadle.canon.items import (
     TextPart,
 )
 from treadle.canon.plan import Plan, Planner
-from treadle.canon.tools import AUTO, NONE, Offer, Outcome, ToolChoice, failure
+from treadle.canon.tools import AUTO, NONE, Offer, Outcome, ToolChoice, ToolPolicy, failure
 from treadle.canon.usage import Usage, add_usage
+from treadle.engine.approval import NEVER_READ, DecisionRecord, reasons_for
 from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
 
+FROM_TEXT = ("recovered", "guessed")
+HARMLESS = ("read", "idempotent")
 NAMES_SHOWN = 5
 NAME_CHARS_COMPARED = 128
 """Names come from models: one of a megabyte is neither compared nor shown whole."""
@@ -56,12 +59,32 @@ class AskModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One server call of the turn: run it under its offer, or, with an outcome already, only answer it."""
+    """One server call of the turn: run it under its offer, or, with an outcome already, only answer it.
+
+    `reasons` say why a person must agree first, `decision` what was said. `is_deferred` leaves it to the next run.
+    """
 
     index: int
     call: CallItem
     offer: Offer | None = None
     outcome: Outcome | None = None
+    reasons: tuple[str, ...] = ()
+    is_tainted: bool = False
+    is_deferred: bool = False
+    approval_id: str = ""
+    decision: DecisionRecord | None = None
+
+
+class Carried(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of an earlier run that this one runs first: what they are, the rest of their turn, and what comes after.
+
+    `order` are the ids of all calls of the turn, `results` those it has already, `tail` what the model reads after it.
+    """
+
+    calls: tuple[PlannedCall, ...]
+    order: tuple[str, ...] = ()
+    results: tuple[ResultItem, ...] = ()
+    tail: tuple[AnyItem, ...] = ()
 
 
 class AskAgain(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +136,8 @@ class Turn:
         max_tool_calls: int | None = None,
     ) -> None:
         self._planner = planner
+        self._carried: Carried | None = None
+        self._deferred: set[str] = set()
         self._offers = offers
         self._choice = choice
         self._limits = limits
@@ -122,6 +147,7 @@ class Turn:
         self._final = False
         self._base = 0
         self._next_base = 0
+        self._tainted = [*dict.fromkeys(name for item in planner.items if (name := self._taint_of(item)))]
         self._open: dict[int, _OpenItem] = {}
         self._calls: dict[int, tuple[str, str | None]] = {}
         self._done: list[tuple[int, AnyItem]] = []
@@ -154,6 +180,24 @@ class Turn:
     def is_round_over(self) -> bool:
         """Tell whether the current model call has ended, well or badly."""
         return self._finish is not None or self._error is not None or self._is_interrupted
+
+    @property
+    def defers(self) -> bool:
+        """Tell whether the run ends where it would wait for a person."""
+        return self._limits.approvals == "defer"
+
+    def carry(self, carried: Carried) -> None:
+        """Begin with calls that an earlier run left, instead of a model call."""
+        self._carried = carried
+        self._next_base = len(carried.calls)
+
+    def begin(self) -> AskModel | RunTools:
+        """Return what comes first: calls that an earlier run left, else the first model call."""
+        return self.ask() if self._carried is None else RunTools(calls=self._carried.calls)
+
+    def defer(self, call_ids: Iterable[str]) -> None:
+        """Leave calls to the run that comes after this one; this one ends with its turn."""
+        self._deferred.update(call_ids)
 
     def ask(self) -> AskModel:
         """Return the next model call; the first one obeys the request's tool choice, later ones are free."""
@@ -249,12 +293,12 @@ class Turn:
 
     def settle(self, results: Sequence[ResultItem]) -> Decision:
         """Take the results of the turn's server calls, in call order; say what follows."""
-        self._planner.add(list(results))
+        self._take_in(results)
         unknown = next((result for result in results if result.rc == "unknown_tool"), None)
         if unknown is not None and self._limits.strict_unknown_tool:
             error = UnknownTool(f"The model called the unknown tool {unknown.name!r}.").info
             return self._end("failed", "done", error=msgspec.structs.replace(error, status=502))
-        if self._has_client_calls:
+        if self._goes_on_elsewhere:
             return self._end("requires_action", "calls")
         self._final = self._budget.limit is not None
         return self.ask()
@@ -264,7 +308,7 @@ class Turn:
 
         A turn that goes on at the client ends its run anyway, so no limit stops it.
         """
-        if self._has_client_calls:
+        if self._goes_on_elsewhere:
             return outcome
         self._budget.end_round()
         if self._budget.limit is None or outcome.rc == "limit_reached":
@@ -299,6 +343,32 @@ class Turn:
             )
             kept.append(msgspec.structs.replace(opened.item, content=parts, is_partial=True))
         return kept
+
+    def _take_in(self, results: Sequence[ResultItem]) -> None:
+        """Let the model read the results; those of an earlier run's turn stand there, in call order."""
+        for result in results:
+            name = self._taint_of(result)
+            if name and name not in self._tainted:
+                self._tainted.append(name)
+        carried, self._carried = self._carried, None
+        if carried is None:
+            self._planner.add(list(results))
+            return
+        self._budget.calls += len(carried.calls)
+        known = {result.call_id: result for result in (*carried.results, *results)}
+        rest = [result for call_id, result in known.items() if call_id not in carried.order]
+        self._planner.add([*(known[call_id] for call_id in carried.order if call_id in known), *rest, *carried.tail])
+
+    def _taint_of(self, item: AnyItem) -> str:
+        """Return the name of the tool if the item is something it gave that anybody may have written."""
+        if not isinstance(item, ResultItem) or item.rc in NEVER_READ:
+            return ""
+        offer = self._offers.get(item.name)
+        return item.name if offer is not None and offer.policy is not None and offer.policy.taints else ""
+
+    @property
+    def _goes_on_elsewhere(self) -> bool:
+        return self._has_client_calls or bool(self._deferred)
 
     @property
     def _has_client_calls(self) -> bool:
@@ -351,7 +421,38 @@ class Turn:
             outcome = refuse(self._budget.words())
         elif offer is None:
             outcome = self._unknown(call.name)
-        return PlannedCall(index=index, call=call, offer=offer, outcome=outcome)
+        rule = self._rule_for(call, offer)
+        if outcome is None and rule == "deny":
+            outcome = failure("denied", f"{call.name} has effects and was called in text, which is not allowed here.")
+        if outcome is not None or offer is None or offer.policy is None:
+            return PlannedCall(index=index, call=call, offer=offer, outcome=outcome)
+        tainted = self._taint_for(offer, offer.policy)
+        reasons = reasons_for(call, offer.policy, tainted, is_from_text=rule == "ask")
+        return PlannedCall(
+            index=index, call=call, offer=offer, reasons=reasons, is_tainted=bool(tainted) or rule == "ask"
+        )
+
+    def _taint_for(self, offer: Offer, policy: ToolPolicy) -> tuple[str, ...]:
+        """Return the tools whose untrusted output makes this one need approval.
+
+        What only reads from the very MCP server that the output came from has nobody else to carry it to.
+        """
+        if self._limits.taint == "off" or not policy.reaches_out:
+            return ()
+        names = self._tainted
+        if policy.effect == "read" and not policy.exec and offer.source.startswith("mcp:"):
+            names = [name for name in names if self._offers[name].source != offer.source]
+        return tuple(names)
+
+    def _rule_for(self, call: CallItem, offer: Offer | None) -> str:
+        """Say whether a call that stood in text may run: one without effects, else as the limits say.
+
+        What had not even a marker never runs a tool with effects.
+        """
+        policy = offer.policy if offer is not None else None
+        if call.origin not in FROM_TEXT or policy is None or (policy.effect in HARMLESS and not policy.exec):
+            return "allow"
+        return "deny" if call.origin == "guessed" else self._limits.recovered_effects
 
     def _unknown(self, name: str) -> Outcome:
         near = get_close_matches(name[:NAME_CHARS_COMPARED], list(self._offers), NAMES_SHOWN)
@@ -363,11 +464,16 @@ class Turn:
         """End the run; server calls of the turn that have no result yet get one that says why they never ran."""
         answered = {item.call_id for item in self._planner.items if isinstance(item, ResultItem)}
         limit = self._budget.limit
+        if status == "requires_action":
+            answered |= self._deferred
         orphans = tuple(
             PlannedCall(index=index, call=item, offer=self._offers.get(item.name), outcome=self._not_run(status, stop))
             for index, item in self._done
             if isinstance(item, CallItem) and item.side == "server" and item.call_id not in answered
         )
+        if self._carried is not None:
+            outcome = self._not_run(status, stop)
+            orphans += tuple(msgspec.structs.replace(each, outcome=outcome) for each in self._carried.calls)
         ended = RunEnded(
             status=status,
             stop=stop,

@@ -86,7 +86,11 @@ async def _evidence(scenario: Scenario, chunk_bytes: int | None) -> Evidence:
             tools=ToolsSection(demo=False),
         )
         async with Runtime(settings, tools=tools, model=_Judged(scripted), parts=Parts(ids=ids, env={})) as runtime:
-            runs = [await _run(runtime, turn) for turn in scenario.turn]
+            runs: list[PlayedRun] = []
+            for turn in scenario.turn:
+                for decision in turn.decide:
+                    toolkit.decide(decision)
+                runs.append(await _run(runtime, turn))
     return Evidence(
         transcript=Transcript(runs=tuple(runs), tools=tuple(tool.declared for tool in tools)),
         before=before,

@@ -135,10 +135,19 @@ class CannedTool(_Table, frozen=True, kw_only=True):
             raise ValueError("`parameters` is not a JSON object")
 
 
+class Decision(_Table, frozen=True, kw_only=True):
+    """What a person does with a proposal, `p1` being the first: confirms it, or rejects it for a reason."""
+
+    proposal: str
+    confirm: bool = False
+    reason: str = ""
+
+
 class UserTurn(_Table, frozen=True, kw_only=True):
     """What the user says; each turn is a run, and continues the one before."""
 
     user: str
+    decide: tuple[Decision, ...] = ()
 
 
 class Scenario(_Table, frozen=True, kw_only=True):

@@ -12,12 +12,13 @@ import msgspec
 
 from treadle.canon.errors import ConfigError, ToolFailed, TreadleError
 from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
-from treadle.evals.scenario import CannedResult, CannedTool, World
+from treadle.evals.scenario import CannedResult, CannedTool, Decision, World
 from treadle.tools import Tool
 from treadle.tools.context import ToolContext
 from treadle.tools.function import foreign_tool, function_tool
 from treadle.workspace.pointer import Json
-from treadle.workspace.state import Change, Proposal, Step, Workspace, lock, patch_draft, propose
+from treadle.workspace.proposals import confirm, propose, reject
+from treadle.workspace.state import Change, Operation, Proposal, Step, Workspace, lock, patch_draft
 
 _WEATHER = {"paris": ("cloudy", 21), "tokyo": ("clear", 26), "reykjavik": ("snow", -3)}
 SLOW_TIMEOUT_S = 0.05
@@ -43,6 +44,8 @@ class Toolkit:
         for path in world.locks:
             workspace = lock(workspace, path, actor="person").workspace
         self.workspace = workspace
+        self._made = 0
+        self._news: list[str] = []
 
     def tools(self, names: Sequence[str]) -> list[Tool]:
         """Return the tools of these names.
@@ -77,27 +80,54 @@ class Toolkit:
         ]
         return {**self.workspace.document(), "proposals": proposals}
 
-    def _get_state(self, path: str = "") -> Any:
+    def decide(self, decision: Decision) -> None:
+        """Let a person decide a proposal on the facts as they are; the model hears of it with its next result.
+
+        Raises: ConfigError, for a decision that cannot be made.
+        """
+        now = self.workspace
+        try:
+            if decision.confirm:
+                taken = confirm(now, decision.proposal, now.facts_version, actor="person")
+            else:
+                taken = reject(now, decision.proposal, actor="person", reason=decision.reason)
+        except TreadleError as error:
+            raise ConfigError(f"the person cannot decide: {error.message}", param="turn.decide") from None
+        self.workspace = taken.workspace
+        words = "confirmed" if decision.confirm else "rejected"
+        self._news.append(f"Proposal {decision.proposal} was {words}: {decision.reason}".rstrip(": ") + ".")
+
+    def _tell(self, context: ToolContext) -> None:
+        for line in self._news:
+            context.warn(line)
+        self._news = []
+
+    def _get_state(self, context: ToolContext, path: str = "") -> Any:
         """Read the workspace, or the part of it at a JSON Pointer such as /draft/title."""
+        self._tell(context)
         try:
             return self.workspace.get(path)
         except TreadleError as error:
             raise _told(error) from None
 
-    def _patch_draft(self, path: str, value: Any = None, op: Literal["set", "remove", "append"] = "set") -> Any:
+    def _patch_draft(self, path: str, value: Any = None, op: Operation = "set") -> Any:
         """Change the draft at a JSON Pointer such as /draft/title. Locked paths cannot be changed."""
         change = Change(path=path, value=value, op=op)
         return self._take(lambda: patch_draft(self.workspace, [change], actor="model"))
 
-    def _propose_fact(self, path: str, value: Any, reason: str = "") -> Any:
+    def _propose_fact(
+        self, context: ToolContext, path: str, value: Any, reason: str = "", base_version: int | None = None
+    ) -> Any:
         """Propose to change a fact at a JSON Pointer such as /facts/name. A person decides."""
+        self._tell(context)
         proposal = Proposal(
-            id=f"p{len(self.workspace.proposals) + 1}",
+            id=f"p{self._made + 1}",
             changes=(Change(path=path, value=value),),
             reason=reason,
-            base_version=self.workspace.facts_version,
+            base_version=self.workspace.facts_version if base_version is None else base_version,
         )
         taken = self._take(lambda: propose(self.workspace, proposal, actor="model"))
+        self._made += 1
         return {"proposal_id": proposal.id, "waiting_for": "a person", **taken}
 
     def _take(self, step: Callable[[], Step]) -> dict[str, Any]:

@@ -1,14 +1,18 @@
-"""Who may say that a call runs. Until somebody can be asked, nobody agrees to what needs asking."""
+"""Who may say that a call runs, where nobody can be asked. The desk in `approval/` asks people."""
 
-from treadle.canon.items import CallItem
-from treadle.canon.tools import CallContext, Offer
-from treadle.engine.ports import Verdict
+from treadle.canon.tools import CallContext
+from treadle.engine.ports import Plea, Ticket, Verdict
 
 
 class DenyAll:
     """Answers every question with no."""
 
-    async def ask(self, call: CallItem, offer: Offer, context: CallContext) -> Verdict:
+    async def ask(self, plea: Plea, context: CallContext) -> Ticket | Verdict:
         """Deny the call and tell the model why."""
-        reason = f"The tool {call.name!r} needs a person's approval, and there is nobody to ask here."
+        why = "; ".join(plea.reasons)
+        reason = f"The tool {plea.call.name!r} needs a person's approval ({why}), and there is nobody to ask here."
         return Verdict(approved=False, reason=reason)
+
+    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
+        """Deny what somebody else was asked."""
+        return Verdict(approved=False, reason="There is nobody to ask here.")

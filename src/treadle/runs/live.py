@@ -6,6 +6,7 @@ from typing import Protocol
 
 from treadle.canon.errors import ErrorInfo, StoreError, TreadleError
 from treadle.canon.events import (
+    ApprovalRequested,
     ItemDone,
     Noted,
     Numbered,
@@ -97,6 +98,7 @@ class LiveRun:
         self.abort_error: ErrorInfo | None = None
         self.is_over = False
         self.has_said = False
+        self.has_asked = False
         self._has_client_calls = False
         self._has_secrets = False
 
@@ -136,6 +138,10 @@ class LiveRun:
                 self.has_said = self._has_secrets = True
             case Noted():
                 self.notes.append(event.note)
+            case ApprovalRequested():
+                self.has_asked = True
+                self._has_client_calls |= event.is_deferred
+                self._has_secrets |= event.is_deferred
             case RunEnded():
                 self.is_over = True
                 if self.seat is not None:

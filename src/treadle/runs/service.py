@@ -11,7 +11,6 @@ from treadle.canon.events import ENDED, Numbered
 from treadle.canon.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN
 from treadle.canon.request import Request, inherit
 from treadle.engine.limits import Limits
-from treadle.engine.ports import Model
 from treadle.runs.history import History, Joined, read_history
 from treadle.runs.live import FarRun, LiveRun, OwnRun, RunHandle
 from treadle.runs.offers import make_offers
@@ -19,7 +18,7 @@ from treadle.runs.record.recovery import Record, Unreadable, read_record
 from treadle.runs.record.rerun import Proof, RecordedModel, fork_request, prove
 from treadle.runs.record.revive import Reviver
 from treadle.runs.record.teller import tell_all
-from treadle.runs.rooms import Rooms, RunsOptions, ports_of
+from treadle.runs.rooms import NOTHING, Instead, Rooms, RunsOptions, ports_of
 from treadle.runs.sessions import Seat, Sessions
 from treadle.runs.setup import Blueprint, frame_of, make_loop, open_run
 from treadle.runs.supervisor import Lease, Supervisor
@@ -170,10 +169,12 @@ class Runs:
         idempotency: Idempotency | None = None,
         instead: Instead = NOTHING,
     ) -> RunHandle:
-        model = instead.model or self._rooms.models.model_for(request.model or self._options.default_model)
+        if instead.model is None:
+            model = self._rooms.models.model_for(request.model or self._options.default_model)
+            instead = msgspec.structs.replace(instead, model=model)
         seat = None if session_id is None else await self._sessions.enter(session_id, key_id)
         try:
-            live = await self._prepare(request, model, seat, key_id, limits or self._limits(request), idempotency)
+            live = await self._prepare(request, seat, key_id, limits or self._limits(request), idempotency, instead)
         except BaseException:
             self._sessions.leave(seat)
             raise
@@ -298,18 +299,18 @@ class Runs:
     async def _prepare(
         self,
         request: Request,
-        model: Model,
         seat: Seat | None,
         key_id: str,
         limits: Limits,
         idempotency: Idempotency | None,
+        instead: Instead,
     ) -> LiveRun:
         """Join the conversation, make the offers, and lay out what becomes durable together."""
         head = None if seat is None else seat.head
         joined = await self._history.join(request, key_id=key_id, previous_run_id=head)
         if request.inherits and joined.previous is not None and joined.previous.request is not None:
             request = inherit(request, msgspec.json.decode(joined.previous.request, type=Request))
-        offered = make_offers(request, self._rooms.tools.tools(), self._options.offers)
+        offered = make_offers(request, (instead.tools or self._rooms.tools).tools(), self._options.offers)
         row = self._row(request, joined, None if seat is None else seat.session_id, key_id)
         if idempotency is not None:
             row = msgspec.structs.replace(
@@ -321,7 +322,8 @@ class Runs:
             frame=frame_of(request, offered, limits),
             history=(*joined.before, *joined.added),
         )
-        loop = make_loop(blueprint, ports_of(self._rooms, model), wall_s=limits.wall_s)
+        assert instead.model is not None, "the model is found first"
+        loop = make_loop(blueprint, ports_of(self._rooms, instead.model, instead), wall_s=limits.wall_s)
         live = LiveRun(row, loop, joined, seat)
         opening = open_run(
             blueprint, joined.previous, joined.added, (*request.notes, *joined.notes, *offered.notes), loop

@@ -154,6 +154,8 @@ class Supervisor:
         """
         row = live.row
         try:
+            if live.has_asked and ended.status != "requires_action":
+                await self._store.approvals.withdraw(row.id, self._clock.now())
             if row.session_id is not None and (live.has_said or ended.status == "completed"):
                 await self._store.set_session_head(row.session_id, row.id, expected=row.previous_id)
             for mixed in live.joined.rejoined:

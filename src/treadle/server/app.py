@@ -13,10 +13,13 @@ from treadle.canon.errors import Conflict, ErrorInfo, NotFound, TreadleError
 from treadle.canon.ids import REQUEST
 from treadle.runtime import Runtime
 from treadle.server import operations, pages, runs, sessions
-from treadle.server.apis import chat, conversations, gemini, messages, models, responses
+from treadle.server.apis import chat, conversations, gemini, guests, messages, models, responses
 from treadle.server.guard import Guard, sane_request_id
 from treadle.server.http import Exchange, Header, HttpError, Receive, Scope, Send
+from treadle.server.mcp import route as mcp
 from treadle.server.service import Service
+from treadle.server.workspaces import proposals
+from treadle.server.workspaces import routes as workspaces
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +75,30 @@ TABLE: tuple[Route, ...] = (
     Route("DELETE", "/treadle/v1/sessions/{session_id}", sessions.delete),
     Route("POST", "/treadle/v1/sessions/{session_id}/fork", sessions.fork),
     Route("GET", "/treadle/v1/sessions/{session_id}/export", sessions.export),
+    Route("GET HEAD", "/treadle/v1/workspaces", workspaces.index),
+    Route("POST", "/treadle/v1/workspaces", workspaces.create),
+    Route("GET HEAD", "/treadle/v1/workspaces/{workspace}", workspaces.get),
+    Route("PATCH", "/treadle/v1/workspaces/{workspace}", workspaces.change),
+    Route("DELETE", "/treadle/v1/workspaces/{workspace}", workspaces.delete),
+    Route("PATCH", "/treadle/v1/workspaces/{workspace}/draft", workspaces.patch_draft),
+    Route("PATCH", "/treadle/v1/workspaces/{workspace}/ui", workspaces.patch_ui),
+    Route("POST", "/treadle/v1/workspaces/{workspace}/locks", workspaces.lock),
+    Route("DELETE", "/treadle/v1/workspaces/{workspace}/locks", workspaces.unlock),
+    Route("GET HEAD", "/treadle/v1/workspaces/{workspace}/history", workspaces.history),
+    Route("GET HEAD", "/treadle/v1/workspaces/{workspace}/versions/{version}", workspaces.version),
+    Route("GET HEAD", "/treadle/v1/workspaces/{workspace}/diff", workspaces.diff),
+    Route("POST", "/treadle/v1/workspaces/{workspace}/restore", workspaces.restore),
+    Route("GET HEAD", "/treadle/v1/workspaces/{workspace}/audit", workspaces.audit),
+    Route("GET HEAD", "/treadle/v1/workspaces/{workspace}/proposals", proposals.index),
+    Route("POST", "/treadle/v1/workspaces/{workspace}/proposals", proposals.create),
+    Route("GET HEAD", "/treadle/v1/workspaces/{workspace}/proposals/{proposal}", proposals.get),
+    Route("POST", "/treadle/v1/workspaces/{workspace}/proposals/{proposal}/confirm", proposals.confirm),
+    Route("POST", "/treadle/v1/workspaces/{workspace}/proposals/{proposal}/reject", proposals.reject),
+    Route("GET HEAD", "/treadle/v1/proposals", proposals.everywhere),
     Route("GET HEAD", "/treadle/v1/tools", runs.tools),
+    Route("GET HEAD", "/treadle/v1/guests", guests.index),
+    Route("POST", "/treadle/v1/guests/{name}/runs", guests.create),
+    Route("GET POST DELETE", "/mcp", mcp.handle),
     Route("GET HEAD", "/healthz", operations.health),
     Route("GET HEAD", "/api/hello", operations.health),
     Route("GET HEAD", "/readyz", operations.ready),

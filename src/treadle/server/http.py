@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Required, TypedDict, TypeVar
+from typing import Any, Required, TypedDict, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -44,6 +44,9 @@ class Message(TypedDict, total=False):
 
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+"""Any ASGI application: frameworks disagree about the types of its arguments."""
 
 JSON = b"application/json"
 NO_STORE = (b"cache-control", b"no-store")
@@ -134,6 +137,7 @@ class Exchange:
         self.status = 0
         self.content = b""
         self.digest = ""
+        self._scope = scope
         self._query = scope["query_string"]
         self._receive = receive
         self._send = send
@@ -253,6 +257,21 @@ class Exchange:
     async def end(self, data: bytes = b"") -> None:
         """Send the last of the stream."""
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def delegate(self, application: Application, body: bytes) -> None:
+        """Let another ASGI application answer; the body was read already."""
+        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Message:
+            return waiting.pop() if waiting else await self._receive()
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await self._start(message.get("status", 200), tuple(message.get("headers", ())))
+            else:
+                await self._send(message)
+
+        await application(self._scope, receive, send)
 
     async def _start(self, status: int, headers: tuple[Header, ...]) -> None:
         assert not self.begun, "an exchange has one answer"

@@ -1,5 +1,7 @@
 """What all routes share: the runtime, the bounds of a request, and whether the process is leaving."""
 
+from typing import Protocol
+
 from treadle.canon.request import Request
 from treadle.runs import Idempotency, RunHandle
 from treadle.runtime import Runtime
@@ -10,6 +12,18 @@ BODY_TIMEOUT_S = 60.0
 GRACE_S = 10.0
 
 
+class Door(Protocol):
+    """Something that answers requests for as long as the server runs."""
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answer one request."""
+        ...
+
+    async def close(self) -> None:
+        """Leave."""
+        ...
+
+
 class Service:
     """The server's state. Routes get it with every exchange."""
 
@@ -17,6 +31,7 @@ class Service:
         self.runtime = runtime
         self.audience = Audience(runtime.clock)
         self.is_draining = False
+        self.mcp: Door | None = None
 
     async def body(self, exchange: Exchange) -> bytes:
         """Read the exchange's body within the configured bound.
@@ -41,3 +56,5 @@ class Service:
         self.is_draining = True
         await self.audience.close()
         await self.runtime.runs.close(grace_s)
+        if self.mcp is not None:
+            await self.mcp.close()

@@ -34,6 +34,8 @@ from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import RunEnded, Status
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
+from treadle.store.approvals.kept import ApprovalStore
+from treadle.store.workspaces.kept import WorkspaceStore
 
 INLINE_BYTES_MAX = 65_536
 """An entry's data above this size is kept once, by its sha256."""
@@ -170,6 +172,16 @@ class RunJournal(Protocol):
 
 class Store(Protocol):
     """Where runs, their entries, sessions and blobs are kept."""
+
+    @property
+    def approvals(self) -> ApprovalStore:
+        """Return where approvals are kept; its promises are in `approvals/kept`."""
+        ...
+
+    @property
+    def workspaces(self) -> WorkspaceStore:
+        """Return where workspaces are kept; its promises are in `workspaces/kept`."""
+        ...
 
     async def open(self) -> None:
         """Make the store usable, creating or migrating it where needed.

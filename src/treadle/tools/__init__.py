@@ -1,8 +1,9 @@
 """Tools that Treadle runs: functions made into tools, held in a registry, run within their policy."""
 
 from treadle.tools.context import ToolContext
+from treadle.tools.envelope import file, image
 from treadle.tools.function import Tool, tool
 from treadle.tools.registry import Registry
 from treadle.tools.runner import Runner, RunnerLimits
 
-__all__ = ["Registry", "Runner", "RunnerLimits", "Tool", "ToolContext", "tool"]
+__all__ = ["Registry", "Runner", "RunnerLimits", "Tool", "ToolContext", "file", "image", "tool"]

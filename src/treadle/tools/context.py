@@ -30,6 +30,11 @@ class ToolContext:
         self._warnings: list[str] = []
 
     @property
+    def idempotency_key(self) -> str:
+        """Return what stays the same when a crash makes the call run again: hand it to whatever has the effect."""
+        return f"{self.run_id}:{self.call_id}"
+
+    @property
     def cancelled(self) -> bool:
         """Tell whether nobody waits for the result any more: a long sync tool should look and stop."""
         return self._ended.is_set()
@@ -48,6 +53,10 @@ class ToolContext:
         """Add a line that the model reads below the result."""
         if len(self._warnings) < WARNINGS_MAX:
             self._warnings.append(text)
+
+    def wait_cancelled(self, timeout_s: float) -> bool:
+        """Pause a sync tool, at most until nobody waits for it any more; tell whether that is so."""
+        return self._ended.wait(timeout_s)
 
     def cancel(self) -> None:
         """Let the tool know that nobody waits any more."""

@@ -4,20 +4,25 @@ Text is written as text, everything else as compact JSON; errors as `{"error":{"
 S3's `{"error":"…"}` for the local tools; warnings as lines below. Golden files in the tests fix the spelling.
 """
 
+import base64
+import mimetypes
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
 from treadle.canon.errors import ToolError, ToolFailed
-from treadle.canon.items import AnyPart, Part, TextPart, text_of
+from treadle.canon.items import AnyPart, FilePart, ImagePart, Part, TextPart, text_of
 from treadle.canon.json import BadJson, cut_text, read_json, write_json
 from treadle.canon.tools import Envelope, Fault
 from treadle.tools.arguments import BadArguments
 from treadle.tools.function import Style
 
 SUMMARY_CHARS_MAX = 120
+_URLS = ("http://", "https://", "data:")
+_IMAGES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,10 +45,36 @@ def answer_of(value: object) -> Answer:
             return Answer(envelope=_checked(value))
         case Part():
             return _parts((cast("AnyPart", value),))
-        case list() | tuple() if value and all(isinstance(each, Part) for each in cast("list[object]", value)):
-            return _parts(tuple(cast("list[AnyPart]", value)))
+        case list() | tuple() if any(isinstance(each, Part) for each in cast("list[object]", value)):
+            return _parts(tuple(_part(each) for each in cast("list[object]", value)))
         case _:
             return Answer(envelope=Envelope(ok=True, data=_data(value)))
+
+
+def image(source: bytes | str | os.PathLike[str], *, mime: str | None = None, detail: str | None = None) -> ImagePart:
+    """Return an image for a model to see: bytes, a file's path, or an http(s) or data URL.
+
+    Raises: ToolFailed, when the file cannot be read or is no image by its content and name.
+    """
+    if isinstance(source, str) and source.startswith(_URLS):
+        return ImagePart(url=source, detail=detail)
+    data, name = _bytes_of(source)
+    kind = mime or next((kind for head, kind in _IMAGES.items() if data.startswith(head)), None) or _mime_of(name)
+    if not kind.startswith("image/"):
+        raise ToolFailed("This is no image of a kind that can be told; say which with mime=.")
+    return ImagePart(url=_data_url(data, kind), detail=detail)
+
+
+def file(source: bytes | str | os.PathLike[str], *, name: str | None = None, mime: str | None = None) -> FilePart:
+    """Return a file for a model to read: bytes with a name, a file's path, or an http(s) or data URL.
+
+    Raises: ToolFailed, when the file cannot be read.
+    """
+    if isinstance(source, str) and source.startswith(_URLS):
+        return FilePart(url=source, filename=name)
+    data, found = _bytes_of(source)
+    filename = name or found or "file"
+    return FilePart(url=_data_url(data, mime or _mime_of(filename)), filename=filename)
 
 
 def answer_of_error(error: ToolError) -> Answer:
@@ -115,6 +146,13 @@ def _notice(shown: int, size: int, kept: int, handle: str | None) -> str:
     return f"\n[output cut: {shown} of {size} bytes shown; {more}]"
 
 
+def _part(value: object) -> AnyPart:
+    """Return a piece of a mixed result: what is no part yet is told as text."""
+    if isinstance(value, Part):
+        return cast("AnyPart", value)
+    return TextPart(text=_valid(value) if isinstance(value, str) else _data_text(bytes(_data(value))))
+
+
 def _parts(parts: tuple[AnyPart, ...]) -> Answer:
     return Answer(envelope=Envelope(ok=True, data=msgspec.Raw(write_json(text_of(parts)))), parts=parts)
 
@@ -135,7 +173,7 @@ def _checked(envelope: Envelope) -> Envelope:
 
 def _data(value: object) -> msgspec.Raw:
     if isinstance(value, bytes | bytearray | memoryview):
-        raise ToolFailed("The tool returned bytes; it must return text, JSON values or content parts.")
+        raise ToolFailed("The tool returned bytes; it must return text, JSON values, treadle.image or treadle.file.")
     try:
         return msgspec.Raw(msgspec.json.encode(value, enc_hook=_encode))
     except UnicodeEncodeError:
@@ -144,6 +182,25 @@ def _data(value: object) -> msgspec.Raw:
         raise ToolFailed("The tool returned text that is not valid Unicode.") from None
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise ToolFailed(f"The tool returned a value without a JSON form: {cut_text(str(error), 200)}") from None
+
+
+def _bytes_of(source: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
+    """Return what a source holds, and the name of its file."""
+    if isinstance(source, bytes):
+        return source, ""
+    path = Path(source)
+    try:
+        return path.read_bytes(), path.name
+    except OSError as error:
+        raise ToolFailed(f"{path.name} cannot be read: {error.strerror or error}.") from None
+
+
+def _mime_of(name: str) -> str:
+    return mimetypes.guess_type(name)[0] or "application/octet-stream"
+
+
+def _data_url(data: bytes, mime: str) -> str:
+    return f"data:{mime};base64,{base64.b64encode(data).decode()}"
 
 
 def _valid(text: str) -> str:

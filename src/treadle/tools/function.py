@@ -133,6 +133,10 @@ def function_tool(
     if not callable(function):
         raise ConfigError(f"@tool needs a function, not {type(function).__name__}")
     origin = label_of(function)
+    if inspect.isclass(function):
+        raise ConfigError(f"{origin} is a class; make a tool of a function, or of a method of an instance")
+    if not name and getattr(function, "__name__", "") in ("", "<lambda>"):
+        raise ConfigError(f"{origin} has no name of its own", hint='give it one: tool(name="…")(…)')
     signature = read_signature(function)
     spec = ToolSpec(
         name=name or getattr(function, "__name__", ""),

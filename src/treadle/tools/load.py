@@ -7,12 +7,14 @@ import path is put back as it was, and whatever goes wrong names the file and th
 import contextlib
 import hashlib
 import importlib
+import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from treadle.canon.errors import ConfigError, TreadleError
 from treadle.tools.function import Tool
@@ -70,8 +72,9 @@ def load_file(path: str | Path) -> list[Tool]:
     if not place.is_file():
         raise ConfigError(f"cannot load tools from {place}: there is no such file", param="tools")
     resolved = place.resolve()
-    name = f"treadle_tools_{hashlib.sha256(os.fsencode(resolved)).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(name, resolved)
+    name = _alias(resolved)
+    loader = _Source(name, str(resolved)) if place.suffix == ".py" else None
+    spec = importlib.util.spec_from_file_location(name, resolved, loader=loader)
     if spec is None or spec.loader is None:
         raise ConfigError(f"cannot load tools from {place}: it is not a Python file (.py)", param="tools")
     module = importlib.util.module_from_spec(spec)
@@ -87,6 +90,104 @@ def load_file(path: str | Path) -> list[Tool]:
     for each in tools:
         each.origin = _without(each.origin, name)
     return tools
+
+
+class _Source(importlib.machinery.SourceFileLoader):
+    """Always compiles: cached code counts as fresh when a file is changed within a second and keeps its size."""
+
+    def path_stats(self, path: str) -> Any:
+        """Say that nothing is known, so that no cache is asked."""
+        raise OSError(path)
+
+
+class Reloader:
+    """Watches the code that tools were loaded from, and puts them in place again when it changes.
+
+    `swap` takes tools out by name and puts others in; what cannot be loaded leaves everything as it was.
+    """
+
+    def __init__(self, places: Iterable[str], swap: Callable[[Iterable[str], Sequence[Tool]], None]) -> None:
+        self._names = {place: _loaded_names(place) for place in places}
+        self._swap = swap
+        self._seen = {place: _stamps(place) for place in self._names}
+
+    def look(self) -> dict[str, list[str] | ConfigError]:
+        """Load again what changed since the last look: the names of its tools by place, or why it cannot be loaded."""
+        found: dict[str, list[str] | ConfigError] = {}
+        for place, seen in self._seen.items():
+            stamps = _stamps(place)
+            if stamps == seen:
+                continue
+            try:
+                _forget(place)
+                tools = load(place)
+                self._swap(self._names[place], tools)
+                self._names[place] = [tool.name for tool in tools]
+            except ConfigError as error:
+                found[place] = error
+                self._seen[place] = stamps
+                continue
+            found[place] = self._names[place]
+            # What is imported now may be other files than before.
+            self._seen[place] = _stamps(place)
+        return found
+
+
+def _alias(resolved: Path) -> str:
+    """Name the module of a file, which no import can."""
+    return f"treadle_tools_{hashlib.sha256(os.fsencode(resolved)).hexdigest()[:12]}"
+
+
+def _loaded_names(place: str) -> list[str]:
+    """Return the names of the tools that were loaded from a place."""
+    name = _alias(Path(place).expanduser().resolve()) if names_file(place) else place
+    return [tool.name for tool in _tools_of(sys.modules[name], place)]
+
+
+def _stamps(place: str) -> dict[str, tuple[int, int]]:
+    """Return when each file behind a place was last changed, and its size; files that are gone are not there."""
+    stamps: dict[str, tuple[int, int]] = {}
+    for path in _files(place):
+        with contextlib.suppress(OSError):
+            stat = path.stat()
+            stamps[str(path)] = (stat.st_mtime_ns, stat.st_size)
+    return stamps
+
+
+def _files(place: str) -> list[Path]:
+    """Return the files that a change of counts: the place itself, and its neighbours that were imported."""
+    own = [Path(place).expanduser().resolve()] if names_file(place) else []
+    return [*own, *(Path(str(module.__file__)) for module in _neighbours(place))]
+
+
+def _neighbours(place: str) -> list[ModuleType]:
+    """Return the imported modules that lie beside a file of tools, or belong to a module of tools."""
+    modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
+    if not names_file(place):
+        top = place.partition(".")[0]
+        if top == __name__.partition(".")[0]:
+            return [module for module in modules if module.__name__ == place]
+        return [module for module in modules if module.__name__ == top or module.__name__.startswith(f"{top}.")]
+    folder = Path(place).expanduser().resolve().parent
+    if any(part in ("site-packages", "dist-packages") for part in folder.parts):
+        return []
+    return [module for module in modules if folder == Path(str(module.__file__)).parent and _is_plain(module)]
+
+
+def _is_plain(module: ModuleType) -> bool:
+    """Tell whether a module was imported as a neighbour: by one word, and not as the program itself."""
+    return "." not in module.__name__ and module.__name__ != "__main__"
+
+
+def _forget(place: str) -> None:
+    """Let the next import run the code again, from its source."""
+    importlib.invalidate_caches()
+    for module in _neighbours(place):
+        sys.modules.pop(module.__name__, None)
+        cached = getattr(module, "__cached__", None)
+        if isinstance(cached, str):
+            with contextlib.suppress(OSError):
+                os.unlink(cached)
 
 
 @contextlib.contextmanager

@@ -1,12 +1,12 @@
 """The tools of a process, by name. It holds them and says which are on; it runs nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
 from treadle.canon.errors import ConfigError
-from treadle.canon.tools import ServerTool
+from treadle.canon.tools import ServerTool, is_person_only
 from treadle.tools.function import Tool, function_tool
 from treadle.tools.load import load_file, load_module
 
@@ -24,9 +24,15 @@ class Registry:
     def add(self, item: Tool | Callable[..., Any]) -> Tool:
         """Add a tool, or a plain function as a tool with the default policy.
 
-        Raises: ConfigError, when the name is taken; it names both places.
+        Raises: ConfigError, when the name is taken, naming both places, or is that of what only a person may do.
         """
         tool = item if isinstance(item, Tool) else function_tool(item)
+        if is_person_only(tool.name):
+            raise ConfigError(
+                f'{tool.origin}: a tool cannot be named "{tool.name}": facts are committed by a person only',
+                param="tools",
+                hint="give it another name",
+            )
         taken = self._tools.get(tool.name)
         if taken is not None:
             raise ConfigError(
@@ -42,6 +48,27 @@ class Registry:
         """Take a tool out and return it, if it was there."""
         self._listed = None
         return self._tools.pop(name, None)
+
+    def swap(self, names: Iterable[str], tools: Sequence[Tool]) -> None:
+        """Put tools in the place of others at once, or leave everything as it was.
+
+        Raises: ConfigError, when a name is taken.
+        """
+        before = dict(self._tools)
+        for name in names:
+            self.remove(name)
+        try:
+            for each in tools:
+                self.add(each)
+        except ConfigError:
+            self._tools = before
+            raise
+        finally:
+            self._listed = None
+
+    def held(self, source: str) -> list[ServerTool]:
+        """Return all tools of one source, also those that are off."""
+        return [tool.declared for tool in self._tools.values() if tool.declared.source == source]
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of that name, if it is there and on."""

@@ -16,7 +16,7 @@ import msgspec
 from treadle.canon.errors import OutputTooLarge, ToolError, ToolFailed, ToolTimeout, TreadleError, UnknownTool
 from treadle.canon.items import CallItem
 from treadle.canon.json import cut_text, write_json
-from treadle.canon.tools import RC, CallContext, Outcome
+from treadle.canon.tools import RC, CallContext, Outcome, is_person_only, refuse_person_only
 from treadle.tools.arguments import check_arguments, read_arguments
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import (
@@ -95,7 +95,9 @@ class Runner:
         """Validate and run one call. Every failure of the tool is an Outcome; only cancellation is raised."""
         started = self._clock.monotonic()
         tool = self._registry.get(call.name)
-        if tool is None:
+        if is_person_only(call.name):
+            outcome = refuse_person_only(call.name)
+        elif tool is None:
             answer = answer_of_error(self._unknown(call.name))
             outcome = await self._outcome(answer, "unknown_tool", "plain", self._limits.output_bytes_max, context)
         else:

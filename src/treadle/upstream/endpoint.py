@@ -13,6 +13,7 @@ import msgspec
 
 from treadle.canon.errors import ConfigError
 from treadle.upstream.quirks import QuirkProfile, check_quirks, profile_of
+from treadle.wire.dialects.stage import RepairRules
 
 ProtocolName = Literal["chat", "responses", "messages", "gemini"]
 
@@ -64,6 +65,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     models: tuple[str, ...] = ()
     quirks: tuple[str, ...] = ()
+    repair: RepairRules = RepairRules()
     connect_s: float = 10.0
     idle_s: float = 120.0
 

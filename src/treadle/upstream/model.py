@@ -28,6 +28,7 @@ from treadle.upstream.quirks.edits import edit_body
 from treadle.wire.adapt import Adapted, RestoringDecoder, adapt, check_fidelity
 from treadle.wire.carry import Bearer, BearingDecoder, carry_options
 from treadle.wire.codec import Decoder
+from treadle.wire.dialects.stage import RepairRules, scanning
 from treadle.wire.notes import Notes
 from treadle.wire.protocols import UPSTREAMS
 
@@ -92,14 +93,10 @@ class UpstreamModel:
                     batch[-1] = Failed(error=clean_failure(self.endpoint, batch[-1].error))
                 yield batch
 
-    def notes_on(self, plan: Plan) -> tuple[Note, ...]:
-        """Return what sending this plan would drop, coerce or emulate, without sending it."""
-        return self._open(plan).notes
-
     def _open(self, plan: Plan) -> Call:
         sent = msgspec.structs.replace(plan, model=self.name) if self.name else plan
         profile = self.endpoint.profile(sent.model)
-        return open_call(self.endpoint.protocol, sent, self._ids, self.endpoint.name, profile)
+        return open_call(self.endpoint.protocol, sent, self._ids, self.endpoint.name, profile, self.endpoint.repair)
 
     async def _post(self, call: Call, run_id: str) -> AsyncGenerator[bytes, None]:
         async with self._client.post(self.endpoint, call.path, call.body, call.headers, run_id) as stream:
@@ -115,9 +112,17 @@ class UpstreamModel:
 
 
 def open_call(
-    protocol: ProtocolName, plan: Plan, ids: IdSource, provider: str, profile: QuirkProfile | None = None
+    protocol: ProtocolName,
+    plan: Plan,
+    ids: IdSource,
+    provider: str,
+    profile: QuirkProfile | None = None,
+    repair: RepairRules | None = None,
 ) -> Call:
-    """Write the plan as a request of this protocol and of an upstream with this profile."""
+    """Write the plan as a request of this protocol and of an upstream with this profile.
+
+    With `repair` rules, calls that the model writes as text are looked for in the answer.
+    """
     profile = profile or profile_of(protocol, "")
     adapted = adapt(plan, profile.traits)
     notes = Notes()
@@ -132,11 +137,12 @@ def open_call(
         arguments_bytes_max=ARGUMENTS_BYTES_MAX,
         taken_call_ids=_call_ids(plan) | _call_ids(adapted.plan),
     )
+    restored = RestoringDecoder(scanning(decoder, adapted.plan, repair), adapted.restorer)
     return Call(
         # Only Gemini names its model in the path; the paths of the others hold no braces.
         path=codec.path.format(model=quote(plan.model.removeprefix("models/"), safe="")),
         body=written.body,
-        decoder=_carrying(RestoringDecoder(decoder, adapted.restorer), plan.options.extra_protocol, protocol),
+        decoder=_carrying(restored, plan.options.extra_protocol, protocol),
         adapted=adapted,
         notes=(*adapted.notes, *notes.all(), *written.notes),
         headers=written.headers,

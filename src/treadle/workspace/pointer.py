@@ -121,6 +121,25 @@ def append_at(document: Json, pointer: str, value: Json) -> Json:
     return set_at(document, pointer, [*target, value])
 
 
+def insert_at(document: Json, pointer: str, value: Json) -> Json:
+    """Return the document with the value put before the element there; `-` or the array's length is its end.
+
+    Raises: ProtocolError, when there is no array, or no such place in it.
+    """
+
+    def put(container: Json, token: str) -> Json:
+        if not isinstance(container, list):
+            raise _wrong(pointer, f"insert needs an array, this is {_kind(container)}")
+        index = len(container) if token == "-" else int(token) if _INDEX.fullmatch(token) else -1
+        if not 0 <= index <= len(container):
+            raise _wrong(pointer, f"`{token}` is no place in an array of {len(container)}")
+        return [*container[:index], value, *container[index:]]
+
+    if not pointer:
+        raise _wrong(pointer, "insert needs a place in an array")
+    return _edited(document, pointer, put)
+
+
 def _edited(document: Json, pointer: str, edit: Edit) -> Json:
     """Edit the innermost container and rebuild the ones around it."""
     *path, last = read_pointer(pointer)

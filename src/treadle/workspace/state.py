@@ -1,25 +1,28 @@
 """The workspace: facts, draft, locks and UI state, and the only ways in which they change.
 
 Every way takes a frozen workspace and returns a new one with the record of what happened; a refused one raises and
-changes nothing. A locked value stays what it is until a person unlocks it, and facts change only when a person
-confirms a proposal on the facts they have seen. No clock, no storage, no random id: the caller brings those.
+changes nothing. A locked value stays what it is until a person unlocks it; facts change in `proposals` and in
+`history`, by a person's decision only. No clock, no storage, no random id: the caller brings those.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import msgspec
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from treadle.canon.errors import Forbidden, LimitExceeded, NotFound, ProtocolError, WorkspaceConflict
-from treadle.canon.json import BadJson, canonical_json, read_json, write_json
-from treadle.workspace.pointer import Json, append_at, find_at, get_at, read_pointer, remove_at, set_at
+from treadle.canon.json import BadJson, fingerprint, read_json, write_json
+from treadle.workspace.difference import Difference, equal
+from treadle.workspace.pointer import Json, append_at, find_at, get_at, insert_at, read_pointer, remove_at, set_at
 
 Actor = Literal["person", "model", "program"]
-Operation = Literal["set", "remove", "append"]
+Operation = Literal["set", "delete", "append", "insert"]
 Section = Literal["facts", "draft", "ui"]
-RecordKind = Literal["patched", "shown", "proposed", "confirmed", "rejected", "locked", "unlocked"]
+RecordKind = Literal[
+    "created", "patched", "shown", "proposed", "confirmed", "rejected", "expired", "locked", "unlocked", "restored"
+]
+SECTIONS: tuple[Section, ...] = ("facts", "draft", "ui")
 
 CHANGES_MAX = 256
 SECTION_BYTES_MAX = 1_048_576
@@ -36,17 +39,34 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     value: Json = None
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes to the facts that wait for a person; `base_version` is the version of the facts they were made for."""
+class Proposal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Changes to the facts that wait for a person; `base_version` is the version of the facts they were made for.
+
+    `version` is that of the workspace in which it was made, `who` and `run_id` say who made it.
+    """
 
     id: str
     changes: tuple[Change, ...]
     reason: str
     base_version: int
+    version: int = 0
+    who: str = ""
+    run_id: str | None = None
+    at: float = 0.0
+    expires_at: float | None = None
+
+    @property
+    def sha256(self) -> str:
+        """Return what identifies these very changes on these very facts: what was read is what is confirmed."""
+        changes = [(change.path, change.op, change.value) for change in self.changes]
+        return fingerprint({"changes": changes, "base_version": self.base_version})
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What happened, as it is kept: who did what, and the version that came of it."""
+    """What happened, as it is kept: who did what and why, in which run, what differs, and the version that came of it.
+
+    A step makes the first half; whoever keeps the record adds the rest. `restored` names the version that came back.
+    """
 
     version: int
     kind: RecordKind
@@ -54,7 +74,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     changes: tuple[Change, ...] = ()
     proposal_id: str | None = None
     path: str | None = None
+    restored: int | None = None
+    expires_at: float | None = None
     reason: str = ""
+    who: str = ""
+    run_id: str | None = None
+    call_id: str | None = None
+    at: float = 0.0
+    diff: tuple[Difference, ...] = ()
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,9 +119,9 @@ def patch_draft(workspace: Workspace, changes: Sequence[Change], *, actor: Actor
 
     Raises: ProtocolError, LimitExceeded; WorkspaceConflict, which names the lock in the way.
     """
-    owned = _owned(changes)
-    draft = _applied(workspace, owned, "draft")
-    record = Record(version=workspace.version + 1, kind="patched", actor=actor, changes=owned)
+    edits = owned(changes)
+    draft = applied(workspace, edits, "draft")
+    record = Record(version=workspace.version + 1, kind="patched", actor=actor, changes=edits)
     return Step(replace(workspace, draft=draft, version=record.version), record)
 
 
@@ -103,72 +130,10 @@ def show(workspace: Workspace, changes: Sequence[Change], *, actor: Actor) -> St
 
     Raises: as `patch_draft`.
     """
-    owned = _owned(changes)
-    ui = _applied(workspace, owned, "ui")
-    record = Record(version=workspace.version + 1, kind="shown", actor=actor, changes=owned)
+    edits = owned(changes)
+    ui = applied(workspace, edits, "ui")
+    record = Record(version=workspace.version + 1, kind="shown", actor=actor, changes=edits)
     return Step(replace(workspace, ui=ui, version=record.version), record)
-
-
-def propose(workspace: Workspace, proposal: Proposal, *, actor: Actor) -> Step:
-    """Put a proposal before a person; the facts stay as they are.
-
-    Raises: WorkspaceConflict, when the facts have moved on or are locked; ProtocolError, LimitExceeded.
-    """
-    if any(known.id == proposal.id for known in workspace.proposals):
-        raise ProtocolError(f"a proposal `{proposal.id}` is open already", param="id")
-    if len(workspace.proposals) >= PROPOSALS_MAX:
-        raise LimitExceeded(f"{PROPOSALS_MAX} proposals are open already; one must be decided first")
-    if len(proposal.reason) > REASON_CHARS_MAX:
-        raise LimitExceeded(f"the reason is longer than {REASON_CHARS_MAX} characters", param="reason")
-    owned = replace(proposal, changes=_owned(proposal.changes))
-    _check_fresh(workspace, proposal, proposal.base_version)
-    _applied(workspace, owned.changes, "facts")
-    record = Record(
-        version=workspace.version + 1,
-        kind="proposed",
-        actor=actor,
-        changes=owned.changes,
-        proposal_id=owned.id,
-        reason=owned.reason,
-    )
-    return Step(replace(workspace, proposals=(*workspace.proposals, owned), version=record.version), record)
-
-
-def confirm(workspace: Workspace, proposal_id: str, version: int, *, actor: Actor) -> Step:
-    """Make a proposal fact. `version` is the version of the facts that the person was shown.
-
-    Raises: Forbidden, unless a person confirms; NotFound; WorkspaceConflict, when the facts have moved on.
-    """
-    _check_person(actor, "confirm a proposal")
-    proposal = _proposal(workspace, proposal_id)
-    _check_fresh(workspace, proposal, version)
-    facts = _applied(workspace, proposal.changes, "facts")
-    record = Record(
-        version=workspace.version + 1,
-        kind="confirmed",
-        actor=actor,
-        changes=proposal.changes,
-        proposal_id=proposal_id,
-    )
-    confirmed = replace(
-        workspace,
-        facts=facts,
-        facts_version=workspace.facts_version + 1,
-        proposals=_without(workspace, proposal_id),
-        version=record.version,
-    )
-    return Step(confirmed, record)
-
-
-def reject(workspace: Workspace, proposal_id: str, *, actor: Actor, reason: str = "") -> Step:
-    """Drop a proposal, stale or not.
-
-    Raises: Forbidden, unless a person rejects; NotFound.
-    """
-    _check_person(actor, "reject a proposal")
-    _proposal(workspace, proposal_id)
-    record = Record(version=workspace.version + 1, kind="rejected", actor=actor, proposal_id=proposal_id, reason=reason)
-    return Step(replace(workspace, proposals=_without(workspace, proposal_id), version=record.version), record)
 
 
 def lock(workspace: Workspace, path: str, *, actor: Actor) -> Step:
@@ -176,7 +141,7 @@ def lock(workspace: Workspace, path: str, *, actor: Actor) -> Step:
 
     Raises: ProtocolError, for a path outside facts, draft and ui; LimitExceeded.
     """
-    _section_of(path)
+    section_of(path)
     if path not in workspace.locks and len(workspace.locks) >= LOCKS_MAX:
         raise LimitExceeded(f"there are {LOCKS_MAX} locks already", param="path")
     locks = tuple(sorted({*workspace.locks, path}))
@@ -189,7 +154,7 @@ def unlock(workspace: Workspace, path: str, *, actor: Actor) -> Step:
 
     Raises: Forbidden, unless a person unlocks; NotFound.
     """
-    _check_person(actor, "unlock a path")
+    check_person(actor, "unlock a path")
     if path not in workspace.locks:
         raise NotFound(f"there is no lock `{path}`", param="path")
     locks = tuple(held for held in workspace.locks if held != path)
@@ -197,37 +162,56 @@ def unlock(workspace: Workspace, path: str, *, actor: Actor) -> Step:
     return Step(replace(workspace, locks=locks, version=record.version), record)
 
 
-def _applied(workspace: Workspace, changes: tuple[Change, ...], section: Section) -> dict[str, Json]:
+def applied(workspace: Workspace, changes: tuple[Change, ...], section: Section) -> dict[str, Json]:
+    """Return a section with all of the changes made, which must lie in it and leave locked values alone.
+
+    Raises: ProtocolError, LimitExceeded, WorkspaceConflict.
+    """
     before = workspace.document()
     after: Json = before
     for change in changes:
-        if _section_of(change.path) != section:
+        if section_of(change.path) != section:
             raise ProtocolError(f"`{change.path}` is not in the {section}", code="invalid_pointer", param=change.path)
-        after = _apply(after, change)
-    _check_locks(before, after, workspace.locks)
-    result = find_at(after, f"/{section}")
-    if not isinstance(result, dict):
+        after = apply(after, change)
+    check_locks(before, after, workspace.locks)
+    return checked_section(find_at(after, f"/{section}"), section)
+
+
+def checked_section(value: object, section: Section) -> dict[str, Json]:
+    """Return a value that may be a section.
+
+    Raises: ProtocolError, LimitExceeded.
+    """
+    if not isinstance(value, dict):
         raise ProtocolError(f"the {section} must stay an object", param=f"/{section}")
-    if len(write_json(result)) > SECTION_BYTES_MAX:
+    if len(write_json(value)) > SECTION_BYTES_MAX:
         raise LimitExceeded(f"the {section} would be larger than {SECTION_BYTES_MAX} bytes", param=f"/{section}")
-    return result
+    return cast("dict[str, Json]", value)
 
 
-def _apply(document: Json, change: Change) -> Json:
+def apply(document: Json, change: Change) -> Json:
+    """Return the document with one change made.
+
+    Raises: ProtocolError.
+    """
     match change.op:
         case "set":
             return set_at(document, change.path, change.value)
-        case "remove":
+        case "delete":
             return remove_at(document, change.path)
         case "append":
             return append_at(document, change.path, change.value)
+        case "insert":
+            return insert_at(document, change.path, change.value)
 
 
-def _check_locks(before: Json, after: Json, locks: tuple[str, ...]) -> None:
-    """Compare values, not paths: a removed element also moves its neighbours, and a parent takes its children along."""
+def check_locks(before: Json, after: Json, locks: tuple[str, ...]) -> None:
+    """Refuse a change of locked values: a removed element also moves its neighbours, a parent takes its children along.
+
+    Raises: WorkspaceConflict, which names the lock.
+    """
     for path in locks:
-        old, new = find_at(before, path), find_at(after, path)
-        if old is not new and (old is UNSET or new is UNSET or canonical_json(old) != canonical_json(new)):
+        if not equal(find_at(before, path), find_at(after, path)):
             raise WorkspaceConflict(
                 f"the lock `{path}` is in the way: its value would change",
                 code="workspace_locked",
@@ -236,46 +220,36 @@ def _check_locks(before: Json, after: Json, locks: tuple[str, ...]) -> None:
             )
 
 
-def _check_fresh(workspace: Workspace, proposal: Proposal, version: int) -> None:
-    if not proposal.base_version == version == workspace.facts_version:
-        raise WorkspaceConflict(
-            f"proposal `{proposal.id}` was made for version {proposal.base_version} of the facts and judged on "
-            f"version {version}, but they are at version {workspace.facts_version}",
-            param="version",
-            hint="read the facts again and make a new proposal",
-        )
+def check_person(actor: Actor, deed: str) -> None:
+    """Refuse what only a person may do.
 
-
-def _check_person(actor: Actor, deed: str) -> None:
+    Raises: Forbidden.
+    """
     if actor != "person":
         raise Forbidden(f"only a person can {deed}", param="actor")
 
 
-def _proposal(workspace: Workspace, proposal_id: str) -> Proposal:
-    for proposal in workspace.proposals:
-        if proposal.id == proposal_id:
-            return proposal
-    raise NotFound(f"there is no open proposal `{proposal_id}`", param="proposal_id")
+def section_of(path: str) -> str:
+    """Return the section that a path lies in.
 
-
-def _without(workspace: Workspace, proposal_id: str) -> tuple[Proposal, ...]:
-    return tuple(proposal for proposal in workspace.proposals if proposal.id != proposal_id)
-
-
-def _section_of(path: str) -> str:
+    Raises: ProtocolError.
+    """
     tokens = read_pointer(path)
     if not tokens or tokens[0] not in ("facts", "draft", "ui"):
         raise ProtocolError(f"`{path}` is not in /facts, /draft or /ui", code="invalid_pointer", param=path)
     return tokens[0]
 
 
-def _owned(changes: Sequence[Change]) -> tuple[Change, ...]:
-    """Copy the values, so that nobody outside can change what the workspace holds, and refuse what is not JSON."""
+def owned(changes: Sequence[Change]) -> tuple[Change, ...]:
+    """Copy the values, so that nobody outside can change what the workspace holds, and refuse what is not JSON.
+
+    Raises: ProtocolError, LimitExceeded.
+    """
     if not changes:
         raise ProtocolError("there is nothing to change", param="changes")
     if len(changes) > CHANGES_MAX:
         raise LimitExceeded(f"more than {CHANGES_MAX} changes at once", param="changes")
     try:
         return tuple(replace(change, value=read_json(write_json(change.value))) for change in changes)
-    except (BadJson, TypeError, RecursionError) as error:
+    except (BadJson, TypeError, RecursionError, UnicodeEncodeError) as error:
         raise ProtocolError(f"a value is not JSON: {error}", param="changes") from None

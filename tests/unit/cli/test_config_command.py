@@ -67,7 +67,7 @@ def test_check_looks_at_what_the_file_names(capsys: pytest.CaptureFixture[str], 
         "treadle.toml:4: tools.load: there is no file no.py",
         "treadle.toml:7: tools.local.root: there is no folder nowhere",
         "treadle.toml:6: tools.local.enabled: there is no local tool 'globb'",
-        "  hint: there are glob, file_read",
+        "  hint: there are glob, file_read, grep, outline, output_read, file_write, file_edit, bash",
     ]
 
 

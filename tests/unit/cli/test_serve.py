@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from treadle.canon.errors import ConfigError
-from treadle.cli.serve import Lines, check_addresses
-from treadle.config import ServerSection, Settings, Upstream
+from treadle.cli.serve import Lines, check_addresses, tell_reload
+from treadle.config import Mcp, ServerSection, Settings, Upstream
 from treadle.telemetry import Redactor
 
 
@@ -27,6 +27,25 @@ def test_a_gateway_is_not_its_own_upstream(base_url: str, is_self: bool) -> None
         return
     with pytest.raises(ConfigError, match="upstream 'openai' is this gateway itself"):
         check_addresses(settings)
+
+
+def test_a_gateway_is_not_its_own_mcp_server() -> None:
+    """Its tools would come back under longer and longer names."""
+    own = Mcp(name="me", url="http://localhost:8700/mcp")
+    with pytest.raises(ConfigError, match="MCP server 'me' is this gateway itself"):
+        check_addresses(Settings(server=ServerSection(port=8700), mcp=(own,)))
+    check_addresses(Settings(server=ServerSection(port=8701), mcp=(own,)))
+
+
+def test_a_reload_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """What was loaded, or why it was not and what goes on."""
+    with caplog.at_level(logging.INFO, "treadle.tools"):
+        tell_reload("tools.py", ["one", "two"])
+        tell_reload("tools.py", ConfigError("line 3: invalid syntax"))
+    assert caplog.messages == [
+        "tools reloaded from tools.py: one, two",
+        "tools not reloaded, the old ones stay: line 3: invalid syntax",
+    ]
 
 
 def line(message: str, **fields: object) -> str:

@@ -9,6 +9,7 @@ from treadle.config import load_settings
 from treadle.config.rules import is_loopback
 
 UPSTREAM = '[[upstream]]\nname = "a"\nbase_url = "http://127.0.0.1:1/v1"\n'
+MCP = '[[mcp]]\nname = "a"\ncommand = ["x"]\n'
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +28,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("[store]\nurl = 'postgresql://db/x?schema=A'\n", "treadle.toml:2: store.url: the store postgresql://db/x"),
         ("[store]\nurl = 'postgresql://me:hidden@db/x?pool_size=0'\n", "store.url: the store postgresql://me:***@db/x"),
         ("[store]\npassword_env = 'a b'\n", "store.password_env: is not the name of an environment variable"),
+        (MCP + MCP, "treadle.toml:5: mcp[1].name: the name 'a' is taken"),
+        ("[[mcp]]\nname = 'a'\n", "mcp[0]: expected either a command or a url"),
+        (MCP + "url = 'https://x/mcp'\n", "mcp[0]: expected either a command or a url"),
+        ("[[mcp]]\nname = 'a__b'\ncommand = ['x']\n", "mcp[0].name"),
+        ("[[mcp]]\nname = 'a'\nurl = 'ftp://x'\n", "mcp[0].url: is not an http://"),
+        ("[[mcp]]\nname = 'a'\nurl = 'http://x/'\nkey_env = 'K'\n", "mcp[0].url: would send a key over plain http"),
+        (MCP + "env_from = ['a b']\n", "mcp[0].env_from: is not the name of an environment variable"),
         (UPSTREAM + UPSTREAM, "treadle.toml:5: upstream[1].name: the name 'a' is taken"),
         (UPSTREAM.replace('"a"', '"demo"'), "treadle.toml:2: upstream[0].name: the name 'demo' is taken"),
         (UPSTREAM.replace("http:", "ftp:"), "upstream[0].base_url: is not an http://"),

@@ -45,7 +45,7 @@ def test_the_terminal_has_limits_of_its_own() -> None:
         stored_bytes_max=1_048_576,
         wall_s=0.0,
     )
-    assert settings.tools.local.enabled == ("glob", "file_read")
+    assert settings.tools.local.enabled == ("glob", "file_read", "grep", "outline", "output_read")
 
 
 def test_local_tools_that_are_named_stay_as_named_in_the_terminal() -> None:

@@ -26,7 +26,7 @@ from treadle.canon.tools import CallContext, Offer, Outcome, ToolPolicy, ToolSpe
 from treadle.canon.usage import Usage
 from treadle.engine.limits import Limits
 from treadle.engine.loop import Loop, Ports
-from treadle.engine.ports import Verdict
+from treadle.engine.ports import Plea, Ticket, Verdict
 from treadle.engine.turn import Turn
 
 Reply = list[list[ModelEvent]] | UpstreamError
@@ -127,9 +127,12 @@ class FakeApprover:
         self.verdict = verdict
         self.asked: list[str] = []
 
-    async def ask(self, call: CallItem, offer: Offer, context: CallContext) -> Verdict:
-        self.asked.append(call.call_id)
+    async def ask(self, plea: Plea, context: CallContext) -> Ticket | Verdict:
+        self.asked.append(plea.call.call_id)
         return self.verdict
+
+    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
+        raise AssertionError("there is nothing to wait for")
 
 
 def say(text: str, *, stop: Stop = "done", usage: Usage | None = None) -> Reply:

@@ -1,3 +1,5 @@
+import threading
+
 from treadle.tools import ToolContext
 from treadle.tools.context import WARNINGS_MAX
 
@@ -25,3 +27,11 @@ def test_warnings_are_bounded() -> None:
     for each in range(100):
         context.warn(str(each))
     assert context.warnings == tuple(str(each) for each in range(WARNINGS_MAX))
+
+
+def test_a_sync_tool_pauses_no_longer_than_somebody_waits() -> None:
+    """The pause ends with the call, and says so."""
+    context = ToolContext(run_id="run_1", call_id="call_1")
+    assert context.wait_cancelled(0.0) is False
+    threading.Timer(0.01, context.cancel).start()
+    assert context.wait_cancelled(60.0) is True

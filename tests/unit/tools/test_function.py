@@ -105,6 +105,16 @@ def test_binding_converts_and_injects_the_context() -> None:
     assert list(read_json(bytes(show.spec.parameters))["properties"]) == ["n"]
 
 
+def test_what_has_no_name_or_is_no_function_is_refused() -> None:
+    """A lambda and a class are told apart from functions, by where they stand."""
+    with pytest.raises(ConfigError, match="has no name of its own") as caught:
+        tool(lambda: 1)
+    assert caught.value.hint is not None
+    assert tool(name="one")(lambda: 1)() == 1
+    with pytest.raises(ConfigError, match=r"ToolContext.* is a class"):
+        tool(ToolContext)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

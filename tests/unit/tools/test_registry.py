@@ -71,3 +71,37 @@ def test_files_and_modules_can_be_loaded(tmp_path: pathlib.Path) -> None:
     assert [each.name for each in registry.load_file(str(place))] == ["one"]
     assert [each.name for each in registry.load_module("treadle.tools.demo")] == ["get_weather", "add", "convert"]
     assert [each.name for each in registry.tools()] == ["add", "convert", "get_weather", "one"]
+
+
+def test_tools_are_swapped_at_once_or_not_at_all() -> None:
+    """A name that is taken leaves everything as it was."""
+
+    def one() -> int:
+        """Be one."""
+        return 1
+
+    def two() -> int:
+        """Be two."""
+        return 2
+
+    registry = Registry([one, two])
+    again = tool(name="two")(one)
+    with pytest.raises(ConfigError, match="two tools are named"):
+        registry.swap(["one"], [again])
+    assert [each.name for each in registry.tools()] == ["one", "two"]
+    registry.swap(["two"], [again])
+    found = registry.get("two")
+    assert found is not None
+    assert found() == 1
+
+
+def test_tools_are_found_by_their_source() -> None:
+    """Also those that are off."""
+
+    def one() -> int:
+        """Be one."""
+        return 1
+
+    registry = Registry([one], enabled=())
+    assert [each.name for each in registry.held("python")] == ["one"]
+    assert registry.held("mcp:x") == []

@@ -398,7 +398,7 @@ WITH_OTHERS: dict[str, tuple[bytes, set[str]]] = {
         chunk('{"tool_calls":[{"index":0,"id":"x","function":{"name":"ti","arguments":""}}]}')
         + chunk('{"tool_calls":[{"index":0,"id":"x","function":{"name":"time","arguments":"{}"}}]}')
         + END,
-        {"duplicate_call_id", "invented_tool", "parallel_ignored"},
+        set(),
     ),
 }
 """Answers that cannot have one fault alone, and the codes of the others."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from treadle.canon.errors import Forbidden, LimitExceeded, NotFound, ProtocolError, TreadleError, WorkspaceConflict
 from treadle.canon.json import canonical_json
 from treadle.workspace.pointer import find_at
+from treadle.workspace.proposals import confirm, propose, reject
 from treadle.workspace.state import (
     CHANGES_MAX,
     LOCKS_MAX,
@@ -21,11 +22,8 @@ from treadle.workspace.state import (
     Proposal,
     Record,
     Workspace,
-    confirm,
     lock,
     patch_draft,
-    propose,
-    reject,
     show,
     unlock,
 )
@@ -57,12 +55,12 @@ def test_a_patch_applies_all_of_its_changes_or_none() -> None:
     assert START.get("/draft/title") == ""
 
 
-def test_the_operations_set_remove_and_append() -> None:
+def test_the_operations_set_delete_append_and_insert() -> None:
     """Each operation does what its name says, one after the other."""
     changes = [
         Change(path="/draft/tags", op="append", value="c"),
-        Change(path="/draft/tags/0", op="remove"),
-        Change(path="/draft/title", op="remove"),
+        Change(path="/draft/tags/0", op="delete"),
+        Change(path="/draft/title", op="delete"),
     ]
     assert patch_draft(START, changes, actor="person").workspace.draft == {"tags": ["b", "c"]}
 
@@ -91,7 +89,7 @@ def test_the_draft_stays_an_object(value: Any) -> None:
     with pytest.raises(ProtocolError, match="the draft must stay an object"):
         patch_draft(START, [Change(path="/draft", value=value)], actor="model")
     with pytest.raises(ProtocolError, match="the draft must stay an object"):
-        patch_draft(START, [Change(path="/draft", op="remove")], actor="model")
+        patch_draft(START, [Change(path="/draft", op="delete")], actor="model")
 
 
 def test_ui_state_changes_beside_the_draft() -> None:
@@ -102,11 +100,11 @@ def test_ui_state_changes_beside_the_draft() -> None:
 
 LOCKED = [
     ("/draft/title", Change(path="/draft/title", value="x")),
-    ("/draft/title", Change(path="/draft/title", op="remove")),
+    ("/draft/title", Change(path="/draft/title", op="delete")),
     ("/draft/title", Change(path="/draft", value={})),
     ("/draft/tags", Change(path="/draft/tags", op="append", value="c")),
     ("/draft/tags", Change(path="/draft/tags/0", value="x")),
-    ("/draft/tags/1", Change(path="/draft/tags/0", op="remove")),
+    ("/draft/tags/1", Change(path="/draft/tags/0", op="delete")),
     ("/draft/new", Change(path="/draft/new", value=1)),
 ]
 
@@ -281,7 +279,7 @@ def test_a_workspace_and_its_records_survive_json() -> None:
 
 paths = st.sampled_from(["/facts", "/facts/a", "/facts/a/b", "/facts/list", "/facts/list/0", "/facts/list/1"])
 values = st.sampled_from([1, True, None, "x", {}, {"b": 1}, [], [1, 2]])
-changes = st.builds(Change, path=paths, op=st.sampled_from(["set", "remove", "append"]), value=values)
+changes = st.builds(Change, path=paths, op=st.sampled_from(["set", "delete", "append"]), value=values)
 STEPS = ("patch", "propose", "confirm", "reject", "lock", "unlock")
 steps = st.tuples(st.sampled_from(STEPS), st.lists(changes, min_size=1, max_size=3), paths, st.integers(0, 3))
 

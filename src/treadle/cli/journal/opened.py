@@ -25,8 +25,8 @@ _AGE = re.compile(r"([0-9]{1,9})([smhdw])")
 T = TypeVar("T")
 
 
-def with_store(args: argparse.Namespace, work: "Callable[[Store], Awaitable[T]]") -> T:
-    """Open the store that the flags name, do something with it, and close it.
+def with_store(args: argparse.Namespace, work: "Callable[[Store], Awaitable[T]]", *, may_create: bool = False) -> T:
+    """Open the store that the flags name, do something with it, and close it; with `may_create` it may be new.
 
     Raises: ConfigError, StoreError, NotFound when there is no journal yet.
     """
@@ -34,14 +34,14 @@ def with_store(args: argparse.Namespace, work: "Callable[[Store], Awaitable[T]]"
     settings = command.read_flags(args).settings
 
     async def main() -> T:
-        async with opened(settings) as store:
+        async with opened(settings, may_create=may_create) as store:
             return await work(store)
 
     return asyncio.run(main())
 
 
 @asynccontextmanager
-async def opened(settings: "Settings") -> "AsyncGenerator[Store, None]":
+async def opened(settings: "Settings", *, may_create: bool = False) -> "AsyncGenerator[Store, None]":
     """Open the store alone: no tool is loaded, no run is taken over.
 
     Raises: StoreError, NotFound.
@@ -54,7 +54,7 @@ async def opened(settings: "Settings") -> "AsyncGenerator[Store, None]":
 
     if settings.store.persistence == "off":
         raise ConfigError("store.persistence is off: nothing is kept", param="store.persistence")
-    if settings.store.url.startswith(SQLITE) and not sqlite_path(settings.store.url).exists():
+    if not may_create and settings.store.url.startswith(SQLITE) and not sqlite_path(settings.store.url).exists():
         hint = "name another with --store; the first run makes one"
         raise NotFound(f"there is no journal at {sqlite_path(settings.store.url)}", hint=hint)
     alone = msgspec.structs.replace(settings, tools=ToolsSection(demo=False), upstream=(), route=(), record="")

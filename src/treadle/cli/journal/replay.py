@@ -69,7 +69,9 @@ async def _replay(interrupts: "Interrupts", settings: "Settings", args: argparse
         if args.live_tools:
             handle = await runtime.runs.run_tools_again(row)
         elif args.other_model is not None or args.from_round is not None:
-            handle = await runtime.runs.fork(row, round_number=args.from_round or 1, model=args.other_model)
+            handle = await runtime.runs.fork(
+                row, round_number=1 if args.from_round is None else args.from_round, model=args.other_model
+            )
         else:
             return await _prove(runtime, row, out, is_json=args.json)
         return await _follow(handle, WRITERS["json" if args.json else "text"](out, sys.stderr))

@@ -11,14 +11,13 @@ from treadle.canon.items import AnyItem, CallItem
 from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note, Request
-from treadle.canon.tools import CallContext, Offer, Outcome
+from treadle.canon.tools import CallContext, Outcome
 from treadle.engine.loop import Ports
 from treadle.engine.past import Past
-from treadle.engine.ports import Clock, Verdict
+from treadle.engine.ports import Clock, Plea, Ticket, Verdict
 from treadle.runs.record.continuation import Comparison, Diverged
 from treadle.runs.record.recovery import Record
 from treadle.runs.record.teller import tell_all
-
 
 FORKED = "forked"
 """The code of the note that says what a run was forked from."""
@@ -68,8 +67,11 @@ class _Nobody:
     async def run(self, call: CallItem, context: CallContext) -> Outcome:
         raise Diverged(f"The tool {call.name!r} was called, and the journal has no result of it.")
 
-    async def ask(self, call: CallItem, offer: Offer, context: CallContext) -> Verdict:
-        raise Diverged(f"The tool {call.name!r} wanted an approval that the journal does not have.")
+    async def ask(self, plea: Plea, context: CallContext) -> Ticket | Verdict:
+        raise Diverged(f"The tool {plea.call.name!r} wanted an approval that the journal does not have.")
+
+    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
+        raise Diverged(f"The approval {approval_id} was waited for, and the journal has no decision of it.")
 
 
 class _Judge:
@@ -120,9 +122,7 @@ def fork_request(
     rounds = 0
     for entry in entries:
         rounds += entry.kind == "plan"
-        if rounds >= round_number:
-            break
-        if entry.kind in ITEM_KINDS and not entry.is_input:
+        if rounds < round_number and entry.kind in ITEM_KINDS and not entry.is_input:
             kept.append(item_of_entry(entry))
     if not 1 <= round_number <= rounds:
         raise RequestError(f"There is no round {round_number}: the run has {rounds}.", param="round")

@@ -50,7 +50,8 @@ class Reviver:
         before = [] if previous is None else await read_history(self._store, previous.id)
         record = await read_record(self._store, row, before)
         wall_s = record.blueprint.frame.limits.wall_s
-        left_s = None if wall_s is None else max(0.0, row.created_at + wall_s - self._clock.now())
+        now = self._clock.now()
+        left_s = None if wall_s is None else max(0.0, row.created_at + wall_s + record.past.waited_s(now) - now)
         joined = Joined(before=tuple(before), added=record.added, previous=previous)
         loop = record.loop(ports_of(self._rooms, model), wall_s=left_s)
         live = LiveRun(row, loop, joined, await self._take_seat(row))

@@ -23,6 +23,7 @@ from treadle.canon.items import AnyItem, CallItem, MessageItem, ResultItem
 from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
 from treadle.canon.request import Note
 from treadle.engine import tape
+from treadle.engine.approval import DecisionRecord, RequestRecord, decision_step, request_step
 from treadle.engine.past import ReplyRecord
 
 
@@ -135,12 +136,25 @@ class Teller:
             case "void":
                 void = msgspec.json.decode(data, type=_Void)
                 return [RoundBroken(round=void.round, indexes=void.indexes)]
+            case "approval_request":
+                index, call = self._calls[entry.call_id or ""]
+                return [request_step(index, call, msgspec.json.decode(data, type=RequestRecord), entry.at)[0]]
+            case "approval_decision":
+                return [self._decision(entry, msgspec.json.decode(data, type=DecisionRecord))]
             case "tool_start":
                 return self._start(entry, msgspec.json.decode(data, type=_Bookkeeping).source)
             case "tool_result":
                 return self._result(entry, msgspec.json.decode(data, type=_Bookkeeping))
             case _:
                 return []
+
+    def _decision(self, entry: Entry, record: DecisionRecord) -> RunEvent:
+        """Tell what was decided; a call that an earlier run made is known only from here on."""
+        if record.call is not None:
+            self._calls[record.call.call_id] = (record.index, record.call)
+            self._next_index = max(self._next_index, record.index + 1)
+        index, call = self._calls[entry.call_id or ""]
+        return decision_step(index, call, record, entry.at)[0]
 
     def _start(self, entry: Entry, source: str) -> list[RunEvent]:
         """Tell the start of a call once, however often it was begun again."""

@@ -56,7 +56,7 @@ async def purge_run(connection: Connection, run_id: str) -> None:
     if ended_at is None:
         raise Conflict(f"the run {run_id} has not ended, so its content is still needed")
     blobs = await _blobs_of(connection, run)
-    for table in ("events", "requests", "blob_uses", "chunks", "pins"):
+    for table in ("events", "requests", "blob_uses", "chunks", "pins", "approvals"):
         await connection.execute(f"DELETE FROM {table} WHERE run = $1", run)
     await _free_blobs(connection, blobs)
     # An error's words may quote the conversation; its code and status do not.

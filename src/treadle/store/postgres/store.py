@@ -14,6 +14,7 @@ import msgspec
 from treadle.canon.events import ENDED, Status
 from treadle.canon.messages import Entry
 from treadle.store.address import PostgresAddress
+from treadle.store.approvals.postgres import PostgresApprovals
 from treadle.store.journal import AuditLine, Chunk, RunJournal, RunRow, SessionKind, SessionRow, StoredTurn
 from treadle.store.postgres import fence, query, retention, sessions
 from treadle.store.postgres.bell import Bell
@@ -22,6 +23,7 @@ from treadle.store.postgres.migrate import migrate, read_migrations
 from treadle.store.postgres.rows import read_run, run_columns
 from treadle.store.postgres.run import Desk, PostgresRunJournal
 from treadle.store.postgres.writes import Writes
+from treadle.store.workspaces.postgres import PostgresWorkspaces
 
 REQUEST_WAIT_S = 4.0
 """How long a new request waits for a database that is away, or for its turn."""
@@ -53,6 +55,16 @@ class PostgresStore:
     def path(self) -> str:
         """Return where the database is, without the password."""
         return self._address.shown
+
+    @property
+    def approvals(self) -> PostgresApprovals:
+        """Return where approvals are kept: in the same database."""
+        return PostgresApprovals(self._read, self._write, lambda run_id: self._open_desk().bell.ring(run_id))
+
+    @property
+    def workspaces(self) -> PostgresWorkspaces:
+        """Return where workspaces are kept: in the same database."""
+        return PostgresWorkspaces(self._read, self._write, self._forget)
 
     async def open(self) -> None:
         """Connect, creating or migrating the schema where needed.

@@ -134,6 +134,11 @@ def request_cancel(connection: apsw.Connection, run_id: Text) -> bool:
     return bool(select(connection, _CANCEL, run_id))
 
 
+def end_leases(connection: apsw.Connection) -> None:
+    """End every lease: for a process that is alone, and so knows that all owners are dead."""
+    select(connection, "UPDATE leases SET owner = '', until = 0, changes = changes + 1")
+
+
 def claim(connection: apsw.Connection, owner: str, now: float, until: float, limit: int) -> list[Claimed]:
     """Take the runs whose lease ended, each under a new epoch, and return their RUN_FIELDS with it."""
     taken = sorted(select(connection, _CLAIM, owner, until, now, limit))

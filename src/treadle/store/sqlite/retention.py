@@ -61,7 +61,7 @@ def purge_run(connection: apsw.Connection, run_id: str) -> None:
     if ended_at is None:
         raise Conflict(f"the run {run_id} has not ended, so its content is still needed")
     blobs = _blobs_of(connection, run)
-    for table in ("events", "requests", "blob_uses", "chunks", "pins"):
+    for table in ("events", "requests", "blob_uses", "chunks", "pins", "approvals"):
         select(connection, f"DELETE FROM {table} WHERE run = ?", run)
     select(connection, _FREE_BLOBS, blobs)
     select(connection, _FORGET_WORDS, run)

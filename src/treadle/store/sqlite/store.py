@@ -18,14 +18,17 @@ import msgspec
 from treadle.canon.errors import StoreError
 from treadle.canon.events import ENDED, Status
 from treadle.canon.messages import Entry
+from treadle.store.approvals.sqlite import SqliteApprovals
 from treadle.store.journal import AuditLine, Chunk, RunJournal, RunRow, SessionKind, SessionRow, StoredTurn
 from treadle.store.sqlite import fence, query, retention, sessions
 from treadle.store.sqlite.connection import MEMORY, connect, select, store_error
 from treadle.store.sqlite.migrate import migrate, read_migrations
+from treadle.store.sqlite.presence import Presence
 from treadle.store.sqlite.rows import bind_json, bind_text, entry_columns, read_run, run_columns
 from treadle.store.sqlite.run import SqliteRunJournal
 from treadle.store.sqlite.watch import Changes, Watch
 from treadle.store.sqlite.writer import Job, Writer
+from treadle.store.workspaces.sqlite import SqliteWorkspaces
 
 READERS = 2
 
@@ -51,6 +54,16 @@ class SqliteStore:
     def path(self) -> str:
         """Return where the database is."""
         return self._path
+
+    @property
+    def approvals(self) -> SqliteApprovals:
+        """Return where approvals are kept: in the same database."""
+        return SqliteApprovals(self._read, self._write, self._watch.wake)
+
+    @property
+    def workspaces(self) -> SqliteWorkspaces:
+        """Return where workspaces are kept: in the same database."""
+        return SqliteWorkspaces(self._read, self._write, self._forget)
 
     async def open(self) -> None:
         """Open the database, creating or migrating it where needed.
@@ -339,12 +352,16 @@ class SqliteStore:
                 writing = connect(self._path)
                 undo.callback(writing.close)
                 migrate(writing, read_migrations(), self._clock())
+                if self._reading:
+                    undo.callback(Presence(self._path, lambda: fence.end_leases(writing)).close)
                 for idle in self._pools():
                     reading = connect(self._path, query_only=True)
                     undo.callback(reading.close)
                     idle.put(reading)
             except apsw.Error as error:
                 raise store_error(error, self._path) from None
+            except OSError as error:
+                raise StoreError(f"the store {self._path}: {error}", code="store_cannot_open") from None
             self._connections = undo.pop_all()
         return writing
 

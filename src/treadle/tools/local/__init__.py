@@ -1,25 +1,90 @@
-"""Tools on the files below one root, with the result shapes of S3."""
+"""Tools on the files below one root and a shell in a sandbox, with the result shapes of S3."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from treadle.canon.errors import ConfigError
 from treadle.canon.tools import ToolPolicy
 from treadle.tools.function import Tool, function_tool
+from treadle.tools.local.bash import TIMEOUT_MAX_S, make_bash
 from treadle.tools.local.glob import make_glob
+from treadle.tools.local.grep import find_ripgrep, make_grep
 from treadle.tools.local.opener import Root
+from treadle.tools.local.outline import make_outline
+from treadle.tools.local.output import Shelf, make_output_read
 from treadle.tools.local.read import make_file_read
+from treadle.tools.local.write import Seen, make_file_edit, make_file_write
+from treadle.tools.sandbox import Sandbox
 
-__all__ = ["Root", "local_tools"]
+__all__ = ["LOCAL_NAMES", "READING", "Root", "Shelf", "local_tools"]
 
 # A little more than the tools' own deadlines, so that they can still say how far they came.
-_POLICY = ToolPolicy(effect="read", approval="never", parallel=True, timeout_s=12.0)
+_READS = ToolPolicy(effect="read", approval="never", parallel=True, timeout_s=12.0)
+_WRITES = ToolPolicy(effect="write", approval="always", timeout_s=12.0, resources=("file:{path}",))
+_RUNS = ToolPolicy(effect="destructive", approval="always", timeout_s=TIMEOUT_MAX_S + 10, resources=("*",), exec=True)
+_POLICIES = {
+    "glob": _READS,
+    "file_read": _READS,
+    "grep": _READS,
+    "outline": _READS,
+    "output_read": _READS,
+    "file_write": _WRITES,
+    "file_edit": _WRITES,
+    "bash": _RUNS,
+}
+LOCAL_NAMES = tuple(_POLICIES)
+READING = tuple(name for name, policy in _POLICIES.items() if policy.effect == "read")
+"""Those that change nothing."""
 
 
-def local_tools(root: str | Path | Root, *, allow: Sequence[str] = ()) -> list[Tool]:
-    """Return the file tools for one root; `allow` are patterns of names that are read although masked.
+def local_tools(
+    root: str | Path | Root,
+    *,
+    allow: Sequence[str] = (),
+    names: Sequence[str] = LOCAL_NAMES,
+    sandbox: Sandbox | None = None,
+    shelf: Shelf | None = None,
+    is_trusted: bool = False,
+) -> list[Tool]:
+    """Return local tools for one root; `allow` are patterns of names that are read although masked.
 
-    Raises: ConfigError, when the root cannot be opened.
+    `is_trusted` lets writes and commands run without asking anybody.
+    Raises: ConfigError, when the root cannot be opened or there is no tool of a name.
     """
     place = root if isinstance(root, Root) else Root(root, allow=allow)
-    functions = (make_glob(place), make_file_read(place))
-    return [function_tool(function, policy=_POLICY, source="local", style="s3") for function in functions]
+    box, kept, seen = sandbox or Sandbox(), shelf or Shelf(), Seen()
+    makers: dict[str, Callable[[], Callable[..., Any]]] = {
+        "glob": lambda: make_glob(place),
+        "file_read": lambda: make_file_read(place, seen),
+        "grep": lambda: make_grep(place, box, find_ripgrep()),
+        "outline": lambda: make_outline(place),
+        "output_read": lambda: make_output_read(kept),
+        "file_write": lambda: make_file_write(place, seen),
+        "file_edit": lambda: make_file_edit(place, seen),
+        "bash": lambda: make_bash(place, box, kept),
+    }
+    for name in names:
+        if name not in makers:
+            hint = f"there are {', '.join(makers)}"
+            raise ConfigError(f"there is no local tool {name!r}", param="tools.local.enabled", hint=hint)
+    return [
+        function_tool(
+            makers[name](),
+            policy=_policy(name, box, is_trusted=is_trusted),
+            source="local",
+            style="s3",
+        )
+        for name in names
+    ]
+
+
+def _policy(name: str, sandbox: Sandbox, *, is_trusted: bool) -> ToolPolicy:
+    policy = _POLICIES[name]
+    if is_trusted and policy.approval == "always":
+        policy = msgspec.structs.replace(policy, approval="never")
+    if name == "bash" and sandbox.rules.network:
+        policy = msgspec.structs.replace(policy, egress=True)
+    return policy

@@ -13,122 +13,16 @@ from treadle.canon.json import write_json
 from treadle.canon.tools import Envelope
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
-from treadle.tools.local.ignore import IgnoreFile, is_ignored, read_ignore
-from treadle.tools.local.opener import MASKED_FOLDERS, Root
-from treadle.tools.local.pattern import BadPattern, Pattern, States, glob_pattern
+from treadle.tools.local.opener import Root
+from treadle.tools.local.pattern import BadPattern, glob_pattern
+from treadle.tools.local.walk import Walk, printable
 
 LIMIT_DEFAULT = 200
 LIMIT_MAX = 2_000
 DEADLINE_S = 10.0
 RECENT_S = 86_400.0
-MATCHES_MAX = 100_000
-IGNORE_BYTES_MAX = 262_144
-CHECK_EVERY = 256
-NEVER_WALKED = (".git", *MASKED_FOLDERS)
 ENVELOPE_BYTES = 200
 """What the JSON around the paths takes at most."""
-
-
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """A directory still to be walked."""
-
-    names: tuple[str, ...]
-    states: States
-    ignores: tuple[IgnoreFile, ...]
-
-
-class Walk:
-    """One walk: collects matches until it is through, out of time, or nobody waits any more."""
-
-    def __init__(self, root: Root, pattern: Pattern, has_to_stop: Callable[[], bool]) -> None:
-        self.found: list[tuple[str, float]] = []
-        self.is_complete = True
-        self._root = root
-        self._pattern = pattern
-        self._has_to_stop = has_to_stop
-        self._seen = 0
-
-    def run(self, base: tuple[str, ...]) -> None:
-        """Walk everything below the base directory.
-
-        Raises: ToolError, when the base cannot be opened.
-        """
-        ignores: tuple[IgnoreFile, ...] = ()
-        for depth in range(len(base)):
-            ignores = self._with_ignore(base[:depth], ignores)
-        pending = [Frame(names=base, states=self._pattern.start, ignores=ignores)]
-        while pending and self.is_complete:
-            frame = pending.pop()
-            try:
-                fd = self._root.open("/".join(frame.names), os.O_RDONLY | os.O_DIRECTORY).fd
-            except ToolError:
-                if frame.names == base:
-                    raise
-                continue
-            try:
-                pending.extend(self._enter(frame, fd))
-            finally:
-                os.close(fd)
-
-    def _enter(self, frame: Frame, fd: int) -> list[Frame]:
-        ignores = self._with_ignore(frame.names, frame.ignores)
-        below: list[Frame] = []
-        with os.scandir(fd) as entries:
-            for entry in entries:
-                self._count()
-                if not self.is_complete:
-                    break
-                states = self._pattern.step(frame.states, entry.name)
-                if not states:
-                    continue
-                names = (*frame.names, entry.name)
-                is_folder = entry.is_dir(follow_symlinks=False)
-                if not is_folder and not self._pattern.accepts(states):
-                    continue
-                if is_ignored(ignores, names, is_folder=is_folder):
-                    continue
-                if not is_folder:
-                    self._take(names, entry)
-                elif entry.name not in NEVER_WALKED:
-                    below.append(Frame(names=names, states=states, ignores=ignores))
-        return below
-
-    def _count(self) -> None:
-        self._seen += 1
-        if len(self.found) >= MATCHES_MAX or (self._seen % CHECK_EVERY == 0 and self._has_to_stop()):
-            self.is_complete = False
-
-    def _take(self, names: tuple[str, ...], entry: os.DirEntry[str]) -> None:
-        path = "/".join(names)
-        try:
-            status = entry.stat(follow_symlinks=False)
-        except OSError:
-            return
-        if stat.S_ISREG(status.st_mode) or (entry.is_symlink() and self._leads_inside(path)):
-            self.found.append((path, status.st_mtime))
-
-    def _leads_inside(self, path: str) -> bool:
-        try:
-            fd = self._root.open(path).fd
-        except ToolError:
-            return False
-        try:
-            return stat.S_ISREG(os.fstat(fd).st_mode)
-        finally:
-            os.close(fd)
-
-    def _with_ignore(self, names: tuple[str, ...], ignores: tuple[IgnoreFile, ...]) -> tuple[IgnoreFile, ...]:
-        try:
-            fd = self._root.open("/".join((*names, ".gitignore"))).fd
-        except ToolError:
-            return ignores
-        try:
-            text = os.read(fd, IGNORE_BYTES_MAX).decode("utf-8", "replace")
-        except OSError:
-            return ignores
-        finally:
-            os.close(fd)
-        return (*ignores, read_ignore(text, len(names)))
 
 
 def make_glob(root: Root, now: Callable[[], float] = time.time) -> Callable[..., Answer]:
@@ -192,13 +86,3 @@ def _answer(paths: list[str], limit: int, bytes_max: int, is_complete: bool) -> 
         body["next"] = {"limit": min(len(paths), LIMIT_MAX)}
     summary = f"{len(shown)} file{'' if len(shown) == 1 else 's'} found"
     return Answer(envelope=Envelope(ok=True, data=msgspec.Raw(write_json(body))), summary=summary)
-
-
-def printable(name: str) -> str:
-    """Write a file name so that it stays on its line and is valid Unicode."""
-    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode()

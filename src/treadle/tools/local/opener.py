@@ -24,14 +24,18 @@ from treadle.canon.errors import ConfigError, ToolError
 
 PATH_BYTES_MAX = 4_095
 LINKS_MAX = 40
+PARENTS_MAX = 8
 MASKED_NAMES = (".env", ".env.*", "*.pem", "id_*")
 MASKED_FOLDERS = (".treadle",)
+FIXED = ((".git", "hooks"), (".git", "config"), (".treadle",), ("treadle.toml",))
+"""What may be read and not be changed: it decides what runs later, with the rights of a person."""
 
 _OPENAT2 = 437
 _NO_MAGICLINKS = 0x02
 _BENEATH = 0x08
 _RACE_TRIES = 16
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _REFUSALS = {
     errno.EACCES: ("permission_denied", "Permission denied: {}"),
@@ -127,8 +131,8 @@ class Root:
 
     def __init__(self, path: str | Path, *, allow: Sequence[str] = (), opener: Opener | None = None) -> None:
         self.path = os.path.abspath(path)
-        self._real_path = os.path.realpath(self.path)
-        self._allow = tuple(allow)
+        self.real_path = os.path.realpath(self.path)
+        self.allow = tuple(allow)
         self._opener = opener or best_opener()
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -157,6 +161,61 @@ class Root:
             raise
         return opened
 
+    def open_folder_of(self, path: str, *, make: bool = False) -> tuple[Opened, str]:
+        """Open the folder that a file is or will be in, and return it with the file's own name.
+
+        With `make`, up to PARENTS_MAX missing folders are made.
+        Raises: ToolError, also for what may not be written.
+        """
+        inner = self._inner(path)
+        # As it is written first, so that nothing is made on the way to a refusal; then as it really is.
+        self._check_writable(os.path.normpath(inner), path)
+        folder, _, name = inner.rstrip("/").rpartition("/")
+        if name in ("", ".", ".."):
+            raise ToolError(f"Not a file name: {path}", code="invalid_path")
+        opened = self._open_or_make(folder, path) if make else self.open(folder or ".", _LIST)
+        real = name if opened.name == "." else f"{opened.name}/{name}"
+        try:
+            self._check_writable(real, path)
+        except ToolError:
+            os.close(opened.fd)
+            raise
+        return opened, name
+
+    def _open_or_make(self, folder: str, path: str) -> Opened:
+        names = [each for each in folder.split("/") if each not in ("", ".")]
+        for missing in range(min(len(names), PARENTS_MAX) + 1):
+            kept = len(names) - missing
+            try:
+                opened = self.open("/".join(names[:kept]) or ".", _LIST)
+            except ToolError as error:
+                if error.info.code != "not_found":
+                    raise
+                continue
+            return self._make_below(opened, names[kept:], path)
+        raise ToolError(f"More than {PARENTS_MAX} folders of the path are missing: {path}", code="not_found")
+
+    def _make_below(self, opened: Opened, names: list[str], path: str) -> Opened:
+        for name in names:
+            try:
+                self._check_writable(f"{opened.name}/{name}".removeprefix("./"), path)
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=opened.fd)
+                # Never through a link: what was made here is a folder, whatever stands there now.
+                fd = os.open(name, _LIST | os.O_NOFOLLOW, dir_fd=opened.fd)
+            except OSError as error:
+                raise refusal(error, path) from None
+            finally:
+                os.close(opened.fd)
+            opened = Opened(fd=fd, name=f"{opened.name}/{name}".removeprefix("./"))
+        return opened
+
+    def _check_writable(self, name: str, path: str) -> None:
+        if self.is_masked(name, is_folder=False):
+            raise ToolError(f"Not writable, it may hold secrets: {path}", code="masked")
+        if is_fixed(name):
+            raise ToolError(f"Not writable, it decides what runs later: {path}", code="read_only")
+
     def _inner(self, path: str) -> str:
         """Return the path relative to the root; what a kernel call would silently misread is refused first."""
         if "\0" in path:
@@ -166,7 +225,7 @@ class Root:
             raise ToolError(f"The path is too long: {size} bytes.", code="invalid_path")
         if not path.startswith("/"):
             return path or "."
-        for prefix in (self.path, self._real_path):
+        for prefix in (self.path, self.real_path):
             if path == prefix or path.startswith(prefix.rstrip("/") + "/"):
                 return path[len(prefix) :].lstrip("/") or "."
         raise ToolError(f"Outside the root: {path}", code="outside_root")
@@ -175,18 +234,24 @@ class Root:
         mode = os.fstat(opened.fd).st_mode
         if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
             raise ToolError(f"Not a regular file: {path}", code="not_a_file")
-        if self._is_masked(opened.name, is_folder=stat.S_ISDIR(mode)):
+        if self.is_masked(opened.name, is_folder=stat.S_ISDIR(mode)):
             raise ToolError(f"Not readable, it may hold secrets: {path}", code="masked")
 
-    def _is_masked(self, name: str, *, is_folder: bool) -> bool:
+    def is_masked(self, name: str, *, is_folder: bool) -> bool:
         """Tell whether a file may hold secrets. Case does not count, because on some disks it does not."""
         names = name.split("/")
-        if any(fnmatchcase(name, pattern) or fnmatchcase(names[-1], pattern) for pattern in self._allow):
+        if any(fnmatchcase(name, pattern) or fnmatchcase(names[-1], pattern) for pattern in self.allow):
             return False
         folded = [each.casefold() for each in names]
         if any(folder in MASKED_FOLDERS for folder in (folded if is_folder else folded[:-1])):
             return True
         return not is_folder and any(fnmatchcase(folded[-1], pattern) for pattern in MASKED_NAMES)
+
+
+def is_fixed(name: str) -> bool:
+    """Tell whether a path below the root may only be read; case does not count."""
+    names = tuple(each.casefold() for each in name.split("/"))
+    return any(names[at : at + len(fixed)] == fixed for fixed in FIXED for at in range(len(names)))
 
 
 def refusal(error: OSError, path: str) -> ToolError:

@@ -19,8 +19,9 @@ from treadle.canon.json import cut_text, write_json
 from treadle.canon.tools import Envelope, Fault
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
-from treadle.tools.local.glob import printable
 from treadle.tools.local.opener import Root, refusal
+from treadle.tools.local.walk import printable
+from treadle.tools.local.write import Seen
 
 LINES_MAX = 2_000
 OUTPUT_BYTES_MAX = 51_200
@@ -131,8 +132,8 @@ class Page:
         return f"{self.seen:6d}\t{text}" if self._numbered else text
 
 
-def make_file_read(root: Root) -> Callable[..., Answer]:
-    """Return the function behind the tool, for one root."""
+def make_file_read(root: Root, seen: Seen | None = None) -> Callable[..., Answer]:
+    """Return the function behind the tool, for one root; `seen` is told what was read."""
 
     def file_read(
         context: ToolContext,
@@ -156,7 +157,7 @@ def make_file_read(root: Root) -> Callable[..., Answer]:
                 raise ToolError(f"Reading took longer than {DEADLINE_S:g} s: {path}", code="timeout")
 
         try:
-            fd = root.open(path).fd
+            opened = root.open(path)
         except ToolError as error:
             if error.info.code != "not_found":
                 raise
@@ -164,11 +165,13 @@ def make_file_read(root: Root) -> Callable[..., Answer]:
         bytes_max = max(0, min(OUTPUT_BYTES_MAX, context.output_bytes_max - ENVELOPE_BYTES))
         page = Page(offset, limit, bytes_max, numbered=numbered)
         try:
-            return _read(fd, page, check)
+            if seen is not None:
+                seen.note_read(context, opened)
+            return _read(opened.fd, page, check)
         except OSError as error:
             raise refusal(error, path) from None
         finally:
-            os.close(fd)
+            os.close(opened.fd)
 
     return file_read
 

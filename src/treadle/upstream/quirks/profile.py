@@ -219,7 +219,7 @@ QUIRKS: dict[str, Quirk] = {
         symptom="the name of a call in every piece of it", source="own evaluations", codes=("name_resent",)
     ),
     "grown_name": Quirk(
-        symptom="a name that grows from piece to piece", source="own evaluations", codes=("name_grown",)
+        symptom="a name that grows from piece to piece", source="own evaluations", codes=("name_grown", "name_joined")
     ),
     "no_name": Quirk(
         symptom="a call without a name", source="llamastack/llama-stack#5043", codes=("call_without_name",)

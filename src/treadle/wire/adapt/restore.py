@@ -1,7 +1,8 @@
 """The way back: events of an upstream in the terms of the plan that was asked, as if nothing had been adapted.
 
 Only names, kinds and namespaces of calls change here, and the arguments of custom tools. It holds back nothing but
-the start of a custom call's arguments. Faults of a whole answer that no single event shows are told, not judged.
+the start of a custom call's arguments, and a call whose name is only the beginning of a tool's. Faults of a whole
+answer that no single event shows are told, not judged.
 """
 
 import msgspec
@@ -12,8 +13,9 @@ from treadle.canon.request import Note, NoteAction
 from treadle.canon.tools import ToolSpec
 from treadle.wire.adapt.custom import Unwrapper
 from treadle.wire.adapt.names import Names
-from treadle.wire.answer.assemble import UNNAMED
 from treadle.wire.answer.faults import Fault, call_faults, item_faults
+from treadle.wire.answer.ledger import UNNAMED
+from treadle.wire.answer.pieces import NamePieces
 from treadle.wire.codec import Decoder
 
 _PREFIXES = ("functions.", "tools.", "default_api.", "default_api:")
@@ -51,6 +53,11 @@ class Restorer:
         self._is_single = is_single
         self._calls: set[int] = set()
         self._open: dict[int, Unwrapper] = {}
+
+    @property
+    def sent_names(self) -> frozenset[str]:
+        """Return the names of the tools as the upstream was told them."""
+        return frozenset(self._names.there(name) for name in self._specs)
 
     def feed(self, event: ModelEvent) -> list[ModelEvent]:
         """Return the event as the plan's own, with what has to be said about it."""
@@ -186,6 +193,7 @@ class RestoringDecoder:
     def __init__(self, decoder: Decoder, restorer: Restorer) -> None:
         self._decoder = decoder
         self._restorer = restorer
+        self._pieces = NamePieces(restorer.sent_names)
         self._watcher = Watcher()
 
     def feed(self, data: bytes) -> list[ModelEvent]:
@@ -197,5 +205,6 @@ class RestoringDecoder:
         return self._all(self._decoder.finish())
 
     def _all(self, events: list[ModelEvent]) -> list[ModelEvent]:
-        restored = (own for event in events for own in self._restorer.feed(event))
+        whole = (piece for event in events for piece in self._pieces.feed(event))
+        restored = (own for event in whole for own in self._restorer.feed(event))
         return [told for event in restored for told in self._watcher.feed(event)]

@@ -4,68 +4,33 @@ Messages and reasoning are open one at a time; calls stay open beside them until
 interleave their pieces. An item is done in the order in which it was added. Nothing here knows chunks or frames.
 """
 
-import re
 from typing import Any
-
-import msgspec
 
 from treadle.canon import ids as prefixes
 from treadle.canon.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
-    ModelEvent,
-    Noted,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
 )
 from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyItem, AnyPart, Blob, ReasoningItem
+from treadle.canon.items import AnyItem, AnyPart, ReasoningItem
 from treadle.canon.json import BadJson, read_json
-from treadle.canon.request import Note, NoteAction
 from treadle.wire.answer.correlate import Correlator, Piece, Slot
 from treadle.wire.answer.drafts import CallDraft, MessageDraft, ThoughtDraft
 from treadle.wire.answer.growth import Growth
+from treadle.wire.answer.ledger import NOBODY, Bounds, Ledger, Maker
 from treadle.wire.surrogates import write_halves
 
 CALLS_MAX = 1024
-NOTES_MAX = 64
-UNNAMED = "unnamed"
 
-_USABLE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-"""Kimi's `functions.get_time:0` is one; what is longer or stranger breaks clients."""
-
-_REPAIRS = {
-    "repeated_arguments": "the same arguments came twice",
-    "quoted_arguments": "the arguments were a JSON object inside a JSON string",
-}
 
 _Draft = MessageDraft | ThoughtDraft | CallDraft
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one answer may hold."""
-
-    text_bytes_max: int
-    arguments_bytes_max: int
-
-
-class Maker(msgspec.Struct, frozen=True, kw_only=True):
-    """Who answers: the only one that can read its own opaque state again."""
-
-    provider: str = ""
-    model: str = ""
-
-    def blob(self, kind: str, value: Any) -> Blob:
-        """Return a value as this maker's state."""
-        return Blob(provider=self.provider, kind=kind, data=write_halves(value).decode(), model=self.model)
-
-
-NOBODY = Maker()
-
-
-class Assembly:
+class Assembly(Ledger):
     """The items of one answer in the making.
 
     Fields that nobody here reads are kept under their `kind` of state: those about the reasoning on the reasoning
@@ -75,14 +40,8 @@ class Assembly:
     def __init__(
         self, ids: IdSource, bounds: Bounds, taken_call_ids: frozenset[str] = frozenset(), maker: Maker = NOBODY
     ) -> None:
-        self.events: list[ModelEvent] = []
-        self.overflow: str | None = None
-        self._ids = ids
-        self._bounds = bounds
+        super().__init__(ids, bounds, taken_call_ids)
         self._maker = maker
-        self._taken = set(taken_call_ids)
-        self._bytes = 0
-        self._notes = 0
         self._speaking: MessageDraft | ThoughtDraft | None = None
         self._order: list[_Draft] = []
         self._done = 0
@@ -105,23 +64,12 @@ class Assembly:
         """Tell whether a message is open."""
         return isinstance(self._speaking, MessageDraft)
 
-    def take(self) -> list[ModelEvent]:
-        """Return the events since the last time."""
-        events, self.events = self.events, []
-        return events
-
-    def note(self, code: str, action: NoteAction, message: str, field: str | None = None) -> None:
-        """Say what was repaired or dropped; a stream that is all wrong is not echoed line by line."""
-        self._notes += 1
-        if self._notes <= NOTES_MAX:
-            self.events.append(Noted(note=Note(code=code, action=action, message=message, field=field)))
-
     def add_text(self, text: str, *, is_refusal: bool = False, tokens: list[Any] | None = None) -> None:
         """Add to the message, or begin one; `tokens` are the logprobs of that text."""
         message = self._speaking
         if not isinstance(message, MessageDraft):
             message = self._begin_message()
-        if tokens and not self._has_room(len(write_halves(tokens))):
+        if tokens and not self._has_room_for(len(write_halves(tokens))):
             return
         if not text:
             message.add_late_tokens(tokens or [], is_refusal=is_refusal)
@@ -134,14 +82,14 @@ class Assembly:
 
     def attach(self, part: AnyPart, size: int) -> None:
         """Add a part of `size` characters that is not text to the message, or begin one."""
-        if self._has_room(size):
+        if self._has_room_for(size):
             message = self._speaking if isinstance(self._speaking, MessageDraft) else self._begin_message()
             message.attached.append(part)
 
     def annotate(self, annotations: list[Any]) -> None:
         """Add annotations to the message, which must be open."""
         assert isinstance(self._speaking, MessageDraft), "annotations are of something said"
-        if self._has_room(len(write_halves(annotations))):
+        if self._has_room_for(len(write_halves(annotations))):
             self._speaking.annotations += annotations
 
     def add_reasoning(self, text: str) -> None:
@@ -153,7 +101,7 @@ class Assembly:
 
     def add_thought_state(self, kind: str, value: Any) -> None:
         """Add to the opaque state of the reasoning; behind a message or a call it waits for the end."""
-        if not self._has_room(len(write_halves(value))):
+        if not self._has_room_for(len(write_halves(value))):
             return
         if self._speaking is None and not self._calls:
             self._begin_thought()
@@ -164,7 +112,7 @@ class Assembly:
 
     def add_state(self, kind: str, value: Any) -> None:
         """Add to the opaque state of the whole answer."""
-        if self._has_room(len(write_halves(value))):
+        if self._has_room_for(len(write_halves(value))):
             self._late.setdefault(kind, Growth()).add(value)
 
     def begin_calls(self) -> None:
@@ -177,10 +125,10 @@ class Assembly:
         if is_new:
             self._calls[id(slot)] = CallDraft(slot)
             if len(self._calls) > CALLS_MAX:
-                self.overflow = f"more than {CALLS_MAX} calls in one answer"
+                self._meter.refuse(f"more than {CALLS_MAX} calls in one answer")
                 return
         call = self._calls[id(slot)]
-        if state is not None and self._has_room(len(write_halves(state[1]))):
+        if state is not None and self._has_room_for(len(write_halves(state[1]))):
             call.blobs = (self._maker.blob(*state),)
         if call.index < 0 and slot.name:
             self._show_call(call)
@@ -192,15 +140,11 @@ class Assembly:
         self._fall_silent()
         for call in self._calls.values():
             if call.index < 0:
-                call.slot.name = UNNAMED
-                self.note("call_without_name", "repaired", f"a call without a name is called {UNNAMED!r}")
+                call.slot.name = self._note_unnamed()
                 self._show_call(call)
             self._close_call(call)
         self._emit_done()
-        if self._notes > NOTES_MAX:
-            left = self._notes - NOTES_MAX
-            note = Note(code="more_notes", action="dropped", message="further notes of this answer", count=left)
-            self.events.append(Noted(note=note))
+        self._note_left()
 
     def _begin_message(self) -> MessageDraft:
         self._fall_silent()
@@ -231,14 +175,14 @@ class Assembly:
         self.events.append(ItemAdded(index=draft.index, item=item))
 
     def _say(self, message: MessageDraft, text: str, *, is_refusal: bool) -> None:
-        if not text or not self._has_room(_size(text)):
+        if not text or not self._has_room(text):
             return
         part = message.add(text, is_refusal=is_refusal)
         kind = RefusalDelta if is_refusal else TextDelta
         self.events.append(kind(index=message.index, text=text, part=part, logprobs=message.take_tokens()))
 
     def _think(self, thought: ThoughtDraft, text: str) -> None:
-        if text and self._has_room(_size(text)):
+        if text and self._has_room(text):
             thought.texts.append(text)
             self.events.append(ReasoningDelta(index=thought.index, text=text))
 
@@ -268,28 +212,12 @@ class Assembly:
             self.note("arguments_before_name", "buffered", f"{size} argument bytes came before the name")
             self.events.append(ArgumentsDelta(index=call.index, text=early))
 
-    def _call_id(self, upstream_id: str) -> str:
-        call_id = upstream_id
-        if not call_id:
-            self.note("call_without_id", "repaired", "a call without an id got one")
-        elif call_id in self._taken:
-            self.note("duplicate_call_id", "repaired", "a call with the id of another one got its own")
-            call_id = ""
-        elif not _USABLE_ID.fullmatch(call_id):
-            self.note("odd_call_id", "repaired", "a call whose id no client can carry got another one")
-            call_id = ""
-        call_id = call_id or self._ids.new(prefixes.CALL)
-        self._taken.add(call_id)
-        return call_id
-
     def _argue(self, call: CallDraft, text: str) -> None:
-        if not text or not self._has_room(_size(text)):
+        if not text or not self._has_room(text):
             return
         arguments = call.slot.arguments
         ready = arguments.feed(text)
-        if arguments.size > self._bounds.arguments_bytes_max:
-            self.overflow = f"the arguments of a call are over {self._bounds.arguments_bytes_max} bytes"
-        elif ready:
+        if self._check_arguments(arguments.size) and ready:
             self._pass_on(call, ready)
 
     def _pass_on(self, call: CallDraft, text: str) -> None:
@@ -303,8 +231,7 @@ class Assembly:
         call.final = call.slot.arguments.finish()
         if call.final.rest:
             self._pass_on(call, call.final.rest)
-        if call.final.repair:
-            self.note(call.final.repair, "repaired", _REPAIRS[call.final.repair])
+        self._note_repair(call.final)
         call.is_closed = True
 
     def _emit_done(self) -> None:
@@ -313,16 +240,6 @@ class Assembly:
             draft = self._order[self._done]
             self._done += 1
             self.events.append(ItemDone(index=draft.index, item=draft.item()))
-
-    def _has_room(self, size: int) -> bool:
-        self._bytes += size
-        if self._bytes > self._bounds.text_bytes_max:
-            self.overflow = f"the answer is over {self._bounds.text_bytes_max} bytes"
-        return self.overflow is None
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
 
 
 def _is_whole(slot: Slot) -> bool:

@@ -11,8 +11,10 @@ import msgspec
 
 from treadle.canon.events import ItemDone, ModelEvent, Noted, TextDelta
 from treadle.canon.items import AnyPart, Extra, FilePart, ImagePart, MessageItem, OpaqueItem, OpaquePart, TextPart
-from treadle.canon.json import BadJson, read_json, write_json
+from treadle.canon.json import write_json
 from treadle.canon.request import Note, NoteAction
+from treadle.wire.carry.retell import is_retold
+from treadle.wire.carry.values import Fields, list_in, object_in, text_in, value_of
 from treadle.wire.codec import Decoder
 
 CITATIONS_MAX = 256
@@ -25,8 +27,6 @@ _WORD_CHARS_MAX = 80
 _TICKS = re.compile("`+")
 _ABOUT = ("groundingMetadata", "citationMetadata", "urlContextMetadata", "logprobsResult")
 """What Gemini says about an answer beside it; its ratings and averages are nobody's wish."""
-
-Fields = dict[str, Any]
 
 
 class Bearer:
@@ -88,7 +88,7 @@ class Bearer:
 
     def _cited(self, part: TextPart, extra: Extra, told: list[ModelEvent]) -> TextPart:
         """Return a text with what Anthropic's models cite as annotations of it."""
-        cited = [_object(each) for each in _list(_value(extra.fields.get("citations")))[:CITATIONS_MAX]]
+        cited = [object_in(each) for each in list_in(value_of(extra.fields.get("citations")))[:CITATIONS_MAX]]
         if not cited:
             return part
         found = [_annotation(each, 0, len(part.text)) for each in cited] if self._client in _ANNOTATED else []
@@ -98,7 +98,7 @@ class Bearer:
         """Return the parts with what Gemini grounds them on as annotations of the text that it is about."""
         for name in (name for name in _ABOUT[2:] if name in extra.fields):
             told += self._note("field_dropped", "dropped", f"{name} of an answer", name)
-        about = {name: _object(_value(extra.fields[name])) for name in _ABOUT[:2] if name in extra.fields}
+        about = {name: object_in(value_of(extra.fields[name])) for name in _ABOUT[:2] if name in extra.fields}
         place = next((place for place, part in enumerate(content) if isinstance(part, TextPart)), None)
         if not about or place is None:
             return content
@@ -116,7 +116,9 @@ class Bearer:
         return msgspec.structs.replace(part, annotations=msgspec.Raw(write_json(found)))
 
     def _note_block(self, item: OpaqueItem) -> list[ModelEvent]:
-        block = _object(_value(item.raw))
+        if is_retold(item, self._client):
+            return []
+        block = object_in(value_of(item.raw))
         kind = _word(block.get("type")) or "block"
         name = _word(block.get("name"))
         what = f"{kind} {name}" if name else kind
@@ -147,13 +149,13 @@ class BearingDecoder:
 
 def readable(raw: msgspec.Raw) -> str | None:
     """Return code that Gemini ran, or what came of it, as text; None for any other part."""
-    part = _object(_value(raw))
-    code, result = _object(part.get("executableCode")), _object(part.get("codeExecutionResult"))
+    part = object_in(value_of(raw))
+    code, result = object_in(part.get("executableCode")), object_in(part.get("codeExecutionResult"))
     if code:
-        return _fenced(_text(code.get("code")), _word(code.get("language")).lower())
+        return _fenced(text_in(code.get("code")), _word(code.get("language")).lower())
     if result:
         outcome = _word(result.get("outcome")).removeprefix("OUTCOME_")
-        said = _text(result.get("output"))
+        said = text_in(result.get("output"))
         return _fenced(said if outcome in ("", "OK") else f"[{outcome}]\n{said}", "")
     return None
 
@@ -166,34 +168,34 @@ def _fenced(text: str, language: str) -> str:
 
 def _annotation(cited: Fields, start: int, end: int) -> Fields | None:
     """Return a citation as the Responses API spells one; None where it names no address."""
-    url = _text(cited.get("url") or cited.get("uri") or cited.get("source"))
+    url = text_in(cited.get("url") or cited.get("uri") or cited.get("source"))
     if "://" not in url:
         return None
-    title = _text(cited.get("title"))
+    title = text_in(cited.get("title"))
     return {"type": "url_citation", "url": url, "title": title, "start_index": start, "end_index": end}
 
 
 def _grounds(text: str, about: dict[str, Fields]) -> list[Fields]:
     """Return what the grounding of a text refers to, at the places that it is about."""
     grounding, citing = about.get("groundingMetadata", {}), about.get("citationMetadata", {})
-    chunks = [_object(each) for each in _list(grounding.get("groundingChunks"))]
-    pages = [_object(chunk.get("web") or chunk.get("retrievedContext") or chunk.get("maps")) for chunk in chunks]
+    chunks = [object_in(each) for each in list_in(grounding.get("groundingChunks"))]
+    pages = [object_in(chunk.get("web") or chunk.get("retrievedContext") or chunk.get("maps")) for chunk in chunks]
     found: list[Fields | None] = []
-    for support in map(_object, _list(grounding.get("groundingSupports"))[:CITATIONS_MAX]):
-        start, end = _span(text, _object(support.get("segment")))
-        numbers = _list(support.get("groundingChunkIndices"))
+    for support in map(object_in, list_in(grounding.get("groundingSupports"))[:CITATIONS_MAX]):
+        start, end = _span(text, object_in(support.get("segment")))
+        numbers = list_in(support.get("groundingChunkIndices"))
         known = [pages[number] for number in numbers if isinstance(number, int) and 0 <= number < len(pages)]
         found += [_annotation(page, start, end) for page in known[:CITATIONS_MAX]]
     if not found:
         found += [_annotation(page, 0, len(text)) for page in pages[:CITATIONS_MAX]]
-    sources = _list(citing.get("citations") or citing.get("citationSources"))[:CITATIONS_MAX]
-    found += [_annotation(source, *_span(text, source)) for source in map(_object, sources)]
+    sources = list_in(citing.get("citations") or citing.get("citationSources"))[:CITATIONS_MAX]
+    found += [_annotation(source, *_span(text, source)) for source in map(object_in, sources)]
     return [each for each in found if each is not None][:CITATIONS_MAX]
 
 
 def _span(text: str, segment: Fields) -> tuple[int, int]:
     """Return where a segment stands, in characters: Gemini counts bytes."""
-    said = _text(segment.get("text"))
+    said = text_in(segment.get("text"))
     place = text.find(said) if said else -1
     if place >= 0:
         return place, place + len(said)
@@ -206,24 +208,5 @@ def _number(value: Any, default: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
 
 
-def _value(raw: msgspec.Raw | None) -> Any:
-    try:
-        return None if raw is None else read_json(bytes(raw))
-    except BadJson:
-        return None
-
-
-def _object(value: Any) -> Fields:
-    return cast("Fields", value) if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _word(value: Any) -> str:
-    return _text(value)[:_WORD_CHARS_MAX]
+    return text_in(value)[:_WORD_CHARS_MAX]

@@ -87,9 +87,15 @@ COERCED: Paths = {
 """Options that are heeded about as well as the upstream can."""
 
 
+_SETTLED_BETAS = ("claude-code-", "message-threads-")
+"""How names of features begin that ask nothing of an upstream: they name the client, or Treadle itself has them."""
+
+
 def carry_options(options: Options, protocol: str, notes: Notes) -> Options:
     """Return the options with those that only the client's protocol has spelled for an upstream of this one."""
     source = options.extra_protocol
+    if protocol != "messages":
+        _note_betas(options, notes)
     is_shared = source == protocol or (source in _SIBLINGS and protocol in _SIBLINGS)
     if is_shared or not options.extra or source not in MEANINGS:
         return options
@@ -102,6 +108,13 @@ def carry_options(options: Options, protocol: str, notes: Notes) -> Options:
     unmarked = {path for path, raw in given.items() if path in DEFAULTS and _value(raw) in DEFAULTS[path]}
     note_unread(options, heeded | unmarked | COERCED.keys(), notes)
     return msgspec.structs.replace(options, extra=_nested(spelled), extra_protocol=protocol)
+
+
+def _note_betas(options: Options, notes: Notes) -> None:
+    lost = [name for name in options.betas if not name.startswith(_SETTLED_BETAS)]
+    if lost:
+        message = f"only messages has the features {', '.join(lost)}"
+        notes.add("beta_dropped", "dropped", message, "anthropic-beta", len(lost))
 
 
 def _spelled(given: Mapping[str, msgspec.Raw], source: str, target: str) -> tuple[dict[str, msgspec.Raw], set[str]]:

@@ -10,6 +10,8 @@ from typing import Any, assert_never
 import msgspec
 
 from treadle.canon.events import (
+    ApprovalDecided,
+    ApprovalRequested,
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -59,6 +61,8 @@ ChoiceEvent = (
     | Noted
     | ToolStarted
     | ToolFinished
+    | ApprovalRequested
+    | ApprovalDecided
     | KeptAlive
 )
 
@@ -140,7 +144,7 @@ class Choice:
             case RoundStarted():
                 # What a model thought in an earlier round is of no use to the next one without its calls.
                 self._late.pop(THOUGHT_STATE, None)
-            case ToolFinished() | Noted():
+            case ToolFinished() | Noted() | ApprovalRequested() | ApprovalDecided():
                 pass
             case _:
                 assert_never(event)

@@ -22,12 +22,17 @@ MESSAGE_BYTES_MAX = 2_000
 
 
 class ChoiceIn(msgspec.Struct, frozen=True, gc=False):
-    """One choice of a chunk: a delta where it is streamed, a message where it is whole."""
+    """One choice of a chunk: a delta where it is streamed, a message where it is whole.
+
+    vLLM says in `stop_reason` which stop sequence ended the answer, SGLang in `matched_stop`.
+    """
 
     index: Any = 0
     delta: dict[str, Any] | None = None
     message: dict[str, Any] | None = None
     finish_reason: Any = None
+    stop_reason: Any = None
+    matched_stop: Any = None
     logprobs: Any = None
     usage: Any = None
 

@@ -3,17 +3,19 @@
 Exactly one Finished or Failed comes last, from `finish` at the latest. Nothing an upstream sends raises.
 """
 
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream, ErrorInfo, UpstreamError
-from treadle.canon.events import Failed, Finished, ModelEvent, Stop
+from treadle.canon.errors import BrokenStream
+from treadle.canon.events import Finished, Stop
 from treadle.canon.ids import IdSource
 from treadle.canon.items import ImagePart, OpaquePart
 from treadle.canon.usage import Usage
-from treadle.wire.answer.assemble import Assembly, Bounds, Maker
+from treadle.wire.answer.assemble import Assembly
 from treadle.wire.answer.correlate import Piece
+from treadle.wire.answer.decoder import DONE, AnswerDecoder
+from treadle.wire.answer.ledger import Bounds, Maker
 from treadle.wire.answer.oddities import Oddities, Oddity
 from treadle.wire.chat.chunk import (
     ChoiceIn,
@@ -29,10 +31,8 @@ from treadle.wire.chat.chunk import (
 )
 from treadle.wire.chat.parts import PROTOCOL, flat_annotation
 from treadle.wire.chat.state import CALL_STATE, MESSAGE_STATE, THOUGHT_STATE
-from treadle.wire.sse import LINE_BYTES_MAX, Frame, SseReader
 from treadle.wire.surrogates import mend_text, write_halves
 
-DONE = "[DONE]"
 LEGACY_INDEX = "function_call"
 
 STOPS: dict[str, Stop] = {
@@ -59,11 +59,9 @@ _PLAIN = frozenset(
 )
 _TEXT_KINDS = ("text", "output_text", None)
 _KNOWN = _PLAIN | {"images", "annotations"}
-_BOM = b"\xef\xbb\xbf"
-_BLANK = b" \t\r\n"
 
 
-class Decoder:
+class Decoder(AnswerDecoder):
     """Turns the answer of one model call into events."""
 
     def __init__(
@@ -78,93 +76,27 @@ class Decoder:
     ) -> None:
         bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
         self._assembly = Assembly(ids, bounds, taken_call_ids, Maker(provider=provider, model=model))
+        super().__init__(self._assembly)
         self._oddities = Oddities()
-        self._reader: SseReader | None = None
-        self._document: list[bytes] | None = None
-        self._document_bytes = 0
-        self._head = b""
         self._reason: str | None = None
+        self._sequence = ""
         self._usage: Usage | None = None
-        self._terminal: Finished | Failed | None = None
         self._has_deltas = False
         self._has_thoughts = False
         self._kept: set[str] = set()
 
-    def feed(self, data: bytes) -> list[ModelEvent]:
-        """Return the events that these bytes complete."""
-        if self._terminal is not None:
-            return []
-        if self._reader is None and self._document is None:
-            data = self._begin(data)
-        if self._document is not None:
-            self._hold(data)
-        elif self._reader is not None:
-            self._read_frames(self._reader.feed(data))
-            if self._terminal is None and self._reader.overflowed:
-                self._fail(_too_large("a line of the stream is over the bound"))
-        return self._take()
-
-    def finish(self) -> list[ModelEvent]:
-        """Return what the end of the bytes makes of them."""
-        if self._terminal is not None:
-            return []
-        if self._document is not None:
-            self._read_document(b"".join(self._document))
-        elif self._reader is not None:
-            self._read_frames(self._reader.finish())
-        if self._terminal is None:
-            if self._reader is not None and self._reason is not None:
-                self._assembly.note("done_missing", "kept", f"the stream ended without {DONE}")
-            self._end(is_said=False)
-        return self._take()
-
-    def _begin(self, data: bytes) -> bytes:
-        """Tell from the first character what the bytes are, and return those to read."""
-        head = (self._head + data).lstrip(_BLANK)
-        self._head = b""
-        if len(head) < len(_BOM) and _BOM.startswith(head):
-            self._head = head
-            return b""
-        head = head.removeprefix(_BOM).lstrip(_BLANK)
-        if head[:1] in (b"{", b"["):
-            self._document = []
-        elif head[:1] == b"<":
-            self._fail(BrokenStream("The upstream answered with a page of HTML instead of a stream.").info)
-        elif head:
-            self._reader = SseReader()
-        return head
-
-    def _hold(self, data: bytes) -> None:
-        assert self._document is not None
-        self._document_bytes += len(data)
-        self._document.append(data)
-        if self._document_bytes > LINE_BYTES_MAX:
-            self._fail(_too_large("the answer is over the bound"))
-
-    def _read_document(self, document: bytes) -> None:
-        chunk = read_chunk(document.decode("utf-8", "replace"))
+    def _read_document(self, data: str) -> None:
+        chunk = read_chunk(data)
         if chunk is None:
             self._fail(BrokenStream("The upstream's answer is not a Chat completion.").info)
-            return
-        self._read_chunk(chunk)
-        if self._terminal is None:
-            self._end(is_said=True)
+        else:
+            self._read_chunk(chunk)
 
-    def _read_frames(self, frames: list[Frame]) -> None:
-        for frame in frames:
-            if self._terminal is not None:
-                return
-            self._read_frame(frame)
-
-    def _read_frame(self, frame: Frame) -> None:
-        data = frame.data.strip()
-        if data == DONE:
-            self._end(is_said=True)
-            return
-        chunk = read_chunk(data) if data else None
+    def _read_frame(self, name: str, data: str) -> None:
+        chunk = read_chunk(data)
         if chunk is not None:
-            self._read_chunk(chunk, is_error=frame.event == "error")
-        elif data:
+            self._read_chunk(chunk, is_error=name == "error")
+        else:
             self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that could not be read were left out")
 
     def _read_chunk(self, chunk: ChunkIn, *, is_error: bool = False) -> None:
@@ -175,8 +107,6 @@ class Decoder:
             self._usage = read_usage(chunk.usage) or self._usage
         for choice in chunk.choices or ():
             self._read_choice(choice)
-        if self._assembly.overflow is not None:
-            self._fail(_too_large(self._assembly.overflow))
 
     def _read_choice(self, choice: ChoiceIn) -> None:
         if choice.index not in (0, None, "0"):
@@ -193,6 +123,7 @@ class Decoder:
         # Never let a second reason turn a cut answer into a good one.
         if isinstance(reason, str) and reason and (self._reason is None or STOPS.get(reason) in ("length", "filtered")):
             self._reason = mend_text(reason)
+            self._sequence = next((word for word in (choice.stop_reason, choice.matched_stop) if _is_text(word)), "")
 
     def _read_delta(self, delta: dict[str, Any], logprobs: Any) -> None:
         if len(delta) == 1 and logprobs is None:
@@ -319,21 +250,20 @@ class Decoder:
             self._assembly.note(code, "repaired", message)
 
     def _end(self, *, is_said: bool) -> None:
-        """Judge the answer at its end; `is_said` where the upstream itself said that this is the end."""
         assembly = self._assembly
         calls_stand = is_said and assembly.has_calls and assembly.calls_are_complete
         if self._reason is None and not calls_stand:
-            self._fail(BrokenStream("The upstream's stream ended before the answer did.").info)
+            self._cut_off()
             return
+        if not is_said:
+            assembly.note("done_missing", "kept", f"the stream ended without {DONE}")
         if self._reason in BROKEN_OFF:
             self._fail(BrokenStream(f"The upstream broke off: {self._reason}.").info)
             return
+        if self._sequence and self._stop() == "stop_sequence":
+            assembly.note_sequence(self._sequence)
         assembly.finish()
-        if assembly.overflow is not None:
-            self._fail(_too_large(assembly.overflow))
-            return
-        self._terminal = Finished(stop=self._stop(), usage=self._usage, raw_stop=self._reason)
-        assembly.events.append(self._terminal)
+        self._close(Finished(stop=self._stop(), usage=self._usage, raw_stop=self._reason))
 
     def _stop(self) -> Stop:
         stop = STOPS.get(self._reason or "", "done")
@@ -341,14 +271,9 @@ class Decoder:
             return stop
         if self._assembly.has_calls:
             return "calls"
+        if self._reason == "stop" and self._sequence:
+            return "stop_sequence"
         return "done" if stop == "calls" else stop
-
-    def _fail(self, error: ErrorInfo) -> None:
-        self._terminal = Failed(error=error)
-        self._assembly.events.append(self._terminal)
-
-    def _take(self) -> list[ModelEvent]:
-        return self._assembly.take()
 
 
 def _piece(call: dict[str, Any], position: int, has_siblings: bool) -> Piece:
@@ -367,10 +292,10 @@ def _piece(call: dict[str, Any], position: int, has_siblings: bool) -> Piece:
     )
 
 
+def _is_text(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and bool(value)
+
+
 def _detail_text(detail: dict[str, Any]) -> str:
     text = detail.get("text") or detail.get("summary")
     return text if isinstance(text, str) else ""
-
-
-def _too_large(what: str) -> ErrorInfo:
-    return UpstreamError(f"The upstream sent too much: {what}.", code="upstream_too_large").info

@@ -5,16 +5,15 @@ reasoning, and every function call is a call of its own. Only a call whose argum
 complete, and those behind it wait with it. Nothing here knows chunks or frames.
 """
 
-import re
 from typing import Any, cast
 
 import msgspec
 
 from treadle.canon import ids as prefixes
-from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, ModelEvent, Noted, ReasoningDelta, TextDelta
+from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, ReasoningDelta, TextDelta
 from treadle.canon.ids import IdSource
 from treadle.canon.items import AnyPart, Blob, CallItem, Extra, MessageItem, OpaquePart, ReasoningItem, TextPart
-from treadle.canon.request import Note, NoteAction
+from treadle.wire.answer.ledger import Bounds, Ledger
 from treadle.wire.arguments import Arguments, FinalArguments
 from treadle.wire.gemini.chunk import as_object, as_word, json_text
 from treadle.wire.gemini.partial import PartialArguments
@@ -23,21 +22,6 @@ from treadle.wire.gemini.spelling import PROTOCOL
 from treadle.wire.surrogates import HalfJoiner
 
 CALLS_MAX = 1024
-NOTES_MAX = 64
-UNNAMED = "unnamed"
-
-_USABLE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-_REPAIRS = {
-    "repeated_arguments": "the same arguments came twice",
-    "quoted_arguments": "the arguments were a JSON object inside a JSON string",
-}
-
-
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one answer may hold."""
-
-    text_bytes_max: int
-    arguments_bytes_max: int
 
 
 class CallPiece(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,18 +125,12 @@ class _Call:
         return machine.finish()
 
 
-class Assembly:
+class Assembly(Ledger):
     """The items of one answer in the making."""
 
     def __init__(self, ids: IdSource, bounds: Bounds, taken_call_ids: frozenset[str] = frozenset()) -> None:
-        self.events: list[ModelEvent] = []
-        self.overflow: str | None = None
+        super().__init__(ids, bounds, taken_call_ids)
         self.calls: list[CallItem] = []
-        self._ids = ids
-        self._bounds = bounds
-        self._taken = set(taken_call_ids)
-        self._bytes = 0
-        self._notes = 0
         self._items = 0
         self._speaking: _Message | _Reasoning | None = None
         self._waiting: list[_Call] = []
@@ -162,17 +140,6 @@ class Assembly:
         """Tell whether every call has arguments that are an object and none is still streamed."""
         return not any(call.is_open for call in self._waiting) and all(is_object(call.arguments) for call in self.calls)
 
-    def take(self) -> list[ModelEvent]:
-        """Return the events since the last time."""
-        events, self.events = self.events, []
-        return events
-
-    def note(self, code: str, action: NoteAction, message: str, field: str | None = None) -> None:
-        """Say what was repaired or dropped; a stream that is all wrong is not echoed line by line."""
-        self._notes += 1
-        if self._notes <= NOTES_MAX:
-            self.events.append(Noted(note=Note(code=code, action=action, message=message, field=field)))
-
     def add_text(self, text: str) -> None:
         """Add to the message, or begin one."""
         if text:
@@ -181,7 +148,7 @@ class Assembly:
 
     def add_part(self, part: AnyPart, size: int) -> None:
         """Add a part that is not text to the message, or begin one."""
-        if self._has_room(size):
+        if self._has_room_for(size):
             message = self._message()
             self._say(message, message.joiner.finish())
             place = message.show(part)
@@ -192,7 +159,7 @@ class Assembly:
 
     def tell(self, name: str, raw: msgspec.Raw) -> bool:
         """Keep what is said about the message, the last word of each kind; tell whether there is one."""
-        if isinstance(self._speaking, _Message) and self._has_room(len(bytes(raw))):
+        if isinstance(self._speaking, _Message) and self._has_room_for(len(bytes(raw))):
             self._speaking.about[name] = raw
             return True
         return False
@@ -227,12 +194,10 @@ class Assembly:
             call = _Call(piece)
             self._waiting.append(call)
             if len(self.calls) + len(self._waiting) > CALLS_MAX:
-                self.overflow = f"more than {CALLS_MAX} calls in one answer"
+                self._meter.refuse(f"more than {CALLS_MAX} calls in one answer")
                 return
-        if call.add(piece) > self._bounds.arguments_bytes_max:
-            self._refuse_arguments()
-            return
-        self._show_complete()
+        if self._check_arguments(call.add(piece)):
+            self._show_complete()
 
     def finish(self, *, is_cut: bool) -> None:
         """Close everything that is open; `is_cut` where the answer ended before its time."""
@@ -243,10 +208,7 @@ class Assembly:
             call.is_open = False
         self._show_complete()
         self._fall_silent()
-        if self._notes > NOTES_MAX:
-            left = self._notes - NOTES_MAX
-            note = Note(code="more_notes", action="dropped", message="further notes of this answer", count=left)
-            self.events.append(Noted(note=note))
+        self._note_left()
 
     def _next(self) -> int:
         self._items += 1
@@ -261,12 +223,12 @@ class Assembly:
         return message
 
     def _say(self, message: _Message, text: str) -> None:
-        if text and self._has_room(_size(text)):
+        if text and self._has_room(text):
             part = message.add(text)
             self.events.append(TextDelta(index=message.index, text=text, part=part))
 
     def _think(self, thought: _Reasoning, text: str) -> None:
-        if text and self._has_room(_size(text)):
+        if text and self._has_room(text):
             thought.texts.append(text)
             self.events.append(ReasoningDelta(index=thought.index, text=text))
 
@@ -300,22 +262,18 @@ class Assembly:
     def _show(self, call: _Call) -> None:
         self._fall_silent()
         if not call.name:
-            call.name = UNNAMED
-            self.note("call_without_name", "repaired", f"a call without a name is called {UNNAMED!r}")
+            call.name = self._note_unnamed()
         final = call.arguments()
-        size = _size(final.text)
-        if size > self._bounds.arguments_bytes_max:
-            self._refuse_arguments()
-        if self.overflow is not None or not self._has_room(size):
+        self._check_arguments(len(final.text.encode("utf-8", "replace")))
+        if not self._has_room(final.text):
             return
         begun = CallItem(
             id=self._ids.new(prefixes.CALL_ITEM),
-            call_id=self._call_id(call.id),
+            call_id=self._call_id(call.id, is_needed=False),
             name=call.name,
             upstream_id=call.id or None,
         )
-        if final.repair:
-            self.note(final.repair, "repaired", _REPAIRS[final.repair])
+        self._note_repair(final)
         whole = msgspec.structs.replace(begun, arguments=final.text, raw=final.raw, blobs=call.blobs)
         index = self._next()
         self.calls.append(whole)
@@ -324,29 +282,3 @@ class Assembly:
             ArgumentsDelta(index=index, text=final.text),
             ItemDone(index=index, item=whole),
         ]
-
-    def _call_id(self, upstream_id: str) -> str:
-        """Return the id of a call; Gemini may give none."""
-        call_id = upstream_id
-        if call_id and call_id in self._taken:
-            self.note("duplicate_call_id", "repaired", "a call with the id of another one got its own")
-            call_id = ""
-        elif call_id and not _USABLE_ID.fullmatch(call_id):
-            self.note("odd_call_id", "repaired", "a call whose id no client can carry got another one")
-            call_id = ""
-        call_id = call_id or self._ids.new(prefixes.CALL)
-        self._taken.add(call_id)
-        return call_id
-
-    def _refuse_arguments(self) -> None:
-        self.overflow = f"the arguments of a call are over {self._bounds.arguments_bytes_max} bytes"
-
-    def _has_room(self, size: int) -> bool:
-        self._bytes += size
-        if self._bytes > self._bounds.text_bytes_max and self.overflow is None:
-            self.overflow = f"the answer is over {self._bounds.text_bytes_max} bytes"
-        return self.overflow is None
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())

@@ -18,7 +18,7 @@ from treadle.canon.items import (
     TextPart,
 )
 from treadle.wire.fields import FLAG, LIST, TEXT, read_value, starts_with
-from treadle.wire.gemini.parts import extra, read_arguments, read_part, read_response, unseal
+from treadle.wire.gemini.parts import call_named, extra, read_arguments, read_part, read_response, unseal
 from treadle.wire.gemini.spelling import PROTOCOL, CamelFields
 from treadle.wire.notes import Notes
 from treadle.wire.turns import OpenCalls
@@ -74,7 +74,8 @@ class ContentReader:
                 self._turn.say(read_part(part), blobs)
 
     def _read_call(self, fields: CamelFields, made_id: str, blobs: tuple[Blob, ...]) -> None:
-        given, name = fields.get("id", TEXT) or "", fields.get("name", TEXT)
+        sealed, blobs = call_named(blobs)
+        given, name = fields.get("id", TEXT) or sealed, fields.get("name", TEXT)
         if not name:
             self._notes.add("call_without_name", "dropped", "a call of nothing", fields.at("name"))
             return

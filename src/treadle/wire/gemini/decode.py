@@ -9,12 +9,14 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream, ErrorInfo, ProtocolError
-from treadle.canon.events import Failed, Finished, ModelEvent, Stop
+from treadle.canon.errors import BrokenStream, ProtocolError
+from treadle.canon.events import Finished, Stop
 from treadle.canon.ids import IdSource
 from treadle.canon.items import Blob
 from treadle.canon.usage import Usage
-from treadle.wire.gemini.assemble import UNNAMED, Assembly, Bounds, CallPiece
+from treadle.wire.answer.decoder import AnswerDecoder
+from treadle.wire.answer.ledger import UNNAMED, Bounds, Maker
+from treadle.wire.gemini.assemble import Assembly, CallPiece
 from treadle.wire.gemini.chunk import (
     BROKEN_OFF,
     MALFORMED_CALLS,
@@ -31,11 +33,6 @@ from treadle.wire.gemini.chunk import (
 )
 from treadle.wire.gemini.parts import RAW_ARGUMENTS, SIGNATURE, read_part
 from treadle.wire.gemini.spelling import CamelFields, pick
-from treadle.wire.replies.intake import Intake, too_large
-from treadle.wire.sse import Frame
-
-DONE = "[DONE]"
-"""Gemini never sends it; gateways in front of it do."""
 
 _CALLED = re.compile(r"(?:default_api[.:]|call:(?!default_api))([A-Za-z_][\w.-]*)")
 """The name in a call that Gemini could not read: `print(default_api.f(x=1))`, `call:f{x:1}`."""
@@ -52,7 +49,7 @@ _ABOUT = (
 """What a candidate says about its content, for clients of Gemini and whoever can read it."""
 
 
-class Decoder:
+class Decoder(AnswerDecoder):
     """Turns the answer of one model call into events."""
 
     def __init__(
@@ -66,55 +63,29 @@ class Decoder:
         taken_call_ids: frozenset[str] = frozenset(),
     ) -> None:
         bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-        self._provider = provider
-        self._model = model
+        self._maker = Maker(provider=provider, model=model)
         self._assembly = Assembly(ids, bounds, taken_call_ids)
-        self._intake = Intake()
+        super().__init__(self._assembly)
         self._reason: str | None = None
         self._finish_message = ""
         self._usage: Usage | None = None
-        self._terminal: Finished | Failed | None = None
         self._left_out: set[str] = set()
 
-    def feed(self, data: bytes) -> list[ModelEvent]:
-        """Return the events that these bytes complete."""
-        if self._terminal is not None:
-            return []
-        self._read_frames(self._intake.feed(data))
-        if self._terminal is None and self._intake.failure is not None:
-            self._fail(self._intake.failure)
-        return self._assembly.take()
-
-    def finish(self) -> list[ModelEvent]:
-        """Return what the end of the bytes makes of them."""
-        if self._terminal is not None:
-            return []
-        self._read_frames(self._intake.finish())
-        if self._terminal is None:
-            self._end(is_said=self._intake.is_document)
-        return self._assembly.take()
-
-    def _read_frames(self, frames: list[Frame]) -> None:
-        for frame in frames:
-            if self._terminal is not None:
-                return
-            data = frame.data.strip()
-            if data == DONE:
-                self._end(is_said=True)
-            elif data:
-                self._read_data(data, is_error=frame.event == "error")
-
-    def _read_data(self, data: str, *, is_error: bool) -> None:
+    def _read_document(self, data: str) -> None:
         chunks = read_chunks(data)
-        if chunks is not None:
-            for chunk in chunks:
-                self._read_chunk(chunk, is_error=is_error)
-        elif self._intake.is_document:
+        if chunks is None:
             self._fail(BrokenStream("The upstream's answer is not a response of Gemini.").info)
-        else:
-            self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that are not a response object")
+        for chunk in chunks or ():
+            self._read_chunk(chunk)
 
-    def _read_chunk(self, chunk: dict[str, Any], *, is_error: bool) -> None:
+    def _read_frame(self, name: str, data: str) -> None:
+        chunks = read_chunks(data)
+        if chunks is None:
+            self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that are not a response object")
+        for chunk in chunks or ():
+            self._read_chunk(chunk, is_error=name == "error")
+
+    def _read_chunk(self, chunk: dict[str, Any], *, is_error: bool = False) -> None:
         if self._terminal is not None:
             return
         if chunk.get("error") or is_error:
@@ -124,8 +95,7 @@ class Decoder:
         self._read_feedback(as_object(pick(chunk, "promptFeedback")))
         for candidate in as_list(chunk.get("candidates")):
             self._read_candidate(as_object(candidate))
-        if self._assembly.overflow is not None:
-            self._fail(too_large(self._assembly.overflow))
+        self._check_bounds()
 
     def _read_feedback(self, feedback: dict[str, Any]) -> None:
         reason = as_word(pick(feedback, "blockReason"))
@@ -193,14 +163,13 @@ class Decoder:
     def _blobs(self, signature: str) -> tuple[Blob, ...]:
         if not signature:
             return ()
-        return (Blob(provider=self._provider, kind=SIGNATURE, data=signature, model=self._model),)
+        return (self._maker.seal(SIGNATURE, signature),)
 
     def _end(self, *, is_said: bool) -> None:
-        """Judge the answer at its end; `is_said` where the upstream itself said that this is the end."""
         assembly, reason = self._assembly, self._reason
         calls_stand = is_said and bool(assembly.calls) and assembly.calls_are_complete
         if reason is None and not calls_stand:
-            self._fail(BrokenStream("The upstream's stream ended before the answer did.").info)
+            self._cut_off()
             return
         if reason in BROKEN_OFF:
             self._fail(BrokenStream(f"The upstream broke off: {reason}. {self._finish_message}".rstrip()).info)
@@ -210,11 +179,7 @@ class Decoder:
         elif reason is not None and reason not in STOPS:
             assembly.note("unknown_finish", "coerced", f"the finish reason {reason!r} is taken as a good end")
         assembly.finish(is_cut=STOPS.get(reason or "") in ("length", "filtered"))
-        if assembly.overflow is not None:
-            self._fail(too_large(assembly.overflow))
-            return
-        self._terminal = Finished(stop=self._stop(), usage=self._usage, raw_stop=reason)
-        assembly.events.append(self._terminal)
+        self._close(Finished(stop=self._stop(), usage=self._usage, raw_stop=reason))
 
     def _add_malformed(self, reason: str) -> None:
         """Make the call that Gemini could not read a call all the same: its result tells the model what was wrong."""
@@ -226,10 +191,6 @@ class Decoder:
     def _stop(self) -> Stop:
         stop = STOPS.get(self._reason or "", "done")
         return "calls" if stop == "done" and self._assembly.calls else stop
-
-    def _fail(self, error: ErrorInfo) -> None:
-        self._terminal = Failed(error=error)
-        self._assembly.events.append(self._terminal)
 
 
 def _piece(call: dict[str, Any], blobs: tuple[Blob, ...]) -> CallPiece:

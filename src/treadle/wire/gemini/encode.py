@@ -10,6 +10,8 @@ from typing import Any, assert_never
 
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import (
+    ApprovalDecided,
+    ApprovalRequested,
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -45,9 +47,10 @@ from treadle.canon.json import write_json
 from treadle.canon.request import Request, Surface
 from treadle.canon.usage import Usage, add_usage
 from treadle.wire.errors import write_error
-from treadle.wire.gemini.parts import PART, own_fields, seal, write_arguments, write_part
+from treadle.wire.gemini.parts import PART, named_call, own_fields, seal, write_arguments, write_part
 from treadle.wire.gemini.spelling import PROTOCOL
 from treadle.wire.notes import Notes
+from treadle.wire.responses.hosted import spell_out
 from treadle.wire.sse import write_frame
 
 _FINISH_REASONS = {"length": "MAX_TOKENS", "filtered": "SAFETY"}
@@ -59,10 +62,14 @@ _SIGNED = "thoughtSignature"
 
 
 class Candidate:
-    """Writes one run as one candidate: entries for a client that streams, folded into one for a client that waits."""
+    """Writes one run as one candidate: entries for a client that streams, folded into one for a client that waits.
 
-    def __init__(self, index: int, surface: Surface) -> None:
+    With `names_calls` the ids of calls travel in their signatures too.
+    """
+
+    def __init__(self, index: int, surface: Surface, *, names_calls: bool = False) -> None:
         self._index = index
+        self._names_calls = names_calls
         self._surface = surface
         self._fold = _Fold()
         self._sent: dict[int, int] = {}
@@ -99,6 +106,8 @@ class Candidate:
                 self._reason = reason or ("SAFETY" if self._has_refused else "STOP")
                 self._entries.append(write_json(self._entry([_EMPTY])))
             case RunStarted() | ArgumentsDelta() | RoundStarted() | RoundBroken() | ToolFinished() | Noted():
+                pass
+            case ApprovalRequested() | ApprovalDecided():
                 pass
             case _:
                 assert_never(event)
@@ -151,7 +160,11 @@ class Candidate:
             case CallItem():
                 if item.side == "client":
                     self._call(item)
-            case ResultItem() | OpaqueItem() | ReferenceItem():
+            case OpaqueItem():
+                for told in spell_out([item], Notes()):
+                    if isinstance(told, MessageItem):
+                        self._complete_message(index, told)
+            case ResultItem() | ReferenceItem():
                 pass
             case _:
                 assert_never(item)
@@ -185,7 +198,8 @@ class Candidate:
     def _call(self, call: CallItem) -> None:
         arguments = {"input": call.arguments} if call.kind == "custom" else write_arguments(call.arguments)
         part = {"functionCall": {"id": call.call_id, "name": call.name, "args": arguments}}
-        self._send({**part, _SIGNED: seal(call.blobs)} if call.blobs else part)
+        blobs = (*call.blobs, named_call(call.call_id)) if self._names_calls else call.blobs
+        self._send({**part, _SIGNED: seal(blobs)} if blobs else part)
 
     def _sign(self, part: dict[str, Any], blobs: tuple[Blob, ...]) -> None:
         if blobs:
@@ -218,7 +232,9 @@ class Candidates:
         self._tail: dict[str, Any] = {"modelVersion": request.model, "responseId": ""}
         self._tail_json = b""
         self._run_ids = [""] * count
-        self._candidates = [Candidate(index, request.surface) for index in range(count)]
+        # AI SDK's provider of Gemini drops the ids of calls and keeps signatures (opencode 1.18, 2026-11-15).
+        is_read = request.options.extra_protocol == PROTOCOL
+        self._candidates = [Candidate(index, request.surface, names_calls=is_read) for index in range(count)]
         self._ended: dict[int, RunEnded] = {}
         self._failure: ErrorInfo | None = None
         self._has_begun = False

@@ -2,7 +2,8 @@
 
 Media travel as data URLs inside Treadle and as `inlineData` here. A response must be an object, so a text is wrapped.
 Gemini's clients send back whatever stood in `thoughtSignature`. So the state of any provider travels there, sealed
-with the name of its maker; a signature that Treadle did not seal is Gemini's own.
+with the name of its maker; a signature that Treadle did not seal is Gemini's own. A call's id travels there too,
+because some clients drop the field that it stands in.
 """
 
 import base64
@@ -58,6 +59,10 @@ _TYPE_OF_ENDING = {
     "csv": "text/csv",
     "json": "application/json",
 }
+
+
+_OWN = "treadle"
+_CALL_ID = "call_id"
 
 
 class _Sealed(msgspec.Struct, frozen=True, array_like=True):
@@ -163,6 +168,17 @@ def write_response(result: ResultItem) -> Any:
     if result.is_error and "error" not in OBJECT.decode(response):
         return {"error": response}
     return response
+
+
+def named_call(call_id: str) -> Blob:
+    """Return the id of a call as state of Treadle's own."""
+    return Blob(provider=_OWN, kind=_CALL_ID, data=call_id)
+
+
+def call_named(blobs: tuple[Blob, ...]) -> tuple[str, tuple[Blob, ...]]:
+    """Return the id of a call out of what was sealed with it, and the rest."""
+    own = [blob for blob in blobs if (blob.provider, blob.kind) == (_OWN, _CALL_ID)]
+    return (own[0].data if own else ""), tuple(blob for blob in blobs if blob not in own)
 
 
 def seal(blobs: tuple[Blob, ...]) -> str:

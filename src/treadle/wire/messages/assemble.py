@@ -5,17 +5,16 @@ no harm. Texts that follow each other are parts of one message. An item is done 
 Nothing here knows events of the wire or frames.
 """
 
-import re
 from typing import Any, cast
 
 import msgspec
 
 from treadle.canon import ids as prefixes
-from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, ModelEvent, Noted, ReasoningDelta, TextDelta
+from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, ReasoningDelta, TextDelta
 from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyItem, Blob, CallItem, Extra, MessageItem, OpaqueItem, ReasoningItem, TextPart
+from treadle.canon.items import AnyItem, CallItem, Extra, MessageItem, OpaqueItem, ReasoningItem, TextPart
 from treadle.canon.json import BadJson, read_json, write_json
-from treadle.canon.request import Note, NoteAction
+from treadle.wire.answer.ledger import Bounds, Ledger, Maker
 from treadle.wire.arguments import Arguments, FinalArguments
 from treadle.wire.fields import OBJECT, TEXT, is_null, starts_with
 from treadle.wire.messages.event import NOTHING, BlockIn, DeltaIn, as_text, json_text
@@ -23,10 +22,8 @@ from treadle.wire.messages.seal import INVALID_JSON, PROTOCOL, REDACTED, SIGNATU
 from treadle.wire.surrogates import HalfJoiner, mend_text
 
 BLOCKS_MAX = 4_096
-NOTES_MAX = 64
-UNNAMED = "unnamed"
+ID_CHARS_MAX = 128
 
-_USABLE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _KINDS = {"text": "text", "thinking": "thinking", "redacted_thinking": "thinking", "tool_use": "call"}
 _CALL_FIELDS = frozenset({"type", "id", "name", "input"})
 _KIND_OF_DELTA = {
@@ -36,24 +33,6 @@ _KIND_OF_DELTA = {
     "signature_delta": "thinking",
     "input_json_delta": "call",
 }
-_REPAIRS = {
-    "repeated_arguments": "the same arguments came twice",
-    "quoted_arguments": "the arguments were a JSON object inside a JSON string",
-}
-
-
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one answer may hold."""
-
-    text_bytes_max: int
-    arguments_bytes_max: int
-
-
-class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may see the opaque state of this answer again."""
-
-    provider: str
-    model: str
 
 
 class _Draft:
@@ -85,18 +64,17 @@ class _Message(_Draft):
 
 
 class _Reasoning(_Draft):
-    def __init__(self, index: int, item_id: str, owner: Owner) -> None:
+    def __init__(self, index: int, item_id: str, maker: Maker) -> None:
         super().__init__(index, item_id)
         self.texts: list[str] = []
         self.secret = ""
         self.kind = SIGNATURE
-        self._owner = owner
+        self._maker = maker
 
     def item(self) -> ReasoningItem:
         text = "".join(self.texts)
-        owner = self._owner
-        blob = Blob(provider=owner.provider, kind=self.kind, data=self.secret, model=owner.model)
-        return ReasoningItem(id=self.id, text=(text,) if text else (), blobs=(blob,) if self.secret else ())
+        blobs = (self._maker.seal(self.kind, self.secret),) if self.secret else ()
+        return ReasoningItem(id=self.id, text=(text,) if text else (), blobs=blobs)
 
 
 class _Call(_Draft):
@@ -150,18 +128,12 @@ class _Block:
         self.joiner = HalfJoiner()
 
 
-class Assembly:
+class Assembly(Ledger):
     """The items of one answer in the making."""
 
-    def __init__(self, ids: IdSource, bounds: Bounds, owner: Owner, taken_call_ids: frozenset[str]) -> None:
-        self.events: list[ModelEvent] = []
-        self.overflow: str | None = None
-        self._ids = ids
-        self._bounds = bounds
-        self._owner = owner
-        self._taken = set(taken_call_ids)
-        self._bytes = 0
-        self._notes = 0
+    def __init__(self, ids: IdSource, bounds: Bounds, maker: Maker, taken_call_ids: frozenset[str]) -> None:
+        super().__init__(ids, bounds, taken_call_ids, id_chars_max=ID_CHARS_MAX)
+        self._maker = maker
         self._started = 0
         self._order: list[_AnyDraft] = []
         self._done = 0
@@ -177,17 +149,6 @@ class Assembly:
         """Tell whether every call has arguments that are a complete object, or none at all."""
         return all(_is_whole(draft) for draft in self._order if isinstance(draft, _Call))
 
-    def take(self) -> list[ModelEvent]:
-        """Return the events since the last time."""
-        events, self.events = self.events, []
-        return events
-
-    def note(self, code: str, action: NoteAction, message: str) -> None:
-        """Say what was repaired or dropped; a stream that is all wrong is not echoed line by line."""
-        self._notes += 1
-        if self._notes <= NOTES_MAX:
-            self.events.append(Noted(note=Note(code=code, action=action, message=message)))
-
     def start(self, index: Any, block: BlockIn, raw: msgspec.Raw) -> None:
         """Begin a block."""
         kind = _KINDS.get(block.type if isinstance(block.type, str) else "", "opaque")
@@ -199,7 +160,7 @@ class Assembly:
         self.stop(index)
         self._started += 1
         if self._started > BLOCKS_MAX:
-            self.overflow = f"more than {BLOCKS_MAX} blocks in one answer"
+            self._meter.refuse(f"more than {BLOCKS_MAX} blocks in one answer")
             return
         opened = self._open[index, kind] = self._begin(kind, block, raw, said_id)
         self._fill(opened, block)
@@ -232,10 +193,7 @@ class Assembly:
             self._close(block)
         self._open.clear()
         self._emit_done(is_over=True)
-        if self._notes > NOTES_MAX:
-            left = self._notes - NOTES_MAX
-            note = Note(code="more_notes", action="dropped", message="further notes of this answer", count=left)
-            self.events.append(Noted(note=note))
+        self._note_left()
 
     def _begin(self, kind: str, block: BlockIn, raw: msgspec.Raw, said_id: str) -> _Block:
         last = self._order[-1] if self._order else None
@@ -252,36 +210,20 @@ class Assembly:
         if kind == "text":
             return _Message(index, self._ids.new(prefixes.MESSAGE))
         if kind == "thinking":
-            return _Reasoning(index, self._ids.new(prefixes.REASONING), self._owner)
+            return _Reasoning(index, self._ids.new(prefixes.REASONING), self._maker)
         if kind == "call":
             item_id = self._ids.new(prefixes.CALL_ITEM)
             return _Call(index, item_id, self._call(block, item_id, raw))
-        self._count(bytes(raw).decode("utf-8", "replace"))
+        self._has_room(bytes(raw).decode("utf-8", "replace"))
         return _Opaque(index, self._ids.new(prefixes.ITEM), raw.copy())
 
     def _call(self, block: BlockIn, item_id: str, raw: msgspec.Raw) -> CallItem:
-        upstream_id, name = as_text(block.id), as_text(block.name)
-        if not name:
-            name = UNNAMED
-            self.note("call_without_name", "repaired", f"a call without a name is called {UNNAMED!r}")
+        upstream_id = as_text(block.id)
+        name = as_text(block.name) or self._note_unnamed()
         call_id = self._call_id(upstream_id)
         rest = {key: value.copy() for key, value in OBJECT.decode(raw).items() if key not in _CALL_FIELDS}
-        extra = Extra(protocol=PROTOCOL, fields=rest) if rest and self._count(json_text(rest)) else None
+        extra = Extra(protocol=PROTOCOL, fields=rest) if rest and self._has_room(json_text(rest)) else None
         return CallItem(id=item_id, call_id=call_id, name=name, upstream_id=upstream_id or None, extra=extra)
-
-    def _call_id(self, upstream_id: str) -> str:
-        call_id = upstream_id
-        if not call_id:
-            self.note("call_without_id", "repaired", "a call without an id got one")
-        elif call_id in self._taken:
-            self.note("duplicate_call_id", "repaired", "a call with the id of another one got its own")
-            call_id = ""
-        elif not _USABLE_ID.fullmatch(call_id):
-            self.note("odd_call_id", "repaired", "a call whose id no client can carry got another one")
-            call_id = ""
-        call_id = call_id or self._ids.new(prefixes.CALL)
-        self._taken.add(call_id)
-        return call_id
 
     def _fill(self, block: _Block, given: BlockIn) -> None:
         """Take what a block brings along when it begins: all of it, where nothing is streamed."""
@@ -316,43 +258,41 @@ class Assembly:
         self._pass_text(message, block, block.joiner.feed(text))
 
     def _pass_text(self, message: _Message, block: _Block, text: str) -> None:
-        if text and self._count(text):
+        if text and self._has_room(text):
             message.texts[block.part].append(text)
             self.events.append(TextDelta(index=message.index, text=text, part=block.part))
 
     def _cite(self, message: _Message, block: _Block, citation: Any) -> None:
         cited = msgspec.Raw(json_text(citation).encode())
-        if self._count(bytes(cited).decode()):
+        if self._has_room(bytes(cited).decode()):
             message.citations[block.part].append(cited)
             fields = {"citations": msgspec.Raw(b"[" + bytes(cited) + b"]")}
             extra = Extra(protocol=PROTOCOL, fields=fields)
             self.events.append(TextDelta(index=message.index, text="", part=block.part, extra=extra))
 
     def _think(self, thought: _Reasoning, text: str) -> None:
-        if text and self._count(text):
+        if text and self._has_room(text):
             thought.texts.append(text)
             self.events.append(ReasoningDelta(index=thought.index, text=text))
 
     def _sign(self, thought: _Reasoning, secret: str) -> None:
-        if secret and self._count(secret):
+        if secret and self._has_room(secret):
             thought.secret = secret.encode("utf-8", "replace").decode()
 
     def _argue(self, call: _Call, text: str) -> None:
-        if not text or not self._count(text):
+        if not text or not self._has_room(text):
             return
         ready = call.arguments.feed(text)
-        if call.arguments.size > self._bounds.arguments_bytes_max:
-            self.overflow = f"the arguments of a call are over {self._bounds.arguments_bytes_max} bytes"
-        elif ready:
+        if self._check_arguments(call.arguments.size) and ready:
             self.events.append(ArgumentsDelta(index=call.index, text=ready))
 
     def _extend(self, draft: _Opaque, delta: DeltaIn) -> None:
         piece = as_text(delta.partial_json)
-        if piece and self._count(piece):
+        if piece and self._has_room(piece):
             draft.pieces.append(piece)
         for name in ("text", "content", "encrypted_content"):
             value = getattr(delta, name)
-            if value is None or not self._count(as_text(value) or json_text(value)):
+            if value is None or not self._has_room(as_text(value) or json_text(value)):
                 continue
             before = draft.rest.get(name)
             if not isinstance(value, str):
@@ -379,8 +319,7 @@ class Assembly:
         call.final = final = call.arguments.finish()
         if final.rest:
             self.events.append(ArgumentsDelta(index=call.index, text=final.rest))
-        if final.repair:
-            self.note(final.repair, "repaired", _REPAIRS[final.repair])
+        self._note_repair(final)
 
     def _emit_done(self, *, is_over: bool = False) -> None:
         """Say of every closed item that it is done, up to the first one that is still open.
@@ -394,12 +333,6 @@ class Assembly:
                 return
             self._done += 1
             self.events.append(ItemDone(index=draft.index, item=draft.item()))
-
-    def _count(self, text: str) -> bool:
-        self._bytes += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-        if self._bytes > self._bounds.text_bytes_max:
-            self.overflow = f"the answer is over {self._bounds.text_bytes_max} bytes"
-        return self.overflow is None
 
 
 def _part(text: str, citations: list[msgspec.Raw]) -> TextPart | None:

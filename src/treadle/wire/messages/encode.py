@@ -9,6 +9,8 @@ from typing import Any, assert_never
 
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import (
+    ApprovalDecided,
+    ApprovalRequested,
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -28,8 +30,10 @@ from treadle.canon.events import (
 from treadle.canon.ids import MESSAGE, IdSource
 from treadle.canon.items import AnyItem, CallItem, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
 from treadle.canon.json import write_json
-from treadle.canon.request import Request
+from treadle.canon.request import Note, Request
 from treadle.canon.usage import Usage
+from treadle.wire.answer.ledger import STOPPED_BY
+from treadle.wire.carry.retell import Retelling
 from treadle.wire.errors import write_error
 from treadle.wire.messages.blocks import (
     CallWriter,
@@ -73,15 +77,18 @@ class Encoder:
         self._ids = ids
         is_claude_code = any(name.startswith("claude-code-") for name in request.options.betas)
         self._out = Outlet(streams=request.surface.stream, is_claude_code=is_claude_code)
+        self._retelling = Retelling(PROTOCOL)
         self._lanes: dict[int, _Lane] = {}
         self._run_id = ""
         self._kept_reason = ""
+        self._sequence = ""
         self._ended: RunEnded | None = None
 
     def feed(self, event: RunEvent) -> list[bytes]:
         """Return the frames to send; none when the client does not stream, or after the end."""
         if self._ended is None:
-            self._read(event)
+            for told in self._retelling.feed(event):
+                self._read(told)
         return self._out.take()
 
     def body(self) -> bytes:
@@ -106,13 +113,20 @@ class Encoder:
             case RunEnded():
                 self._end(event)
             case Noted():
-                self._kept_reason = event.note.code if event.note.code in KEPT_REASONS else self._kept_reason
+                self._hear(event.note)
             case RoundStarted():
-                self._kept_reason = ""
-            case RoundBroken():
+                self._kept_reason = self._sequence = ""
+            case RoundBroken() | ApprovalRequested() | ApprovalDecided():
                 pass
             case _:
                 assert_never(event)
+
+    def _hear(self, note: Note) -> None:
+        """Take what an upstream said of the end of its answer and the canonical events have no field for."""
+        if note.code in KEPT_REASONS:
+            self._kept_reason = note.code
+        elif note.code == STOPPED_BY:
+            self._sequence = note.message
 
     def _start(self, event: RunStarted) -> None:
         self._run_id = event.run_id
@@ -185,9 +199,9 @@ class Encoder:
     def _ending(self, event: RunEnded) -> dict[str, Any]:
         reason = self._reason(event)
         stop = self._request.options.stop
-        # Which of several sequences it was, no other protocol says.
-        sequence = stop[0] if reason == "stop_sequence" and len(stop) == 1 else None
-        return {"stop_reason": reason, "stop_sequence": sequence}
+        # Which of several sequences it was, not every upstream says.
+        sequence = self._sequence or (stop[0] if len(stop) == 1 else None)
+        return {"stop_reason": reason, "stop_sequence": sequence if reason == STOPPED_BY else None}
 
     def _reason(self, event: RunEnded) -> str:
         if event.status == "incomplete" and event.stop in _CUTS:

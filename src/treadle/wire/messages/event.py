@@ -34,6 +34,7 @@ class DeltaIn(msgspec.Struct, frozen=True):
     content: Any = None
     encrypted_content: Any = None
     stop_reason: Any = None
+    stop_sequence: Any = None
     stop_details: Any = None
     container: Any = None
 
@@ -72,6 +73,7 @@ class EventIn(msgspec.Struct, frozen=True):
     error: Any = None
     content: list[msgspec.Raw] | None = None
     stop_reason: Any = None
+    stop_sequence: Any = None
 
 
 _event = msgspec.json.Decoder(EventIn)

@@ -4,18 +4,16 @@ Items may be open side by side; each is done in the order in which it was shown.
 id are known. Nothing here knows the names of events or how an answer ends.
 """
 
-import re
 from collections import Counter
 from typing import cast
 
 import msgspec
 
 from treadle.canon import ids as prefixes
-from treadle.canon.events import ItemAdded, ItemDone, ModelEvent, Noted
+from treadle.canon.events import ItemAdded, ItemDone, ModelEvent
 from treadle.canon.ids import IdSource
 from treadle.canon.items import CallKind
-from treadle.canon.request import Note, NoteAction
-from treadle.wire.answer.assemble import NOTES_MAX, UNNAMED, Bounds, Maker
+from treadle.wire.answer.ledger import Bounds, Ledger, Maker
 from treadle.wire.replies.drafts import (
     CallDraft,
     Draft,
@@ -27,7 +25,7 @@ from treadle.wire.replies.drafts import (
     kind_of,
 )
 from treadle.wire.replies.event import ITEM, NULL, ItemIn, is_object, read, word_of
-from treadle.wire.replies.parts import Meter, PartKind, Spoken
+from treadle.wire.replies.parts import PartKind, Spoken
 from treadle.wire.replies.register import Family, Named, Place, Register
 from treadle.wire.responses.tools import flat_name
 
@@ -45,35 +43,20 @@ _SPEAKERS: dict[PartKind, Family] = {
     "raw": "reasoning",
     "summary": "reasoning",
 }
-_USABLE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-_REPAIRS = {
-    "repeated_arguments": "the same arguments came twice",
-    "quoted_arguments": "the arguments were a JSON object inside a JSON string",
-}
 
 
-class Assembly:
+class Assembly(Ledger):
     """The items of one answer in the making."""
 
     def __init__(
         self, ids: IdSource, bounds: Bounds, maker: Maker, taken_call_ids: frozenset[str] = frozenset()
     ) -> None:
-        self.events: list[ModelEvent] = []
-        self._ids = ids
-        self._bounds = bounds
+        super().__init__(ids, bounds, taken_call_ids)
         self._maker = maker
-        self._taken = set(taken_call_ids)
-        self._meter = Meter(bounds.text_bytes_max)
-        self._notes = 0
         self._register = Register()
         self._drafts: list[tuple[Family, Draft]] = []
         self._shown: list[Draft] = []
         self._done = 0
-
-    @property
-    def overflow(self) -> str | None:
-        """Say what is over its bound, if anything is."""
-        return self._meter.overflow
 
     @property
     def has_calls(self) -> bool:
@@ -85,17 +68,6 @@ class Assembly:
         """Tell whether every call has a name and arguments that are a complete object, or none at all."""
         calls = [draft for _, draft in self._drafts if isinstance(draft, CallDraft)]
         return all(call.name and (call.is_closed or call.is_whole) for call in calls)
-
-    def take(self) -> list[ModelEvent]:
-        """Return the events since the last time."""
-        events, self.events = self.events, []
-        return events
-
-    def note(self, code: str, action: NoteAction, message: str) -> None:
-        """Say what was repaired or dropped; a stream that is all wrong is not echoed line by line."""
-        self._notes += 1
-        if self._notes <= NOTES_MAX:
-            self.events.append(Noted(note=Note(code=code, action=action, message=message)))
 
     def add_text(self, place: Place, key: int, piece: Spoken) -> None:
         """Add to a part of a message or of reasoning, or begin it."""
@@ -131,7 +103,7 @@ class Assembly:
                 self.note("late_delta", "dropped", "arguments of a call that was done already")
             return
         call.feed(text, voice)
-        self._check(call)
+        self._check_arguments(call.arguments.size)
 
     def end_arguments(self, place: Place, kind: CallKind, whole: str, name: str = "") -> None:
         """Take the whole arguments of a call; some upstreams tell its name only here."""
@@ -141,7 +113,7 @@ class Assembly:
         call.name = call.name or name
         self._show_if_ready(call)
         call.complete(whole)
-        self._check(call)
+        self._check_arguments(call.arguments.size)
 
     def add_item(self, place: Place, raw: msgspec.Raw) -> None:
         """Begin an item."""
@@ -178,10 +150,7 @@ class Assembly:
         for _, draft in self._drafts:
             if not draft.is_closed:
                 self._close(draft)
-        if self._notes > NOTES_MAX:
-            left = self._notes - NOTES_MAX
-            note = Note(code="more_notes", action="dropped", message="further notes of this answer", count=left)
-            self.events.append(Noted(note=note))
+        self._note_left()
 
     def _item(self, raw: msgspec.Raw) -> ItemIn | None:
         item = read(ITEM, raw)
@@ -261,24 +230,6 @@ class Assembly:
             if early:
                 self.note("arguments_before_name", "buffered", f"{early} argument bytes came before the name")
 
-    def _call_id(self, upstream_id: str) -> str:
-        call_id = upstream_id
-        if not call_id:
-            self.note("call_without_id", "repaired", "a call without an id got one")
-        elif call_id in self._taken:
-            self.note("duplicate_call_id", "repaired", "a call with the id of another one got its own")
-            call_id = ""
-        elif not _USABLE_ID.fullmatch(call_id):
-            self.note("odd_call_id", "repaired", "a call whose id no client can carry got another one")
-            call_id = ""
-        call_id = call_id or self._ids.new(prefixes.CALL)
-        self._taken.add(call_id)
-        return call_id
-
-    def _check(self, call: CallDraft) -> None:
-        if call.arguments.size > self._bounds.arguments_bytes_max:
-            self._meter.refuse(f"the arguments of a call are over {self._bounds.arguments_bytes_max} bytes")
-
     def _end(self, family: Family, place: Place, draft: Draft | None, item: ItemIn, raw: msgspec.Raw) -> None:
         is_new = draft is None
         draft = draft or self._new(family, place, item, raw)
@@ -305,15 +256,12 @@ class Assembly:
 
     def _close_call(self, call: CallDraft) -> None:
         if not call.name:
-            call.name = UNNAMED
-            self.note("call_without_name", "repaired", f"a call without a name is called {UNNAMED!r}")
+            call.name = self._note_unnamed()
         if call.index < 0:
             self._show(call)
         call.close()
-        self._check(call)
-        repair = call.final.repair if call.final is not None else None
-        if repair:
-            self.note(repair, "repaired", _REPAIRS[repair])
+        self._check_arguments(call.arguments.size)
+        self._note_repair(call.final)
 
     def _emit_done(self) -> None:
         """Say of every closed item that it is done, up to the first one that is still open."""

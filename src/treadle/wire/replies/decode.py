@@ -8,12 +8,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream, ErrorInfo, UpstreamError
-from treadle.canon.events import Failed, Finished, ModelEvent, Stop
+from treadle.canon.errors import BrokenStream, UpstreamError
+from treadle.canon.events import Finished, Stop
 from treadle.canon.ids import IdSource
 from treadle.canon.items import CallKind
 from treadle.canon.usage import Usage
-from treadle.wire.answer.assemble import Bounds, Maker
+from treadle.wire.answer.decoder import AnswerDecoder
+from treadle.wire.answer.ledger import Bounds, Maker
 from treadle.wire.replies.assemble import Assembly
 from treadle.wire.replies.drafts import KINDS, Voice, final_of, objects_of
 from treadle.wire.replies.event import (
@@ -33,13 +34,9 @@ from treadle.wire.replies.event import (
     text_of,
     word_of,
 )
-from treadle.wire.replies.intake import Intake, too_large
 from treadle.wire.replies.parts import PartKind, Spoken
 from treadle.wire.replies.register import Place
-from treadle.wire.sse import Frame
 from treadle.wire.surrogates import mend_escapes
-
-DONE = "[DONE]"
 
 REASONS: dict[str, Stop] = {"max_output_tokens": "length", "content_filter": "filtered"}
 """Why a response is incomplete. Any other reason is a cut too: no tool may run on what it left."""
@@ -82,7 +79,7 @@ _CALLS: dict[str, tuple[CallKind, Voice]] = {
 }
 
 
-class Decoder:
+class Decoder(AnswerDecoder):
     """Turns the answer of one model call into events."""
 
     def __init__(
@@ -97,41 +94,8 @@ class Decoder:
     ) -> None:
         bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
         self._assembly = Assembly(ids, bounds, Maker(provider=provider, model=model), taken_call_ids)
-        self._intake = Intake()
-        self._terminal: Finished | Failed | None = None
+        super().__init__(self._assembly)
         self._strangers: set[str] = set()
-
-    def feed(self, data: bytes) -> list[ModelEvent]:
-        """Return the events that these bytes complete."""
-        if self._terminal is not None:
-            return []
-        self._read_frames(self._intake.feed(data))
-        if self._terminal is None and self._intake.failure is not None:
-            self._fail(self._intake.failure)
-        return self._assembly.take()
-
-    def finish(self) -> list[ModelEvent]:
-        """Return what the end of the bytes makes of them."""
-        if self._terminal is not None:
-            return []
-        frames = self._intake.finish()
-        if self._intake.is_document:
-            self._read_document(frames[0].data)
-        else:
-            self._read_frames(frames)
-        if self._terminal is None:
-            self._fail(BrokenStream("The upstream's stream ended before the answer did.").info)
-        return self._assembly.take()
-
-    def _read_frames(self, frames: list[Frame]) -> None:
-        for frame in frames:
-            if self._terminal is not None:
-                return
-            data = frame.data.strip()
-            if data == DONE:
-                self._end_unsaid()
-            elif data:
-                self._read_frame(frame.event, data)
 
     def _read_frame(self, name: str, data: str) -> None:
         event = read_event(data)
@@ -139,8 +103,6 @@ class Decoder:
             self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that are not an event")
             return
         self._read_event(event.type or name, event)
-        if self._terminal is None and self._assembly.overflow is not None:
-            self._fail(too_large(self._assembly.overflow))
 
     def _read_event(self, kind: str, event: EventIn) -> None:
         handler = _HANDLERS.get(kind)
@@ -225,25 +187,17 @@ class Decoder:
             cut: Stop | None = REASONS.get(reason, "length") if status == "incomplete" else None
             self._finish(cut, read_usage(response.usage), reason or status)
 
-    def _end_unsaid(self) -> None:
-        """Judge a stream that says it is over without saying how: complete calls stand, nothing else does."""
-        if self._assembly.has_calls and self._assembly.calls_are_complete:
+    def _end(self, *, is_said: bool) -> None:
+        """Judge a stream that ends without saying how: complete calls stand where it says that it is over."""
+        if is_said and self._assembly.has_calls and self._assembly.calls_are_complete:
             self._finish(None, None, None)
         else:
-            self._fail(BrokenStream("The upstream's stream ended before the answer did.").info)
+            self._cut_off()
 
     def _finish(self, cut: Stop | None, usage: Usage | None, reason: str | None) -> None:
         self._assembly.finish()
-        if self._assembly.overflow is not None:
-            self._fail(too_large(self._assembly.overflow))
-            return
         stop: Stop = cut or ("calls" if self._assembly.has_calls else "done")
-        self._terminal = Finished(stop=stop, usage=usage, raw_stop=reason)
-        self._assembly.events.append(self._terminal)
-
-    def _fail(self, error: ErrorInfo) -> None:
-        self._terminal = Failed(error=error)
-        self._assembly.events.append(self._terminal)
+        self._close(Finished(stop=stop, usage=usage, raw_stop=reason))
 
     @staticmethod
     def handlers() -> "dict[str, Callable[[Decoder, EventIn], None]]":

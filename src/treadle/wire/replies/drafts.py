@@ -23,10 +23,10 @@ from treadle.canon.items import (
     TextPart,
 )
 from treadle.canon.json import BadJson, read_json, write_json
-from treadle.wire.answer.assemble import Maker
+from treadle.wire.answer.ledger import Maker, Meter
 from treadle.wire.arguments import Arguments, FinalArguments, FreeText
 from treadle.wire.replies.event import PART, ItemIn, PartIn, is_null, is_object, list_of, read, text_of, word_of
-from treadle.wire.replies.parts import Meter, Part, PartKind, PartRow, Said, Spoken
+from treadle.wire.replies.parts import Part, PartKind, PartRow, Said, Spoken
 from treadle.wire.responses.content import PROTOCOL
 from treadle.wire.responses.seal import SEALED
 from treadle.wire.responses.tools import flat_name

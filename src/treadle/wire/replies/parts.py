@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from treadle.wire.answer.ledger import Meter
 from treadle.wire.surrogates import HalfJoiner
 
 PARTS_MAX = 1024
@@ -23,33 +24,6 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     annotations: list[msgspec.Raw] = []
     logprobs: list[msgspec.Raw] = []
-
-
-class Meter:
-    """Counts the bytes that one answer holds; `overflow` says what is over its bound, if anything is."""
-
-    __slots__ = ("_bytes_left", "_bytes_max", "_overflow")
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_left = self._bytes_max = bytes_max
-        self._overflow: str | None = None
-
-    @property
-    def overflow(self) -> str | None:
-        """Say what is over its bound."""
-        return f"the answer is over {self._bytes_max} bytes" if self._bytes_left < 0 else self._overflow
-
-    def refuse(self, what: str) -> None:
-        """Take note of another bound that was broken."""
-        self._overflow = what
-
-    def add(self, text: str) -> None:
-        """Count a text."""
-        self._bytes_left -= len(text) if text.isascii() else len(text.encode())
-
-    def add_raw(self, raw: msgspec.Raw) -> None:
-        """Count raw JSON."""
-        self._bytes_left -= len(memoryview(raw))
 
 
 class Said:

@@ -10,6 +10,8 @@ from typing import assert_never
 import msgspec
 
 from treadle.canon.events import (
+    ApprovalDecided,
+    ApprovalRequested,
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -28,6 +30,8 @@ from treadle.canon.events import (
 )
 from treadle.canon.ids import IdSource
 from treadle.canon.request import Request
+from treadle.wire.carry.retell import Retelling
+from treadle.wire.responses.content import PROTOCOL
 from treadle.wire.responses.events import LifecycleEvent, Outlet
 from treadle.wire.responses.lanes import Lanes
 from treadle.wire.responses.response import ResponseObject, begun, ended
@@ -49,12 +53,29 @@ class Encoder:
             streams=request.surface.stream,
             extended=extended or request.surface.extended_events,
         )
+        self._retelling = Retelling(PROTOCOL)
         self._lanes = Lanes(self._out, ids, request.tools)
         self._response: ResponseObject | None = None
         self._is_over = False
 
     def feed(self, event: RunEvent) -> list[bytes]:
         """Return the frames for an event; none when the request does not stream."""
+        for told in self._retelling.feed(event):
+            self._read(told)
+        return self._out.take()
+
+    def body(self) -> bytes:
+        """Return the response object as it is now, with the items that are whole; after the end, all of it."""
+        if self._is_over:
+            return msgspec.json.encode(self._current())
+        self._lanes.settle()
+        return msgspec.json.encode(msgspec.structs.replace(self._current(), output=self._lanes.done))
+
+    def renumber(self, number: int) -> None:
+        """Give the next event that number: after a break the client may have seen more than is known here."""
+        self._out.renumber(number)
+
+    def _read(self, event: RunEvent) -> None:
         match event:
             case TextDelta() | ArgumentsDelta() | ReasoningDelta() | RefusalDelta() | ItemAdded() | ItemDone():
                 self._lanes.feed(event)
@@ -70,22 +91,10 @@ class Encoder:
                 self._end(event)
             case RoundBroken():
                 self._lanes.end(is_cut=False)
-            case Noted():
+            case Noted() | ApprovalDecided() | ApprovalRequested():
                 pass
             case _:
                 assert_never(event)
-        return self._out.take()
-
-    def body(self) -> bytes:
-        """Return the response object as it is now, with the items that are whole; after the end, all of it."""
-        if self._is_over:
-            return msgspec.json.encode(self._current())
-        self._lanes.settle()
-        return msgspec.json.encode(msgspec.structs.replace(self._current(), output=self._lanes.done))
-
-    def renumber(self, number: int) -> None:
-        """Give the next event that number: after a break the client may have seen more than is known here."""
-        self._out.renumber(number)
 
     def _start(self, event: RunStarted) -> None:
         self._response = begun(self._request, event)

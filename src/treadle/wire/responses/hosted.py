@@ -12,6 +12,7 @@ import msgspec
 
 from treadle.canon.errors import ProtocolError
 from treadle.canon.items import AnyItem, CallItem, ImagePart, MessageItem, OpaqueItem, ResultItem
+from treadle.wire.carry.values import image_url
 from treadle.wire.fields import NULL, at
 from treadle.wire.fields import read_value as read
 from treadle.wire.notes import Notes
@@ -114,7 +115,8 @@ def _spelled(item: OpaqueItem, notes: Notes) -> tuple[AnyItem, ...]:
         return (item,)
     if head.type == "image_generation_call" and head.result:
         notes.add("image_told", "emulated", "a generated image is told as an image of the answer")
-        return (MessageItem(role="assistant", content=(ImagePart(url=_data_url(head)),)),)
+        image = ImagePart(url=image_url(head.result, head.output_format or ""))
+        return (MessageItem(role="assistant", content=(image,)),)
     return (item,)
 
 
@@ -128,11 +130,6 @@ def _pair(raw: msgspec.Raw, label: str, notes: Notes) -> tuple[AnyItem, ...]:
         msgspec.structs.replace(call, name=name, call_id=call_id),
         msgspec.structs.replace(result, name=name, call_id=call_id),
     )
-
-
-def _data_url(head: _Head) -> str:
-    result = head.result or ""
-    return result if result.startswith("data:") else f"data:image/{head.output_format or 'png'};base64,{result}"
 
 
 def _error_text(raw: msgspec.Raw, path: str) -> str | None:

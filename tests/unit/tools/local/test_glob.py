@@ -163,7 +163,7 @@ def test_odd_names_stay_on_their_line_and_are_valid(place: pathlib.Path, glob: G
 
 def test_a_walk_stops_when_nobody_waits(place: pathlib.Path, glob: Glob, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many files are walked only as long as somebody wants the result; what was found is returned as partial."""
-    monkeypatch.setattr("treadle.tools.local.glob.CHECK_EVERY", 10)
+    monkeypatch.setattr("treadle.tools.local.walk.CHECK_EVERY", 10)
     fill(place, *(f"f{each}" for each in range(100)))
     context = ToolContext()
     context.cancel()
@@ -174,7 +174,7 @@ def test_a_walk_stops_when_nobody_waits(place: pathlib.Path, glob: Glob, monkeyp
 
 def test_a_walk_stops_at_its_deadline(place: pathlib.Path, glob: Glob, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is bounded without anybody's help."""
-    monkeypatch.setattr("treadle.tools.local.glob.CHECK_EVERY", 1)
+    monkeypatch.setattr("treadle.tools.local.walk.CHECK_EVERY", 1)
     monkeypatch.setattr("treadle.tools.local.glob.DEADLINE_S", -1.0)
     fill(place, "a")
     assert glob("**") == {"output": "", "count": 0, "truncated": True, "code": "stopped_early"}
@@ -184,7 +184,7 @@ def test_the_number_of_matches_in_memory_is_bounded(
     place: pathlib.Path, glob: Glob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A walk over everything does not collect without end."""
-    monkeypatch.setattr("treadle.tools.local.glob.MATCHES_MAX", 5)
+    monkeypatch.setattr("treadle.tools.local.walk.MATCHES_MAX", 5)
     fill(place, *(f"f{each}" for each in range(20)))
     result = glob("**")
     assert (result["truncated"], result["code"]) == (True, "stopped_early")

@@ -5,7 +5,7 @@ import pytest
 from treadle.canon.errors import ConfigError
 from treadle.canon.json import read_json
 from treadle.canon.tools import Outcome, ToolPolicy
-from treadle.tools.local import local_tools
+from treadle.tools.local import LOCAL_NAMES, READING, local_tools
 
 from ..fakes import CONTEXT, call, make_runner
 
@@ -27,16 +27,40 @@ async def run(place: pathlib.Path, name: str, arguments: str, **options: object)
         runner.close()
 
 
-def test_both_tools_only_read_and_may_run_in_parallel(place: pathlib.Path) -> None:
+def test_tools_that_read_need_nobody_and_may_run_in_parallel(place: pathlib.Path) -> None:
     """Their policy needs no approval; their source is local; their schemas are strict."""
     tools = local_tools(place)
-    assert [tool.name for tool in tools] == ["glob", "file_read"]
+    assert [tool.name for tool in tools] == list(LOCAL_NAMES)
+    assert READING == ("glob", "file_read", "grep", "outline", "output_read")
     for tool in tools:
-        assert tool.policy == ToolPolicy(effect="read", approval="never", parallel=True, timeout_s=12.0)
         assert tool.declared.source == "local"
         schema = read_json(bytes(tool.spec.parameters))
         assert schema["additionalProperties"] is False
         assert all("description" in each for each in schema["properties"].values())
+        if tool.name in READING:
+            assert tool.policy == ToolPolicy(effect="read", approval="never", parallel=True, timeout_s=12.0)
+
+
+def test_writes_and_commands_ask_unless_they_are_trusted(place: pathlib.Path) -> None:
+    """A write names its file, a command stands in the way of everything; trust takes only the question away."""
+    asking = {tool.name: tool.policy for tool in local_tools(place)}
+    trusted = {tool.name: tool.policy for tool in local_tools(place, is_trusted=True)}
+    for name in ("file_write", "file_edit"):
+        assert (asking[name].effect, asking[name].needs_approval) == ("write", True)
+        assert asking[name].resources == ("file:{path}",)
+        assert not trusted[name].needs_approval
+    assert (asking["bash"].exec, asking["bash"].effect, asking["bash"].resources) == (True, "destructive", ("*",))
+    assert asking["bash"].needs_approval
+    assert not trusted["bash"].needs_approval
+    assert not asking["bash"].parallel
+
+
+def test_only_the_named_tools_are_made(place: pathlib.Path) -> None:
+    """A name that is none says which there are."""
+    assert [tool.name for tool in local_tools(place, names=["grep"])] == ["grep"]
+    with pytest.raises(ConfigError, match="there is no local tool 'grap'") as caught:
+        local_tools(place, names=["grap"])
+    assert caught.value.param == "tools.local.enabled"
 
 
 async def test_results_are_exactly_those_of_s3(place: pathlib.Path) -> None:

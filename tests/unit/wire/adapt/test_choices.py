@@ -100,12 +100,30 @@ def test_more_tools_than_the_upstream_takes_are_dropped_and_counted():
         (ToolChoice(), True),
         (ToolChoice(mode="required"), True),
         (ToolChoice(mode="none"), False),
-        (ToolChoice(allowed=("f",)), False),
+        (ToolChoice(allowed=("f",)), True),
     ],
 )
 def test_a_providers_own_tools_obey_the_choice_too(choice: ToolChoice, is_kept: bool) -> None:
-    """With `none` nothing is searched, and what is not allowed is not offered."""
+    """With `none` nothing is searched; a list of allowed tools has narrowed them when it was read."""
     options = Options(extra={"tools": msgspec.Raw(b'[{"type":"web_search"}]')}, extra_protocol="responses")
     plan = Plan(items=(), model="m", options=options, tool_choice=choice, tools=(ToolSpec(name="f"),))
     settled = settle_tools(plan, TRAITS["responses"], Notes())
     assert ("tools" in settled.options.extra) is is_kept
+
+
+@pytest.mark.parametrize(
+    ("choice", "modes", "settled", "said"),
+    [
+        (REQUIRED, {"auto", "required"}, REQUIRED, []),
+        (ToolChoice(mode="required", allowed=()), {"auto", "required"}, REQUIRED, []),
+        (REQUIRED, {"auto"}, AUTO, ["coerced"]),
+        (NONE, {"auto", "none"}, AUTO, []),
+    ],
+)
+def test_a_provider_can_be_made_to_use_its_own_tools(choice, modes, settled, said) -> None:
+    """Where they are all that is offered, `required` speaks of them."""
+    options = Options(extra={"tools": msgspec.Raw(b'[{"type":"web_search"}]')}, extra_protocol="responses")
+    notes = Notes()
+    plan = Plan(items=(), model="m", options=options, tool_choice=choice)
+    assert settle_tools(plan, Traits(choices=frozenset(modes)), notes).tool_choice == settled
+    assert [note.action for note in notes.all()] == said

@@ -15,8 +15,9 @@ from treadle.canon.items import (
     text_message,
 )
 from treadle.canon.request import Note
-from treadle.wire.answer.assemble import CALLS_MAX, NOBODY, NOTES_MAX, Assembly, Bounds, Maker
+from treadle.wire.answer.assemble import CALLS_MAX, Assembly
 from treadle.wire.answer.correlate import Piece
+from treadle.wire.answer.ledger import NOBODY, NOTES_MAX, Bounds, Maker
 
 
 def _assembly(

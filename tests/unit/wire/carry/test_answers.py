@@ -28,7 +28,7 @@ from treadle.upstream.model import open_call
 from treadle.wire.carry.answers import Bearer, readable
 from treadle.wire.protocols import PROTOCOLS
 
-FOREIGN = pytest.mark.parametrize("client", ["chat", "responses", "gemini"])
+FOREIGN = pytest.mark.parametrize("client", ["chat", "gemini"])
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"type": "web_search_result"}]}
 REMOTE = {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "look", "server_name": "theirs", "input": {}}

@@ -95,3 +95,21 @@ def test_the_tables_know_the_same_words() -> None:
     meant = {meaning for paths in MEANINGS.values() for meaning in paths.values()}
     assert meant == {meaning for paths in SPELLINGS.values() for meaning in paths}
     assert MEANINGS.keys() == SPELLINGS.keys() == TIERS.keys()
+
+
+@pytest.mark.parametrize(
+    ("betas", "upstream", "noted"),
+    [
+        (("context-1m-2025-08-07", "x-1"), "chat", [("beta_dropped", "dropped", "anthropic-beta", 2)]),
+        (("x-1",), "gemini", [("beta_dropped", "dropped", "anthropic-beta", 1)]),
+        (("x-1",), "messages", []),
+        (("claude-code-20250219", "message-threads-2026-08-12"), "responses", []),
+        ((), "chat", []),
+    ],
+)
+def test_features_that_only_one_protocol_has_are_noted(betas: Any, upstream: str, noted: Any) -> None:
+    """By name; not those that only say who asks, or that Treadle itself has."""
+    notes = Notes()
+    carry_options(Options(betas=betas, extra_protocol="messages"), upstream, notes)
+    assert [(note.code, note.action, note.field, note.count) for note in notes.all()] == noted
+    assert all(name in note.message for note in notes.all() for name in betas)

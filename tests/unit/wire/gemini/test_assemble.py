@@ -3,7 +3,8 @@ import pytest
 from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, Noted, ReasoningDelta, TextDelta
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import Blob, CallItem, ImagePart, MessageItem, ReasoningItem, TextPart
-from treadle.wire.gemini.assemble import CALLS_MAX, NOTES_MAX, Assembly, Bounds, CallPiece
+from treadle.wire.answer.ledger import NOTES_MAX, Bounds
+from treadle.wire.gemini.assemble import CALLS_MAX, Assembly, CallPiece
 
 SIGNED = (Blob(provider="p", kind="thought_signature", data="s"),)
 PICTURE = ImagePart(url="data:image/png;base64,AAAA")

@@ -20,6 +20,7 @@ from treadle.canon.items import (
     text_message,
 )
 from treadle.wire.gemini.contents import ContentReader
+from treadle.wire.gemini.parts import named_call, seal
 from treadle.wire.notes import Notes
 from unit.wire.work import steps_run
 
@@ -241,3 +242,17 @@ def test_many_results_cost_in_proportion(has_ids: bool) -> None:
         return steps_run(lambda: ContentReader(Notes()).read(raws, "contents"))
 
     assert work(400) < 2.1 * work(200)
+
+
+def test_a_call_is_known_by_the_id_that_was_sealed_with_it() -> None:
+    """Where a client dropped the field: the other state stays, and a field that is there counts more."""
+    blob = Blob(provider="p", kind="signature", data="x", model="m")
+    signature = seal((blob, named_call("call_7")))
+    call = {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": signature}
+    named = {**call, "functionCall": {"id": "given", "name": "f", "args": {}}}
+    items = ContentReader(Notes()).read(
+        [msgspec.Raw(json.dumps({"role": "model", "parts": [call, named, call]}).encode())], "contents"
+    )
+    calls = [item for item in items if isinstance(item, CallItem)]
+    assert [call.call_id for call in calls] == ["call_7", "given", "call_0_2"]
+    assert [call.blobs for call in calls] == [(blob,)] * 3

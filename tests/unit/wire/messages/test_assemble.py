@@ -8,13 +8,14 @@ from stream.messages_shapes import args, begin, end, start, stop, stream, text, 
 from treadle.canon.events import Finished, ItemDone
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import CallItem, OpaqueItem
+from treadle.wire.answer.ledger import Bounds, Maker
 from treadle.wire.messages import Decoder
-from treadle.wire.messages.assemble import Assembly, Bounds, Owner
+from treadle.wire.messages.assemble import Assembly
 from treadle.wire.messages.event import BlockIn, DeltaIn
 from unit.wire.work import Counted
 
 BOUNDS = Bounds(text_bytes_max=1_000, arguments_bytes_max=1_000)
-OWNER = Owner(provider="p", model="m")
+OWNER = Maker(provider="p", model="m")
 
 
 def _items(*values: Any) -> list[tuple[str, ...]]:

@@ -9,8 +9,9 @@ from treadle.canon.events import Failed, Finished, ItemAdded, ItemDone, Noted, T
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import CallItem, Extra, MessageItem, OpaqueItem
 from treadle.canon.json import read_json
+from treadle.wire.answer.ledger import NOTES_MAX
 from treadle.wire.messages import Decoder
-from treadle.wire.messages.assemble import BLOCKS_MAX, NOTES_MAX
+from treadle.wire.messages.assemble import BLOCKS_MAX
 
 
 def _events(*values: Any, **fields: Any) -> list[Any]:

@@ -8,6 +8,7 @@ from treadle.canon.items import (
     Blob,
     CallItem,
     Extra,
+    FilePart,
     ImagePart,
     MessageItem,
     OpaqueItem,
@@ -268,3 +269,17 @@ def test_an_error_is_never_without_words() -> None:
         messages, _ = _messages(USER, A, ResultItem(call_id="a", is_error=is_error))
         (result,) = messages[-1]["content"]
         assert (result["content"], result.get("is_error", False)) == (content, is_error)
+
+
+@pytest.mark.parametrize("part", [ImagePart(url="data:image/png;base64,AAAA"), FilePart(url="https://a.example/x.pdf")])
+def test_what_an_assistant_showed_follows_in_a_users_message(part: ImagePart | FilePart) -> None:
+    """Behind the results of its calls; the API takes neither from an assistant."""
+    notes = Notes()
+    call = CallItem(call_id="c", name="f", arguments="{}")
+    said = MessageItem(role="assistant", content=(TextPart(text="Here."), part))
+    items = (text_message("user", "draw"), said, call, text_result(call, "ok"), text_message("user", "thanks"))
+    _, answer, user = Dialogue(items, notes, "", "m").messages()
+    assert [block["type"] for block in answer["content"]] == ["text", "text", "tool_use"]
+    kind = "image" if isinstance(part, ImagePart) else "document"
+    assert [block["type"] for block in user["content"]] == ["tool_result", "text", kind, "text"]
+    assert [(note.code, note.action) for note in notes.all()] == [("answer_attachment", "emulated")]

@@ -302,3 +302,19 @@ def test_what_is_written_is_what_the_sdk_may_send() -> None:
 def test_version_and_features_are_said_beside_the_body(options: Options, headers: tuple[Any, ...]) -> None:
     """Only those that the client named."""
     assert write_request(Plan(items=(USER,), model="m", options=options)).headers == headers
+
+
+def test_a_kept_choice_binds_the_first_round_only() -> None:
+    """Once a tool of Treadle's own has answered, the model may end: else it would be made to call without end."""
+    extra = {
+        "tools": msgspec.Raw(b'[{"type":"web_search_20250305","name":"web_search"}]'),
+        "tool_choice": msgspec.Raw(b'{"type":"tool","name":"web_search"}'),
+    }
+    options = Options(max_output_tokens=9, extra=extra, extra_protocol="messages")
+    asked = (text_message("user", "go"),)
+    call = CallItem(call_id="c", name="look", arguments="{}", side="server")
+    continued = (*asked, call, text_result(call, "seen"))
+    bodies = [
+        read_json(write_request(Plan(items=items, model="m", options=options)).body) for items in (asked, continued)
+    ]
+    assert [body.get("tool_choice") for body in bodies] == [{"type": "tool", "name": "web_search"}, None]

@@ -7,7 +7,7 @@ import pytest
 from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, Noted, TextDelta
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import CallItem, MessageItem, TextPart
-from treadle.wire.answer.assemble import NOTES_MAX, Bounds, Maker
+from treadle.wire.answer.ledger import NOTES_MAX, Bounds, Maker
 from treadle.wire.replies.assemble import ITEMS_MAX, Assembly
 from treadle.wire.replies.parts import Spoken
 from treadle.wire.replies.register import Place

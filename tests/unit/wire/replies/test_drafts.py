@@ -16,10 +16,10 @@ from treadle.canon.items import (
     RefusalPart,
     TextPart,
 )
-from treadle.wire.answer.assemble import Maker
+from treadle.wire.answer.ledger import Maker, Meter
 from treadle.wire.replies.drafts import CallDraft, MessageDraft, OpaqueDraft, ReasoningDraft, kind_of
 from treadle.wire.replies.event import ITEM, ItemIn
-from treadle.wire.replies.parts import Meter, Spoken
+from treadle.wire.replies.parts import Spoken
 
 
 def item(**fields: Any) -> ItemIn:

@@ -1,7 +1,8 @@
 import msgspec
 import pytest
 
-from treadle.wire.replies.parts import PARTS_MAX, Meter, Part, PartKind, PartRow, Said, Spoken
+from treadle.wire.answer.ledger import Meter
+from treadle.wire.replies.parts import PARTS_MAX, Part, PartKind, PartRow, Said, Spoken
 
 
 class Row:

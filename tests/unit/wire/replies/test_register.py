@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from treadle.wire.answer.ledger import Meter
 from treadle.wire.replies.drafts import CallDraft, Draft, MessageDraft
-from treadle.wire.replies.parts import Meter
 from treadle.wire.replies.register import Named, Place, Register
 
 

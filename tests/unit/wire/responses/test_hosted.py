@@ -6,9 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from treadle.canon.ids import CountingIds
 from treadle.canon.items import AnyItem, CallItem, ImagePart, MessageItem, OpaqueItem, ResultItem, TextPart
 from treadle.canon.json import read_json
 from treadle.canon.plan import Plan
+from treadle.upstream.endpoint import ProtocolName
+from treadle.upstream.model import open_call
 from treadle.wire.notes import Notes
 from treadle.wire.protocols import UPSTREAMS
 from treadle.wire.responses import read_request
@@ -90,22 +93,74 @@ def test_other_upstreams_are_told_a_call_and_its_result(ending: Any, output: Any
     assert [(note.code, note.action) for note in notes.all()] == [("mcp_call_told", "emulated")]
 
 
-def test_a_chat_upstream_reads_the_pair() -> None:
-    """As one turn of the model, answered."""
+@pytest.mark.parametrize(
+    ("upstream", "turns"),
+    [
+        (
+            "chat",
+            [
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [
+                        {
+                            "id": "mcp_1",
+                            "type": "function",
+                            "function": {"name": "docs__read_page", "arguments": '{"p":1}'},
+                        }
+                    ],
+                },
+                {"role": "tool", "tool_call_id": "mcp_1", "content": "ok"},
+            ],
+        ),
+        (
+            "messages",
+            [
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "mcp_1", "name": "docs__read_page", "input": {"p": 1}}],
+                },
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "mcp_1", "content": "ok"}]},
+            ],
+        ),
+        (
+            "gemini",
+            [
+                {
+                    "role": "model",
+                    "parts": [{"functionCall": {"id": "mcp_1", "name": "docs__read_page", "args": {"p": 1}}}],
+                },
+                {
+                    "role": "user",
+                    "parts": [
+                        {"functionResponse": {"id": "mcp_1", "name": "docs__read_page", "response": {"output": "ok"}}}
+                    ],
+                },
+            ],
+        ),
+    ],
+)
+def test_upstreams_of_other_protocols_read_the_pair(upstream: ProtocolName, turns: list[Any]) -> None:
+    """As one turn of the model, answered; nothing is lost."""
     items = items_of(HI, {**CALL, "output": "ok"}, {"role": "assistant", "content": "done"})
-    written = UPSTREAMS["chat"].write_request(Plan(items=items, model="m"))
-    function = {"name": "docs__read_page", "arguments": '{"p":1}'}
-    assert read_json(written.body)["messages"] == [
-        {"role": "user", "content": "hi"},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "mcp_1", "type": "function", "function": function}],
-        },
-        {"role": "tool", "tool_call_id": "mcp_1", "content": "ok"},
-        {"role": "assistant", "content": "done"},
-    ]
-    assert [note.action for note in written.notes] == ["emulated"]
+    call = open_call(upstream, Plan(items=items, model="gemini-2.0"), CountingIds(), "p")
+    body = read_json(call.body)
+    assert (body.get("messages") or body["contents"])[1:3] == turns
+    assert ("mcp_call_told", "emulated") in [(note.code, note.action) for note in call.notes]
+    assert not [note for note in call.notes if note.action == "dropped"]
+
+
+def test_a_generated_image_goes_back_to_a_messages_upstream_as_a_users() -> None:
+    """Its assistants cannot show images, so it follows behind the answer that it belongs to."""
+    item = {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "AAAA"}
+    items = items_of(HI, item, {"role": "user", "content": "bigger"})
+    call = open_call("messages", Plan(items=items, model="m"), CountingIds(), "p")
+    _, answer, user = read_json(call.body)["messages"]
+    assert answer["role"] == "assistant"
+    assert "attachment" in answer["content"]
+    assert [block["type"] for block in user["content"]] == ["text", "image", "text"]
+    assert user["content"][1]["source"] == {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    assert not [note for note in call.notes if note.action == "dropped"]
 
 
 def test_a_generated_image_is_an_image_of_the_answer() -> None:

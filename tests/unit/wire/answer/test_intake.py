@@ -1,7 +1,7 @@
 import pytest
 
-from treadle.wire.replies import intake
-from treadle.wire.replies.intake import Intake
+from treadle.wire.answer import intake
+from treadle.wire.answer.intake import Intake
 from treadle.wire.sse import Frame
 
 

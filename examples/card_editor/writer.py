@@ -1,0 +1,85 @@
+"""A model that needs no provider: it reads the draft, fills what is empty, and proposes the name it was told.
+
+What it does is a script: the same prompt on the same card always gives the same calls.
+"""
+
+import json
+import re
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from cards import FIELDS
+
+from treadle.canon.events import ModelEvent
+from treadle.canon.ids import IdSource
+from treadle.canon.items import MessageItem, ResultItem, text_of
+from treadle.canon.plan import Plan
+from treadle.upstream.model import decode, open_call
+from treadle.upstream.render import sent_reply, write_frames
+from treadle.upstream.reply import Reply, ReplyCall
+
+NAMED = re.compile(r"\b(?:called|named)\s+([A-Z][\w'-]*)")
+WORDS = {
+    "description": "{idea}",
+    "personality": "Calm, exact, and fond of their craft.",
+    "scenario": "You meet them at their work.",
+    "first_mes": "*looks up* Come in. What do you need?",
+}
+
+
+class Writer:
+    """Fits the model port of Treadle's engine."""
+
+    def __init__(self, ids: IdSource) -> None:
+        self._ids = ids
+
+    def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+        """Yield the events of the reply to this plan."""
+        call = open_call("chat", plan, self._ids, "writer")
+        frames = write_frames(
+            sent_reply(reply_to(plan), call.adapted), model=plan.model, protocol="chat", tools=call.adapted.plan.tools
+        )
+
+        async def send() -> AsyncGenerator[bytes, None]:
+            for frame in frames:
+                yield frame
+
+        return decode(send(), call.decoder, call.notes)
+
+
+def reply_to(plan: Plan) -> Reply:
+    """Decide what to say: read first, then write, then tell."""
+    start = max(i for i, item in enumerate(plan.items) if isinstance(item, MessageItem) and item.role == "user")
+    prompt = plan.items[start]
+    assert isinstance(prompt, MessageItem)
+    idea = text_of(prompt.content).strip()
+    results = [item for item in plan.items[start + 1 :] if isinstance(item, ResultItem)]
+    if not results:
+        return Reply(calls=(_call(len(plan.items), "state.get", path="/draft"),))
+    if len(results) == 1:
+        calls = _edits(idea, results[0], len(plan.items))
+        if calls:
+            return Reply(calls=calls)
+    failed = [text_of(item.output) for item in results if item.is_error]
+    return Reply(text=f"This was refused: {failed[0]}" if failed else "I filled what was empty. Please look at it.")
+
+
+def _edits(idea: str, read: ResultItem, seed: int) -> tuple[ReplyCall, ...]:
+    draft = json.loads(text_of(read.output).split("\n")[0])["value"]
+    changes = [
+        {"path": f"/draft/{name}", "value": WORDS[name].format(idea=idea)}
+        for name in FIELDS
+        if name in WORDS and not draft.get(name)
+    ]
+    calls: list[ReplyCall] = []
+    if changes:
+        calls.append(_call(seed, "draft.patch", changes=changes, reason="these were empty"))
+    if found := NAMED.search(idea):
+        name = [{"path": "/facts/name", "value": found[1]}]
+        calls.append(_call(seed + 1, "facts.propose", changes=name, reason="You named the character."))
+        calls.append(_call(seed + 2, "ui.show", panel="proposals"))
+    return tuple(calls)
+
+
+def _call(number: int, name: str, **args: Any) -> ReplyCall:
+    return ReplyCall(name=name, args=args, id=f"call_{number}")

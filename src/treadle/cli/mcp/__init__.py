@@ -1,0 +1,1 @@
+"""Commands that speak MCP, on either side."""

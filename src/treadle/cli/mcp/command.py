@@ -1,0 +1,166 @@
+"""`treadle mcp`: serve the tools to an MCP client over standard input and output; list and accept those of servers."""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from treadle.canon.errors import ConfigError, NotFound
+from treadle.cli import command
+from treadle.cli.terminal.clean import clean
+from treadle.cli.terminal.words import plural
+
+if TYPE_CHECKING:
+    from treadle.config import Settings
+    from treadle.tools.mcp.server import Server
+
+EPILOG = """\
+Without an action it is an MCP server on standard input and output, for clients that start one: every tool that
+`treadle tools` lists, under the same policy, each call a run in the journal. `treadle serve` with server.mcp = true
+serves the same at /mcp.
+
+examples:
+  treadle mcp --tools my_tools.py        what an MCP client starts
+  treadle mcp list                       the servers of [[mcp]], their tools, and what is left out and why
+  treadle mcp accept files               take the changed tools of a server as they are now
+  treadle mcp accept files read_file     only this one"""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One server as the list shows it."""
+
+    name: str
+    state: str
+    reason: str
+    tools: list[str]
+    left_out: dict[str, str]
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    parser.epilog = EPILOG
+    actions = ("serve", "list", "accept")
+    parser.add_argument("action", nargs="?", choices=actions, default="serve", help="what to do (default: serve)")
+    parser.add_argument("server", nargs="?", metavar="SERVER", help="accept: the name of the server")
+    parser.add_argument(
+        "names", nargs="*", metavar="TOOL", help="accept: its own names of tools (default: all changed)"
+    )
+    command.add_config_flags(parser)
+    command.add_json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve, list or accept."""
+    settings = command.read_flags(args).settings
+    if args.server and args.action != "accept":
+        raise ConfigError(f"{args.action} takes no server", param="server")
+    match args.action:
+        case "list":
+            return _list(settings, args.json)
+        case "accept":
+            return _accept(settings, args.server, args.names)
+        case _:
+            return _serve(settings)
+
+
+def _serve(settings: "Settings") -> int:
+    """Answer an MCP client until it closes our input."""
+    server = msgspec.structs.replace(settings.server, mcp=True)
+    asyncio.run(_answer(msgspec.structs.replace(settings, server=server)))
+    return command.OK
+
+
+async def _answer(settings: "Settings") -> None:
+    from treadle.runtime import Runtime
+
+    try:
+        from mcp.server.stdio import stdio_server
+
+        from treadle.server.mcp.tools import make_server
+    except ImportError as error:
+        raise _missing(error) from error
+    async with Runtime(settings) as runtime:
+        _log_to_stderr(settings)
+        server = make_server(runtime)
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+def _list(settings: "Settings", as_json: bool) -> int:
+    command.quiet_logs()
+    rows = asyncio.run(_rows(settings))
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(rows)).decode())
+        return command.OK
+    if not rows:
+        print("no MCP servers: name some in [[mcp]] tables of treadle.toml")
+    for row in rows:
+        for line in _lines(row):
+            print(clean(line))
+    return command.OK if all(row.state == "up" for row in rows) else command.ERROR
+
+
+def _lines(row: Row) -> list[str]:
+    head = f"{row.name}: {plural(len(row.tools), 'tool')}" if row.state == "up" else f"{row.name}: {row.reason}"
+    return [
+        head,
+        *(f"  {name}" for name in row.tools),
+        *(f"  {name}: left out: {why}" for name, why in row.left_out.items()),
+    ]
+
+
+async def _rows(settings: "Settings") -> list[Row]:
+    """Connect to every server once and say what it has."""
+    from treadle.runtime import Runtime
+
+    runtime = Runtime(settings)
+    if runtime.mcp is None:
+        return []
+    try:
+        await runtime.mcp.open()
+        return [
+            _row(server, [tool.name for tool in runtime.registry.held(server.options.source)])
+            for server in runtime.mcp.all
+        ]
+    finally:
+        await runtime.mcp.close()
+
+
+def _row(server: "Server", tools: list[str]) -> Row:
+    return Row(
+        name=server.options.name, state=server.state, reason=server.reason, tools=tools, left_out=server.left_out
+    )
+
+
+def _accept(settings: "Settings", name: str | None, tools: list[str]) -> int:
+    """Accept the changed tools of a server as they were last seen."""
+    from treadle.config.mcp import options_of, pins_of
+
+    server = next((each for each in settings.mcp if each.name == name), None)
+    if server is None:
+        known = ", ".join(each.name for each in settings.mcp) or "none"
+        raise NotFound(f"there is no MCP server {name!r}", param="server", hint=f"there are: {known}")
+    place = options_of(server, os.environ).place
+    accepted = pins_of(settings, os.environ).accept(place, tools or None)
+    missing = [tool for tool in tools if tool not in accepted]
+    if missing:
+        raise NotFound(f"{name} has no changed tool {missing[0]!r}", hint="treadle mcp list shows what changed")
+    print(clean(f"accepted: {', '.join(accepted)}" if accepted else f"nothing changed at {name}"))
+    return command.OK
+
+
+def _missing(error: ImportError) -> ConfigError:
+    return ConfigError(
+        f"this needs the MCP SDK, which is not installed ({error.name})", hint="pip install 'treadle[mcp]'"
+    )
+
+
+def _log_to_stderr(settings: "Settings") -> None:
+    """Log for whoever reads the client's log of its servers: warnings, unless the configuration wants more or less."""
+    level = settings.server.log_level.upper()
+    logging.basicConfig(stream=sys.stderr, format="treadle: %(message)s", level=logging.WARNING)
+    logging.getLogger("treadle").setLevel("WARNING" if level == "INFO" else level)

@@ -1,0 +1,1 @@
+"""The commands about WASM guests: run, check, new, build."""

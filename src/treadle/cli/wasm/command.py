@@ -1,0 +1,146 @@
+"""`treadle wasm`: run a guest, look at one, begin one, build one."""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from treadle.canon.errors import TreadleError
+from treadle.cli import command
+from treadle.cli.terminal.clean import clean
+
+if TYPE_CHECKING:
+    from treadle.cli.session import Interrupts
+    from treadle.config import Settings
+    from treadle.guests.quarters import GuestModule
+    from treadle.guests.stage.lines import Said
+    from treadle.guests.stage.program import Ended
+
+EPILOG = """\
+A guest is a WASM module that owns conversations (docs/wasm.md). What it prints goes to stdout, its log to stderr.
+
+examples:
+  treadle wasm new hello.c                    begin a guest in C
+  treadle wasm build hello.c                  make hello.wasm of it (needs pip install ziglang)
+  treadle wasm check hello.wasm               what it imports and exports, and whether it would run
+  treadle wasm run hello.wasm -m demo         run it
+
+exit codes of run: the guest's own, as far as it fits; 1 when it was stopped, 2 usage, 130 cancelled"""
+EXIT_CODE_MAX = 125
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    parser.epilog = EPILOG
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    run_guest = actions.add_parser("run", help="run a guest")
+    run_guest.add_argument("guest", metavar="GUEST", help="a .wasm or .wat file, or the name of a [[guest]]")
+    run_guest.add_argument("--isolation", choices=("thread", "process"), help="where it runs (default: as configured)")
+    run_guest.add_argument("--grant", metavar="TOOL", action="append", default=[], help="let it offer this server tool")
+    command.add_json_flag(run_guest)
+    command.add_model_flag(run_guest)
+    command.add_config_flags(run_guest)
+    check = actions.add_parser("check", help="say what a guest is and whether it would run")
+    check.add_argument("guest", metavar="FILE", help="a .wasm or .wat file")
+    command.add_json_flag(check)
+    new = actions.add_parser("new", help="write a first guest to start from")
+    new.add_argument("file", metavar="FILE", type=Path, help="what to write: NAME.c or NAME.wat")
+    new.add_argument("--tools", action="store_true", help="a tool guest instead of a session guest")
+    build = actions.add_parser("build", help="build a guest from C")
+    build.add_argument("file", metavar="FILE", type=Path, help="the .c file")
+    build.add_argument("-o", "--output", metavar="FILE", type=Path, help="where to (default: FILE with .wasm)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what was asked for."""
+    match args.action:
+        case "run":
+            return _run(args)
+        case "check":
+            from treadle.cli.wasm.check import check
+
+            return check(args.guest, as_json=args.json)
+        case "new":
+            from treadle.cli.wasm.kit import new
+
+            return new(args.file, is_tools=args.tools)
+        case _:
+            from treadle.cli.wasm.kit import build
+
+            return build(args.file, args.output)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from treadle.cli.run import read_piped
+    from treadle.cli.session import run_interruptible
+    from treadle.guests.sandbox.engine import load_wasmtime
+
+    load_wasmtime()
+    settings = command.read_flags(args).settings
+    command.check_model(settings)
+    command.quiet_logs()
+    stdin = read_piped().encode("utf-8", "replace")
+    return run_interruptible(lambda interrupts: _session(interrupts, settings, args, stdin))
+
+
+async def _session(interrupts: "Interrupts", settings: "Settings", args: argparse.Namespace, stdin: bytes) -> int:
+    from treadle.runtime import Runtime
+
+    interrupts.watch()
+    async with Runtime(settings) as runtime:
+        module = _module(settings, args)
+        said: list[Said] = []
+        hear = said.append if args.json else _show
+        ended = await runtime.guests.run(module, stdin=stdin, hear=hear)
+        await asyncio.sleep(0)
+    return _report(module, ended, said, as_json=args.json)
+
+
+def _module(settings: "Settings", args: argparse.Namespace) -> "GuestModule":
+    """Return the configured guest of that name, else the file as a guest."""
+    import msgspec
+
+    from treadle.guests.quarters import GuestModule
+    from treadle.runtime import guest_limits, guest_modules
+
+    module = next((each for each in guest_modules(settings) if each.name == args.guest), None)
+    if module is None:
+        module = GuestModule(
+            name=Path(args.guest).stem,
+            path=args.guest,
+            isolation=settings.guests.isolation,
+            engine=settings.guests.engine,
+            limits=guest_limits(settings, is_tool=False),
+        )
+    return msgspec.structs.replace(
+        module,
+        isolation=args.isolation or module.isolation,
+        grants=(*module.grants, *args.grant),
+        model=args.model or module.model,
+    )
+
+
+def _show(said: "Said") -> None:
+    from treadle.guests.stage.lines import LEVELS
+
+    if said.stream == "log":
+        print(f"[{LEVELS[said.level]}] {clean(said.text)}", file=sys.stderr)
+    else:
+        stream = sys.stdout if said.stream == "stdout" else sys.stderr
+        stream.write(clean(said.text))
+        stream.flush()
+
+
+def _report(module: "GuestModule", ended: "Ended", said: "list[Said]", *, as_json: bool) -> int:
+    import msgspec
+
+    if as_json:
+        document = {"guest": module.name, **msgspec.to_builtins(ended), "said": said}
+        print(msgspec.json.format(msgspec.json.encode(document)).decode())
+    if ended.stop is not None:
+        if not as_json:
+            command.report(TreadleError(f"{module.name} was stopped ({ended.stop.code}): {ended.stop.message}"))
+        return command.ERROR
+    code = ended.exit_code or 0
+    return code if 0 <= code <= EXIT_CODE_MAX else command.ERROR if code < 0 else command.OK

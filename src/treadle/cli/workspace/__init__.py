@@ -1,0 +1,1 @@
+"""`treadle ws`: workspaces in the terminal."""

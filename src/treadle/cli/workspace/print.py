@@ -1,0 +1,89 @@
+"""How workspaces, their history and proposals look in a terminal. Everything shown is cleaned of control characters."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET
+
+from treadle.canon.json import cut_text, write_json
+from treadle.cli.terminal.clean import clean
+
+if TYPE_CHECKING:
+    from treadle.workspace.difference import Difference, Triple
+    from treadle.workspace.review import Review
+    from treadle.workspace.shelf import Standing
+    from treadle.workspace.state import Record
+
+VALUE_BYTES_MAX = 400
+
+
+def print_json(value: object) -> None:
+    """Print a value for a program to read."""
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines for a person to read."""
+    for line in lines:
+        print(clean(line))
+
+
+def when(at: float) -> str:
+    """Return a time as people write it."""
+    return datetime.fromtimestamp(at).astimezone().isoformat(" ", "minutes")[:16]
+
+
+def diff_lines(differences: "Sequence[Difference]") -> list[str]:
+    """Return differences, a line for what was and one for what is."""
+    lines: list[str] = []
+    for each in differences:
+        lines.append(f"  {each.path or '(all)'}")
+        lines += [] if each.before is UNSET else [f"  - {_value(each.before)}"]
+        lines += [] if each.after is UNSET else [f"  + {_value(each.after)}"]
+    return lines or ["  nothing"]
+
+
+def triple_lines(triples: "Sequence[Triple]") -> list[str]:
+    """Return the three sides of every place."""
+    lines: list[str] = []
+    for each in triples:
+        lines.append(f"  {each.path}{'  CLASH' if each.is_clash else ''}")
+        for name, value in (("was", each.base), ("is", each.current), ("proposed", each.proposed)):
+            lines.append(f"    {name:<8}  {'(nothing)' if value is UNSET else _value(value)}")
+    return lines
+
+
+def review_lines(review: "Review") -> list[str]:
+    """Return an open proposal as a person reads it before deciding."""
+    proposal = review.proposal
+    by = proposal.who or (f"run {proposal.run_id}" if proposal.run_id else "a program")
+    lines = [f"{proposal.id}  by {by}, {when(proposal.at)}, for version {proposal.base_version} of the facts"]
+    lines += [f"  why: {proposal.reason}"] if proposal.reason else []
+    lines += triple_lines(review.three_way) if review.is_stale else diff_lines(review.diff)
+    lines += [f"  it cannot be confirmed as it is: {review.obstacle}"] if review.obstacle else []
+    return lines
+
+
+def standing_lines(standing: "Standing") -> list[str]:
+    """Return a decided proposal in one or two lines."""
+    proposal, decision = standing.proposal, standing.decision
+    lines = [f"{proposal.id}  {standing.status}  {len(proposal.changes)} changes  {proposal.reason}".rstrip()]
+    lines += [f"  because: {decision.reason}"] if decision is not None and decision.reason else []
+    return lines
+
+
+def record_lines(record: "Record", *, has_diff: bool) -> list[str]:
+    """Return one version of a history."""
+    by = " ".join(word for word in (record.actor, record.who, record.run_id or "") if word)
+    what = record.path or record.proposal_id or ("" if record.restored is None else f"version {record.restored}")
+    head = f"{record.version:>5}  {when(record.at)}  {record.kind:<9}  {by}  {what}".rstrip()
+    lines = [head + (f"  ({record.reason})" if record.reason else "")]
+    return lines + (diff_lines(record.diff) if has_diff and record.diff else [])
+
+
+def _value(value: object) -> str:
+    text = write_json(value).decode()
+    short = cut_text(text, VALUE_BYTES_MAX)
+    return short if short == text else f"{short}…"

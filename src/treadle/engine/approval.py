@@ -1,0 +1,126 @@
+"""Approvals as the engine sees them: why a call needs one, what is journalled of it, and the words the model reads.
+
+Pure. Who is asked, and how, is behind the Approver port.
+"""
+
+from typing import Any, cast
+
+import msgspec
+
+from treadle.canon.events import ApprovalDecided, ApprovalRequested, Verdict
+from treadle.canon.items import CallItem, TextPart
+from treadle.canon.json import BadJson, read_json, write_json
+from treadle.canon.messages import Entry
+from treadle.canon.tools import Outcome, ToolPolicy, failure
+
+NEVER_READ = frozenset({"denied", "expired", "cancelled", "interrupted", "limit_reached", "skipped", "unknown_tool"})
+"""Codes of results in which Treadle speaks and no tool."""
+
+
+class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """That a person was asked about a call: the data of an `approval_request` entry."""
+
+    approval_id: str
+    source: str = ""
+    digest: str = ""
+    reasons: tuple[str, ...] = ()
+    expires_at: float = 0.0
+    is_deferred: bool = False
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was decided about a call: the data of an `approval_decision` entry.
+
+    A call that an earlier run made is here too, with its `index` in this one.
+    """
+
+    approval_id: str
+    status: Verdict
+    by: str = ""
+    reason: str = ""
+    arguments: str | None = None
+    call: CallItem | None = None
+    index: int = 0
+
+
+def reasons_for(call: CallItem, policy: ToolPolicy, tainted: tuple[str, ...], *, is_from_text: bool) -> tuple[str, ...]:
+    """Say why a call needs a person's approval; nothing when it does not. `tainted` are the tools read before."""
+    reasons: list[str] = []
+    if policy.approval == "always":
+        reasons.append(f"{call.name} always needs approval")
+    elif policy.needs_approval:
+        reasons.append(f"{call.name} is {policy.effect}")
+    if is_from_text:
+        reasons.append("the call stood in the model's text and has effects")
+    if tainted:
+        reasons.append(f"{TAINT} of {', '.join(tainted)} was read before")
+    return tuple(reasons)
+
+
+TAINT = "untrusted output"
+
+
+def request_step(index: int, call: CallItem, record: RequestRecord, at: float) -> tuple[ApprovalRequested, Entry]:
+    """Return the event and the entry that say that a person is asked."""
+    event = ApprovalRequested(
+        index=index,
+        call=call,
+        approval_id=record.approval_id,
+        source=record.source,
+        digest=record.digest,
+        reasons=record.reasons,
+        expires_at=record.expires_at,
+        is_deferred=record.is_deferred,
+    )
+    return event, _entry("approval_request", call, "; ".join(record.reasons), record, at)
+
+
+def decision_step(index: int, call: CallItem, record: DecisionRecord, at: float) -> tuple[ApprovalDecided, Entry]:
+    """Return the event and the entry that say what was decided."""
+    event = ApprovalDecided(
+        index=index,
+        call=call,
+        approval_id=record.approval_id,
+        status=record.status,
+        by=record.by,
+        reason=record.reason,
+        arguments=record.arguments,
+    )
+    return event, _entry("approval_decision", call, record.status, record, at)
+
+
+def _entry(kind: Any, call: CallItem, content: str, record: msgspec.Struct, at: float) -> Entry:
+    data = msgspec.Raw(msgspec.json.encode(record))
+    return Entry(kind=kind, name=call.name, call_id=call.call_id, content=content, data=data, at=at)
+
+
+def refusal_of(record: DecisionRecord) -> Outcome | None:
+    """Return what a call gets that may not run, by the words of whoever decided."""
+    if record.status == "denied" and not record.approval_id:
+        return failure("denied", record.reason or "Not run: nobody could be asked.")
+    said = f": {record.reason.rstrip('.')}" if record.reason else ""
+    match record.status:
+        case "approved":
+            return None
+        case "denied":
+            return failure("denied", f"Not run: a person denied this call{said}.")
+        case "expired":
+            return failure("expired", "Not run: nobody decided about this call in time. No person denied it.")
+        case "cancelled":
+            return failure("expired", "Not run: the question whether this call may run was not answered.")
+
+
+def mark_changed(outcome: Outcome, arguments: str) -> Outcome:
+    """Tell the model that its call ran with other arguments, in a field where the result is a JSON object."""
+    line = f"[arguments_changed] A person changed the arguments of this call before it ran: {arguments}"
+    if outcome.parts:
+        return msgspec.structs.replace(outcome, parts=(*outcome.parts, TextPart(text=line)))
+    try:
+        value: Any = read_json(outcome.text)
+        changed: Any = read_json(arguments)
+    except BadJson:
+        value = changed = None
+    if not isinstance(value, dict):
+        return msgspec.structs.replace(outcome, text=f"{outcome.text}\n\n{line}")
+    fields = {**cast("dict[str, Any]", value), "arguments_changed": changed}
+    return msgspec.structs.replace(outcome, text=write_json(fields).decode())

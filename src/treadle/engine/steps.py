@@ -1,0 +1,131 @@
+"""What the loop says and writes down, as events and entries: one function for each kind. Pure."""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from treadle.canon.events import RoundBroken, RoundStarted, RunEnded, RunEvent, ToolFinished, ToolStarted
+from treadle.canon.items import CallItem, ResultItem, TextPart
+from treadle.canon.messages import Entry, entry_of_item
+from treadle.canon.tools import Outcome, ToolPolicy, failure
+from treadle.engine.approval import DecisionRecord
+from treadle.engine.ports import Verdict
+from treadle.engine.turn import AskAgain, AskModel, PlannedCall
+
+Step = tuple[RunEvent | None, Entry | None]
+"""An event to tell, an entry to make durable before it, or both."""
+
+
+def policy_of(planned: PlannedCall) -> ToolPolicy:
+    """Return how a call may run."""
+    if planned.offer is None or planned.offer.policy is None:
+        return ToolPolicy()
+    return planned.offer.policy
+
+
+def source_of(planned: PlannedCall) -> str:
+    """Return where the tool of a call comes from."""
+    return planned.offer.source if planned.offer is not None else ""
+
+
+def round_step(ask: AskModel, limit: str | None, at: float) -> Step:
+    """Say that a model call is about to be made; `limit` is the one that was reached, if any."""
+    plan = ask.plan
+    event = RoundStarted(round=ask.round, fingerprint=plan.fingerprint, tools=len(plan.tools), final=ask.final)
+    data = {
+        "round": ask.round,
+        "final": ask.final,
+        "fingerprint": plan.fingerprint,
+        "items": len(plan.items),
+        "tools": len(plan.tools),
+        "tools_sha256": plan.tools_sha256,
+        "tool_choice": plan.tool_choice,
+        "limit": limit,
+    }
+    return event, Entry(kind="plan", name=plan.model, data=msgspec.Raw(msgspec.json.encode(data)), at=at)
+
+
+def void_step(broken: AskAgain, round_number: int, at: float) -> Step:
+    """Say that what a cut model call said does not count."""
+    call_ids = [planned.call.call_id for planned in broken.calls]
+    event = RoundBroken(round=round_number, indexes=broken.indexes)
+    data = {"items": broken.items, "calls": call_ids, "round": event.round, "indexes": event.indexes}
+    return event, Entry(kind="void", data=msgspec.Raw(msgspec.json.encode(data)), at=at)
+
+
+def started(planned: PlannedCall) -> ToolStarted:
+    """Say that a call begins to run."""
+    return ToolStarted(index=planned.index, call=planned.call, source=source_of(planned))
+
+
+def start_entry(planned: PlannedCall, attempt: int, at: float) -> Entry:
+    """Mark that a call begins to run, for the first time or again."""
+    data = {"source": source_of(planned), "effect": policy_of(planned).effect, "attempt": attempt}
+    return Entry(
+        kind="tool_start",
+        name=planned.call.name,
+        call_id=planned.call.call_id,
+        data=msgspec.Raw(msgspec.json.encode(data)),
+        at=at,
+    )
+
+
+def result_of(call: CallItem, outcome: Outcome, item_id: str) -> ResultItem:
+    """Make the result of a call out of its outcome."""
+    return ResultItem(
+        id=item_id,
+        call_id=call.call_id,
+        name=call.name,
+        output=outcome.parts or (TextPart(text=outcome.text),),
+        is_error=outcome.is_error,
+        kind=call.kind,
+        summary=outcome.summary,
+        rc=outcome.rc,
+    )
+
+
+def finished_step(planned: PlannedCall, result: ResultItem, outcome: Outcome, at: float) -> Step:
+    """Say that a call has its result."""
+    event = ToolFinished(
+        index=planned.index,
+        call=planned.call,
+        result=result,
+        source=source_of(planned),
+        duration_s=outcome.duration_s,
+        output_bytes=outcome.output_bytes,
+        truncated=outcome.truncated,
+    )
+    extra = {
+        "rc": outcome.rc,
+        "source": event.source,
+        "duration_s": outcome.duration_s,
+        "bytes": outcome.output_bytes,
+        "truncated": outcome.truncated,
+    }
+    return event, entry_of_item(result, at=at, extra=extra)
+
+
+def status_entry(ended: RunEnded) -> Entry:
+    """Write down the end of a run."""
+    return Entry(kind="status", content=ended.status, data=msgspec.Raw(msgspec.json.encode(ended)), at=ended.ended_at)
+
+
+def unless_failed(planned: PlannedCall, calls: Sequence[PlannedCall], failed: Collection[int]) -> PlannedCall:
+    """Return the call, answered if an earlier one failed that it builds on."""
+    if planned.outcome is not None or not failed:
+        return planned
+    names = ", ".join(calls[at].call.name for at in sorted(failed))
+    words = f"Skipped: {names} failed before it, and works on the same. Repeat this call once that is put right."
+    return msgspec.structs.replace(planned, outcome=failure("skipped", words))
+
+
+def record_of(verdict: Verdict, approval_id: str = "") -> DecisionRecord:
+    """Write down what somebody said about a call; only `approved` itself approves, whatever the code."""
+    refused = verdict.code if verdict.code in ("denied", "cancelled") else "expired"
+    return DecisionRecord(
+        approval_id=verdict.approval_id or approval_id,
+        status="approved" if verdict.approved else refused,
+        by=verdict.by,
+        reason=verdict.reason,
+        arguments=verdict.arguments,
+    )

@@ -1,0 +1,202 @@
+"""Tool guests: core modules with `tool_<name>` exports, and components, as ordinary tools of the registry.
+
+Every call gets a fresh instance, so nothing of one call is there for the next. What the tools are is said by a JSON
+file beside the module, or by the module itself (`describe`).
+"""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from treadle.canon.errors import ConfigError, ToolError, ToolFailed, ToolTimeout
+from treadle.canon.json import BadJson, read_json, write_json
+from treadle.canon.tools import Outcome, ServerTool, ToolPolicy, ToolSpec
+from treadle.guests.quarters import TOOLS_AT_ONCE, GuestModule, Quarters
+from treadle.guests.register import Refusal, read_tool
+from treadle.guests.sandbox.compiler import Compiled
+from treadle.guests.sandbox.engine import THREAD_STACK_BYTES
+from treadle.guests.sandbox.instance import Control
+from treadle.guests.sandbox.limits import Stopped
+from treadle.guests.stage.desk import Visit
+from treadle.guests.stage.processes import Assignment, outcome_of
+from treadle.guests.stage.program import Ended
+from treadle.guests.stage.threads import run_in_thread
+from treadle.guests.stage.toolrun import ToolCall, describe, run_tool, tool_names
+from treadle.guests.stage.worker import Job
+from treadle.tools import Tool
+from treadle.tools.context import ToolContext
+from treadle.tools.function import foreign_tool
+
+T = TypeVar("T")
+SCHEMA_BYTES_MAX = 1_048_576
+
+
+class ToolGuest:
+    """One tool guest: its code, what its tools are, and how a call of one runs."""
+
+    def __init__(self, quarters: Quarters, module: GuestModule) -> None:
+        self._quarters = quarters
+        self._module = module
+        self._compiled: Compiled = quarters.prepare(module)
+        self._code: Any = quarters.compiler.load(self._compiled, module.spec)
+        self._at_once = asyncio.Semaphore(TOOLS_AT_ONCE)
+
+    def tools(self) -> list[Tool]:
+        """Return its tools for the registry.
+
+        Raises: ConfigError.
+        """
+        module = self._module
+        policy = ToolPolicy(effect=module.effect, approval=module.approval, timeout_s=module.limits.wall_s + 1.0)
+        return [
+            foreign_tool(
+                ServerTool(spec=spec, policy=policy, source=f"wasm:{module.name}"), partial(self._handle, spec.name)
+            )
+            for spec in self.specs()
+        ]
+
+    def specs(self) -> list[ToolSpec]:
+        """Return what the model is told of the tools.
+
+        Raises: ConfigError.
+        """
+        specs = _read_specs(self._described(), self._module)
+        if not self._compiled.is_component:
+            exported = set(tool_names(self._code))
+            missing = [spec.name for spec in specs if spec.name not in exported]
+            if missing:
+                raise _wrong(self._module, f"describes {missing[0]!r}, but exports no tool_{missing[0]}")
+        return specs
+
+    async def call(self, call: ToolCall) -> Outcome:
+        """Run one call in a fresh instance."""
+        with self._quarters.place():
+            async with self._at_once:
+                run = self._in_process if self._module.isolation == "process" else self._in_thread
+                return await run(call)
+
+    async def _handle(self, name: str, arguments: dict[str, Any], context: ToolContext) -> object:
+        """Run a call for the tool runner: its text, or the error that it is.
+
+        Raises: ToolError.
+        """
+        call = ToolCall(name=name, arguments=write_json(arguments).decode(), output_bytes_max=context.output_bytes_max)
+        outcome = await self.call(call)
+        if outcome.is_error:
+            raise _error(outcome)
+        return _value(outcome.text)
+
+    async def _in_thread(self, call: ToolCall) -> Outcome:
+        control = Control(self._module.limits)
+        work = partial(run_tool, self._code, self._module.spec, control, call, lambda _: None)
+        try:
+            return await run_in_thread(work, f"treadle-tool-{self._module.name}")
+        except asyncio.CancelledError:
+            control.cancel()
+            raise
+        finally:
+            self._quarters.meter.guest_ended("ok" if control.stop is None else control.stop.code, control.cpu_s)
+
+    async def _in_process(self, call: ToolCall) -> Outcome:
+        workers, compiled = self._quarters.workers, self._compiled
+        worker = await workers.take(compiled.digest)
+        job = Job(
+            spec=self._module.spec,
+            limits=self._module.limits,
+            code_bytes=len(compiled.code),
+            is_component=compiled.is_component,
+            call=call,
+        )
+        try:
+            done = await Assignment(worker, None, Visit(), lambda _: None).run(job, compiled.code)
+        except BaseException:
+            await worker.close()
+            raise
+        await workers.give_back(compiled.digest, worker)
+        ended = done.ended or Ended()
+        self._quarters.meter.guest_ended("ok" if ended.stop is None else ended.stop.code, ended.cpu_s)
+        return outcome_of(done)
+
+    def _described(self) -> str:
+        """Return the tools as JSON: from the file beside the module, else as the guest says.
+
+        Raises: ConfigError.
+        """
+        file = Path(self._module.schema or f"{self._module.path}.json").expanduser()
+        if self._module.schema or file.is_file():
+            try:
+                return file.read_text("utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise _wrong(self._module, f"cannot read its schemas: {error}") from None
+        try:
+            text = _in_guest_thread(partial(describe, self._code, self._module.spec, Control(self._module.limits)))
+        except Stopped as stopped:
+            raise _wrong(self._module, f"was stopped while it described its tools: {stopped.stop.message}") from None
+        if text is None:
+            raise _wrong(self._module, f"has neither `describe` nor the file {file.name} beside it")
+        return text
+
+
+def _read_specs(text: str, module: GuestModule) -> list[ToolSpec]:
+    """Read a JSON array of tools, nested or flat.
+
+    Raises: ConfigError.
+    """
+    try:
+        value = read_json(text[:SCHEMA_BYTES_MAX])
+    except BadJson as error:
+        raise _wrong(module, f"describes its tools in something that is not JSON: {error}") from None
+    tools: Any = cast("dict[str, Any]", value).get("tools") if isinstance(value, dict) else value
+    if not isinstance(tools, list) or not tools:
+        raise _wrong(module, "describes no tools: expected a JSON array of them")
+    specs: dict[str, ToolSpec] = {}
+    for each in cast("list[Any]", tools):
+        spec = read_tool(json.dumps(each).encode(), specs)
+        if isinstance(spec, Refusal):
+            raise _wrong(module, f"describes a tool that cannot be one: {spec.message}")
+        specs[spec.name] = spec
+    return list(specs.values())
+
+
+def _value(text: str) -> object:
+    """Return a tool's JSON as the value it is, and other text as text."""
+    try:
+        return read_json(text)
+    except BadJson:
+        return text
+
+
+def _error(outcome: Outcome) -> ToolError:
+    message = outcome.summary or outcome.text
+    return ToolTimeout(message) if outcome.rc == "timeout" else ToolFailed(message, code=None)
+
+
+def _wrong(module: GuestModule, message: str) -> ConfigError:
+    return ConfigError(f"the guest {module.name!r} ({module.path}) {message}", param="guest")
+
+
+def _in_guest_thread(work: Callable[[], T]) -> T:
+    """Run a guest to its end from any thread, also from that of an event loop that is only being set up."""
+    results: list[T] = []
+    errors: list[Stopped] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except Stopped as stopped:
+            errors.append(stopped)
+
+    before = threading.stack_size(THREAD_STACK_BYTES)
+    try:
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]

@@ -1,0 +1,57 @@
+"""What a guest may use, and how one ends that used more: the numbers and the codes, no engine."""
+
+from typing import Literal
+
+import msgspec
+
+StopCode = Literal["trap", "timeout", "cancelled", "quota", "exit", "memory", "link", "invalid", "crash"]
+"""Why a guest was stopped: a closed list, because it is a label of a metric.
+
+`trap` the guest did what WASM forbids, `timeout` its CPU or wall time is used up, `quota` it called or logged too
+much, `exit` it ended itself, `memory` it does not fit, `link` it imports what is not there, `invalid` it is no
+guest, `crash` its process died.
+"""
+
+EngineMode = Literal["safe", "fast"]
+"""`fast` lets the processor find accesses out of bounds, by signals that other code of the process may disturb."""
+
+Isolation = Literal["thread", "process"]
+PAGE_BYTES = 65_536
+
+
+class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one guest may use. CPU is the guest's own: waiting for a model is not counted."""
+
+    cpu_s: float = 10.0
+    wall_s: float = 300.0
+    memory_bytes_max: int = 67_108_864
+    table_elements_max: int = 10_000
+    host_calls_max: int = 100_000
+    log_line_bytes_max: int = 16_384
+    log_bytes_max: int = 262_144
+    fds_max: int = 64
+    messages_max: int = 1_000
+    text_bytes_max: int = 4_194_304
+    module_bytes_max: int = 8_388_608
+
+
+SESSION_LIMITS = SandboxLimits()
+TOOL_LIMITS = SandboxLimits(cpu_s=5.0, wall_s=30.0)
+COMPONENT_MEMORY_BYTES = 268_435_456
+COMPONENT_BYTES_MAX = 67_108_864
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a guest ended before its function returned."""
+
+    code: StopCode
+    message: str
+    exit_code: int | None = None
+
+
+class Stopped(Exception):
+    """The guest is at its end; it must not be called again."""
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__(stop.message)
+        self.stop = stop

@@ -1,0 +1,112 @@
+"""Starts session guests by name or by code, as threads or as processes, and says how they ended."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from treadle.canon.errors import NotFound
+from treadle.guests.quarters import GuestModule, Quarters, off_loop
+from treadle.guests.sandbox.compiler import BadGuest, Compiled
+from treadle.guests.sandbox.instance import Control
+from treadle.guests.stage.desk import Desk, Visit
+from treadle.guests.stage.lines import Said
+from treadle.guests.stage.processes import Assignment
+from treadle.guests.stage.program import Ended, Start, run_program
+from treadle.guests.stage.threads import Hear, ThreadLine, run_in_thread
+from treadle.guests.stage.worker import Done, Job
+
+log = logging.getLogger("treadle.guests")
+_PYTHON_LEVELS = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+
+
+class Guests:
+    """The session guests of one process."""
+
+    def __init__(self, quarters: Quarters, desk: Desk, modules: Sequence[GuestModule] = ()) -> None:
+        self._quarters = quarters
+        self._desk = desk
+        self._modules = {module.name: module for module in modules if module.kind == "session"}
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the configured guests, sorted."""
+        return sorted(self._modules)
+
+    def find(self, name: str) -> GuestModule:
+        """Return a configured guest.
+
+        Raises: NotFound, naming what there is.
+        """
+        module = self._modules.get(name)
+        if module is None:
+            known = f"There are {', '.join(self.names)}." if self._modules else "Name one in a [[guest]] table."
+            raise NotFound(f"There is no guest {name!r}.", param="name", hint=known)
+        return module
+
+    async def run(
+        self, module: GuestModule, *, stdin: bytes = b"", hear: Hear | None = None, wasm: bytes | None = None
+    ) -> Ended:
+        """Run a guest to its end; being cancelled stops it. What it does wrong is in what is returned.
+
+        Raises: NotFound, BadGuest, TooManyGuests, ConfigError.
+        """
+        with self._quarters.place():
+            compiled: Compiled = await off_loop(partial(self._quarters.prepare, module, wasm))
+            if compiled.is_component:
+                raise BadGuest("A component cannot be a session guest, only a tool guest.", param="path")
+            start = Start(model=module.model, stdin=stdin)
+            visit = Visit(module.grants)
+            run = self._in_process if module.isolation == "process" else self._in_thread
+            ended = await run(module, compiled, start, visit, hear or partial(_log_said, module.name))
+        ended = msgspec.structs.replace(ended, run_ids=tuple(visit.run_ids))
+        self._note(module, ended)
+        return ended
+
+    async def close(self) -> None:
+        """End what is left of the guests."""
+        await self._quarters.close()
+
+    async def _in_thread(
+        self, module: GuestModule, compiled: Compiled, start: Start, visit: Visit, hear: Hear
+    ) -> Ended:
+        control = Control(module.limits)
+        line = ThreadLine(asyncio.get_running_loop(), self._desk, visit, control, hear)
+        code = self._quarters.compiler.load(compiled, module.spec)
+        work = asyncio.ensure_future(
+            run_in_thread(partial(run_program, code, module.spec, control, line, start), f"treadle-guest-{module.name}")
+        )
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            control.cancel()
+            await asyncio.wait((work,))
+            raise
+
+    async def _in_process(
+        self, module: GuestModule, compiled: Compiled, start: Start, visit: Visit, hear: Hear
+    ) -> Ended:
+        workers = self._quarters.workers
+        worker = await workers.take(compiled.digest)
+        job = Job(spec=module.spec, limits=module.limits, code_bytes=len(compiled.code), start=start)
+        try:
+            done: Done = await Assignment(worker, self._desk, visit, hear).run(job, compiled.code)
+        except BaseException:
+            await worker.close()
+            raise
+        await workers.give_back(compiled.digest, worker)
+        assert done.ended is not None, "a session's job ends with how it ended"
+        return done.ended
+
+    def _note(self, module: GuestModule, ended: Ended) -> None:
+        code = "ok" if ended.stop is None else ended.stop.code
+        self._quarters.meter.guest_ended(code, ended.cpu_s)
+        fields = {"guest": module.name, "stop": code, "cpu_s": ended.cpu_s, "runs": len(ended.run_ids)}
+        log.info("guest ended", extra={**fields, "host_calls": ended.host_calls, "exit_code": ended.exit_code})
+
+
+def _log_said(name: str, said: Said) -> None:
+    level = _PYTHON_LEVELS[said.level]
+    log.log(level, "guest says", extra={"guest": name, "stream": said.stream, "text": said.text})

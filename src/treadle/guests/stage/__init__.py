@@ -1,0 +1,1 @@
+"""Where guests run: as a thread or as a process, and the desk that makes runs of what they send."""

@@ -1,0 +1,105 @@
+"""What goes between a guest's thread and the event loop that runs its conversations, as messages.
+
+A guest asks for a send; it is told which of its tools to call, answers each, and at the end gets what was said. The
+same messages go over a queue when the guest is a thread, and over a pipe when it is a process.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+import msgspec
+
+from treadle.canon.errors import ErrorInfo
+from treadle.canon.items import AnyItem, CallItem
+from treadle.canon.tools import Outcome, ToolSpec
+from treadle.canon.usage import Usage
+from treadle.guests.sandbox.limits import Stop
+
+LEVELS = ("trace", "debug", "info", "warning", "error")
+"""The levels of `log`, by number."""
+Stream = Literal["log", "stdout", "stderr"]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """Something said between a guest and its host."""
+
+
+class Ask(Message, frozen=True, kw_only=True, omit_defaults=True, tag="ask"):
+    """Send this conversation to the model. With `auto` the tools are the guest's to run, else they are only offered."""
+
+    items: tuple[AnyItem, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    auto: bool = False
+    model: str = ""
+    parameters: Mapping[str, msgspec.Raw] = {}
+    max_iterations: int | None = None
+    max_total_tool_calls: int | None = None
+    max_tool_output_bytes: int = 65_536
+    timeout_s: float | None = None
+
+
+class Wanted(Message, frozen=True, kw_only=True, omit_defaults=True, tag="wanted"):
+    """The model calls one of the guest's tools, in that round of the run."""
+
+    call: CallItem
+    round: int = 0
+    run_id: str = ""
+
+
+class Answered(Message, frozen=True, kw_only=True, omit_defaults=True, tag="answered"):
+    """What the tool gave; with `stop` the guest did not survive it and the run ends here."""
+
+    outcome: Outcome
+    stop: Stop | None = None
+
+
+class Sent(Message, frozen=True, kw_only=True, omit_defaults=True, tag="sent"):
+    """How a send ended: what was said and called, in order, or why nothing was."""
+
+    run_id: str = ""
+    response_id: str = ""
+    model: str = ""
+    created_at: float = 0.0
+    status: str = "failed"
+    stop: str = "done"
+    items: tuple[AnyItem, ...] = ()
+    usage: Usage | None = None
+    limit: str | None = None
+    error: ErrorInfo | None = None
+    rounds: int = 0
+    calls: int = 0
+
+
+class Said(Message, frozen=True, kw_only=True, omit_defaults=True, tag="said"):
+    """The guest logs or prints something."""
+
+    stream: Stream
+    text: str
+    level: int = 2
+
+
+class Line(Protocol):
+    """A guest's way to its host. Used by the guest's own thread only."""
+
+    def ask(self, ask: Ask) -> None:
+        """Begin a send."""
+        ...
+
+    def next(self) -> Wanted | Sent:
+        """Wait for what the send wants next, or its end.
+
+        Raises: Stopped, when the guest was cancelled or its time is used up meanwhile.
+        """
+        ...
+
+    def answer(self, answered: Answered) -> None:
+        """Answer the call that was wanted last."""
+        ...
+
+    def give_up(self) -> None:
+        """End the send that is going on, and wait until that is written down."""
+        ...
+
+    def say(self, said: Said) -> None:
+        """Pass on what the guest logs or prints."""
+        ...

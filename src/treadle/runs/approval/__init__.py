@@ -1,0 +1,1 @@
+"""Approvals of calls: the desk that asks people, the rules that answer for them, and deciding."""

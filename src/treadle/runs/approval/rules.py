@@ -1,0 +1,112 @@
+"""What an approval is bound to, and which calls a remembered rule agrees to. Pure."""
+
+import hashlib
+import re
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+import msgspec
+
+from treadle.canon.errors import ProtocolError
+from treadle.canon.json import BadJson, canonical_json, read_json
+from treadle.store.approvals.kept import Question, Rule, RuleRow
+
+_SHELL = re.compile(r"[;&|<>`$(){}\n\r\\!#*?~\[\]]")
+"""What lets one command line hold another: a pattern never agrees to it."""
+
+_ODD = re.compile(r"[\x00-\x1f\x7f]")
+PATTERN_CHARS_MAX = 1_000
+PATTERNS_MAX = 20
+
+
+def canonical_arguments(arguments: str) -> str:
+    """Return arguments in the one spelling that digests are taken of; what is no JSON stays as it is."""
+    try:
+        return canonical_json(read_json(arguments)).decode() if arguments.strip() else "{}"
+    except (BadJson, UnicodeError):
+        return arguments.encode("utf-8", "replace").decode()
+
+
+def digest_of(tool: str, source: str, arguments: str, run_id: str = "") -> str:
+    """Return the sha256 of a call: with a run, of the one that is approved; without, of every such call."""
+    fields = {"tool": tool, "source": source, "arguments": arguments, "run": run_id}
+    return hashlib.sha256(canonical_json(fields)).hexdigest()
+
+
+def agrees(row: RuleRow, question: Question) -> bool:
+    """Tell whether a rule answers a question with yes.
+
+    After untrusted output only a rule for this very call does, or one that was given then.
+    """
+    rule = row.rule
+    if (rule.tool, rule.source) != (question.tool, question.source):
+        return False
+    if row.session_id is None and rule.project != question.project:
+        return False
+    if row.session_id is not None and row.session_id != question.session_id:
+        return False
+    if rule.kind == "call":
+        return rule.digest == digest_of(question.tool, question.source, question.arguments)
+    if question.is_tainted and not rule.covers_taint:
+        return False
+    return rule.kind == "tool" or _fits(rule.patterns, question)
+
+
+def make_rule(kind: str, question: Question, patterns: dict[str, str], *, is_everywhere: bool) -> Rule:
+    """Make the rule that a person wants remembered with a decision.
+
+    Raises: ProtocolError, naming the field.
+    """
+    rule = Rule(
+        kind="tool",
+        tool=question.tool,
+        source=question.source,
+        project=question.project if is_everywhere else "",
+        covers_taint=question.is_tainted,
+    )
+    if kind == "call":
+        digest = digest_of(question.tool, question.source, question.arguments)
+        return msgspec.structs.replace(rule, kind="call", digest=digest)
+    if question.is_exec and is_everywhere:
+        raise ProtocolError(
+            f"{question.tool} runs programs: everywhere only the very same call can be remembered.",
+            param="remember.scope",
+            hint='scope "session", or kind "call"',
+        )
+    if kind == "tool":
+        return rule
+    _check_patterns(patterns, question)
+    return msgspec.structs.replace(rule, kind="pattern", patterns=patterns)
+
+
+def _check_patterns(patterns: dict[str, str], question: Question) -> None:
+    if not patterns:
+        raise ProtocolError("A rule by pattern names at least one argument.", param="remember.patterns")
+    if len(patterns) > PATTERNS_MAX or any(len(glob) > PATTERN_CHARS_MAX for glob in patterns.values()):
+        message = f"At most {PATTERNS_MAX} patterns of {PATTERN_CHARS_MAX} characters are kept."
+        raise ProtocolError(message, param="remember.patterns")
+    if not _fits(patterns, question):
+        raise ProtocolError("The patterns do not fit the call that they are remembered for.", param="remember.patterns")
+
+
+def _fits(patterns: dict[str, str], question: Question) -> bool:
+    """Tell whether every named argument is a text that fits its pattern; arguments that are not named are free."""
+    try:
+        values: Any = read_json(question.arguments)
+    except BadJson:
+        return False
+    if not isinstance(values, dict) or not patterns:
+        return False
+    fields = cast("dict[str, Any]", values)
+    return all(_is_fit(fields.get(name), glob, is_exec=question.is_exec) for name, glob in patterns.items())
+
+
+def _is_fit(value: Any, glob: str, *, is_exec: bool) -> bool:
+    """Match one argument: nothing that climbs out of a folder, hides a line, or holds a second command fits."""
+    if not isinstance(value, str) or not fnmatchcase(value, glob):
+        return False
+    if value == glob:
+        return True
+    if ".." in re.split(r"[/\\]", value) or _ODD.search(value):
+        return False
+    return not (is_exec and _SHELL.search(value))

@@ -1,0 +1,148 @@
+"""Deciding: the one way in which a person, through whatever surface, says yes or no to a call."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from treadle.canon.errors import Conflict, NotFound, ProtocolError
+from treadle.canon.ids import RULE, IdSource
+from treadle.canon.json import BadJson, read_json
+from treadle.engine.ports import Clock
+from treadle.runs.approval.rules import canonical_arguments, make_rule
+from treadle.store.approvals.kept import ApprovalRow, ApprovalStatus, Decision, RuleKind, RuleRow
+from treadle.store.journal import Store
+
+REASON_CHARS_MAX = 2_000
+ARGUMENTS_BYTES_MAX = 1_048_576
+Scope = Literal["session", "project"]
+
+
+class Remember(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which calls shall be agreed to from now on, and where: in this session, or wherever this store is used."""
+
+    kind: RuleKind = "call"
+    scope: Scope = "session"
+    patterns: dict[str, str] = {}
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person says: `arguments` to run with others, `digest` to be sure of what was read."""
+
+    approve: bool
+    by: str = ""
+    reason: str = ""
+    arguments: str | None = None
+    remember: Remember | None = None
+    digest: str | None = None
+
+
+class Approvals:
+    """Finds, lists and decides approvals, and keeps the rules that people want remembered."""
+
+    def __init__(self, store: Store, clock: Clock, ids: IdSource) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+
+    async def find(self, approval_id: str, *, key_id: str | None = None) -> ApprovalRow:
+        """Return an approval as it is now.
+
+        Raises: NotFound.
+        """
+        row = await self._store.approvals.find(approval_id, key_id=key_id)
+        if row is None:
+            raise NotFound(f"There is no approval {approval_id!r}.", hint="GET /treadle/v1/approvals lists them.")
+        return self._now(row)
+
+    async def page(
+        self,
+        limit: int = 50,
+        *,
+        key_id: str | None = None,
+        status: ApprovalStatus | None = None,
+        run_id: str | None = None,
+        before: str | None = None,
+    ) -> list[ApprovalRow]:
+        """Return approvals, newest first.
+
+        Raises: NotFound.
+        """
+        rows = await self._store.approvals.page(limit, key_id=key_id, status=status, run_id=run_id, before=before)
+        shown = [self._now(row) for row in rows]
+        return [row for row in shown if status != "pending" or row.status == "pending"]
+
+    async def decide(self, approval_id: str, answer: Answer, *, key_id: str | None = None) -> ApprovalRow:
+        """Decide a pending approval, once, and remember the rule that comes with it.
+
+        Raises: NotFound; ProtocolError, naming the field; Conflict, saying what stands.
+        """
+        row = await self.find(approval_id, key_id=key_id)
+        if answer.digest is not None and answer.digest != row.question.digest:
+            message = "The digest is not that of this call: what was read is not what would run."
+            raise Conflict(message, code="approval_digest", param="digest")
+        arguments = _changed(answer, row)
+        rule = None if answer.remember is None else self._rule(answer, answer.remember, row)
+        decision = Decision(
+            status="approved" if answer.approve else "denied",
+            at=self._clock.now(),
+            by=answer.by,
+            reason=answer.reason[:REASON_CHARS_MAX],
+            arguments=arguments,
+        )
+        decided = await self._store.approvals.decide(approval_id, decision)
+        if rule is not None:
+            await self._store.approvals.add_rule(rule)
+        return decided
+
+    async def rules(self, *, key_id: str | None = None) -> list[RuleRow]:
+        """Return the remembered rules, newest first."""
+        return await self._store.approvals.rules(key_id=key_id)
+
+    async def forget_rule(self, rule_id: str, *, key_id: str | None = None) -> None:
+        """Take a rule away.
+
+        Raises: NotFound.
+        """
+        if not await self._store.approvals.delete_rule(rule_id, key_id=key_id):
+            raise NotFound(f"There is no rule {rule_id!r}.", hint="GET /treadle/v1/approvals/rules lists them.")
+
+    def _rule(self, answer: Answer, remember: Remember, row: ApprovalRow) -> RuleRow:
+        if not answer.approve:
+            raise ProtocolError("Only an approval can be remembered.", param="remember")
+        session_id = row.question.session_id if remember.scope == "session" else None
+        if remember.scope == "session" and session_id is None:
+            raise ProtocolError(
+                "The run belongs to no session.", param="remember.scope", hint='scope "project" holds everywhere'
+            )
+        rule = make_rule(remember.kind, row.question, remember.patterns, is_everywhere=session_id is None)
+        return RuleRow(
+            id=self._ids.new(RULE),
+            created_at=self._clock.now(),
+            rule=rule,
+            session_id=session_id,
+            key_id=row.key_id,
+        )
+
+    def _now(self, row: ApprovalRow) -> ApprovalRow:
+        """Return the row as it is at this time: what is past its time can not be decided any more."""
+        if row.status == "pending" and row.expires_at <= self._clock.now():
+            return msgspec.structs.replace(row, status="expired")
+        return row
+
+
+def _changed(answer: Answer, row: ApprovalRow) -> str | None:
+    """Return the arguments to run with, if they are others than those that were asked about."""
+    if answer.arguments is None:
+        return None
+    if not answer.approve:
+        raise ProtocolError("A call that is denied has no arguments.", param="arguments")
+    if len(answer.arguments.encode("utf-8", "replace")) > ARGUMENTS_BYTES_MAX:
+        raise ProtocolError(f"The arguments are larger than {ARGUMENTS_BYTES_MAX} bytes.", param="arguments")
+    try:
+        value: Any = read_json(answer.arguments)
+    except BadJson as error:
+        raise ProtocolError(f"The arguments are not JSON: {error}.", param="arguments") from None
+    if not isinstance(value, dict):
+        raise ProtocolError("The arguments must be a JSON object.", param="arguments")
+    changed = canonical_arguments(answer.arguments)
+    return None if changed == row.question.arguments else changed

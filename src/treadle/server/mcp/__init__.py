@@ -1,0 +1,1 @@
+"""Treadle's tools for MCP clients. The SDK is imported when the first of them comes."""

@@ -1,0 +1,54 @@
+"""The tools at `/mcp`, over streamable HTTP: sessions for clients of the handshake era, none for the others."""
+
+import asyncio
+import logging
+from typing import Any
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+from treadle.canon.items import ResultItem
+from treadle.server.http import Exchange, HttpError
+from treadle.server.mcp.tools import make_server
+from treadle.server.service import Service
+
+SESSIONS_MAX = 256
+SESSION_IDLE_S = 600.0
+logging.getLogger("mcp").setLevel(logging.CRITICAL)
+# The SDK logs every wrong request with a traceback; requests are counted and logged by Treadle itself.
+
+
+class Endpoint:
+    """Serves MCP clients. One task owns all sessions, so that closing it ends them."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._manager = StreamableHTTPSessionManager(
+            make_server(service.runtime, self._call),
+            max_request_body_size=service.runtime.settings.server.body_bytes_max,
+            max_sessions=SESSIONS_MAX,
+            session_idle_timeout=SESSION_IDLE_S,
+        )
+        self._leaving = asyncio.Event()
+        self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._keep(), name="treadle-mcp-endpoint")
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answer one request."""
+        await asyncio.shield(self._begun)
+        body = await self._service.body(exchange)
+        await exchange.delegate(self._manager.handle_request, body)
+
+    async def close(self) -> None:
+        """End all sessions."""
+        self._leaving.set()
+        await asyncio.wait({self._task})
+
+    async def _call(self, tool: str, arguments: dict[str, Any], heard: Any) -> ResultItem:
+        if self._service.is_draining:
+            raise HttpError(503, "shutting_down", "This server is shutting down.", retry_after_s=1.0)
+        return await self._service.runtime.call(tool, arguments, heard)
+
+    async def _keep(self) -> None:
+        async with self._manager.run():
+            self._begun.set_result(None)
+            await self._leaving.wait()

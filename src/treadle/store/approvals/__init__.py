@@ -1,0 +1,1 @@
+"""Approvals as they are kept: the interface, and how SQLite and PostgreSQL fit it."""

@@ -1,0 +1,220 @@
+"""`outline`: the definitions in a source file, by tree-sitter where its grammars are installed, Python also by `ast`.
+
+Only what stands in the file is told; nothing is imported or run.
+"""
+
+import ast
+import functools
+import importlib
+import os
+import stat
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import msgspec
+
+from treadle.canon.errors import ToolError
+from treadle.canon.json import write_json
+from treadle.canon.tools import Envelope
+from treadle.tools.context import ToolContext
+from treadle.tools.envelope import Answer
+from treadle.tools.local.opener import Root, refusal
+from treadle.tools.local.write import HASHED_BYTES_MAX, read_whole
+
+SYMBOLS_MAX = 400
+LINE_CHARS_MAX = 160
+DEPTH_MAX = 200
+ENVELOPE_BYTES = 300
+"""What the JSON around the lines takes at most."""
+
+
+class Grammar(msgspec.Struct, frozen=True, kw_only=True):
+    """One language: its package, the function in it, and the nodes that are definitions."""
+
+    package: str
+    kinds: frozenset[str]
+    function: str = "language"
+
+
+_PYTHON = Grammar(package="tree_sitter_python", kinds=frozenset({"class_definition", "function_definition"}))
+_SCRIPT_KINDS = frozenset(
+    {
+        "class_declaration",
+        "abstract_class_declaration",
+        "function_declaration",
+        "generator_function_declaration",
+        "method_definition",
+        "interface_declaration",
+        "type_alias_declaration",
+        "enum_declaration",
+        "internal_module",
+    }
+)
+_JAVASCRIPT = Grammar(package="tree_sitter_javascript", kinds=_SCRIPT_KINDS)
+_TYPESCRIPT = Grammar(package="tree_sitter_typescript", kinds=_SCRIPT_KINDS, function="language_typescript")
+_TSX = Grammar(package="tree_sitter_typescript", kinds=_SCRIPT_KINDS, function="language_tsx")
+_GO = Grammar(
+    package="tree_sitter_go", kinds=frozenset({"function_declaration", "method_declaration", "type_declaration"})
+)
+_RUST = Grammar(
+    package="tree_sitter_rust",
+    kinds=frozenset(
+        {
+            "function_item",
+            "function_signature_item",
+            "struct_item",
+            "enum_item",
+            "trait_item",
+            "impl_item",
+            "mod_item",
+            "type_item",
+            "macro_definition",
+        }
+    ),
+)
+_C = Grammar(
+    package="tree_sitter_c",
+    kinds=frozenset(
+        {"function_definition", "struct_specifier", "enum_specifier", "union_specifier", "type_definition"}
+    ),
+)
+_JAVA = Grammar(
+    package="tree_sitter_java",
+    kinds=frozenset(
+        {
+            "class_declaration",
+            "interface_declaration",
+            "enum_declaration",
+            "record_declaration",
+            "method_declaration",
+            "constructor_declaration",
+        }
+    ),
+)
+_BASH = Grammar(package="tree_sitter_bash", kinds=frozenset({"function_definition"}))
+LANGUAGES = {
+    ".py": _PYTHON,
+    ".pyi": _PYTHON,
+    ".js": _JAVASCRIPT,
+    ".mjs": _JAVASCRIPT,
+    ".cjs": _JAVASCRIPT,
+    ".jsx": _JAVASCRIPT,
+    ".ts": _TYPESCRIPT,
+    ".mts": _TYPESCRIPT,
+    ".tsx": _TSX,
+    ".go": _GO,
+    ".rs": _RUST,
+    ".c": _C,
+    ".h": _C,
+    ".java": _JAVA,
+    ".sh": _BASH,
+    ".bash": _BASH,
+}
+_NEEDS_BODY = frozenset({"struct_specifier", "enum_specifier", "union_specifier"})
+"""In C these also name a type where it is only used."""
+
+
+class Symbol(msgspec.Struct, frozen=True, kw_only=True):
+    """One definition: where it stands and how deep."""
+
+    line: int
+    depth: int
+
+
+def make_outline(root: Root) -> Callable[..., Answer]:
+    """Return the function behind the tool, for one root."""
+
+    def outline(context: ToolContext, path: Annotated[str, msgspec.Meta(min_length=1)]) -> Answer:
+        """List the classes and functions that a source file defines, with their lines.
+
+        Args:
+            path: The file, relative to the root.
+        """
+        source = _source(root, path)
+        suffix = os.path.splitext(path)[1].lower()
+        symbols = list(_symbols(source, suffix, path))
+        return _answer(symbols, source, context.output_bytes_max - ENVELOPE_BYTES)
+
+    return outline
+
+
+def _source(root: Root, path: str) -> bytes:
+    fd = root.open(path).fd
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ToolError(f"Not a regular file: {path}", code="not_a_file")
+        source = read_whole(fd)
+    except OSError as error:
+        raise refusal(error, path) from None
+    finally:
+        os.close(fd)
+    if len(source) > HASHED_BYTES_MAX:
+        raise ToolError(f"Too large for an outline: {path}", code="too_large")
+    return source
+
+
+def _symbols(source: bytes, suffix: str, path: str) -> Iterator[Symbol]:
+    grammar = LANGUAGES.get(suffix)
+    parser = None if grammar is None else _parser(grammar)
+    if grammar is not None and parser is not None:
+        return _of_tree(parser.parse(source).root_node, grammar)
+    if grammar is _PYTHON:
+        return _of_python(source, path)
+    what = f"for {suffix} files" if suffix else "for files without a suffix"
+    hint = "" if grammar is None else "; the extra treadle[outline] has it"
+    raise ToolError(f"There is no outline {what}{hint}.", code="outline_not_available")
+
+
+@functools.cache
+def _parser(grammar: Grammar) -> Any:
+    """Return a parser, or nothing where the grammar is not installed."""
+    try:
+        sitter: Any = importlib.import_module("tree_sitter")
+        package: Any = importlib.import_module(grammar.package)
+    except ImportError:
+        return None
+    return sitter.Parser(sitter.Language(getattr(package, grammar.function)()))
+
+
+def _of_tree(top: Any, grammar: Grammar) -> Iterator[Symbol]:
+    pending: list[tuple[Any, int]] = [(top, 0)]
+    while pending:
+        node, depth = pending.pop()
+        is_symbol = node.type in grammar.kinds and (
+            node.type not in _NEEDS_BODY or node.child_by_field_name("body") is not None
+        )
+        if is_symbol:
+            yield Symbol(line=node.start_point[0] + 1, depth=depth)
+        if depth < DEPTH_MAX:
+            pending += [(child, depth + is_symbol) for child in reversed(node.named_children)]
+
+
+def _of_python(source: bytes, path: str) -> Iterator[Symbol]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ToolError(f"Not valid Python: {path}: {error}", code="invalid_source") from None
+    pending: list[tuple[ast.AST, int]] = [(tree, 0)]
+    while pending:
+        node, depth = pending.pop()
+        is_symbol = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield Symbol(line=node.lineno, depth=depth)
+        pending += [(child, depth + is_symbol) for child in reversed(list(ast.iter_child_nodes(node)))]
+
+
+def _answer(symbols: list[Symbol], source: bytes, room: int) -> Answer:
+    lines = source.decode("utf-8", "replace").split("\n")
+    shown: list[str] = []
+    for symbol in symbols[:SYMBOLS_MAX]:
+        words = lines[symbol.line - 1].strip().removesuffix("{").rstrip()[:LINE_CHARS_MAX]
+        line = f"{symbol.line:6d}\t{'  ' * symbol.depth}{words}"
+        room -= len(write_json(line))
+        if room < 0:
+            break
+        shown.append(line)
+    body: dict[str, Any] = {"output": "\n".join(shown), "count": len(shown)}
+    if len(shown) < len(symbols):
+        body |= {"truncated": True, "next": {"tool": "file_read", "offset": symbols[len(shown)].line}}
+    summary = f"{len(shown)} symbol{'' if len(shown) == 1 else 's'} found"
+    return Answer(envelope=Envelope(ok=True, data=msgspec.Raw(write_json(body))), summary=summary)

@@ -1,0 +1,88 @@
+"""The search of `grep` where there is no ripgrep: a process of its own, because a pattern may never end by itself.
+
+It reads one JSON argument and writes what ripgrep would: `path NUL line:text`. Only what walking needs is imported.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from treadle.canon.errors import ToolError
+from treadle.tools.local.opener import Root
+from treadle.tools.local.pattern import glob_pattern
+from treadle.tools.local.walk import Walk
+
+FILE_BYTES_MAX = 10_485_760
+SNIFFED_BYTES = 8_192
+BAD_PATTERN_CODE = 2
+
+
+def main() -> None:
+    """Search as the argument says."""
+    wanted: dict[str, Any] = json.loads(sys.argv[1])
+    source = re.escape(wanted["pattern"]) if wanted["fixed"] else wanted["pattern"]
+    try:
+        regex = re.compile(source, re.MULTILINE | (re.IGNORECASE if wanted["ignore_case"] else 0))
+    except (re.error, OverflowError, RecursionError) as error:
+        sys.stdout.write(f"{error}\n")
+        sys.exit(BAD_PATTERN_CODE)
+    root = Root(wanted["root"], allow=wanted["allow"])
+    for path in _paths(root, wanted["path"], wanted["include"]):
+        _search(root, path, regex, wanted)
+
+
+def _paths(root: Root, path: str, include: str) -> list[str]:
+    pattern = glob_pattern(include if "/" in include else f"**/{include}")
+    opened = root.open(path)
+    os.close(opened.fd)
+    walk = Walk(root, pattern, lambda: False)
+    try:
+        walk.run(() if opened.name == "." else tuple(opened.name.split("/")))
+    except ToolError:
+        # It is a file and not a folder.
+        return [opened.name]
+    return sorted(name for name, _ in walk.found)
+
+
+def _search(root: Root, path: str, regex: re.Pattern[str], wanted: dict[str, Any]) -> None:
+    text = _text(root, path)
+    if text is None or regex.search(text) is None:
+        return
+    lines = text.split("\n")
+    hits = [at for at, line in enumerate(lines) if regex.search(line) and (line or at + 1 < len(lines))]
+    name = os.fsencode(path)
+    if not hits:
+        return
+    if wanted["mode"] != "content":
+        _write(name + b"\0%d" % len(hits))
+        return
+    for at, is_hit in _with_context(hits[: wanted["per_file"]], wanted["context"], len(lines)):
+        line = lines[at].rstrip("\r")[: wanted["columns"]]
+        _write(name + b"\0%d%s" % (at + 1, b":" if is_hit else b"-") + line.encode("utf-8", "replace"))
+
+
+def _with_context(hits: list[int], context: int, count: int) -> Iterator[tuple[int, bool]]:
+    found = set(hits)
+    shown = {near for at in hits for near in range(max(0, at - context), min(count, at + context + 1))}
+    return ((at, at in found) for at in sorted(shown))
+
+
+def _text(root: Root, path: str) -> str | None:
+    try:
+        fd = root.open(path).fd
+    except ToolError:
+        return None
+    with open(fd, "rb") as file:
+        try:
+            data = file.read(FILE_BYTES_MAX)
+        except OSError:
+            return None
+    return None if b"\0" in data[:SNIFFED_BYTES] else data.decode("utf-8", "replace")
+
+
+def _write(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()

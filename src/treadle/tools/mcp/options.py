@@ -1,0 +1,36 @@
+"""How one MCP server is reached, and how far it is trusted."""
+
+import msgspec
+
+from treadle.canon.tools import Approval, Effect
+
+
+class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """One server: `command` starts it and speaks over its pipes, `url` reaches it over streamable HTTP.
+
+    `env` and `headers` hold their secrets already; they are never shown or logged.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    url: str = ""
+    headers: dict[str, str] = {}
+    tools: tuple[str, ...] = ("*",)
+    trusted: bool = False
+    effect: Effect = "write"
+    approval: Approval = "by_effect"
+    timeout_s: float = 60.0
+    connect_s: float = 15.0
+    tools_max: int = 128
+
+    @property
+    def source(self) -> str:
+        """Return what its tools say they come from."""
+        return f"mcp:{self.name}"
+
+    @property
+    def place(self) -> str:
+        """Return where it is, without any secret: what its pins belong to."""
+        return self.url or "\0".join(self.command)

@@ -1,0 +1,307 @@
+"""The gateway's side of the sandbox: starts the helper process, sends it orders, reads what comes out.
+
+`Sandbox` says what a command may reach, `Helper` runs it. The helper is started with the first order and ends when its
+socket is closed, also when this process is killed. A call that is cancelled only closes its own socket: ending the
+command, whatever it has become, is the supervisor's work.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from treadle.canon.errors import ToolFailed
+from treadle.tools.sandbox import places
+from treadle.tools.sandbox.level import Choice, Found, choose_level, find_level
+from treadle.tools.sandbox.order import HEAD, Ended, Order, bare_command
+
+PIECE_BYTES = 65_536
+DRAIN_S = 0.25
+CLOSE_S = 5.0
+STARTS_MAX = 2
+NOTE = b"order"
+CPU_FACTOR = 2
+SCRATCH_PREFIX = "treadle-scratch-"
+SCRATCH_MAX = 32
+ROOMY_TMP = "/var/tmp"
+"""Not /tmp, over which a command at L3 gets its own."""
+
+Take = Callable[[bytes], bool]
+"""Hears what a command writes, and tells whether it wants more."""
+
+
+class Helper:
+    """One helper process, for any number of commands at once."""
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        self._closing: weakref.finalize[..., Helper] | None = None
+
+    def close(self) -> None:
+        """End the helper, and with it whatever it still runs."""
+        if self._closing is not None:
+            self._closing()
+        self._socket = None
+
+    async def run(self, order: Order, take: Take) -> Ended:
+        """Run a command to its end; what it writes goes to `take`, which can end it by returning False.
+
+        Raises: ToolFailed, when there is no helper to be had.
+        """
+        control, source = self._hand_over()
+        try:
+            data = json.dumps(dataclasses.asdict(order)).encode()
+            await asyncio.get_running_loop().sock_sendall(control, HEAD.pack(len(data)) + data)
+            hearing = asyncio.create_task(_hear(source, take, control))
+            try:
+                ended = await _ended(control)
+                await asyncio.wait({hearing}, timeout=DRAIN_S)
+            finally:
+                hearing.cancel()
+                await asyncio.wait({hearing})
+            return ended
+        except (OSError, EOFError):
+            return Ended(ending="refused", message="the process that watches over commands was ended")
+        finally:
+            control.close()
+            os.close(source)
+
+    def _hand_over(self) -> tuple[socket.socket, int]:
+        """Give the helper its ends of a socket and a pipe, and return ours."""
+        ours, theirs = socket.socketpair()
+        source, sink = os.pipe()
+        try:
+            for _ in range(STARTS_MAX):
+                try:
+                    socket.send_fds(self._started(), [NOTE], [theirs.fileno(), sink])
+                except OSError:
+                    # It was killed since: start another.
+                    self.close()
+                    continue
+                ours.setblocking(False)
+                os.set_blocking(source, False)
+                return ours, source
+        finally:
+            theirs.close()
+            os.close(sink)
+        ours.close()
+        os.close(source)
+        raise ToolFailed("The process that runs commands cannot be started.")
+
+    def _started(self) -> socket.socket:
+        if self._socket is None:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                process = subprocess.Popen(
+                    bare_command("treadle.tools.sandbox.execd"),
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    env={},
+                    cwd="/",
+                    start_new_session=True,
+                )
+            self._socket = ours
+            self._closing = weakref.finalize(self, _end, process, ours)
+        return self._socket
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the configuration says of commands: whether they may ask for a network, more variables, more folders."""
+
+    level: Choice = "auto"
+    network: bool = False
+    env: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+
+
+DEFAULT_RULES = Rules()
+
+
+class Sandbox:
+    """Makes orders by its rules and runs them. `found` is asked when the first command comes, unless it is known."""
+
+    def __init__(
+        self,
+        rules: Rules = DEFAULT_RULES,
+        *,
+        found: Found | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.rules = rules
+        self._found = found
+        self._environ = os.environ if environ is None else environ
+        self._helper = Helper()
+        self._scratch: Scratch | None = None
+
+    @property
+    def found(self) -> Found:
+        """Return the level that commands run at.
+
+        Raises: ConfigError, when the level that the rules name is not to be had.
+        """
+        if self._found is None:
+            self._found = choose_level(self.rules.level, find_level())
+        return self._found
+
+    @property
+    def home(self) -> str:
+        """Return the user's own home, which commands do not get."""
+        return self._environ.get("HOME", "")
+
+    def close(self) -> None:
+        """End the helper and remove the scratch space."""
+        self._helper.close()
+        if self._scratch is not None:
+            self._scratch.close()
+
+    def command(
+        self, argv: list[str], *, cwd: str, write: Sequence[str], place: str, timeout_s: float, network: bool = False
+    ) -> Order:
+        """Order a command of the model's: it sees the system, its own folders and its scratch space."""
+        env = places.environment(self._environ, self.rules.env, place)
+        return Order(
+            argv=argv,
+            cwd=cwd,
+            env=env,
+            level=self.found.level,
+            abi=self.found.abi,
+            read=[*places.readable(env["PATH"], self.home, network=network), *self.rules.read],
+            write=[*write, *self.rules.write, place, f"{place}/tmp"],
+            scratch=f"{place}/tmp",
+            network=network,
+            timeout_s=timeout_s,
+            cpu_s=max(1, int(CPU_FACTOR * timeout_s)),
+        )
+
+    def search(self, argv: list[str], *, cwd: str, read: Sequence[str], timeout_s: float) -> Order:
+        """Order a program of our own that only reads: these folders and what programs are made of."""
+        # Namespaces would only cost time: there is nothing in them that a program that may not write could use.
+        level = min(self.found.level, 2)
+        libraries = [path for path in places.SYSTEM if path != "/proc"]
+        return Order(
+            argv=argv,
+            cwd=cwd,
+            env={"LANG": "C.UTF-8", "PATH": places.PATH_DEFAULT},
+            level=level,
+            abi=self.found.abi,
+            read=[*libraries, *read],
+            timeout_s=timeout_s,
+            term_s=0.0,
+            cpu_s=max(1, int(CPU_FACTOR * timeout_s)),
+        )
+
+    async def run(self, order: Order, take: Take) -> Ended:
+        """Run an order to its end; see Helper.
+
+        Raises: ToolFailed.
+        """
+        return await self._helper.run(order, take)
+
+    def scratch(self, key: str) -> str:
+        """Return the scratch space of a key."""
+        if self._scratch is None:
+            self._scratch = Scratch()
+        return self._scratch.place(key)
+
+
+class Scratch:
+    """Folders for what commands keep between calls: one for each session, the oldest go first."""
+
+    def __init__(self, base: str | None = None) -> None:
+        base = base or (ROOMY_TMP if os.access(ROOMY_TMP, os.W_OK) else tempfile.gettempdir())
+        _sweep(base)
+        self._base = os.path.realpath(tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-", dir=base))
+        self._places: dict[str, str] = {}
+        self._closing = weakref.finalize(self, shutil.rmtree, self._base, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove everything."""
+        self._closing()
+
+    def place(self, key: str) -> str:
+        """Return the folder of a key, made now if it is new."""
+        place = self._places.pop(key, None)
+        if place is None or not os.path.isdir(place):
+            place = tempfile.mkdtemp(dir=self._base)
+            for name in ("home", "tmp"):
+                os.mkdir(f"{place}/{name}")
+        self._places[key] = place
+        while len(self._places) > SCRATCH_MAX:
+            shutil.rmtree(self._places.pop(next(iter(self._places))), ignore_errors=True)
+        return place
+
+
+def _sweep(base: str) -> None:
+    """Remove what processes left that were killed."""
+    for name in os.listdir(base):
+        pid = name.removeprefix(SCRATCH_PREFIX).partition("-")[0]
+        if name.startswith(SCRATCH_PREFIX) and pid.isdigit() and not _is_alive(int(pid)):
+            shutil.rmtree(os.path.join(base, name), ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+async def _hear(source: int, take: Take, control: socket.socket) -> None:
+    """Read until nobody writes any more; ask for the command's end when no more is wanted."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(source, ready.set)
+    wants_more = True
+    try:
+        while True:
+            await ready.wait()
+            ready.clear()
+            try:
+                piece = os.read(source, PIECE_BYTES)
+            except BlockingIOError:
+                continue
+            if not piece:
+                return
+            if wants_more and not take(piece):
+                wants_more = False
+                with contextlib.suppress(OSError):
+                    control.shutdown(socket.SHUT_WR)
+    finally:
+        loop.remove_reader(source)
+
+
+async def _ended(control: socket.socket) -> Ended:
+    size = HEAD.unpack(await _exactly(control, HEAD.size))[0]
+    return Ended(**json.loads(await _exactly(control, size)))
+
+
+async def _exactly(control: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = await asyncio.get_running_loop().sock_recv(control, size - len(data))
+        if not piece:
+            raise EOFError
+        data += piece
+    return bytes(data)
+
+
+def _end(process: subprocess.Popen[bytes], ours: socket.socket) -> None:
+    ours.close()
+    try:
+        process.wait(CLOSE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,7 @@
+"""Guarded egress for tools, and `http_get` behind it."""
+
+from treadle.tools.web.address import Policy
+from treadle.tools.web.client import Fetched, GuardedClient
+from treadle.tools.web.fetch import web_tools
+
+__all__ = ["Fetched", "GuardedClient", "Policy", "web_tools"]

@@ -1,0 +1,91 @@
+"""The way of every decoder: bytes to frames, frames to one assembly, and one terminal event behind which is nothing.
+
+A protocol says what a frame means, what a whole document means, and how an answer is judged at its end.
+"""
+
+from abc import ABC, abstractmethod
+
+from treadle.canon.errors import BrokenStream, ErrorInfo
+from treadle.canon.events import Failed, Finished, ModelEvent
+from treadle.wire.answer.intake import Intake, too_large
+from treadle.wire.answer.ledger import Ledger
+from treadle.wire.sse import Frame
+
+DONE = "[DONE]"
+"""How a Chat stream says that it is over; gateways that translate from Chat send it in other protocols too."""
+
+
+class AnswerDecoder(ABC):
+    """Turns the answer of one model call into events; nothing that an upstream sends raises."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._intake = Intake()
+        self._terminal: Finished | Failed | None = None
+
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        """Return the events that these bytes complete."""
+        if self._terminal is not None:
+            return []
+        self._read_frames(self._intake.feed(data))
+        if self._terminal is None and self._intake.failure is not None:
+            self._fail(self._intake.failure)
+        return self._ledger.take()
+
+    def finish(self) -> list[ModelEvent]:
+        """Return what the end of the bytes makes of them."""
+        if self._terminal is not None:
+            return []
+        frames = self._intake.finish()
+        if self._intake.is_document:
+            self._read_document(frames[0].data)
+            self._check_bounds()
+        else:
+            self._read_frames(frames)
+        if self._terminal is None:
+            self._end(is_said=self._intake.is_document)
+        return self._ledger.take()
+
+    def _read_frames(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            if self._terminal is not None:
+                return
+            data = frame.data.strip()
+            if data == DONE:
+                self._end(is_said=True)
+            elif data:
+                self._read_frame(frame.event, data)
+                self._check_bounds()
+
+    def _check_bounds(self) -> None:
+        if self._terminal is None and self._ledger.overflow is not None:
+            self._fail(too_large(self._ledger.overflow))
+
+    @abstractmethod
+    def _read_frame(self, name: str, data: str) -> None:
+        """Read one frame of a stream; `name` is that of its event."""
+        ...
+
+    @abstractmethod
+    def _read_document(self, data: str) -> None:
+        """Read an answer that is one JSON document."""
+        ...
+
+    @abstractmethod
+    def _end(self, *, is_said: bool) -> None:
+        """Judge the answer at its end; `is_said` where the upstream itself said that this is the end."""
+        ...
+
+    def _cut_off(self) -> None:
+        self._fail(BrokenStream("The upstream's stream ended before the answer did.").info)
+
+    def _close(self, terminal: Finished) -> None:
+        """End the answer, if it is within its bounds."""
+        self._check_bounds()
+        if self._terminal is None:
+            self._terminal = terminal
+            self._ledger.events.append(terminal)
+
+    def _fail(self, error: ErrorInfo) -> None:
+        self._terminal = Failed(error=error)
+        self._ledger.events.append(self._terminal)

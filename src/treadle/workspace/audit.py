@@ -1,0 +1,46 @@
+"""Proves that a workspace is what its history leads to: every hash, every difference, and the state itself."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from treadle.canon.errors import LimitExceeded, ProtocolError
+from treadle.canon.json import canonical_json
+from treadle.store.workspaces.kept import ChangeRow
+from treadle.workspace import history
+from treadle.workspace.difference import compare
+from treadle.workspace.shelf import Held, record_of
+from treadle.workspace.state import Workspace
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What an audit says: how many versions there are, and what is wrong with which."""
+
+    workspace_id: str
+    versions: int
+    problems: tuple[str, ...]
+
+
+def audit(held: Held, rows: Sequence[ChangeRow], first: Workspace | None) -> Finding:
+    """Replay all versions from the first one and say what does not fit."""
+    problems: list[str] = []
+    workspace, sha256 = Workspace(), ""
+    for expected, row in enumerate(rows):
+        record = record_of(row)
+        if row.version != expected or record.version != expected:
+            problems.append(f"version {expected} is missing")
+            break
+        sha256 = history.link(sha256, bytes(row.record))
+        if row.sha256 != sha256:
+            problems.append(f"version {expected}: its hash does not fit")
+        try:
+            after = history.replay(workspace, record) if expected else first or workspace
+        except (ProtocolError, LimitExceeded) as error:
+            problems.append(f"version {expected} can not be replayed: {error.message}")
+            break
+        if canonical_json(compare(workspace.document(), after.document())) != canonical_json(record.diff):
+            problems.append(f"version {expected}: its difference does not fit")
+        workspace = after
+    if not problems and (workspace != held.workspace or sha256 != held.row.sha256):
+        problems.append("the state is not what its history leads to")
+    return Finding(workspace_id=held.row.id, versions=len(rows), problems=tuple(problems))

@@ -1,0 +1,70 @@
+"""Which workspace a run works on: the one its request names, else its session's, else the configured one."""
+
+from typing import cast
+
+import msgspec
+
+from treadle.canon.errors import Conflict, ToolFailed
+from treadle.canon.json import OptionalRaw, type_errors
+from treadle.store.journal import Store
+from treadle.workspace.desk import Workspaces
+from treadle.workspace.shelf import PROGRAM, Held
+
+METADATA_KEY = "treadle_workspace"
+"""The member of a request's metadata that names a workspace."""
+
+
+class _Surface(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: OptionalRaw = None
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    surface: _Surface = _Surface()
+
+
+class Binding:
+    """Finds the workspace of a run. `default` is made when a run first needs it; empty is none."""
+
+    def __init__(self, workspaces: Workspaces, store: Store, *, default: str = "") -> None:
+        self._workspaces = workspaces
+        self._store = store
+        self._default = default
+
+    async def find(self, run_id: str, session_id: str | None) -> Held:
+        """Return the workspace of a run.
+
+        Raises: ToolFailed, when there is none.
+        """
+        named = await self._named(run_id)
+        if named is not None:
+            held = await self._workspaces.find(named)
+            if held is None:
+                raise ToolFailed(f"There is no workspace {named[:64]!r}.", code="no_workspace")
+            return held
+        held = None if session_id is None else await self._workspaces.find_of_session(session_id)
+        if held is None and self._default:
+            held = await self._made()
+        if held is None:
+            raise ToolFailed("This run has no workspace.", code="no_workspace")
+        return held
+
+    async def _made(self) -> Held:
+        held = await self._workspaces.find(self._default)
+        if held is None:
+            try:
+                return await self._workspaces.create(self._default, author=PROGRAM)
+            except Conflict:  # another process was first
+                return await self._workspaces.get(self._default)
+        return held
+
+    async def _named(self, run_id: str) -> str | None:
+        row = await self._store.find_run(run_id) if run_id else None
+        if row is None or row.request is None:
+            return None
+        try:
+            metadata = msgspec.json.decode(row.request, type=_Asked).surface.metadata
+            members: object = None if metadata is None else msgspec.json.decode(metadata)
+        except type_errors:
+            return None
+        value = cast("dict[str, object]", members).get(METADATA_KEY) if isinstance(members, dict) else None
+        return value if isinstance(value, str) and value else None

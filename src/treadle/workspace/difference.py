@@ -1,0 +1,92 @@
+"""What differs between two documents, place by place, and between three. Pure: values in, differences out.
+
+Objects are compared by member, arrays of equal length by element; any other array that changed is one difference.
+So setting every `after` and deleting what has none makes the second document of the first, in any order.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from treadle.canon.json import canonical_json
+from treadle.workspace.pointer import Json, find_at, write_pointer
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One place where a value was added (no `before`), removed (no `after`) or replaced (both)."""
+
+    path: str
+    before: Json | UnsetType = UNSET
+    after: Json | UnsetType = UNSET
+
+
+class Triple(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One place seen three ways: as it was when a proposal was made, as it is, and as it was proposed to be.
+
+    `is_clash` says that both have changed it since, and differently.
+    """
+
+    path: str
+    base: Json | UnsetType = UNSET
+    current: Json | UnsetType = UNSET
+    proposed: Json | UnsetType = UNSET
+    is_clash: bool = False
+
+
+def compare(before: Json, after: Json) -> tuple[Difference, ...]:
+    """Return what differs, in the order of the documents."""
+    return tuple(_compared((), before, after))
+
+
+def compare_three(base: Json, current: Json, proposed: Json) -> tuple[Triple, ...]:
+    """Return every place that somebody changed since `base`, with all three values."""
+    ours = [each.path for each in compare(base, current)]
+    theirs = [each.path for each in compare(base, proposed)]
+    places = _outermost([*theirs, *ours])
+    return tuple(_triple(path, base, current, proposed) for path in places)
+
+
+def equal(one: Json | UnsetType, other: Json | UnsetType) -> bool:
+    """Tell whether two values are the same JSON: `true` is not 1, and the order of members does not count."""
+    if one is UNSET or other is UNSET:
+        return one is other
+    return one is other or canonical_json(one) == canonical_json(other)
+
+
+def _compared(path: tuple[str, ...], before: Json, after: Json) -> Iterator[Difference]:
+    if before is after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in [*before, *(name for name in after if name not in before)]:
+            yield from _member((*path, name), before.get(name, UNSET), after.get(name, UNSET))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _compared((*path, str(index)), old, new)
+    elif not equal(before, after):
+        yield Difference(path=write_pointer(path), before=before, after=after)
+
+
+def _member(path: tuple[str, ...], before: Json | UnsetType, after: Json | UnsetType) -> Iterator[Difference]:
+    if before is UNSET or after is UNSET:
+        yield Difference(path=write_pointer(path), before=before, after=after)
+    else:
+        yield from _compared(path, before, after)
+
+
+def _outermost(paths: Sequence[str]) -> list[str]:
+    """Return each place once, those inside another one left out."""
+    known = set(paths)
+    kept: list[str] = []
+    for path in dict.fromkeys(paths):
+        steps = path.split("/")
+        parents = {"/".join(steps[:length]) for length in range(len(steps))}
+        if not parents & known:
+            kept.append(path)
+    return kept
+
+
+def _triple(path: str, base: Json, current: Json, proposed: Json) -> Triple:
+    first, second, third = find_at(base, path), find_at(current, path), find_at(proposed, path)
+    is_clash = not equal(first, second) and not equal(first, third) and not equal(second, third)
+    return Triple(path=path, base=first, current=second, proposed=third, is_clash=is_clash)

@@ -1,0 +1,120 @@
+"""What was: a workspace is made again from the records of its steps, and any version of it can come back.
+
+The records form a chain of hashes. Replaying it from a snapshot gives the same workspace, or somebody changed it.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from treadle.canon.errors import LimitExceeded, ProtocolError, WorkspaceConflict
+from treadle.workspace.difference import equal
+from treadle.workspace.pointer import Json, find_at
+from treadle.workspace.proposals import without
+from treadle.workspace.state import (
+    REASON_CHARS_MAX,
+    SECTIONS,
+    Actor,
+    Change,
+    Proposal,
+    Record,
+    Section,
+    Step,
+    Workspace,
+    apply,
+    check_locks,
+    check_person,
+    checked_section,
+)
+
+
+def restore(
+    workspace: Workspace, old: Workspace, *, actor: Actor, sections: Sequence[Section] = SECTIONS, reason: str = ""
+) -> Step:
+    """Bring back what some sections were in an older version. Locks and open proposals stay as they are now.
+
+    Raises: Forbidden, unless a person restores; WorkspaceConflict, which names the lock in the way, or when nothing
+    differs; ProtocolError, LimitExceeded.
+    """
+    check_person(actor, "restore a version")
+    if not sections:
+        raise ProtocolError(f"sections names at least one of {', '.join(SECTIONS)}", param="sections")
+    if len(reason) > REASON_CHARS_MAX:
+        raise LimitExceeded(f"the reason is longer than {REASON_CHARS_MAX} characters", param="reason")
+    changes = tuple(
+        Change(path=f"/{name}", value=getattr(old, name))
+        for name in SECTIONS
+        if name in sections and not equal(getattr(old, name), getattr(workspace, name))
+    )
+    if not changes:
+        raise WorkspaceConflict(
+            f"version {old.version} does not differ there from the workspace as it is", code="nothing_to_restore"
+        )
+    restored = _changed(workspace, changes)
+    check_locks(workspace.document(), restored.document(), workspace.locks)
+    is_fact = any(change.path == "/facts" for change in changes)
+    record = Record(
+        version=workspace.version + 1,
+        kind="restored",
+        actor=actor,
+        changes=changes,
+        restored=old.version,
+        reason=reason,
+    )
+    facts_version = workspace.facts_version + is_fact
+    return Step(replace(restored, version=record.version, facts_version=facts_version), record)
+
+
+def replay(workspace: Workspace, record: Record) -> Workspace:
+    """Return the workspace after a step that was recorded. It was checked when it was made, and is not again.
+
+    Raises: ProtocolError, for a record that does not fit.
+    """
+    if record.version != workspace.version + 1:
+        raise ProtocolError(f"version {record.version} does not follow version {workspace.version}", param="version")
+    after = replace(_changed(workspace, () if record.kind == "proposed" else record.changes), version=record.version)
+    match record.kind:
+        case "proposed":
+            return replace(after, proposals=(*after.proposals, _proposal(workspace, record)))
+        case "confirmed":
+            left = without(after, record.proposal_id or "")
+            return replace(after, proposals=left, facts_version=after.facts_version + 1)
+        case "rejected" | "expired":
+            return replace(after, proposals=without(after, record.proposal_id or ""))
+        case "locked":
+            return replace(after, locks=tuple(sorted({*after.locks, record.path or ""})))
+        case "unlocked":
+            return replace(after, locks=tuple(held for held in after.locks if held != record.path))
+        case "restored":
+            is_fact = any(change.path == "/facts" for change in record.changes)
+            return replace(after, facts_version=after.facts_version + is_fact)
+        case "created" | "patched" | "shown":
+            return after
+
+
+def link(before: str, record: bytes) -> str:
+    """Return the hash of a record, as it is kept, that follows the one with the hash `before`."""
+    return hashlib.sha256(before.encode() + record).hexdigest()
+
+
+def _changed(workspace: Workspace, changes: Sequence[Change]) -> Workspace:
+    document: Json = workspace.document()
+    for change in changes:
+        document = apply(document, change)
+    facts, draft, ui = (checked_section(find_at(document, f"/{name}"), name) for name in SECTIONS)
+    return replace(workspace, facts=facts, draft=draft, ui=ui)
+
+
+def _proposal(workspace: Workspace, record: Record) -> Proposal:
+    return Proposal(
+        id=record.proposal_id or "",
+        changes=record.changes,
+        reason=record.reason,
+        base_version=workspace.facts_version,
+        version=workspace.version,
+        who=record.who,
+        run_id=record.run_id,
+        at=record.at,
+        expires_at=record.expires_at,
+    )

@@ -1,0 +1,53 @@
+"""A proposal as a person reads it before deciding: what it would change, and what happened to the facts meanwhile.
+
+Pure: the workspace as it is and as it was when the proposal was made go in, the review comes out.
+"""
+
+import msgspec
+from msgspec.structs import replace
+
+from treadle.canon.errors import TreadleError
+from treadle.workspace.difference import Difference, Triple, compare, compare_three
+from treadle.workspace.pointer import Json
+from treadle.workspace.proposals import proposed_facts
+from treadle.workspace.state import Proposal, Workspace
+
+
+class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person decides on. `facts_version` goes back with the decision: it says what was seen.
+
+    `diff` is against the facts as they are. A stale proposal has none, and in its place all three sides of every
+    place that changed. `obstacle` says why it could not be confirmed as it is, for instance a lock.
+    """
+
+    proposal: Proposal
+    sha256: str
+    facts_version: int
+    is_stale: bool
+    diff: tuple[Difference, ...] = ()
+    three_way: tuple[Triple, ...] = ()
+    obstacle: str | None = None
+
+
+def review(proposal: Proposal, current: Workspace, made_on: Workspace) -> Review:
+    """Return a proposal as a person reads it."""
+    is_stale = proposal.base_version != current.facts_version
+    fields = Review(proposal=proposal, sha256=proposal.sha256, facts_version=current.facts_version, is_stale=is_stale)
+    if is_stale:
+        wanted = proposed_facts(replace(made_on, locks=()), proposal.changes)
+        sides = compare_three(_facts(made_on.facts), _facts(current.facts), _facts(wanted))
+        return replace(fields, three_way=sides, obstacle="the facts have moved on since it was made")
+    wanted = proposed_facts(replace(current, locks=()), proposal.changes)
+    return replace(fields, diff=compare(_facts(current.facts), _facts(wanted)), obstacle=_obstacle(proposal, current))
+
+
+def _obstacle(proposal: Proposal, current: Workspace) -> str | None:
+    try:
+        proposed_facts(current, proposal.changes)
+    except TreadleError as error:
+        return error.message
+    return None
+
+
+def _facts(facts: dict[str, Json]) -> Json:
+    return {"facts": facts}

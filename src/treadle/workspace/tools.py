@@ -1,0 +1,211 @@
+"""What a model may do with a workspace: read it, patch the draft, propose facts, see the locks, open a panel.
+
+There is no tool that commits facts. A refusal reaches the model with its code, the name of the lock in the way, and
+what to do; what a person decided since reaches it as a warning with the next result, once.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from treadle.canon.errors import ToolFailed, TreadleError
+from treadle.canon.tools import ToolPolicy
+from treadle.store.journal import Store
+from treadle.tools import Tool, ToolContext
+from treadle.tools.function import function_tool
+from treadle.workspace.binding import Binding
+from treadle.workspace.desk import Workspaces
+from treadle.workspace.look import DEPTH_DEFAULT, PAGE_DEFAULT, Glance, look
+from treadle.workspace.pointer import get_at
+from treadle.workspace.shelf import Author, Held, Standing
+from treadle.workspace.state import Change
+
+SOURCE = "workspace"
+DEPTH_MAX = 16
+PAGE_MAX = 1_000
+NEWS_REASON_CHARS = 500
+SLACK_S = 10.0
+"""What a call that waits for a person gets beside that time."""
+
+_READ = ToolPolicy(effect="read", parallel=True)
+_SHOW = ToolPolicy(effect="idempotent")
+_WRITE = ToolPolicy(effect="write")
+
+T = TypeVar("T")
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """How the tools work.
+
+    `default` is the workspace of runs that have none; `wait_s` is how long a proposal waits for a person before the
+    run goes on; `read_bytes_max` bounds what is read at once.
+    """
+
+    default: str = ""
+    wait_s: float = 0.0
+    read_bytes_max: int = 16_384
+
+
+def workspace_tools(workspaces: Workspaces, store: Store, terms: Terms | None = None) -> list[Tool]:
+    """Return the tools on the workspaces of a store."""
+    terms = terms or Terms()
+    hands = _Hands(workspaces, Binding(workspaces, store, default=terms.default), terms)
+    proposing = ToolPolicy(effect="idempotent", timeout_s=terms.wait_s + SLACK_S)
+    rows: tuple[tuple[str, Callable[..., Any], ToolPolicy], ...] = (
+        ("state.get", hands.get_state, _READ),
+        ("locks.list", hands.list_locks, _READ),
+        ("draft.patch", hands.patch_draft, _WRITE),
+        ("facts.propose", hands.propose_facts, proposing),
+        ("ui.show", hands.show, _SHOW),
+    )
+    return [function_tool(function, name=name, policy=policy, source=SOURCE) for name, function, policy in rows]
+
+
+class _Hands:
+    """The functions behind the tools."""
+
+    def __init__(self, workspaces: Workspaces, binding: Binding, terms: Terms) -> None:
+        self._workspaces = workspaces
+        self._binding = binding
+        self._terms = terms
+
+    async def get_state(
+        self,
+        context: ToolContext,
+        path: str = "",
+        depth: int = DEPTH_DEFAULT,
+        offset: int = 0,
+        limit: int = PAGE_DEFAULT,
+    ) -> Any:
+        """Read the workspace: facts, draft, locks and ui, or the part of it at a JSON Pointer such as /draft/title.
+
+        Args:
+            path: A JSON Pointer; empty is everything.
+            depth: How many levels to show; what is deeper is named with its size and path.
+            offset: Where to read on: next_offset of the page before.
+            limit: How many members or elements at most.
+        """
+        held = await self._held(context)
+        value = _told(lambda: get_at(held.workspace.document(), path))
+        glance = Glance(
+            depth=_within("depth", depth, 1, DEPTH_MAX),
+            offset=_within("offset", offset, 0, 2**31),
+            limit=_within("limit", limit, 1, PAGE_MAX),
+            bytes_max=min(self._terms.read_bytes_max, context.output_bytes_max // 2),
+        )
+        page = msgspec.to_builtins(look(value, path, glance))
+        now = held.workspace
+        return {"path": path, "version": now.version, "facts_version": now.facts_version, **page}
+
+    async def list_locks(self, context: ToolContext) -> Any:
+        """List the paths that are locked: their values, and all inside them, cannot change until a person unlocks."""
+        held = await self._held(context)
+        return {"version": held.workspace.version, "locks": list(held.workspace.locks)}
+
+    async def patch_draft(self, context: ToolContext, changes: list[Change], reason: str = "") -> Any:
+        """Change the draft: all of the changes are made, in order, or none. Locked paths cannot be changed.
+
+        Args:
+            changes: Each has a path (JSON Pointer such as /draft/title), an op (set, delete, append to an array, insert
+                before an element) and, but for delete, a value.
+            reason: Why, in one line.
+        """
+        held = await self._held(context)
+        taken = await _asked(self._workspaces.patch_draft(held.row.id, changes, author=_author(context, reason)))
+        return {"version": taken.record.version, "changed": [each.path for each in taken.record.diff]}
+
+    async def propose_facts(
+        self, context: ToolContext, changes: list[Change], reason: str, base_version: int | None = None
+    ) -> Any:
+        """Propose changes to the facts. A person decides: facts never change by this call alone.
+
+        Args:
+            changes: Each has a path (such as /facts/name), an op (set, delete, append, insert) and a value.
+            reason: Why the person should agree.
+            base_version: The facts_version that you have read; a proposal for older facts is refused.
+        """
+        held = await self._held(context)
+        standing = await _asked(
+            self._workspaces.propose(held.row.id, changes, author=_author(context, reason), base=base_version)
+        )
+        if self._terms.wait_s and standing.status == "open":
+            context.progress("waiting for a person to decide")
+            standing = await self._workspaces.wait_decision(held.row.id, standing.proposal.id, self._terms.wait_s)
+        if standing.status != "open":
+            await self._workspaces.told(standing.proposal.id)
+        return _outcome(standing)
+
+    async def show(self, context: ToolContext, panel: str, path: str = "") -> Any:
+        """Ask the user interface to open a panel or form.
+
+        Args:
+            panel: The name of the panel or form.
+            path: The JSON Pointer of what it should show, if any.
+        """
+        held = await self._held(context)
+        changes = [Change(path="/ui/panel", value=panel), Change(path="/ui/path", value=path)]
+        taken = await _asked(self._workspaces.show(held.row.id, changes, author=_author(context, "")))
+        return {"version": taken.record.version, "panel": panel}
+
+    async def _held(self, context: ToolContext) -> Held:
+        """Return the workspace of the run, and let the model hear what was decided meanwhile."""
+        held = await self._binding.find(context.run_id, context.session_id)
+        for standing in await self._workspaces.news(held.row.id):
+            context.warn(_news(standing))
+        return held
+
+
+def _author(context: ToolContext, reason: str) -> Author:
+    return Author(actor="model", reason=reason, run_id=context.run_id or None, call_id=context.call_id or None)
+
+
+def _outcome(standing: Standing) -> dict[str, Any]:
+    """Return how a proposal stands, in the words of a result."""
+    said: dict[str, Any] = {"proposal_id": standing.proposal.id, "status": standing.status}
+    decision = standing.decision
+    if standing.status == "open":
+        return {**said, "waiting_for": "a person", "facts_version": standing.proposal.base_version}
+    if decision is not None and decision.reason:
+        said["reason"] = decision.reason
+    if standing.status == "confirmed" and decision is not None:
+        said["changes"] = msgspec.to_builtins(decision.changes)
+        said["as_proposed"] = decision.changes == standing.proposal.changes
+    return said
+
+
+def _news(standing: Standing) -> str:
+    """Return a decision as one line for the model."""
+    words = f"Proposal {standing.proposal.id} was {standing.status}"
+    decision = standing.decision
+    if decision is not None and standing.status == "confirmed" and decision.changes != standing.proposal.changes:
+        words += " in another form; read the facts"
+    if decision is not None and decision.reason:
+        words += f": {decision.reason[:NEWS_REASON_CHARS]}"
+    return words + ("" if words.endswith((".", "!", "?")) else ".")
+
+
+async def _asked(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except TreadleError as error:
+        raise _refusal(error) from None
+
+
+def _told(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except TreadleError as error:
+        raise _refusal(error) from None
+
+
+def _refusal(error: TreadleError) -> ToolFailed:
+    """Return a refusal of the workspace as something that the model can read and act on."""
+    hint = f" ({error.hint})" if error.hint else ""
+    return ToolFailed(f"{error.message}{hint}", code=error.info.code)
+
+
+def _within(name: str, number: int, least: int, most: int) -> int:
+    if not least <= number <= most:
+        raise ToolFailed(f"{name} must be from {least} to {most}.", code="invalid_arguments")
+    return number

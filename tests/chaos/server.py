@@ -1,0 +1,154 @@
+"""`treadle serve` as a person starts it, over any store, with tools whose effects are lines in a file."""
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+BOUND_S = 60.0
+TOOLS = '''
+import json, os, pathlib, time
+from treadle import tool
+from treadle.tools.context import ToolContext
+
+HERE = pathlib.Path(__file__).parent
+
+
+def done(name, context):
+    line = [context.run_id, context.call_id, name, context.idempotency_key]
+    effect = dict(zip(("run_id", "call_id", "tool", "key"), line))
+    with (HERE / "ledger").open("a") as ledger:
+        ledger.write(json.dumps(effect) + "\\n")
+        ledger.flush()
+        os.fsync(ledger.fileno())
+    time.sleep(float((HERE / "pause").read_text()))
+
+
+@tool(effect="write", timeout_s=60)
+def pay(amount: int, context: ToolContext) -> str:
+    """Pay an amount of money.
+
+    Args:
+        amount: How much to pay.
+    """
+    done("pay", context)
+    return "paid"
+
+
+@tool(effect="idempotent", timeout_s=60)
+def upsert(amount: int, context: ToolContext) -> str:
+    """Upsert an amount of money.
+
+    Args:
+        amount: How much to note down.
+    """
+    done("upsert", context)
+    return "noted"
+'''
+
+
+def prepare(folder: Path, pause_s: float) -> None:
+    """Write the tools, each of which takes this long after its effect."""
+    (folder / "tools.py").write_text(TOOLS)
+    (folder / "pause").write_text(str(pause_s))
+
+
+class Server:
+    """A running server."""
+
+    def __init__(self, folder: Path, store: str) -> None:
+        command = [sys.executable, "-m", "treadle.cli.main", "serve", "--port", "0"]
+        self._log = (folder / "log").open("a")
+        self._process = subprocess.Popen(
+            [*command, "--tools", str(folder / "tools.py"), "--store", store],
+            cwd=folder,
+            env={**os.environ, "NO_COLOR": "1"},
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+        self.port = 0
+        self._begun: list[Generator[dict, None, None]] = []
+
+    def open(self) -> None:
+        """Wait until it says where it listens."""
+        self.port = self._find_port()
+
+    def _find_port(self) -> int:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if "http://127.0.0.1:" in line:
+                return int(line.split("http://127.0.0.1:")[1].split("/")[0].split()[0])
+        raise AssertionError(f"the server did not start: {Path(self._log.name).read_text()[-2_000:]}")
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether the process still runs."""
+        return self._process.poll() is None
+
+    def ask(self, method: str, path: str, body: dict | None = None) -> tuple[int, bytes]:
+        """Send a request and return the whole answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=BOUND_S)
+        try:
+            headers = {"content-type": "application/json"} if body is not None else {}
+            connection.request(method, path, None if body is None else msgspec.json.encode(body), headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def stream(self, method: str, path: str, body: dict | None = None) -> Generator[dict, None, None]:
+        """Send a request and yield the events of its answer as they come."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=BOUND_S)
+        try:
+            headers = {"content-type": "application/json"} if body is not None else {}
+            connection.request(method, path, None if body is None else msgspec.json.encode(body), headers)
+            for line in connection.getresponse():
+                if line.startswith(b"data:"):
+                    yield msgspec.json.decode(line.removeprefix(b"data:"))
+        finally:
+            connection.close()
+
+    def begin(self, text: str) -> tuple[str, Generator[dict, None, None]]:
+        """Start a run; return its id, which is durable then, and the rest of its events."""
+        events = self.stream("POST", "/treadle/v1/runs", {"input": text, "stream": True})
+        self._begun.append(events)
+        return next(event["run_id"] for event in events if event["type"] == "run.started"), events
+
+    def freeze(self) -> None:
+        """Stop it as a hanging machine would."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it as a power cut would; without effect the second time."""
+        self._process.kill()
+        self._process.wait()
+        for events in self._begun:
+            events.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._log.close()
+
+
+@contextmanager
+def servers(folder: Path, store: str, count: int) -> Iterator[list[Server]]:
+    """Start servers over one store, and leave none of them behind."""
+    started: list[Server] = []
+    try:
+        for _ in range(count):
+            started.append(Server(folder, store))
+            started[-1].open()
+        yield started
+    finally:
+        for server in started:
+            server.kill()

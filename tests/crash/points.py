@@ -1,0 +1,130 @@
+"""Failpoints: the ports of a run wrapped so that before and after each call there is a named place to die at."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from typing import Any, TypeVar
+
+from treadle.canon.events import ModelEvent, RunEnded
+from treadle.canon.items import CallItem
+from treadle.canon.messages import Entry
+from treadle.canon.plan import Plan
+from treadle.canon.tools import CallContext, Outcome
+from treadle.engine.ports import Model, Toolbox
+from treadle.store.journal import Chunk, RunJournal, RunRow, Store
+
+T = TypeVar("T")
+SETTLE_S = 2.0
+_WRAPPED = ("set_session_head", "purge_run", "pin")
+"""Writes of the store itself, beside those of a run's journal."""
+
+
+class Points:
+    """Counts the places that the process came by; at the one numbered `fatal` it is killed without warning."""
+
+    def __init__(self, fatal: int | None = None) -> None:
+        self.names: list[str] = []
+        self._fatal = fatal
+
+    def pass_by(self, name: str) -> None:
+        """Come by a place."""
+        self.names.append(name)
+        if len(self.names) == self._fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async def around(self, name: str, work: Awaitable[T]) -> T:
+        """Await something between two places."""
+        self.pass_by(f"before {name}")
+        result = await work
+        self.pass_by(f"after {name}")
+        return result
+
+
+class FatalJournal:
+    """Fits `RunJournal`."""
+
+    def __init__(self, journal: RunJournal, points: Points, told: asyncio.Event) -> None:
+        self._journal = journal
+        self._points = points
+        self._told = told
+
+    @property
+    def run_id(self) -> str:
+        return self._journal.run_id
+
+    @property
+    def epoch(self) -> int:
+        return self._journal.epoch
+
+    async def append(self, entries: Sequence[Entry]) -> list[Entry]:
+        kinds = " ".join(entry.kind for entry in entries)
+        return await self._points.around(f"append {kinds}", self._journal.append(entries))
+
+    async def finish(self, entries: Sequence[Entry], ended: RunEnded) -> list[Entry]:
+        kinds = " ".join(entry.kind for entry in entries)
+        return await self._points.around(f"finish {kinds}", self._journal.finish(entries, ended))
+
+    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+        await self._points.around("tell", self._journal.tell(chunk, keep_from=keep_from))
+        self._told.set()
+
+    async def renew(self) -> None:
+        await self._journal.renew()
+
+    async def release(self) -> None:
+        await self._points.around("release", self._journal.release())
+
+
+class FatalStore:
+    """Fits `Store`: what writes is wrapped, what reads is passed on."""
+
+    def __init__(self, store: Store, points: Points) -> None:
+        self._store = store
+        self._points = points
+        self.told = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        if name not in _WRAPPED:
+            return method
+        return lambda *args, **named: self._points.around(name, method(*args, **named))
+
+    async def start_run(self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float) -> RunJournal:
+        work = self._store.start_run(row, entries, owner=owner, lease_s=lease_s)
+        return FatalJournal(await self._points.around("start_run", work), self._points, self.told)
+
+    async def claim_abandoned(self, owner: str, lease_s: float, limit: int) -> list[tuple[RunRow, RunJournal]]:
+        claimed = await self._points.around("claim", self._store.claim_abandoned(owner, lease_s, limit))
+        return [(row, FatalJournal(journal, self._points, self.told)) for row, journal in claimed]
+
+    async def settled(self) -> None:
+        """Wait until what the run said last can be read by other processes."""
+        async with asyncio.timeout(SETTLE_S):
+            await self.told.wait()
+        self.told.clear()
+
+
+class FatalModel:
+    """Fits `Model`."""
+
+    def __init__(self, model: Model, points: Points) -> None:
+        self._model = model
+        self._points = points
+
+    async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+        self._points.pass_by("before the model call")
+        async for batch in self._model.stream(plan, run_id):
+            yield batch
+            self._points.pass_by("after a batch of the model")
+
+
+class FatalToolbox:
+    """Fits `Toolbox`: the effect comes between the two places."""
+
+    def __init__(self, toolbox: Toolbox, points: Points) -> None:
+        self._toolbox = toolbox
+        self._points = points
+
+    async def run(self, call: CallItem, context: CallContext) -> Outcome:
+        return await self._points.around(f"tool {call.name}", self._toolbox.run(call, context))

@@ -1,0 +1,168 @@
+"""Plays a guest against a model that says what it is told to, on a private journal."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from treadle.canon.errors import NotFound
+from treadle.canon.ids import CountingIds
+from treadle.canon.items import ResultItem, text_of
+from treadle.canon.messages import Entry, item_of_entry
+from treadle.canon.tools import CallContext, Outcome, ServerTool
+from treadle.engine.limits import Limits
+from treadle.guests.quarters import GuestModule, Quarters
+from treadle.guests.sandbox.compiler import Compiler
+from treadle.guests.sandbox.engine import load_wasmtime
+from treadle.guests.sandbox.limits import EngineMode, Isolation, SandboxLimits
+from treadle.guests.service import Guests
+from treadle.guests.stage.desk import Desk
+from treadle.guests.stage.lines import Said
+from treadle.guests.stage.processes import Worker, Workers
+from treadle.guests.stage.program import Ended
+from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.runtime import SystemClock
+from treadle.store.sqlite import SqliteStore
+from treadle.telemetry import Metrics
+from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, say
+
+LIMITS = SandboxLimits(cpu_s=0.2, wall_s=20.0, memory_bytes_max=4_194_304, host_calls_max=5_000)
+
+
+class Names:
+    """One model under every name but one, and server tools."""
+
+    def __init__(self, model: FakeModel, tools: Sequence[ServerTool] = ()) -> None:
+        self._model = model
+        self._tools = tuple(tools)
+
+    def model_for(self, name: str) -> FakeModel:
+        if name == "missing":
+            raise NotFound("no such model", param="model")
+        return self._model
+
+    def tools(self) -> tuple[ServerTool, ...]:
+        return self._tools
+
+
+class OnePool(Workers):
+    """Workers for any module: a process for each of a hundred guests would be most of the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.busy: list[Worker] = []
+
+    async def take(self, key: str) -> Worker:
+        self.busy.append(await super().take("any"))
+        return self.busy[-1]
+
+    async def give_back(self, key: str, worker: Worker) -> None:
+        self.busy.remove(worker)
+        await super().give_back("any", worker)
+
+
+class Played(msgspec.Struct, frozen=True, kw_only=True):
+    """How a guest ended, what it said, and what the journal has of its runs."""
+
+    ended: Ended
+    said: list[Said]
+    entries: list[Entry]
+    statuses: list[str]
+
+    @property
+    def answer(self) -> int | str | None:
+        """Return the exit code, or the code of the stop."""
+        return self.ended.exit_code if self.ended.stop is None else self.ended.stop.code
+
+    @property
+    def results(self) -> list[str]:
+        """Return what the model was given for its calls."""
+        items = [item_of_entry(entry) for entry in self.entries if entry.kind == "tool_result"]
+        return [text_of(item.output) for item in items if isinstance(item, ResultItem)]
+
+
+class Stage:
+    """Guests on a private journal, with a model."""
+
+    def __init__(self, quarters: Quarters, store: SqliteStore) -> None:
+        self.quarters = quarters
+        self.store = store
+        self.runs: Runs | None = None
+
+    async def play(
+        self,
+        wat: str | bytes,
+        *,
+        model: FakeModel | None = None,
+        tools: Sequence[ServerTool] = (),
+        limits: SandboxLimits = LIMITS,
+        loop_limits: Limits | None = None,
+        mode: EngineMode = "safe",
+        isolation: Isolation = "thread",
+        grants: tuple[str, ...] = (),
+        stdin: bytes = b"",
+        name: str = "guest",
+    ) -> Played:
+        """Run one guest to its end."""
+        wasm = bytes(load_wasmtime().wat2wasm(wat)) if isinstance(wat, str) else wat
+        said: list[Said] = []
+        guests = self.guests(model or FakeModel(say("hello")), tools, loop_limits)
+        module = GuestModule(
+            name=name, path="", limits=limits, engine=mode, isolation=isolation, grants=grants, model="m"
+        )
+        ended = await guests.run(module, wasm=wasm, hear=said.append, stdin=stdin)
+        entries = [entry for run_id in ended.run_ids for entry in await self.store.entries(run_id)]
+        rows = [await self.store.find_run(run_id) for run_id in ended.run_ids]
+        return Played(ended=ended, said=said, entries=entries, statuses=[row.status for row in rows if row])
+
+    async def kinds(self) -> list[str]:
+        """Return the kinds of the entries of every run so far."""
+        rows = await self.store.list_runs(limit=100)
+        return [entry.kind for row in rows for entry in await self.store.entries(row.id)]
+
+    def guests(self, model: FakeModel, tools: Sequence[ServerTool] = (), loop_limits: Limits | None = None) -> Guests:
+        """Return guests whose sends this model answers."""
+        names = Names(model, tools)
+        toolbox = FakeToolbox(**{tool.name: _server_result for tool in tools})
+        rooms = Rooms(
+            store=self.store,
+            models=names,
+            tools=names,
+            toolbox=toolbox,
+            clock=SystemClock(),
+            ids=_ids,
+            metrics=Metrics(),
+        )
+        limits = loop_limits or Limits()
+        self.runs = Runs(rooms, RunsOptions(owner="test", limits=limits))
+        return Guests(self.quarters, Desk(self.runs, names, toolbox, limits, default_model="m"))
+
+
+_ids = CountingIds()
+
+
+def _server_result(_: object) -> Outcome:
+    return Outcome(text="from the server")
+
+
+@asynccontextmanager
+async def stage(live_max: int = 256) -> AsyncIterator[Stage]:
+    """Open a private journal and quarters that compile here."""
+    quarters = Quarters(Compiler(in_child=False), live_max=live_max)
+    quarters.workers = OnePool()
+    store = SqliteStore(":memory:", clock=SystemClock().now)
+    await store.open()
+    try:
+        yield Stage(quarters, store)
+    finally:
+        await quarters.close()
+        await store.close()
+
+
+def calling(*arguments: str, name: str = "t", then: str = "done") -> FakeModel:
+    """Return a model that calls a tool once for each arguments in one turn, then says something."""
+    calls = [call(name, arguments=text, call_id=f"call_{number}") for number, text in enumerate(arguments)]
+    return FakeModel(ask_for(*calls), say(then))
+
+
+__all__ = ["LIMITS", "CallContext", "Played", "Stage", "ask_for", "call", "calling", "say", "stage"]

@@ -1,0 +1,76 @@
+"""Ways to break the promises on purpose: a proof that catches none of them would prove nothing."""
+
+from collections.abc import Callable, Sequence
+
+import apsw
+import pytest
+
+from crash.checker import RETRYABLE
+from sim.store import CURRENT
+from treadle.canon.events import Numbered, RunEnded
+from treadle.engine import loop
+from treadle.engine.loop import Loop
+from treadle.store.sqlite import fence, run
+from treadle.store.sqlite.rows import EntryColumns
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+
+
+def no_fence(patch: pytest.MonkeyPatch) -> None:
+    """Let whoever once held a run write to it."""
+    held = "SELECT head, sha256 FROM leases WHERE run = ? AND ifnull(?, '') IS NOT NULL AND ifnull(?, 0) IS NOT NULL"
+    patch.setattr(fence, "_HELD", held)
+
+
+def no_start_mark(patch: pytest.MonkeyPatch) -> None:
+    """Tell that a tool starts, and write nothing of it."""
+    announce = Loop._announce
+
+    def tell_only(self: Loop, wave: list[loop.PlannedCall]) -> None:
+        before = len(self._steps)
+        announce(self, wave)
+        self._steps[before:] = [(event, None) for event, _ in self._steps[before:] if event is not None]
+
+    patch.setattr(Loop, "_announce", tell_only)
+
+
+def blind_retry(patch: pytest.MonkeyPatch) -> None:
+    """Run every interrupted tool again, whatever it does."""
+    patch.setattr(loop, "RETRYABLE", frozenset({*RETRYABLE, "write", "destructive"}))
+
+
+def sequence_from_memory(patch: pytest.MonkeyPatch) -> None:
+    """Number entries by what the process remembers, and not by what is written."""
+    append = fence.append
+
+    def remembered(connection: apsw.Connection, hold: fence.Hold, entries: Sequence[EntryColumns], until: float) -> int:
+        process = CURRENT.get()
+        numbers: dict[str, int] = process.__dict__.setdefault("numbers", {}) if process is not None else {}
+        if hold.run_id in numbers:
+            connection.execute("UPDATE leases SET head = ? WHERE run = ?", (numbers[hold.run_id], hold.run))
+        numbers[hold.run_id] = append(connection, hold, entries, until)
+        return numbers[hold.run_id]
+
+    patch.setattr(run.fence, "append", remembered)
+
+
+def told_before_commit(patch: pytest.MonkeyPatch) -> None:
+    """Tell everything at once and write it afterwards."""
+
+    async def flush(self: Loop, ended: RunEnded | None = None) -> None:
+        steps, self._steps = self._steps, []
+        self._publish([Numbered(event=event) for event, _ in steps if event is not None])
+        entries = [entry for _, entry in steps if entry is not None]
+        if entries and self._journal is not None:
+            await self._journal.append(entries, ended)
+
+    patch.setattr(Loop, "_flush", flush)
+
+
+MUTATIONS: dict[str, Mutation] = {
+    "no fence": no_fence,
+    "no start mark": no_start_mark,
+    "blind retry": blind_retry,
+    "sequence from memory": sequence_from_memory,
+    "told before commit": told_before_commit,
+}

@@ -1,0 +1,84 @@
+"""The SQLite store without threads: a job runs when it is submitted, in the loop's own thread and order."""
+
+import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import apsw
+
+from treadle.canon.errors import TreadleError
+from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.connection import MEMORY, connect, constraint_error, store_error
+from treadle.store.sqlite.migrate import migrate, read_migrations
+from treadle.store.sqlite.writer import Job, T
+
+CURRENT: ContextVar[Any] = ContextVar("process", default=None)
+"""Which process a task belongs to: tasks inherit it from the one that made them."""
+
+
+class InlineWriter:
+    """Fits the writer of the SQLite store."""
+
+    is_open = True
+    queued = 0
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    async def submit(self, job: Job[T], *, is_durable: bool = True) -> T:
+        """Run a job in a transaction of its own."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            value = job(self._connection)
+            process = CURRENT.get()
+            if process is not None and process.gate.is_full():
+                raise apsw.FullError("database or disk is full")
+            self._connection.execute("COMMIT")
+        except apsw.ConstraintError as error:
+            raise constraint_error(error) from None
+        except apsw.Error as error:
+            raise store_error(error, MEMORY) from None
+        except TreadleError:
+            raise
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        await asyncio.sleep(0)
+        return value
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+class _InOrder(dict[object, None]):
+    """A set that is gone through in the order in which things came, the same way every time."""
+
+    def add(self, thing: object) -> None:
+        """Take a thing in."""
+        self[thing] = None
+
+    def discard(self, thing: object) -> None:
+        """Let a thing go."""
+        self.pop(thing, None)
+
+
+class SimStore(SqliteStore):
+    """Fits `Store`: in memory, and shared by all processes of a simulation."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(MEMORY, clock=clock)
+        self._now = clock
+        self._watch._waiters = _InOrder()
+
+    async def open(self) -> None:
+        """Make an empty database."""
+        connection = connect(MEMORY)
+        migrate(connection, read_migrations(), self._now())
+        self._writer = InlineWriter(connection)
+
+    async def close(self) -> None:
+        """Forget the database."""
+        await self._watch.close()
+        await self._open_writer().close()

@@ -1,0 +1,29 @@
+"""Treadle broken on purpose, one promise at a time: the simulator must notice each within a few hundred worlds."""
+
+import logging
+
+import pytest
+
+from sim.mutations import MUTATIONS
+from sim.world import simulate
+
+SEEDS_MAX = 500
+EXPECTED = {
+    "no fence": "an old owner wrote after a new one",
+    "no start mark": "without a start mark",
+    "blind retry": "was started",
+    "sequence from memory": "the entries are numbered",
+    "told before commit": "a reader saw",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_every_mutation_is_caught(name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    """With the promise taken out, some world of the first few hundred breaks, and the checker says how."""
+    caplog.set_level(logging.CRITICAL)
+    MUTATIONS[name](monkeypatch)
+    for seed in range(SEEDS_MAX):
+        if any(EXPECTED[name] in problem for problem in simulate(seed).problems):
+            return
+    pytest.fail(f"{SEEDS_MAX} worlds with {name!r}, and nobody noticed")

@@ -1,0 +1,118 @@
+"""A database that takes its time: what need not be durable does not wait for it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import pytest
+
+from sim.loop import run
+from sim.store import SimStore
+from treadle.canon.events import Finished, ItemAdded, ItemDone, ModelEvent, TextDelta
+from treadle.canon.ids import CountingIds
+from treadle.canon.items import MessageItem, TextPart, text_message
+from treadle.canon.messages import Entry
+from treadle.canon.plan import Plan
+from treadle.canon.request import Request
+from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.store.journal import Chunk, RunJournal
+from treadle.telemetry import Metrics
+
+COMMIT_S = 0.2
+PIECE_S = 0.01
+PIECES = 100
+
+
+class SlowJournal:
+    """Takes 200 ms for every write."""
+
+    def __init__(self, journal: RunJournal) -> None:
+        self._journal = journal
+        self.run_id, self.epoch = journal.run_id, journal.epoch
+        self.renew, self.release = journal.renew, journal.release
+
+    async def append(self, entries: Sequence[Entry]) -> list[Entry]:
+        await asyncio.sleep(COMMIT_S)
+        return await self._journal.append(entries)
+
+    async def finish(self, entries: Sequence[Entry], ended: Any) -> list[Entry]:
+        await asyncio.sleep(COMMIT_S)
+        return await self._journal.finish(entries, ended)
+
+    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+        await asyncio.sleep(COMMIT_S)
+        await self._journal.tell(chunk, keep_from=keep_from)
+
+
+class SlowStore:
+    """A store whose runs are written slowly."""
+
+    def __init__(self, store: SimStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def start_run(self, *args: Any, **named: Any) -> SlowJournal:
+        await asyncio.sleep(COMMIT_S)
+        return SlowJournal(await self._store.start_run(*args, **named))
+
+
+class Steady:
+    """A model that says a word every 10 ms, and the ports that a run needs beside it."""
+
+    def __init__(self) -> None:
+        self.said: list[float] = []
+
+    def model_for(self, name: str) -> "Steady":
+        return self
+
+    def tools(self) -> list[Any]:
+        return []
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    monotonic = now
+    sleep = staticmethod(asyncio.sleep)
+
+    async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+        item = MessageItem(id="msg_1", role="assistant")
+        yield [ItemAdded(index=0, item=item)]
+        for number in range(PIECES):
+            await asyncio.sleep(PIECE_S)
+            self.said.append(self.now())
+            yield [TextDelta(index=0, text=f"{number} ")]
+        text = "".join(f"{number} " for number in range(PIECES))
+        done = MessageItem(id="msg_1", role="assistant", content=(TextPart(text=text),))
+        yield [ItemDone(index=0, item=done), Finished(stop="done")]
+
+
+async def listen(model: Steady, heard: list[float]) -> None:
+    """Ask, and note when each piece of the answer arrives."""
+    store = SimStore(model.now)
+    await store.open()
+    rooms = Rooms(
+        store=SlowStore(store),
+        models=model,
+        tools=model,
+        toolbox=model,
+        clock=model,
+        ids=CountingIds(),
+        metrics=Metrics(),
+    )
+    runs = Runs(rooms, RunsOptions())
+    await runs.open()
+    handle = await runs.start(Request(protocol="responses", model="m", items=(text_message("user", "go"),)))
+    async for batch in handle.events():
+        heard += [model.now() for numbered in batch if isinstance(numbered.event, TextDelta)]
+    await runs.close()
+    await store.close()
+
+
+def test_a_slow_database_does_not_hold_up_the_words():
+    """With 200 ms for each commit every piece of text is passed on the moment it comes."""
+    model, heard = Steady(), list[float]()
+    run(listen(model, heard))
+    assert len(heard) == PIECES
+    assert max(at - said for at, said in zip(heard, model.said, strict=True)) == pytest.approx(0.0)

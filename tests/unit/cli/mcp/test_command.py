@@ -1,0 +1,79 @@
+"""`treadle mcp list` and `accept`: what servers have, what is left out and why, and taking changes."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from peers.visit import HERE
+from treadle.cli.main import main
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Configure a server whose tool says what a file says."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "words"
+    file.write_text("does good")
+    command = json.dumps([sys.executable, str(HERE / "hostile.py"), "changing", str(file)])
+    (tmp_path / "treadle.toml").write_text(f'[[mcp]]\nname = "bad"\ncommand = {command}\n')
+    return file
+
+
+def test_the_list_shows_what_servers_have(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names as a model calls them."""
+    assert main(["mcp", "list"]) == 0
+    assert capsys.readouterr().out == "bad: 2 tools\n  mcp__bad__steady\n  mcp__bad__shifty\n"
+
+
+def test_a_changed_tool_is_shown_and_accepted(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is left out until somebody takes it as it is."""
+    assert main(["mcp", "list"]) == 0
+    words.write_text("does evil")
+    capsys.readouterr()
+    assert main(["mcp", "list", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["tools"] == ["mcp__bad__steady"]
+    assert row["left_out"] == {"shifty": "it changed since it was first seen"}
+    assert main(["mcp", "accept", "bad", "steady"]) == 1
+    assert "has no changed tool 'steady'" in capsys.readouterr().err
+    assert main(["mcp", "accept", "bad"]) == 0
+    assert capsys.readouterr().out == "accepted: shifty\n"
+    assert main(["mcp", "accept", "bad"]) == 0
+    assert capsys.readouterr().out == "nothing changed at bad\n"
+    assert main(["mcp", "list"]) == 0
+    assert "mcp__bad__shifty" in capsys.readouterr().out
+
+
+def test_a_server_that_is_down_is_said(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the reason, and an exit code for scripts; `treadle tools` says it beside its list."""
+    Path("treadle.toml").write_text('[[mcp]]\nname = "gone"\ncommand = ["/no/such/program"]\n')
+    assert main(["mcp", "list"]) == 1
+    assert "gone: [Errno 2] No such file" in capsys.readouterr().out
+    assert main(["tools"]) == 0
+    assert "MCP server gone: " in capsys.readouterr().err
+
+
+def test_tools_of_servers_are_among_the_tools(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`treadle tools` shows how they may run."""
+    assert main(["tools"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["mcp__bad__shifty", "mcp__bad__steady"]
+    assert "mcp:bad" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["accept", "no"], "there is no MCP server 'no'"),
+        (["accept"], "no MCP server None"),
+        (["list", "x"], "takes no server"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    words: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    """The hint names the servers there are."""
+    assert main(["mcp", *arguments]) != 0
+    assert message in capsys.readouterr().err

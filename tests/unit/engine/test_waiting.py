@@ -1,0 +1,186 @@
+"""A run that waits for a person: what is durable before, what runs after, and whose time it is."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from treadle.canon.events import ApprovalDecided, ApprovalRequested, ToolFinished
+from treadle.canon.items import CallItem, text_of
+from treadle.canon.messages import Entry
+from treadle.canon.tools import CallContext, Outcome
+from treadle.engine.approval import DecisionRecord, RequestRecord, decision_step, request_step
+from treadle.engine.limits import Limits
+from treadle.engine.past import Past
+from treadle.engine.ports import Plea, Ticket, Verdict
+from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, ok, say, server
+
+WIPE = server("wipe", effect="destructive")
+YES = Verdict(approved=True, by="ann")
+
+
+class Counter:
+    """Hands out a ticket for each call; `takes_s` passes until somebody answers."""
+
+    def __init__(self, bench: Bench, *verdicts: Verdict, takes_s: float = 0.0) -> None:
+        self.bench = bench
+        self.verdicts = list(verdicts)
+        self.takes_s = takes_s
+        self.pleas: list[Plea] = []
+        self.durable: list[list[str]] = []
+
+    async def ask(self, plea: Plea, context: CallContext) -> Ticket | Verdict:
+        self.pleas.append(plea)
+        return Ticket(approval_id=f"apr_{len(self.pleas)}", digest="d", expires_at=1_300.0)
+
+    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
+        self.durable.append(self.bench.journal.kinds())
+        self.bench.clock.time += self.takes_s
+        return self.verdicts.pop(0)
+
+
+def asking_bench(model: FakeModel, toolbox: FakeToolbox, *offers: object, verdicts: object, **fields: object):
+    """A bench whose approver is a counter."""
+    bench = Bench(model, toolbox, *offers, **{k: v for k, v in fields.items() if k != "takes_s"})
+    counter = Counter(bench, *verdicts, takes_s=fields.get("takes_s", 0.0))
+    bench.loop._ports = msgspec.structs.replace(bench.loop._ports, approver=counter)
+    return bench, counter
+
+
+async def test_the_question_is_durable_before_anybody_waits() -> None:
+    """Question, decision, start and result stand in this order in the journal and in the events."""
+    model = FakeModel(ask_for(call("wipe")), say("ok"))
+    bench, counter = asking_bench(model, FakeToolbox(wipe=ok()), WIPE, verdicts=[YES])
+    await bench.run()
+    assert counter.durable == [["tool_call", "reply", "approval_request"]]
+    assert bench.journal.kinds()[2:6] == ["approval_request", "approval_decision", "tool_start", "tool_result"]
+    [asked], [decided] = bench.of(ApprovalRequested), bench.of(ApprovalDecided)
+    assert (asked.approval_id, asked.reasons, asked.expires_at) == ("apr_1", ("wipe is destructive",), 1_300.0)
+    assert (decided.approval_id, decided.status, decided.by) == ("apr_1", "approved", "ann")
+    assert bench.toolbox.ran == ["call_1"]
+
+
+@pytest.mark.parametrize("code", ["denied", "expired"])
+async def test_a_call_that_is_not_approved_does_not_run(code: str) -> None:
+    """Its siblings do, and the model reads which of the two it was."""
+    model = FakeModel(ask_for(call("wipe"), call("look", call_id="call_2")), say("ok"))
+    tools = FakeToolbox(wipe=ok(), look=ok())
+    bench, _ = asking_bench(model, tools, WIPE, server("look"), verdicts=[Verdict(approved=False, code=code)])
+    ended = await bench.run()
+    assert [event.result.rc for event in bench.of(ToolFinished)] == [code, "ok"]
+    assert (tools.ran, ended.status) == (["call_2"], "completed")
+
+
+async def test_changed_arguments_run_and_the_call_stays_as_it_was_made() -> None:
+    """The tool gets the person's arguments; the model's item is not rewritten, and its result says so."""
+    seen: list[str] = []
+
+    def wipe(made: CallItem) -> Outcome:
+        seen.append(made.arguments)
+        return Outcome(text='{"n":1}')
+
+    model = FakeModel(ask_for(call("wipe", arguments='{"path":"/"}')), say("ok"))
+    changed = msgspec.structs.replace(YES, arguments='{"path":"/tmp"}')
+    bench, _ = asking_bench(model, FakeToolbox(wipe=wipe), WIPE, verdicts=[changed])
+    await bench.run()
+    assert seen == ['{"path":"/tmp"}']
+    [made] = [item for item in model.plans[1].items if isinstance(item, CallItem)]
+    assert made.arguments == '{"path":"/"}'
+    [finished] = bench.of(ToolFinished)
+    assert msgspec.json.decode(text_of(finished.result.output)) == {"n": 1, "arguments_changed": {"path": "/tmp"}}
+
+
+async def test_waiting_for_a_person_is_not_the_time_of_the_run() -> None:
+    """An hour at the desk does not end a run of ten seconds."""
+    model = FakeModel(ask_for(call("wipe")), say("ok"))
+    limits = Limits(wall_s=10.0)
+    bench, _ = asking_bench(model, FakeToolbox(wipe=ok()), WIPE, verdicts=[YES], limits=limits, takes_s=3_600.0)
+    ended = await bench.run()
+    assert (ended.status, ended.limit, bench.toolbox.ran) == ("completed", None, ["call_1"])
+
+
+async def test_all_questions_of_a_turn_are_put_before_the_first_wait() -> None:
+    """A person sees them together."""
+    model = FakeModel(ask_for(call("wipe"), call("wipe", call_id="call_2", arguments='{"n":2}')), say("ok"))
+    no = Verdict(approved=False)
+    bench, counter = asking_bench(model, FakeToolbox(wipe=ok()), WIPE, verdicts=[no, YES])
+    await bench.run()
+    assert counter.durable[0].count("approval_request") == 2
+    assert bench.toolbox.ran == ["call_2"]
+
+
+async def test_a_deferred_call_is_left_and_its_siblings_run() -> None:
+    """The run ends with the question open and without a result for it."""
+    model = FakeModel(ask_for(call("wipe"), call("look", call_id="call_2")), say("never"))
+    limits = Limits(approvals="defer")
+    tools = FakeToolbox(wipe=ok(), look=ok())
+    bench, counter = asking_bench(model, tools, WIPE, server("look"), verdicts=[], limits=limits)
+    ended = await bench.run()
+    assert (ended.status, tools.ran, len(model.plans)) == ("requires_action", ["call_2"], 1)
+    assert [event.is_deferred for event in bench.of(ApprovalRequested)] == [True]
+    assert [event.call.call_id for event in bench.of(ToolFinished)] == ["call_2"]
+    assert counter.pleas[0].is_deferred
+
+
+@pytest.mark.parametrize(("taint", "asked"), [("ask", 1), ("off", 0)])
+async def test_after_untrusted_output_a_write_is_asked_about(taint: str, asked: int) -> None:
+    """The question names the tool whose output was read; reads go on unasked."""
+    model = FakeModel(ask_for(call("fetch")), ask_for(call("look", call_id="c2"), call("put", call_id="c3")), say("ok"))
+    offers = (server("fetch", untrusted=True), server("look"), server("put", effect="write"))
+    tools = FakeToolbox(fetch=ok(), look=ok(), put=ok())
+    limits = Limits(taint=taint)  # type: ignore[arg-type]
+    bench, counter = asking_bench(model, tools, *offers, verdicts=[YES], limits=limits)
+    await bench.run()
+    assert tools.ran == ["call_1", "c2", "c3"]
+    assert [plea.reasons for plea in counter.pleas] == [("untrusted output of fetch was read before",)] * asked
+    assert all(plea.is_tainted for plea in counter.pleas)
+
+
+async def test_a_run_cancelled_at_the_desk_answers_its_call() -> None:
+    """Nothing runs, and the call has a result."""
+    model = FakeModel(ask_for(call("wipe")), say("never"))
+    bench, counter = asking_bench(model, FakeToolbox(wipe=ok()), WIPE, verdicts=[])
+    waiting = asyncio.Event()
+
+    async def hear(approval_id: str, context: CallContext) -> Verdict:
+        waiting.set()
+        return await asyncio.Event().wait()  # type: ignore[return-value]
+
+    counter.hear = hear  # type: ignore[method-assign]
+    task = asyncio.create_task(bench.run())
+    await asyncio.wait_for(waiting.wait(), 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    ended = await bench.loop.abort()
+    assert (ended.status, bench.toolbox.ran) == ("cancelled", [])
+    assert [event.result.rc for event in bench.of(ToolFinished)] == ["cancelled"]
+
+
+def entries(*steps: tuple[str, str, float]) -> list[Entry]:
+    """Questions (`?`), deferred ones (`~`) and decisions (`!`) about calls, with their times."""
+    made: list[Entry] = []
+    for kind, call_id, at in steps:
+        one = call("wipe", call_id=call_id)
+        if kind == "!":
+            made.append(decision_step(0, one, DecisionRecord(approval_id="a", status="approved"), at)[1])
+        else:
+            made.append(request_step(0, one, RequestRecord(approval_id="a", is_deferred=kind == "~"), at)[1])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("steps", "waited_s"),
+    [
+        ([], 0.0),
+        ([("?", "a", 10.0), ("!", "a", 15.0)], 5.0),
+        ([("?", "a", 10.0), ("?", "b", 11.0), ("!", "a", 15.0), ("!", "b", 17.0)], 7.0),
+        ([("?", "a", 10.0), ("!", "a", 15.0), ("?", "b", 90.0)], 15.0),
+        ([("!", "a", 15.0)], 0.0),
+        ([("~", "a", 10.0)], 0.0),
+    ],
+)
+def test_the_record_knows_how_long_was_waited(steps: list[tuple[str, str, float]], waited_s: float) -> None:
+    """Open questions count together and up to now (100), decided ones up to their decision, deferred ones not."""
+    past = Past(entries(*steps))
+    assert past.waited_s(100.0) == waited_s

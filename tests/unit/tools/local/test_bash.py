@@ -1,0 +1,177 @@
+import asyncio
+import hashlib
+import pathlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from treadle.canon.errors import NotFound, ToolError
+from treadle.canon.json import read_json
+from treadle.tools import ToolContext
+from treadle.tools.envelope import write_text
+from treadle.tools.local import bash as bash_module
+from treadle.tools.local.bash import HEAD_BYTES, TAIL_BYTES, Written, make_bash
+from treadle.tools.local.opener import Root
+from treadle.tools.local.output import Shelf, make_output_read
+from treadle.tools.sandbox import Sandbox
+
+CONTEXT = ToolContext(run_id="run_1", session_id="sess_1")
+
+
+class Shell:
+    """The shell tool and the one that pages its outputs, over a shelf in memory."""
+
+    def __init__(self, place: pathlib.Path, sandbox: Sandbox) -> None:
+        self.kept: dict[str, bytes] = {}
+        self.sandbox = sandbox
+        shelf = Shelf(self._put, self._get)
+        self._bash, self._read = make_bash(Root(place), sandbox, shelf), make_output_read(shelf)
+
+    async def run(self, command: str, context: ToolContext = CONTEXT, **options: Any) -> dict[str, Any]:
+        return read_json(write_text(await self._bash(context, command, **options), "s3"))
+
+    async def read(self, handle: str, **options: Any) -> dict[str, Any]:
+        context = options.pop("context", CONTEXT)
+        return read_json(write_text(await self._read(context, handle, **options), "s3"))
+
+    async def _put(self, data: bytes, run_id: str) -> str:
+        assert run_id == "run_1"
+        handle = hashlib.sha256(data).hexdigest()
+        self.kept[handle] = data
+        return handle
+
+    async def _get(self, handle: str, offset: int, length: int) -> bytes:
+        if handle not in self.kept:
+            raise NotFound("no")
+        return self.kept[handle][offset : offset + length]
+
+
+@pytest.fixture
+async def shell(tmp_path: pathlib.Path) -> AsyncIterator[Shell]:
+    """A shell at the best level of this machine."""
+    sandbox = Sandbox()
+    yield Shell(tmp_path, sandbox)
+    await asyncio.to_thread(sandbox.close)
+
+
+async def test_a_result_is_that_of_s3_and_names_its_sandbox(shell: Shell) -> None:
+    """Output and errors in their order, always an exit code, and how far the command was confined."""
+    done = await shell.run("echo one; echo two >&2; echo three; exit 3")
+    assert done == {"output": "one\ntwo\nthree\n", "exit_code": 3, "sandbox": shell.sandbox.found.name}
+
+
+async def test_a_command_starts_where_it_is_told_and_says_where_it_went(tmp_path: pathlib.Path, shell: Shell) -> None:
+    """A cd lasts only by the field in the result; outside there is nowhere to start."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    first = await shell.run("cd a/b")
+    assert first["cwd"] == "a/b"
+    assert (await shell.run("pwd", cwd=first["cwd"]))["output"].strip().endswith("/a/b")
+    assert "cwd" not in await shell.run("pwd")
+    for cwd, code in (("..", "outside_root"), ("none", "not_found")):
+        with pytest.raises(ToolError) as caught:
+            await shell.run("pwd", cwd=cwd)
+        assert caught.value.info.code == code
+
+
+async def test_what_a_command_leaves_for_us_to_read_is_not_trusted(shell: Shell) -> None:
+    """A pipe or a link in place of the note where it ended neither blocks nor leads anywhere."""
+    done = await shell.run('trap - EXIT; rm -f "$TREADLE_CWD"; mkfifo "$TREADLE_CWD"; echo made')
+    assert (done["output"], done.get("cwd")) == ("made\n", None)
+    done = await shell.run('trap - EXIT; rm -f "$TREADLE_CWD"; ln -s /etc/passwd "$TREADLE_CWD"')
+    assert done.get("cwd") is None
+
+
+async def test_a_command_that_takes_too_long_is_ended(shell: Shell) -> None:
+    """What it wrote is shown beside the error; the exit code is 124."""
+    done = await shell.run("echo begun; sleep 30", timeout_s=0.5)
+    assert (done["code"], done["exit_code"], done["output"]) == ("timeout", 124, "begun\n")
+    assert done["error"] == "The command did not finish within 0.5 s and was ended."
+
+
+async def test_long_output_is_cut_in_the_middle_and_can_be_read_on(shell: Shell) -> None:
+    """Head and tail are shown; the handle leads to the whole, page by page."""
+    done = await shell.run("seq 1 30000")
+    whole = "".join(f"{number}\n" for number in range(1, 30001))
+    assert done["truncated"] is True
+    assert done["output"].startswith("1\n2\n")
+    assert done["output"].endswith("29999\n30000\n")
+    assert len(done["output"].encode()) < HEAD_BYTES + TAIL_BYTES + 300
+    handle = done["next"]["handle"]
+    assert f'output_read with handle "{handle}"' in done["output"]
+    text, offset = "", 0
+    while True:
+        page = await shell.read(handle, offset=offset, length=20_000)
+        text += page["output"]
+        if "next" not in page:
+            break
+        offset = page["next"]["offset"]
+    assert text == whole
+
+
+async def test_endless_output_ends_the_command(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long before the machine is full."""
+    monkeypatch.setattr(bash_module, "READ_BYTES_MAX", 1_000_000)
+    done = await shell.run("yes")
+    assert done["code"] == "output_limit"
+    assert done["truncated"] is True
+
+
+async def test_a_network_is_only_there_where_it_was_allowed(shell: Shell) -> None:
+    """Asking for one elsewhere says who can allow it."""
+    with pytest.raises(ToolError, match=r"tools\.local\.network") as caught:
+        await shell.run("true", network=True)
+    assert caught.value.info.code == "network_off"
+
+
+async def test_sessions_have_scratch_space_of_their_own(shell: Shell) -> None:
+    """What one keeps there lasts for itself and is not seen by others."""
+    await shell.run('echo mine > "$TMPDIR/note"; echo kept > ~/kept')
+    assert (await shell.run('cat "$TMPDIR/note" ~/kept'))["output"] == "mine\nkept\n"
+    other = ToolContext(run_id="run_1", session_id="sess_2")
+    assert (await shell.run('cat "$TMPDIR/note"', context=other))["exit_code"] == 1
+
+
+async def test_commands_run_beside_each_other(shell: Shell) -> None:
+    """One helper serves them all, and each gets its own output."""
+    done = await asyncio.gather(*(shell.run(f"sleep 0.1; echo {number}") for number in range(5)))
+    assert [each["output"] for each in done] == [f"{number}\n" for number in range(5)]
+
+
+async def test_pages_end_on_characters(shell: Shell) -> None:
+    """A character is never cut, also where the answer has little room; past the end is an error."""
+    handle = await shell._put(("é漢🌦" * 50).encode(), "run_1")
+    text, offset = "", 0
+    while True:
+        page = await shell.read(handle, offset=offset, length=16, context=ToolContext(output_bytes_max=340))
+        assert "�" not in page["output"]
+        text += page["output"]
+        if "next" not in page:
+            break
+        offset = page["next"]["offset"]
+    assert text == "é漢🌦" * 50
+    for options, code in (({"offset": 10_000}, "past_end"), ({"handle": "0" * 64}, "not_found")):
+        with pytest.raises(ToolError) as caught:
+            await shell.read(**{"handle": handle, **options})
+        assert caught.value.info.code == code
+
+
+def test_what_is_shown_fits_whatever_it_takes_to_write_it() -> None:
+    """Control characters grow sixfold in JSON; the cut follows."""
+    written = Written()
+    written.take(b"\x1b" * 40_000)
+    text, is_cut = written.shown(5_000, None)
+    assert is_cut
+    assert 1_000 < len(text) * 6 < 6_000
+
+
+async def test_without_a_shelf_the_rest_is_only_counted(tmp_path: pathlib.Path) -> None:
+    """No handle is named that leads nowhere."""
+    sandbox = Sandbox()
+    try:
+        answer = await make_bash(Root(tmp_path), sandbox, Shelf())(CONTEXT, "seq 1 30000")
+        done = read_json(write_text(answer, "s3"))
+        assert "next" not in done
+        assert "bytes left out]" in done["output"]
+    finally:
+        await asyncio.to_thread(sandbox.close)

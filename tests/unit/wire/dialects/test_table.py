@@ -1,0 +1,53 @@
+"""The rows: each has an id of its own, markers, and a form that is read back as itself."""
+
+import pytest
+
+from dialects.own import TOOLS
+from treadle.cli.wire.render import render
+from treadle.wire.dialects import parse, read_tools
+from treadle.wire.dialects.grammar import Dialect, Elements, Tagged, Whole
+from treadle.wire.dialects.table import BY_ID, DIALECTS
+from treadle.wire.dialects.text import Found, TextScanner
+
+
+def test_ids_are_unique_and_dialects_without_a_marker_say_so() -> None:
+    """A dialect without a marker is never on by default."""
+    assert len(BY_ID) == len(DIALECTS) >= 54
+    for dialect in DIALECTS:
+        assert dialect.grammar.markers or dialect.is_markerless
+    assert {dialect.id for dialect in DIALECTS if isinstance(dialect.grammar, Whole)} <= {
+        dialect.id for dialect in DIALECTS if dialect.is_markerless
+    }
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=[dialect.id for dialect in DIALECTS])
+def test_a_find_names_its_dialect(dialect: Dialect) -> None:
+    """What a row writes is read by that row, alone and among all."""
+    text = render(dialect, [("plan_trip", {"to": "A"})])
+    for chosen in ((dialect,), DIALECTS):
+        scanner = TextScanner(read_tools(TOOLS), chosen)
+        found = [piece for piece in [*scanner.feed(text), *scanner.finish()] if isinstance(piece, Found)]
+        assert [piece.dialect for piece in found] == [dialect.id]
+
+
+def test_a_dialect_that_only_renames_tags_is_a_row() -> None:
+    """A new row works without a line of code."""
+    row = Dialect(id="new", grammar=Tagged(head="<x:", foot="</x:", call="do", param="p", name_attr="n", key_attr="k"))
+    text = 'Go. <x:do n="plan_trip"><x:p k="to">A</x:p></x:do>'
+    scanner = TextScanner(read_tools(TOOLS), (row,))
+    found = [piece for piece in [*scanner.feed(text), *scanner.finish()] if isinstance(piece, Found)]
+    assert [(call.name, call.arguments) for piece in found for call in piece.calls] == [("plan_trip", '{"to":"A"}')]
+
+
+def test_tiers_follow_the_model() -> None:
+    """Native is what the model's name says; markerless stays markerless."""
+    assert BY_ID["qwen3_coder"].tier("Qwen/Qwen3-Coder-30B") == "native"
+    assert BY_ID["qwen3_coder"].tier("gpt-5") == "marked"
+    assert BY_ID["bare_json"].tier("anything") == "markerless"
+    assert isinstance(BY_ID["cline_xml"].grammar, Elements)
+
+
+def test_a_request_without_tools_is_left_alone() -> None:
+    """Also the text of frames."""
+    text = "<|channel|>final<|message|>Hi.<|return|>"
+    assert parse(text, [])["content"] == text

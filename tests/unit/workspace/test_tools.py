@@ -1,0 +1,280 @@
+"""The model-facing tools: what they show, change and refuse, and how a person's decision reaches the model."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from treadle.canon.errors import ConfigError
+from treadle.canon.ids import CountingIds
+from treadle.canon.items import CallItem
+from treadle.canon.json import write_json
+from treadle.canon.tools import CallContext, Outcome, is_person_only
+from treadle.runtime import SystemClock
+from treadle.store.journal import SessionRow, Store
+from treadle.store.sqlite import SqliteStore
+from treadle.tools import Registry, Runner, tool
+from treadle.workspace.desk import Consent, Workspaces
+from treadle.workspace.shelf import Author
+from treadle.workspace.tools import Terms, workspace_tools
+
+NAMES = ["draft.patch", "facts.propose", "locks.list", "state.get", "ui.show"]
+
+
+class Bench:
+    """A workspace called `card` and the tools of a model that works on it."""
+
+    def __init__(self, store: Store, **terms: Any) -> None:
+        self.desk = Workspaces(store, ids=CountingIds())
+        self.registry = Registry(workspace_tools(self.desk, store, Terms(default="card", **terms)))
+        self.runner = Runner(self.registry, clock=SystemClock())
+        self.calls = 0
+
+    async def call(self, name: str, call_id: str = "", run_id: str = "", **arguments: Any) -> Outcome:
+        """Call a tool as a model would."""
+        self.calls += 1
+        item = CallItem(
+            id="fc", call_id=call_id or f"call_{self.calls}", name=name, arguments=write_json(arguments).decode()
+        )
+        return await self.runner.run(item, CallContext(run_id=run_id or "run_1", call_id=item.call_id))
+
+    async def data(self, name: str, **arguments: Any) -> Any:
+        """Call a tool that must succeed and return its data."""
+        outcome = await self.call(name, **arguments)
+        assert outcome.envelope is not None
+        assert outcome.envelope.ok, outcome.text
+        return msgspec.json.decode(outcome.envelope.data)
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    """A store in memory."""
+    opened = SqliteStore(":memory:")
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def bench(store: Store) -> Bench:
+    """A workspace with facts, a draft and a lock."""
+    made = Bench(store)
+    sections: Any = {"facts": {"name": "Ada"}, "draft": {"title": "", "tags": ["a", "b"], "note": "keep"}}
+    await made.desk.create("card", sections=sections, locks=["/draft/note"])
+    return made
+
+
+def code_of(outcome: Outcome) -> str:
+    """Return the code that the model reads."""
+    return msgspec.json.decode(outcome.text)["error"]["code"]
+
+
+async def test_a_model_has_five_tools_and_none_commits(bench: Bench) -> None:
+    """The list is closed, and `facts.commit` is not in it."""
+    assert [each.name for each in bench.registry.tools()] == NAMES
+    assert not any(is_person_only(each.name) for each in bench.registry.tools())
+
+
+async def test_state_is_read_by_pointer_with_its_versions(bench: Bench) -> None:
+    """All of it, or a part; a wrong path says which step leads nowhere."""
+    whole = await bench.data("state.get")
+    assert whole == {
+        "path": "",
+        "version": 0,
+        "facts_version": 0,
+        "value": {
+            "facts": {"name": "Ada"},
+            "draft": {"title": "", "tags": ["a", "b"], "note": "keep"},
+            "locks": ["/draft/note"],
+            "ui": {},
+        },
+    }
+    assert (await bench.data("state.get", path="/draft/tags", offset=1))["value"] == ["b"]
+    wrong = await bench.call("state.get", path="/draft/none/x")
+    assert code_of(wrong) == "invalid_pointer"
+    assert "`/draft/none`" in wrong.text
+
+
+async def test_a_patch_is_whole_and_says_what_changed(bench: Bench) -> None:
+    """All four operations in one call."""
+    changes = [
+        {"path": "/draft/title", "value": "One"},
+        {"path": "/draft/tags", "op": "append", "value": "c"},
+        {"path": "/draft/tags/0", "op": "insert", "value": "z"},
+        {"path": "/draft/tags/1", "op": "delete"},
+    ]
+    said = await bench.data("draft.patch", changes=changes, reason="a start")
+    assert said == {"version": 1, "changed": ["/draft/title", "/draft/tags"]}
+    held = await bench.desk.get("card")
+    assert held.workspace.draft == {"title": "One", "tags": ["z", "b", "c"], "note": "keep"}
+    record = (await bench.desk.history("card"))[0]
+    assert (record.actor, record.reason, record.run_id, record.call_id) == ("model", "a start", "run_1", "call_1")
+
+
+async def test_a_lock_is_named_to_the_model_and_nothing_changes(bench: Bench) -> None:
+    """Also when only the last of several changes touches it; the locks can be listed."""
+    changes = [{"path": "/draft/title", "value": "One"}, {"path": "/draft/note", "value": "gone"}]
+    refused = await bench.call("draft.patch", changes=changes)
+    assert code_of(refused) == "workspace_locked"
+    assert "`/draft/note`" in refused.text
+    assert (await bench.desk.get("card")).row.version == 0
+    assert (await bench.data("locks.list"))["locks"] == ["/draft/note"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"changes": []}, "invalid_value"),
+        ({"changes": [{"path": "/facts/name", "value": "Eve"}]}, "invalid_pointer"),
+        ({"changes": [{"path": "/draft/x", "op": "move"}]}, "invalid_arguments"),
+        ({"changes": "none"}, "invalid_arguments"),
+        ({}, "invalid_arguments"),
+    ],
+)
+async def test_a_wrong_patch_is_refused_with_its_code(bench: Bench, arguments: Any, code: str) -> None:
+    """Facts cannot be patched, and what is not a change is said to be none."""
+    assert code_of(await bench.call("draft.patch", **arguments)) == code
+    assert (await bench.desk.get("card")).row.version == 0
+
+
+async def test_the_same_call_patches_once(bench: Bench) -> None:
+    """A call that runs again after a crash finds what it did before."""
+    changes = [{"path": "/draft/tags", "op": "append", "value": "c"}]
+    first = await bench.call("draft.patch", call_id="c1", changes=changes)
+    again = await bench.call("draft.patch", call_id="c1", changes=changes)
+    assert first.text == again.text
+    assert (await bench.desk.get("card")).workspace.draft["tags"] == ["a", "b", "c"]
+
+
+async def test_a_proposal_leaves_the_facts_and_is_made_once(bench: Bench) -> None:
+    """The model is told that a person decides; the same changes again are the same proposal."""
+    changes = [{"path": "/facts/name", "value": "Eve"}]
+    said = await bench.data("facts.propose", changes=changes, reason="she said so", base_version=0)
+    assert (said["status"], said["waiting_for"]) == ("open", "a person")
+    assert (await bench.data("facts.propose", changes=changes, reason="again"))["proposal_id"] == said["proposal_id"]
+    held = await bench.desk.get("card")
+    assert held.workspace.facts == {"name": "Ada"}
+    assert [each.reason for each in held.workspace.proposals] == ["she said so"]
+
+
+async def test_a_proposal_for_facts_that_moved_on_is_refused(bench: Bench) -> None:
+    """The version that the model has read is not the one that is there."""
+    refused = await bench.call(
+        "facts.propose", changes=[{"path": "/facts/name", "value": "Eve"}], reason="x", base_version=4
+    )
+    assert code_of(refused) == "workspace_conflict"
+
+
+async def test_the_reason_of_a_rejection_is_what_the_model_reads_next(bench: Bench) -> None:
+    """With the next result of any workspace tool, once."""
+    changes = [{"path": "/facts/name", "value": "Eve"}]
+    said = await bench.data("facts.propose", changes=changes, reason="x")
+    person = Author(actor="person", who="kim", reason="her name is Ada")
+    await bench.desk.reject("card", said["proposal_id"], author=person)
+    first = await bench.call("locks.list")
+    assert f"Proposal {said['proposal_id']} was rejected: her name is Ada." in first.text
+    assert "rejected" not in (await bench.call("locks.list")).text
+
+
+async def test_a_proposal_confirmed_in_part_tells_the_model_to_read_again(bench: Bench) -> None:
+    """The model must not believe that all of it is fact now."""
+    changes = [{"path": "/facts/name", "value": "Eve"}, {"path": "/facts/age", "value": 36}]
+    said = await bench.data("facts.propose", changes=changes, reason="x")
+    await bench.desk.confirm("card", said["proposal_id"], Consent(version=0, only=(1,)))
+    assert "was confirmed in another form; read the facts." in (await bench.call("state.get")).text
+    assert (await bench.desk.get("card")).workspace.facts == {"name": "Ada", "age": 36}
+
+
+@pytest.mark.parametrize("decision", ["confirmed", "rejected"])
+async def test_a_call_can_wait_for_the_decision(store: Store, decision: str) -> None:
+    """The result is the decision itself, with the person's reason."""
+    bench = Bench(store, wait_s=20.0)
+    await bench.desk.create("card", sections={"facts": {"name": "Ada"}})
+    changes = [{"path": "/facts/name", "value": "Eve"}]
+    waiting = asyncio.create_task(bench.data("facts.propose", changes=changes, reason="x"))
+    while not (opened := await bench.desk.standings("card", status="open")):
+        pass
+    person, proposal_id = Author(actor="person", reason="as you wish"), opened[0].proposal.id
+    if decision == "confirmed":
+        await bench.desk.confirm("card", proposal_id, Consent(version=0), author=person)
+    else:
+        await bench.desk.reject("card", proposal_id, author=person)
+    said = await waiting
+    assert (said["status"], said["reason"]) == (decision, "as you wish")
+    assert await bench.desk.news("card") == []
+
+
+async def test_who_waits_too_long_goes_on(store: Store) -> None:
+    """The proposal stays open, and the model is told so."""
+    bench = Bench(store, wait_s=0.01)
+    await bench.desk.create("card")
+    said = await bench.data("facts.propose", changes=[{"path": "/facts/name", "value": "Eve"}], reason="x")
+    assert said["status"] == "open"
+
+
+async def test_a_panel_is_shown_by_changing_the_ui_state(bench: Bench) -> None:
+    """The page reads what the model wants open."""
+    await bench.data("ui.show", panel="cast", path="/draft/tags")
+    assert (await bench.desk.get("card")).workspace.ui == {"panel": "cast", "path": "/draft/tags"}
+
+
+async def test_a_run_works_on_the_workspace_of_its_session(bench: Bench, store: Store) -> None:
+    """Before the configured one; a run without any is told so."""
+    await store.create_session(SessionRow(id="sess_1", created_at=1.0, updated_at=1.0, name="s"))
+    await bench.desk.create("other", session_id="sess_1", sections={"draft": {"mine": True}})
+    call = CallItem(id="fc", call_id="c", name="state.get", arguments='{"path": "/draft"}')
+    outcome = await bench.runner.run(call, CallContext(run_id="r", call_id="c", session_id="sess_1"))
+    assert '"mine":true' in outcome.text
+    alone = Runner(Registry(workspace_tools(bench.desk, store)), clock=SystemClock())
+    assert code_of(await alone.run(call, CallContext(run_id="r", call_id="c"))) == "no_workspace"
+
+
+async def test_the_configured_workspace_is_made_when_it_is_needed(store: Store) -> None:
+    """By the first run that asks, once."""
+    bench = Bench(store)
+    await asyncio.gather(*(bench.data("state.get") for _ in range(5)))
+    assert [row.name for row in await bench.desk.page()] == ["card"]
+
+
+SPELLINGS = [
+    "facts.commit",
+    "facts_commit",
+    "facts-commit",
+    "Facts.Commit",
+    "factsCommit",
+    "functions.facts.commit",
+    "mcp__evil__facts_commit",
+    "evil/facts.commit",
+    "ｆａｃｔｓ．ｃｏｍｍｉｔ",
+]
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+async def test_facts_commit_is_refused_in_every_spelling_and_changes_nothing(bench: Bench, name: str) -> None:
+    """Whatever stands before it, between its words or in their letters."""
+    said = await bench.data("facts.propose", changes=[{"path": "/facts/name", "value": "Eve"}], reason="x")
+    refused = await bench.call(name, proposal_id=said["proposal_id"], version=0)
+    assert (refused.rc, code_of(refused)) == ("denied", "denied")
+    assert "facts.propose" in refused.text
+    assert (await bench.desk.get("card")).workspace.facts == {"name": "Ada"}
+
+
+@pytest.mark.parametrize("name", ["facts.propose", "artifacts_commit", "facts.commits", "git.commit", "commit", ""])
+def test_other_names_are_not_mistaken_for_it(name: str) -> None:
+    """Only the deed itself is refused."""
+    assert not is_person_only(name)
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_nobody_can_register_a_tool_of_that_name(name: str) -> None:
+    """Neither a function nor an MCP server brings one."""
+
+    @tool(name=name)
+    def commit() -> str:
+        """Commit."""
+        return "done"
+
+    with pytest.raises(ConfigError, match="committed by a person only"):
+        Registry([commit])
