@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-browser test-clients check format bench chaos fuzz clean
+.PHONY: help setup run test test-browser test-clients test-sandbox check format bench chaos fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test-browser: $(STAMP) ## run only the browser tests; fails when there is no Chr
 test-clients: $(STAMP) ## run stock clients against Treadle (installs them from npm and PyPI once)
 	@# Other people's programs on a busy machine: what fails is tried once more, alone.
 	@$(BIN)/python -m pytest tests/clients $(ARGS) || $(BIN)/python -m pytest tests/clients --last-failed -n 0 $(ARGS)
+
+test-sandbox: $(STAMP) ## hostile commands against every sandbox level that this machine has; minutes
+	@$(BIN)/python -m pytest tests/sandbox $(ARGS)
 
 check: $(STAMP) ## format, lint, types, imports
 	@$(BIN)/ruff format --check .

@@ -51,7 +51,8 @@ def shown(events: list[ModelEvent], stop: tuple[str, ...], *, streams: bool) -> 
     encoder = PROTOCOLS["messages"].encoder(request, CountingIds())
     finished = events[-1]
     assert isinstance(finished, Finished)
-    run = [*as_run(events)[:-1], RunEnded(status="completed", stop=finished.stop)]
+    status = "incomplete" if finished.stop == "length" else "completed"
+    run = [*as_run(events)[:-1], RunEnded(status=status, stop=finished.stop)]
     sent = b"".join(frame for event in run for frame in encoder.feed(event))
     if not streams:
         whole = json.loads(encoder.body())
@@ -92,7 +93,7 @@ def test_a_messages_client_hears_which_sequence_it_was(
         (message("END", reason="end_turn"), "messages", ("END", "b"), ("end_turn", None)),
         (completion(stop_reason=151645), "chat", ("a", "b"), ("end_turn", None)),
         (completion(stop_reason=None), "chat", ("a",), ("end_turn", None)),
-        (completion(finish_reason="length", stop_reason="END"), "chat", ("END",), ("end_turn", None)),
+        (completion(finish_reason="length", stop_reason="END"), "chat", ("END",), ("max_tokens", None)),
     ],
 )
 def test_what_is_not_said_is_not_made_up(body: bytes, upstream: str, stop: Any, ending: Any) -> None:

@@ -38,7 +38,17 @@ from treadle.canon.items import (
     TextPart,
 )
 from treadle.canon.plan import Plan, Planner
-from treadle.canon.tools import AUTO, NONE, Offer, Outcome, ToolChoice, ToolPolicy, failure
+from treadle.canon.tools import (
+    AUTO,
+    NONE,
+    Offer,
+    Outcome,
+    ToolChoice,
+    ToolPolicy,
+    failure,
+    is_person_only,
+    refuse_person_only,
+)
 from treadle.canon.usage import Usage, add_usage
 from treadle.engine.approval import NEVER_READ, DecisionRecord, reasons_for
 from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
@@ -419,6 +429,8 @@ class Turn:
         outcome = None
         if not self._budget.admit(call):
             outcome = refuse(self._budget.words())
+        elif is_person_only(call.name):
+            outcome = refuse_person_only(call.name)
         elif offer is None:
             outcome = self._unknown(call.name)
         rule = self._rule_for(call, offer)

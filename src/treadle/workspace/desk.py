@@ -265,7 +265,13 @@ class Workspaces:
         if id_or_name is not None:
             workspace_id = (await self._swept(await self.get(id_or_name))).row.id
         rows = await self._store.workspaces.proposals(workspace_id=workspace_id, status=status, limit=limit)
-        return [standing_of(row) for row in rows]
+        standings = [standing_of(row) for row in rows]
+        over = {each.workspace_id for each in standings if each.status == "open" and self._is_over(each.proposal)}
+        if not over:
+            return standings
+        for each in over:
+            await self._swept(await self.get(each))
+        return await self.standings(id_or_name, status=status, limit=limit)
 
     async def review(self, id_or_name: str, proposal_id: str) -> Review:
         """Return an open proposal as a person reads it before deciding.

@@ -49,7 +49,20 @@ def test_each_type_has_its_spelling() -> None:
 def test_every_key_has_a_variable_that_reaches_it(path: tuple[str, ...]) -> None:
     """No key is out of reach: its variable alone moves it away from its default."""
     samples = ("7001", "0.5", "true", "false", "off", "text", "client", "debug", "continue", "x.py", "localhost")
-    samples = (*samples, "sqlite:///x.db", "marked", "react", "deny", "trust", "L1", "/srv", "10.0.0.0/8", "fast", "process", "131072")
+    samples = (
+        *samples,
+        "sqlite:///x.db",
+        "marked",
+        "react",
+        "deny",
+        "trust",
+        "L1",
+        "/srv",
+        "10.0.0.0/8",
+        "fast",
+        "process",
+        "131072",
+    )
     rows = ('[{"name":"a","base_url":"http://127.0.0.1/v1"}]', '[{"model":"m","upstream":"a"}]')
     base = {"TREADLE_UPSTREAM": rows[0]} if path == ("route",) else {}
     default = value_at(load(**base), path)

@@ -148,6 +148,17 @@ async def test_a_proposal_that_nobody_decides_expires(desk: Workspaces, clock: C
     assert (await desk.audit("card")).problems == ()
 
 
+async def test_what_is_over_is_not_listed_as_open_anywhere(desk: Workspaces, clock: Clock) -> None:
+    """Also in the list of all workspaces."""
+    await desk.create("other")
+    await desk.propose("card", EVE, author=MODEL)
+    clock.now += 30.0
+    fresh = await desk.propose("other", EVE, author=MODEL)
+    clock.now += 31.0
+    assert [each.proposal.id for each in await desk.standings(status="open")] == [fresh.proposal.id]
+    assert [each.status for each in await desk.standings()] == ["open", "expired"]
+
+
 async def test_a_decision_wakes_who_waits(desk: Workspaces) -> None:
     """Whoever waits for another one goes on waiting."""
     made = await desk.propose("card", EVE, author=MODEL)
