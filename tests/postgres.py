@@ -123,8 +123,18 @@ class PostgresServer:
             self._process = None
 
     def kill(self) -> None:
-        """Kill the server with SIGKILL; its children notice and follow."""
+        """Kill the server with SIGKILL; its children notice and follow, and until then one may still answer."""
+        children = self._children()
         self.stop(signal.SIGKILL)
+        limit = time.monotonic() + START_S
+        while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < limit:
+            time.sleep(0.005)
+
+    def _children(self) -> list[str]:
+        """Return the server's processes besides the first, where the system tells."""
+        assert self._process is not None
+        listed = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        return listed.read_text().split() if listed.exists() else []
 
     def remove(self) -> None:
         """Stop the server and forget its data."""
