@@ -349,20 +349,20 @@ def _endpoint(
         headers=upstream.headers,
         quirks=upstream.quirks,
         models=upstream.models,
-        repair=repair_rules(upstream, settings),
+        repair=repair_rules(upstream.repair, settings),
         connect_s=upstream.connect_s,
         idle_s=upstream.idle_s or settings.limits.idle_s,
     )
 
 
-def repair_rules(upstream: Upstream, settings: Settings) -> RepairRules:
-    """Return which calls in text are looked for in the answers of an upstream: as it says, else as all do."""
+def repair_rules(chosen: tuple[str, ...] | None, settings: Settings) -> RepairRules:
+    """Return which calls in text are looked for in answers: the tiers and dialects chosen, else those of all."""
     section = settings.repair
-    if upstream.repair is None:
+    if chosen is None:
         return RepairRules(tiers=section.tiers, dialects=section.dialects, held_chars_max=section.held_chars_max)
     return RepairRules(
-        tiers=tuple(tier for tier in TIERS if tier in upstream.repair),
-        dialects=tuple(name for name in upstream.repair if name not in TIERS),
+        tiers=tuple(tier for tier in TIERS if tier in chosen),
+        dialects=tuple(name for name in chosen if name not in TIERS),
         held_chars_max=section.held_chars_max,
     )
 
@@ -395,7 +395,15 @@ def _router(
         return Router(client=client, ids=parts.ids, models={default: model, **models}, default=default)
     if not endpoints and not models:
         models[DEMO_MODEL] = DemoModel(parts.ids, delay_s=parts.demo_delay_s, sleep=parts.clock.sleep)
-    routes = [Route(model=route.model, upstream=route.upstream, rename=route.rename) for route in settings.route]
+    routes = [
+        Route(
+            model=route.model,
+            upstream=route.upstream,
+            rename=route.rename,
+            repair=None if route.repair is None else repair_rules(route.repair, settings),
+        )
+        for route in settings.route
+    ]
     return Router(endpoints, client=client, ids=parts.ids, routes=routes, models=models, default=default)
 
 

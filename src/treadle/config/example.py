@@ -72,7 +72,13 @@ _SAMPLES: dict[str, dict[str, object]] = {
         "repair": ["native", "marked"],
         "idle_s": 120.0,
     },
-    "route": {"model": "gpt-*", "upstream": "openai", "rename": "gpt-5", "on_disconnect": "cancel"},
+    "route": {
+        "model": "gpt-*",
+        "upstream": "openai",
+        "rename": "gpt-5",
+        "repair": ["native"],
+        "on_disconnect": "cancel",
+    },
     "mcp": {
         "name": "files",
         "command": ["npx", "-y", "@modelcontextprotocol/server-filesystem", "."],

@@ -67,6 +67,8 @@ def _repair_problems(settings: Settings) -> Iterable[Problem]:
     yield from _dialect_problems("repair.dialects", settings.repair.dialects, ())
     for index, upstream in enumerate(settings.upstream):
         yield from _dialect_problems(f"upstream[{index}].repair", upstream.repair or (), TIERS)
+    for index, route in enumerate(settings.route):
+        yield from _dialect_problems(f"route[{index}].repair", route.repair or (), TIERS)
 
 
 def _dialect_problems(path: str, names: Iterable[str], more: tuple[str, ...]) -> Iterable[Problem]:

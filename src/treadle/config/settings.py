@@ -230,6 +230,10 @@ class Route(Section, frozen=True, kw_only=True):
     model: Annotated[str, Meta(min_length=1, description='a model name; one "*" stands for any part of it')]
     upstream: Annotated[str, Meta(min_length=1, description="the name of an upstream")]
     rename: Annotated[str | None, Meta(description="the name that the upstream knows the model by")] = None
+    repair: Annotated[
+        tuple[str, ...] | None,
+        Meta(description="tiers and names of dialects looked for in these models' answers; as the upstream's"),
+    ] = None
     on_disconnect: Annotated[
         OnDisconnect | None, Meta(description="what becomes of its runs when a client leaves; as server.on_disconnect")
     ] = None

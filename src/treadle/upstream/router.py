@@ -17,17 +17,22 @@ from treadle.upstream.endpoint import Endpoint, check_pattern
 from treadle.upstream.http import HttpClient
 from treadle.upstream.listing import Listing
 from treadle.upstream.model import Model, UpstreamModel
+from treadle.wire.dialects.stage import RepairRules
 
 NAME_CHARS_SHOWN = 100
 """Names come from clients: one of a megabyte shall neither fill a log nor be compared with every known one."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """Names like `model` go to `upstream`, there called `rename`; a `*` in that is what the `*` of `model` took."""
+    """Names like `model` go to `upstream`, there called `rename`; a `*` in that is what the `*` of `model` took.
+
+    `repair` says which calls in text are looked for in these models' answers, where that is not as for the upstream.
+    """
 
     model: str
     upstream: str
     rename: str | None = None
+    repair: RepairRules | None = None
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +77,7 @@ class Router:
         found = self._find(wanted)
         if found is None:
             raise self._not_found(wanted)
-        return self._bind(*found)
+        return self._bind(*found, self._repair_for(wanted))
 
     def models(self) -> list[ModelInfo]:
         """List the models that have a name of their own, the default first."""
@@ -128,6 +133,10 @@ class Router:
                 return route.upstream, route.rename.replace("*", taken) if route.rename else name
         return None
 
+    def _repair_for(self, name: str) -> RepairRules | None:
+        """Return what the route that a name takes says of calls in text."""
+        return next((route.repair for route in self._routes if match_pattern(route.model, name) is not None), None)
+
     def _by_claim(self, name: str) -> tuple[str, str] | None:
         if name in self._models:
             return name, name
@@ -147,10 +156,13 @@ class Router:
         candidates = self._endpoints or self._models
         return (next(iter(candidates)), name) if len(candidates) == 1 else None
 
-    def _bind(self, upstream: str, name: str) -> Model:
+    def _bind(self, upstream: str, name: str, repair: RepairRules | None) -> Model:
         if upstream in self._models:
             return self._models[upstream]
-        return UpstreamModel(self._endpoints[upstream], self._client, self._ids, name=name)
+        endpoint = self._endpoints[upstream]
+        if repair is not None:
+            endpoint = msgspec.structs.replace(endpoint, repair=repair)
+        return UpstreamModel(endpoint, self._client, self._ids, name=name)
 
     def _not_found(self, name: str) -> NotFound:
         shown = name[:NAME_CHARS_SHOWN]

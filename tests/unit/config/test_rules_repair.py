@@ -23,6 +23,7 @@ def write(folder: pytest.TempPathFactory, text: str) -> str:
         ('[repair]\ndialects = ["-nothing_at_all"]\n', "treadle dialects"),
         ('[repair]\ndialects = ["native"]\n', "there is no dialect 'native'"),
         (f'{UPSTREAM}repair = ["marked", "hermes"]\n', "upstream[0].repair[1]"),
+        (f'{UPSTREAM}[[route]]\nmodel = "m"\nupstream = "a"\nrepair = ["x"]\n', "route[0].repair[0]"),
         ('[repair]\ntiers = ["all"]\n', "repair.tiers"),
         ('[repair]\neffects = "perhaps"\n', "repair.effects"),
         ("[repair]\nheld_chars_max = 1\n", "repair.held_chars_max"),
@@ -41,5 +42,5 @@ def test_an_upstream_has_its_own_rules(tmp_path_factory: pytest.TempPathFactory)
     other = UPSTREAM.replace('"a"', '"b"').replace('["*"]', '["b-*"]')
     text = f'{common}{UPSTREAM}repair = ["marked", "-longcat"]\n{other}'
     settings = read_settings(write(tmp_path_factory, text), env={"HOME": "/nowhere"}).settings
-    rules = [repair_rules(upstream, settings) for upstream in settings.upstream]
+    rules = [repair_rules(upstream.repair, settings) for upstream in settings.upstream]
     assert [(rule.tiers, rule.dialects) for rule in rules] == [(("marked",), ("-longcat",)), (("native",), ("react",))]

@@ -12,6 +12,7 @@ from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.http import HttpClient
 from treadle.upstream.model import UpstreamModel
 from treadle.upstream.router import ModelInfo, Route, Router, match_pattern
+from treadle.wire.dialects.stage import RepairRules
 
 
 class Echo:
@@ -191,3 +192,20 @@ def test_match_pattern_gives_what_the_star_took(pattern, name, taken):
 async def test_close_closes_without_ever_having_connected():
     """A router that was never used closes cleanly."""
     await router(OPENAI).close()
+
+
+def test_a_route_says_which_calls_in_text_its_models_write():
+    """Other models of the same upstream keep the upstream's rules, and the first route that matches decides."""
+    strict = RepairRules(tiers=("native",))
+    routes = [
+        Route(model="gpt-4*", upstream="openai", repair=strict),
+        Route(model="gpt-*", upstream="openai", repair=RepairRules(tiers=())),
+        Route(model="other", upstream="openai"),
+    ]
+    found = router(OPENAI, routes=routes)
+    tiers = {}
+    for name in ("gpt-4.1", "gpt-5", "other"):
+        model = found.model_for(name)
+        assert isinstance(model, UpstreamModel)
+        tiers[name] = model.endpoint.repair.tiers
+    assert tiers == {"gpt-4.1": ("native",), "gpt-5": (), "other": RepairRules().tiers}
