@@ -22,7 +22,7 @@ from treadle.guests.stage.processes import Worker, Workers
 from treadle.guests.stage.program import Ended
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runtime import SystemClock
-from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.store import SqliteStore
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, say
 

@@ -8,9 +8,9 @@ from typing import Any
 import apsw
 
 from treadle.canon.errors import TreadleError
-from treadle.store.sqlite import SqliteStore
 from treadle.store.sqlite.connection import MEMORY, connect, constraint_error, store_error
 from treadle.store.sqlite.migrate import migrate, read_migrations
+from treadle.store.sqlite.store import SqliteStore
 from treadle.store.sqlite.writer import Job, T
 
 CURRENT: ContextVar[Any] = ContextVar("process", default=None)

@@ -9,8 +9,8 @@ from postgres import postgres_server
 from store.sample import SetClock
 from treadle.store.address import PostgresAddress
 from treadle.store.journal import Store
-from treadle.store.postgres import PostgresStore
-from treadle.store.sqlite import SqliteStore
+from treadle.store.postgres.store import PostgresStore
+from treadle.store.sqlite.store import SqliteStore
 
 StoreFactory = Callable[[Path, SetClock], Store]
 

@@ -15,7 +15,7 @@ from store.sample import COMPLETED, OWNER, called, resulted, run_row, said
 from treadle.canon.errors import StoreError
 from treadle.canon.events import RunEnded
 from treadle.store.journal import Chunk
-from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.store import SqliteStore
 
 
 def say(*words: object) -> None:

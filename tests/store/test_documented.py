@@ -13,7 +13,7 @@ from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import EntryKind
 from treadle.store import journal
-from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.store import SqliteStore
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "journal.md").read_text(encoding="utf-8")
 QUERIES = re.findall(r"^```sql\n(.*?)^```$", DOCUMENT, re.DOTALL | re.MULTILINE)

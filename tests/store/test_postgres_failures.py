@@ -13,8 +13,9 @@ from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, WAIT_S, numbered, run
 from treadle.canon.errors import Conflict, ProtocolError, StoreError, TreadleError
 from treadle.store.address import PostgresAddress
 from treadle.store.journal import Chunk, RunJournal, SessionRow
-from treadle.store.postgres import PostgresStore, run, store
+from treadle.store.postgres import run, store
 from treadle.store.postgres.connection import connect
+from treadle.store.postgres.store import PostgresStore
 
 LOSSES: tuple[Loss, ...] = ("request", "reply")
 

@@ -12,8 +12,9 @@ from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, WAIT_S, numbered, run
 from treadle.canon.errors import Conflict, NotFound, StoreError
 from treadle.store.address import PostgresAddress
 from treadle.store.journal import Chunk, RunJournal
-from treadle.store.postgres import PostgresStore, bell
+from treadle.store.postgres import bell
 from treadle.store.postgres.connection import connect
+from treadle.store.postgres.store import PostgresStore
 
 DAY_S = 86_400.0
 Pair = tuple[PostgresStore, PostgresStore]

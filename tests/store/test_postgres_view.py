@@ -14,8 +14,8 @@ from treadle.canon.items import CallItem, ImagePart, MessageItem, TextPart
 from treadle.canon.messages import Entry, entry_of_item
 from treadle.store.address import PostgresAddress
 from treadle.store.journal import INLINE_BYTES_MAX
-from treadle.store.postgres import PostgresStore
 from treadle.store.postgres.connection import connect
+from treadle.store.postgres.store import PostgresStore
 
 COLUMNS = "role, content, content_json, tool_calls, tool_call_id, function_call, name"
 WEATHER = {"name": "get_weather", "arguments": '{"city":"Paris"}'}

@@ -25,7 +25,7 @@ from store.sample import (
 )
 from treadle.canon.errors import Conflict, StoreError
 from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN
-from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.store import SqliteStore
 
 Spawn = Callable[[str, str], Awaitable[Process]]
 

@@ -13,7 +13,7 @@ from store.sample import LEASE_S, OWNER, called, noted, resulted, run_row, said
 from treadle.canon.items import CallItem, ImagePart, MessageItem, TextPart
 from treadle.canon.messages import Entry, entry_of_item
 from treadle.store.journal import INLINE_BYTES_MAX
-from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.store import SqliteStore
 
 COLUMNS = "role, content, content_json, tool_calls, tool_call_id, function_call, name"
 WEATHER = {"name": "get_weather", "arguments": '{"city":"Paris"}'}

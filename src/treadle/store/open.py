@@ -16,7 +16,7 @@ def open_store(place: str, *, clock: Callable[[], float] = time.time, password: 
     """
     if is_postgres(place):
         return _postgres(PostgresAddress(place, password=password), clock)
-    from treadle.store.sqlite import SqliteStore
+    from treadle.store.sqlite.store import SqliteStore
 
     return SqliteStore(place, clock=clock)
 
@@ -35,7 +35,7 @@ async def look_at_store(address: PostgresAddress) -> str:
 
 def _postgres(address: PostgresAddress, clock: Callable[[], float]) -> Store:
     try:
-        from treadle.store.postgres import PostgresStore
+        from treadle.store.postgres.store import PostgresStore
     except ModuleNotFoundError as error:
         raise _not_installed(error, address) from None
     return PostgresStore(address, clock=clock)

@@ -16,7 +16,7 @@ from treadle.canon.usage import Usage
 from treadle.engine.limits import Limits
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.store.journal import RunRow, SessionRow
-from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.store import SqliteStore
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeClock, FakeModel, FakeToolbox, ask_for, call, ok, say
 

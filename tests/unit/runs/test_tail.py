@@ -15,7 +15,7 @@ from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
 from treadle.engine.ports import Clock
 from treadle.runs import Idempotency, Rooms, RunHandle, Runs, RunsOptions
 from treadle.runtime import RandomIds, SystemClock
-from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.store import SqliteStore
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say
 from unit.runs.test_service import Table, asking

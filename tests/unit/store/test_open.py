@@ -10,8 +10,8 @@ import pytest
 from treadle.canon.errors import ConfigError, StoreError
 from treadle.store.address import PostgresAddress
 from treadle.store.open import look_at_store, open_store
-from treadle.store.postgres import PostgresStore
-from treadle.store.sqlite import SqliteStore
+from treadle.store.postgres.store import PostgresStore
+from treadle.store.sqlite.store import SqliteStore
 
 
 def test_the_address_chooses_the_engine(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from treadle.canon.errors import Conflict, Forbidden, LimitExceeded, NotFound, ProtocolError, TreadleError
 from treadle.canon.errors import WorkspaceConflict as Stale
 from treadle.canon.ids import CountingIds
-from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.store import SqliteStore
 from treadle.workspace.desk import Consent, Workspaces
 from treadle.workspace.difference import Difference
 from treadle.workspace.shelf import PERSON, PROGRAM, Author

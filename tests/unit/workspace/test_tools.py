@@ -14,7 +14,7 @@ from treadle.canon.json import write_json
 from treadle.canon.tools import CallContext, Outcome, is_person_only
 from treadle.runtime import SystemClock
 from treadle.store.journal import SessionRow, Store
-from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.store import SqliteStore
 from treadle.tools import Registry, Runner, tool
 from treadle.workspace.desk import Consent, Workspaces
 from treadle.workspace.shelf import Author

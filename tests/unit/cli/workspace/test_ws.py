@@ -60,7 +60,7 @@ def propose(shell: Shell, *changes: tuple[str, Any]) -> str:
     import asyncio
 
     from treadle.runtime import RandomIds
-    from treadle.store.sqlite import SqliteStore
+    from treadle.store.sqlite.store import SqliteStore
     from treadle.workspace.desk import Workspaces
     from treadle.workspace.shelf import PROGRAM
     from treadle.workspace.state import Change

@@ -13,7 +13,7 @@ from treadle.engine.ports import Plea, Ticket
 from treadle.runs.approval.desk import ApprovalDesk, DeskRules
 from treadle.runs.approval.service import Approvals
 from treadle.store.journal import SessionRow
-from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.store import SqliteStore
 from unit.engine.fakes import FakeClock, call, server
 
 CONTEXT = CallContext(run_id="run_1", session_id="sess_1")

@@ -21,7 +21,7 @@ from treadle.runs.approval.service import Answer, Approvals
 from treadle.runs.live import RunHandle
 from treadle.store.approvals.kept import ApprovalRow
 from treadle.store.journal import RunRow
-from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.store import SqliteStore
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeClock, FakeModel, FakeToolbox, ask_for, call, ok, say
 from unit.runs.test_service import QuietClock, Table, asking

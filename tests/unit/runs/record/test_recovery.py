@@ -12,7 +12,7 @@ from treadle.canon.request import Request
 from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
 from treadle.runs import Runs
 from treadle.store.journal import RunRow
-from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.store import SqliteStore
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say
 from unit.runs.test_service import asking, events_of, running
 

@@ -18,8 +18,9 @@ from treadle.config import Settings, StoreSection, read_settings
 from treadle.runtime import Parts, Runtime
 from treadle.store.address import PostgresAddress
 from treadle.store.journal import RunJournal, RunRow, Store
-from treadle.store.postgres import PostgresRunJournal, PostgresStore
 from treadle.store.postgres.connection import connect
+from treadle.store.postgres.run import PostgresRunJournal
+from treadle.store.postgres.store import PostgresStore
 
 ROW = RunRow(id="run_1", response_id="resp_1", conversation_id="conv_1", protocol="chat", model="demo", created_at=1.0)
 OLD, NEW = "old-pass word@/?#", "new-pass:word%"

@@ -10,7 +10,7 @@ from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.chain import LOST
 from treadle.store.journal import INLINE_BYTES_MAX, RunJournal, RunRow
-from treadle.store.sqlite import SqliteStore
+from treadle.store.sqlite.store import SqliteStore
 
 ROW = RunRow(id="run_1", response_id="resp_1", conversation_id="conv_1", protocol="chat", model="demo", created_at=1.0)
 LARGE = Entry(kind="note", at=1.0, content="4", data=b'"' + b"x" * INLINE_BYTES_MAX + b'"')  # type: ignore[arg-type]

@@ -10,9 +10,9 @@ from treadle.canon.errors import StoreError
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.chain import body_hash, entry_hash
-from treadle.store.sqlite import SqliteStore
 from treadle.store.sqlite.connection import connect, select
 from treadle.store.sqlite.migrate import Migration, migrate, read_migrations
+from treadle.store.sqlite.store import SqliteStore
 
 ONE = Migration(version=1, sql="CREATE TABLE one (n INTEGER) STRICT; INSERT INTO one VALUES (1);")
 TWO = Migration(version=2, sql="CREATE TABLE two (n INTEGER) STRICT; INSERT INTO two SELECT n + 1 FROM one;")

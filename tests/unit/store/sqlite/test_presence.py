@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from store.sample import OTHER, OWNER, SetClock, run_row, said
-from treadle.store.sqlite import SqliteStore
 from treadle.store.sqlite.presence import SUFFIX, Presence
+from treadle.store.sqlite.store import SqliteStore
 
 
 async def opened(folder: Path) -> SqliteStore:

@@ -12,7 +12,9 @@ from treadle.canon.errors import StoreError
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.journal import RunJournal, RunRow, Store
-from treadle.store.sqlite import SqliteRunJournal, SqliteStore, query
+from treadle.store.sqlite import query
+from treadle.store.sqlite.run import SqliteRunJournal
+from treadle.store.sqlite.store import SqliteStore
 
 ROW = RunRow(id="run_1", response_id="resp_1", conversation_id="conv_1", protocol="chat", model="demo", created_at=1.0)
 SECRET = "tell nobody about the treadle"
