@@ -1,0 +1,74 @@
+"""From settings to the store, to what a run may do, and to what no log may show."""
+
+import os
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+
+from treadle.config import Settings, mcp, sqlite_path
+from treadle.config.reader import data_directory
+from treadle.engine.limits import Limits
+from treadle.engine.ports import Clock
+from treadle.runs import RunsOptions
+from treadle.runs.offers import OfferRules
+from treadle.store.address import MEMORY, PostgresAddress, is_postgres
+from treadle.store.journal import Store
+from treadle.store.open import open_store
+from treadle.tools import RunnerLimits
+from treadle.upstream.endpoint import Endpoint
+
+LIMIT_NOTICE_BYTES = 256
+"""What is left free in a result, so that it may also name a limit and still keep to the cap."""
+STORE_NAME = "treadle.db"
+
+
+def make_store(settings: Settings, clock: Clock, env: Mapping[str, str]) -> Store:
+    """Return the store of the settings, not yet open. Raises: ConfigError."""
+    url = settings.store.url
+    if settings.store.persistence == "off":
+        return open_store(MEMORY, clock=clock.now)
+    if is_postgres(url):
+        return open_store(url, clock=clock.now, password=env.get(settings.store.password_env, ""))
+    path = sqlite_path(url) if url else data_directory(env) / STORE_NAME
+    return open_store(str(path), clock=clock.now)
+
+
+def known_secrets(settings: Settings, endpoints: Sequence[Endpoint], env: Mapping[str, str]) -> list[str]:
+    """Return what no log may show: keys of upstreams, and the password of the store."""
+    keys = [endpoint.key.reveal() for endpoint in endpoints if endpoint.key is not None]
+    keys += mcp.secrets_of(settings, env)
+    if not is_postgres(settings.store.url):
+        return keys
+    address = PostgresAddress(settings.store.url, password=env.get(settings.store.password_env, ""))
+    return [*keys, *address.secrets]
+
+
+def runner_limits(settings: Settings) -> RunnerLimits:
+    """Return what arguments and results of tools may weigh."""
+    limits = settings.limits
+    return RunnerLimits(
+        arguments_bytes_max=limits.arguments_bytes_max,
+        output_bytes_max=max(LIMIT_NOTICE_BYTES, limits.max_tool_output_bytes - LIMIT_NOTICE_BYTES),
+        stored_bytes_max=limits.stored_bytes_max,
+    )
+
+
+def runs_options(settings: Settings) -> RunsOptions:
+    """Return how runs are kept, limited and offered tools."""
+    limits = settings.limits
+    return RunsOptions(
+        owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+        default_model=settings.model,
+        persistence=settings.store.persistence == "on",
+        limits=Limits(
+            max_iterations=limits.max_iterations,
+            max_total_tool_calls=limits.max_total_tool_calls,
+            identical_repeats_max=limits.identical_repeats_max,
+            wall_s=limits.wall_s or None,
+            strict_unknown_tool=settings.tools.strict_unknown_tool,
+            recovered_effects=settings.repair.effects,
+        ),
+        offers=OfferRules(
+            collision=settings.tools.collision, tools_max=limits.tools_max, tools_bytes_max=limits.tools_bytes_max
+        ),
+    )

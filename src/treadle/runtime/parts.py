@@ -1,0 +1,56 @@
+"""What a process may be given instead of the default: a clock, ids, an environment, models."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from treadle.canon.ids import IdSource
+from treadle.engine.ports import Clock, Model
+from treadle.tools.runner import Report
+
+DEMO_DELAY_S = 0.02
+"""How long the demo model pauses between pieces of its answer, so that a person sees it stream."""
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def now(self) -> float:
+        """Return the wall clock."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+class RandomIds:
+    """Ids that nobody can guess."""
+
+    def new(self, prefix: str) -> str:
+        """Return a new id."""
+        return f"{prefix}_{secrets.token_hex(12)}"
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What tests and embedders may bring instead of the default: a clock, ids, an environment, more models.
+
+    `report` hears what tools say of their progress.
+    """
+
+    clock: Clock = SystemClock()
+    ids: IdSource = RandomIds()
+    env: Mapping[str, str] | None = None
+    models: Mapping[str, Model] = {}
+    report: Report | None = None
+    demo_delay_s: float = DEMO_DELAY_S
+
+
+DEFAULT_PARTS = Parts()

@@ -1,0 +1,241 @@
+"""One process's Treadle: opened, used and closed as a whole."""
+
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from treadle.canon.errors import ConfigError, RequestError, ToolFailed
+from treadle.canon.events import ApprovalRequested, RunEnded, RunEvent, ToolFinished
+from treadle.canon.ids import SESSION
+from treadle.canon.items import ResultItem, text_message
+from treadle.canon.request import Request
+from treadle.canon.tools import CallContext
+from treadle.config import Settings, load_settings, mcp
+from treadle.engine.ports import Model
+from treadle.guests.quarters import Quarters
+from treadle.guests.sandbox.compiler import Compiler
+from treadle.guests.service import Guests
+from treadle.guests.stage.desk import Desk
+from treadle.runs import Rooms, Runs
+from treadle.runtime.options import known_secrets, make_store, runner_limits, runs_options
+from treadle.runtime.parts import DEFAULT_PARTS, Parts
+from treadle.runtime.toolset import (
+    add_guest_tools,
+    compiled_folder,
+    guest_modules,
+    make_local_tools,
+    make_registry,
+    make_sandbox,
+    with_timeout,
+)
+from treadle.runtime.upstreams import Models, make_client, make_endpoint, make_router, open_cassettes
+from treadle.store.journal import SessionRow, Store
+from treadle.telemetry import Metrics, Redactor
+from treadle.tools import Runner, Tool
+from treadle.tools.demo import DEMO_TOOLS
+from treadle.tools.load import Reloader
+from treadle.upstream.direct import direct_request
+from treadle.workspace.desk import Workspaces
+from treadle.workspace.tools import Terms, workspace_tools
+
+SESSION_NAME_CHARS_MAX = 200
+RELOAD_S = 0.5
+"""How often `serve --reload` looks whether files of tools changed."""
+
+
+class Runtime:
+    """One process's Treadle: use it as an async context manager.
+
+    `tools` are functions decorated with `@tool`; they join those of the settings. `model` answers every request.
+    Without settings, `treadle.toml` and the environment are read as `treadle serve` does.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        tools: Iterable[Tool] = (),
+        model: Model | None = None,
+        parts: Parts = DEFAULT_PARTS,
+    ) -> None:
+        env = os.environ if parts.env is None else parts.env
+        self.settings = load_settings(env=env) if settings is None else settings
+        self.ids = parts.ids
+        self._report = parts.report
+        self._listeners: dict[str, Callable[[str], None]] = {}
+        self.clock = parts.clock
+        self.metrics = Metrics()
+        cassettes = open_cassettes(self.settings)
+        endpoints = [
+            make_endpoint(upstream, env, self.settings, cassettes.get(upstream.name))
+            for upstream in self.settings.upstream
+        ]
+        self.redactor = Redactor(known_secrets(self.settings, endpoints, env))
+        is_demo = self.settings.offers_demo_tools and model is None and not parts.models
+        self.store: Store = make_store(self.settings, self.clock, env)
+        self.sandbox = make_sandbox(self.settings.tools.local, env)
+        self.registry = make_registry(self.settings, [*tools], DEMO_TOOLS if is_demo else ())
+        for each in make_local_tools(self.settings.tools, self.sandbox, self.store):
+            self.registry.add(each)
+        space = self.settings.workspace
+        self.workspaces = Workspaces(self.store, ids=self.ids, clock=self.clock.now, expires_s=space.expires_s)
+        if space.enabled and self.settings.tools.enabled:
+            terms = Terms(default=space.default, wait_s=space.wait_s, read_bytes_max=space.read_bytes_max)
+            for each in workspace_tools(self.workspaces, self.store, terms):
+                self.registry.add(each)
+        modules = guest_modules(self.settings)
+        self._quarters = Quarters(
+            Compiler(compiled_folder(self.settings, env)), live_max=self.settings.guests.live_max, meter=self.metrics
+        )
+        for module in modules:
+            if module.kind == "tools" and self.settings.tools.enabled:
+                add_guest_tools(self.registry, self._quarters, module)
+        self._know_tools()
+        self.mcp = mcp.make_servers(self.settings, env, self.registry, self._know_tools)
+        client = make_client(self.settings, endpoints, cassettes, self.clock)
+        self.router = make_router(self.settings, endpoints, client, model, parts)
+        self._runner = Runner(
+            self.registry,
+            clock=self.clock,
+            limits=runner_limits(self.settings),
+            keep=self._keep,
+            report=self._tell,
+        )
+        rooms = Rooms(
+            store=self.store,
+            models=Models(self.router, serves_calls=self.settings.server.mcp),
+            tools=self.registry,
+            toolbox=self._runner,
+            clock=self.clock,
+            ids=self.ids,
+            metrics=self.metrics,
+        )
+        options = runs_options(self.settings)
+        self.runs = Runs(rooms, options)
+        desk = Desk(self.runs, self.registry, self._runner, options.limits, default_model=self.settings.model)
+        self.guests = Guests(self._quarters, desk, modules)
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Open the store and take up what a dead process left.
+
+        Raises: StoreError, saying what to do.
+        """
+        await self.store.open()
+        if self.mcp is not None:
+            await self.mcp.open()
+        await self.runs.open()
+
+    async def close(self, grace_s: float = 0.0) -> None:
+        """End what is going on, properly, and let go of everything."""
+        await self.guests.close()
+        await self.runs.close(grace_s)
+        if self.mcp is not None:
+            await self.mcp.close()
+        await self.router.close()
+        self._runner.close()
+        self.sandbox.close()
+        await self.store.close()
+
+    async def run(
+        self, prompt: str, *, model: str | None = None, session: str | None = None
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Run a prompt and yield the same events as the server; leaving early cancels the run.
+
+        Raises: RequestError, StoreError.
+        """
+        request = Request(protocol="treadle", model=model or "", items=(text_message("user", prompt),))
+        session_id = None if session is None else await self.session(session)
+        handle = await self.runs.start(request, session_id=session_id)
+        ended = False
+        try:
+            async for batch in handle.events():
+                for numbered in batch:
+                    ended = ended or isinstance(numbered.event, RunEnded)
+                    if ended:
+                        await handle.wait()
+                    yield numbered.event
+        finally:
+            if not ended:
+                await handle.cancel()
+
+    async def session(self, name: str) -> str:
+        """Return the id of the session of that name, made now if there is none.
+
+        Raises: RequestError for a name that cannot be one.
+        """
+        found = await self.store.find_session(name, key_id="")
+        if found is not None:
+            return found.id
+        if not name.strip() or len(name) > SESSION_NAME_CHARS_MAX:
+            raise RequestError(f"A session's name has 1 to {SESSION_NAME_CHARS_MAX} characters.", param="session")
+        now = self.clock.now()
+        row = SessionRow(id=self.ids.new(SESSION), name=name, created_at=now, updated_at=now)
+        await self.store.create_session(row)
+        return row.id
+
+    async def call(self, tool: str, arguments: dict[str, Any], heard: Callable[[str], None]) -> ResultItem:
+        """Make one call in a run of its own, without a model; `heard` is told of its progress. Leaving cancels it.
+
+        Raises: RequestError, StoreError; ToolFailed, when the run ended without a result.
+        """
+        handle = await self.runs.start(direct_request(tool, arguments))
+        self._listeners[handle.run_id] = heard
+        result, ended = None, None
+        try:
+            async for batch in handle.events():
+                for numbered in batch:
+                    match numbered.event:
+                        case ToolFinished():
+                            result = numbered.event.result
+                        case RunEnded():
+                            ended = numbered.event
+                        case ApprovalRequested():
+                            heard(f"waiting for a person's approval ({numbered.event.approval_id})")
+                        case _:
+                            pass
+        finally:
+            del self._listeners[handle.run_id]
+            if ended is None:
+                await handle.cancel()
+        if result is None:
+            why = ended.error.message if ended is not None and ended.error is not None else "it has no result"
+            raise ToolFailed(f"The call was not made: {why} (run {handle.run_id}).")
+        return result
+
+    def _tell(self, context: CallContext, text: str) -> None:
+        """Pass on what a tool says of its progress, to whoever listens."""
+        if self._report is not None:
+            self._report(context, text)
+        if (heard := self._listeners.get(context.run_id)) is not None:
+            heard(text)
+
+    async def watch_tools(self, told: Callable[[str, list[str] | ConfigError], None]) -> None:
+        """Load files and modules of tools again when they change, for ever; `told` hears what came of it."""
+        timeout_s = self.settings.limits.tool_timeout_s
+
+        def swap(names: Iterable[str], tools: Sequence[Tool]) -> None:
+            self.registry.swap(names, [with_timeout(tool, timeout_s) for tool in tools])
+            self._know_tools()
+
+        reloader = Reloader(self.settings.tools.load, swap)
+        while True:
+            await self.clock.sleep(RELOAD_S)
+            for place, outcome in reloader.look().items():
+                told(place, outcome)
+
+    def _know_tools(self) -> None:
+        """Let metrics name the tools there are now."""
+        self.metrics.know_tools(tool.name for tool in self.registry.tools())
+
+    async def _keep(self, data: bytes, context: CallContext) -> str:
+        return await self.store.put_blob(data, run_id=context.run_id)

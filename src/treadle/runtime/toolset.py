@@ -1,0 +1,128 @@
+"""From settings to tools: functions, local and web tools, WASM guests, the workspace."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from treadle.canon.errors import ConfigError, RequestError
+from treadle.canon.tools import ToolPolicy
+from treadle.config import LocalSection, Settings, ToolsSection
+from treadle.config.reader import data_directory
+from treadle.guests.modules import ToolGuest
+from treadle.guests.quarters import GuestModule, Quarters
+from treadle.guests.sandbox.limits import SandboxLimits
+from treadle.store.journal import Store
+from treadle.tools import Registry, Tool
+from treadle.tools.load import load
+from treadle.tools.local import Shelf, local_tools
+from treadle.tools.sandbox import Rules as SandboxRules
+from treadle.tools.sandbox import Sandbox
+from treadle.tools.web import GuardedClient, web_tools
+from treadle.tools.web import Policy as WebPolicy
+
+
+def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[Tool]) -> Registry:
+    """Collect the server tools: those brought along, those of the settings, and the demo's where there are no own."""
+    chosen = settings.tools
+    registry = Registry(enabled=("*",) if chosen.enabled else ())
+    own = [*brought, *(loaded for place in chosen.load for loaded in load(place))]
+    for each in own or demo:
+        registry.add(with_timeout(each, settings.limits.tool_timeout_s))
+    return registry
+
+
+def with_timeout(tool: Tool, timeout_s: float) -> Tool:
+    """Give a tool that names no time of its own the configured one."""
+    if tool.policy.timeout_s != ToolPolicy().timeout_s or timeout_s == tool.policy.timeout_s:
+        return tool
+    return tool.under(msgspec.structs.replace(tool.policy, timeout_s=timeout_s))
+
+
+def make_sandbox(section: LocalSection, env: Mapping[str, str]) -> Sandbox:
+    """Return the sandbox that local tools run their programs in."""
+    rules = SandboxRules(
+        level=section.sandbox, network=section.network, env=section.env, read=section.read, write=section.write
+    )
+    return Sandbox(rules, environ=env)
+
+
+def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store) -> list[Tool]:
+    """Return the tools on this machine's files and the web that the settings name.
+
+    Raises: ConfigError, also for a shell that nothing would confine.
+    """
+    local, web = section.local, section.web
+    tools: list[Tool] = []
+    if local.enabled:
+        if "bash" in local.enabled and not local.allow_unconfined and sandbox.found.level == 0:
+            raise ConfigError(
+                f"bash would run unconfined: {sandbox.found.missing.get('L1', 'the sandbox level is L0')}",
+                param="tools.local.enabled",
+                hint="take bash out, or set tools.local.allow_unconfined = true",
+            )
+
+        async def put(data: bytes, run_id: str) -> str:
+            return await store.put_blob(data, run_id=run_id)
+
+        tools += local_tools(
+            local.root,
+            allow=local.allow,
+            names=local.enabled,
+            sandbox=sandbox,
+            shelf=Shelf(put, store.get_blob),
+            is_trusted=local.policy == "trust",
+        )
+    if web.enabled:
+        policy = WebPolicy(
+            hosts=web.hosts, ports=web.ports, networks=web.networks, bytes_max=web.bytes_max, timeout_s=web.timeout_s
+        )
+        tools += web_tools(GuardedClient(policy))
+    return tools
+
+
+def guest_modules(settings: Settings) -> list[GuestModule]:
+    """Return the configured WASM guests with the limits that hold for each."""
+    return [
+        GuestModule(
+            name=guest.name,
+            path=guest.path,
+            kind=guest.kind,
+            isolation=guest.isolation or settings.guests.isolation,
+            engine=settings.guests.engine,
+            limits=guest_limits(settings, is_tool=guest.kind == "tools"),
+            model=guest.model,
+            grants=guest.grants,
+            effect=guest.effect,
+            approval=guest.approval,
+            schema=guest.schema,
+        )
+        for guest in settings.guest
+    ]
+
+
+def guest_limits(settings: Settings, *, is_tool: bool) -> SandboxLimits:
+    """Return what one WASM guest may use."""
+    chosen = settings.guests
+    return SandboxLimits(
+        cpu_s=chosen.tool_cpu_s if is_tool else chosen.cpu_s,
+        wall_s=chosen.tool_wall_s if is_tool else chosen.wall_s,
+        memory_bytes_max=chosen.memory_bytes_max,
+        host_calls_max=chosen.host_calls_max,
+        log_bytes_max=chosen.log_bytes_max,
+        module_bytes_max=chosen.module_bytes_max,
+    )
+
+
+def compiled_folder(settings: Settings, env: Mapping[str, str]) -> Path | None:
+    """Return where compiled guests are kept, if they are."""
+    return data_directory(env) / "guests" if settings.guests.cache else None
+
+
+def add_guest_tools(registry: Registry, quarters: Quarters, module: GuestModule) -> None:
+    """Add the tools of a WASM guest. Raises: ConfigError."""
+    try:
+        for each in ToolGuest(quarters, module).tools():
+            registry.add(each)
+    except RequestError as error:
+        raise ConfigError(f"the guest {module.name!r}: {error.message}", param="guest", hint=error.hint) from None

@@ -1,0 +1,125 @@
+"""From settings to upstreams: endpoints, cassettes, the client that asks them, and the router to their models."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from treadle.canon.errors import NotFound
+from treadle.config import Settings, Upstream
+from treadle.config.settings import CASSETTE, DEMO_MODEL, TIERS
+from treadle.engine.ports import Clock, Model
+from treadle.runtime.parts import Parts
+from treadle.upstream.cassette import Cassette, Player, Recorder, Secrets, TapedClient, load_cassette
+from treadle.upstream.demo import DemoModel
+from treadle.upstream.direct import DIRECT_MODEL, DirectModel
+from treadle.upstream.endpoint import Endpoint, Secret
+from treadle.upstream.http import HttpClient
+from treadle.upstream.router import Route, Router
+from treadle.wire.dialects.stage import RepairRules
+
+
+def open_cassettes(settings: Settings) -> dict[str, Cassette]:
+    """Load the recordings that upstreams play, by upstream."""
+    return {
+        upstream.name: load_cassette(Path(upstream.base_url.removeprefix(CASSETTE)).expanduser(), upstream.name)
+        for upstream in settings.upstream
+        if upstream.base_url.startswith(CASSETTE)
+    }
+
+
+def make_endpoint(
+    upstream: Upstream, env: Mapping[str, str], settings: Settings, cassette: Cassette | None = None
+) -> Endpoint:
+    """Return an upstream as an endpoint; one that plays a cassette is what was recorded."""
+    value = env.get(upstream.key_env, "") if upstream.key_env else ""
+    if cassette is not None:
+        recorded = cassette.header
+        upstream = msgspec.structs.replace(
+            upstream,
+            base_url=recorded.base_url,
+            protocol=recorded.protocol,
+            quirks=recorded.quirks,
+            models=upstream.models or cassette.models,
+        )
+    return Endpoint(
+        name=upstream.name,
+        base_url=upstream.base_url,
+        protocol=upstream.protocol,
+        key=Secret(value) if value else None,
+        key_env=upstream.key_env,
+        headers=upstream.headers,
+        quirks=upstream.quirks,
+        models=upstream.models,
+        repair=repair_rules(upstream.repair, settings),
+        connect_s=upstream.connect_s,
+        idle_s=upstream.idle_s or settings.limits.idle_s,
+    )
+
+
+def repair_rules(chosen: tuple[str, ...] | None, settings: Settings) -> RepairRules:
+    """Return which calls in text are looked for in answers: the tiers and dialects chosen, else those of all."""
+    section = settings.repair
+    if chosen is None:
+        return RepairRules(tiers=section.tiers, dialects=section.dialects, held_chars_max=section.held_chars_max)
+    return RepairRules(
+        tiers=tuple(tier for tier in TIERS if tier in chosen),
+        dialects=tuple(name for name in chosen if name not in TIERS),
+        held_chars_max=section.held_chars_max,
+    )
+
+
+def make_client(
+    settings: Settings, endpoints: Sequence[Endpoint], cassettes: Mapping[str, Cassette], clock: Clock
+) -> HttpClient:
+    """Return the client that asks the endpoints, plays the cassettes and records, as far as any of that is wanted."""
+    if not cassettes and not settings.record:
+        return HttpClient()
+    secrets = Secrets(endpoints)
+    speeds = {upstream.name: upstream.cassette_speed for upstream in settings.upstream}
+    players = {
+        name: Player(cassette, name=name, speed=speeds[name], secrets=secrets, sleep=clock.sleep)
+        for name, cassette in cassettes.items()
+    }
+    folder = Path(settings.record).expanduser()
+    recorder = Recorder(folder, secrets, now=clock.now, monotonic=clock.monotonic) if settings.record else None
+    return TapedClient(players=players, recorder=recorder)
+
+
+def make_router(
+    settings: Settings, endpoints: Sequence[Endpoint], client: HttpClient, model: Model | None, parts: Parts
+) -> Router:
+    """Route to the configured endpoints, to the models brought along, and to the demo model where there is no other."""
+    models = dict(parts.models)
+    default = settings.model
+    if model is not None:
+        default = default if default and default != DEMO_MODEL else "model"
+        return Router(client=client, ids=parts.ids, models={default: model, **models}, default=default)
+    if not endpoints and not models:
+        models[DEMO_MODEL] = DemoModel(parts.ids, delay_s=parts.demo_delay_s, sleep=parts.clock.sleep)
+    routes = [
+        Route(
+            model=route.model,
+            upstream=route.upstream,
+            rename=route.rename,
+            repair=None if route.repair is None else repair_rules(route.repair, settings),
+        )
+        for route in settings.route
+    ]
+    return Router(endpoints, client=client, ids=parts.ids, routes=routes, models=models, default=default)
+
+
+class Models:
+    """The models of the router, and the one that stands behind calls made without any, where such are served."""
+
+    def __init__(self, router: Router, *, serves_calls: bool) -> None:
+        self._router = router
+        self._serves_calls = serves_calls
+
+    def model_for(self, name: str) -> Model:
+        """Return the model that answers to a name. Raises: NotFound."""
+        if name != DIRECT_MODEL:
+            return self._router.model_for(name)
+        if not self._serves_calls:
+            raise NotFound(f"no upstream serves the model {name!r}", code="model_not_found", param="model")
+        return DirectModel()
