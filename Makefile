@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-browser test-clients test-sandbox check format bench chaos fuzz clean
+.PHONY: help setup run test test-browser test-clients test-guests test-sandbox check check-js format bench chaos fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,14 +33,21 @@ test-clients: $(STAMP) ## run stock clients against Treadle (installs them from 
 	@# Other people's programs on a busy machine: what fails is tried once more, alone.
 	@$(BIN)/python -m pytest tests/clients $(ARGS) || $(BIN)/python -m pytest tests/clients --last-failed -n 0 $(ARGS)
 
+test-guests: $(STAMP) ## build and run WASM guests in every language of the kit (installs compilers once); minutes
+	@$(BIN)/python -m pytest tests/toolchains -rs $(ARGS)
+
 test-sandbox: $(STAMP) ## hostile commands against every sandbox level that this machine has; minutes
-	@$(BIN)/python -m pytest tests/sandbox $(ARGS)
+	@$(BIN)/python -m pytest tests/sandbox -rs $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python -m sandbox.plain $(ARGS)
 
 check: $(STAMP) ## format, lint, types, imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports --no-cache
+
+check-js: $(STAMP) ## types of the pages' scripts (installs the compiler from npm once)
+	@PYTHONPATH=tests $(BIN)/python -m browser.scripts
 
 format: $(STAMP) ## rewrite the sources in the house format
 	@$(BIN)/ruff format .
@@ -50,6 +57,8 @@ bench: $(STAMP) ## measure the overhead per request, event and tool round (ratio
 	@$(BIN)/python -m bench $(ARGS)
 	@$(BIN)/python -m bench.journal
 	@$(BIN)/python -m bench.guests
+	@$(BIN)/python -m bench.pages
+	@$(BIN)/python -m bench.tools
 
 chaos: $(STAMP) ## kill, freeze and starve real processes; minutes
 	@$(BIN)/python -m pytest tests/chaos $(ARGS)

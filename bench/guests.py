@@ -1,8 +1,10 @@
 """`python -m bench.guests`: a tool call in a fresh guest, a reused one, plain Python and a process; live guests.
 
-Medians of calls in one process, interleaved; the memory of many live guests as what the process grew by.
+Medians of calls in one process, taken in turns so that all see the same machine; the memory of many live guests, each
+of which has run a call, as what the process grew by.
 """
 
+import json
 import resource
 import statistics
 import subprocess
@@ -10,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from treadle.guests.caller import TOOL_SIGNATURE, Caller
 from treadle.guests.sandbox.engine import THREAD_STACK_BYTES, EngineSpec, engine_of, load_wasmtime
@@ -21,6 +24,11 @@ LIVE = 1_000
 ROUNDS = 300
 LIMITS = SandboxLimits(cpu_s=600, wall_s=600)
 SPEC = EngineSpec()
+ARGUMENTS = '{"a":1}'
+WASI = "".join(
+    f'(import "wasi_snapshot_preview1" "{name}" (func (param i32 i32) (result i32)))'
+    for name in ("fd_fdstat_get", "args_get", "args_sizes_get", "environ_get", "environ_sizes_get", "fd_prestat_get")
+)
 GUEST = """(module
   (memory (export "memory") 2)
   (func (export "cchat_alloc") (param i32) (result i32) (i32.const 4096))
@@ -35,33 +43,52 @@ def opened(module: object) -> Sandbox:
     return sandbox
 
 
-def median_us(work: Callable[[], object], rounds: int = ROUNDS) -> float:
-    times = []
+def medians_us(works: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
+    times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times) * 1e6
+        for name, work in works.items():
+            began = time.perf_counter()
+            work()
+            times[name].append(time.perf_counter() - began)
+    return {name: statistics.median(each) * 1e6 for name, each in times.items()}
+
+
+def resident_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * resource.getpagesize()
+
+
+def used(module: object) -> Sandbox:
+    sandbox = opened(module)
+    Caller(sandbox).call(sandbox.function("tool_echo", TOOL_SIGNATURE), ARGUMENTS, 65_536)
+    return sandbox
 
 
 def measure() -> None:
     module = load_wasmtime().Module(engine_of(SPEC), GUEST)
+    c_like = load_wasmtime().Module(engine_of(SPEC), GUEST.replace("(module", f"(module {WASI}", 1))
     kept = opened(module)
     echo = kept.function("tool_echo", TOOL_SIGNATURE)
     caller = Caller(kept)
-    call = ToolCall(name="echo", arguments='{"a":1}')
-    rows = {
-        "plain Python call": median_us(lambda: b'{"a":1}'.decode()),
-        "reused guest": median_us(lambda: caller.call(echo, '{"a":1}', 65_536)),
-        "fresh guest": median_us(lambda: run_tool(module, SPEC, Control(LIMITS), call, lambda _: None)),
-        "subprocess": median_us(lambda: subprocess.run([sys.executable, "-c", ""], check=True), 10),
-    }
+    call = ToolCall(name="echo", arguments=ARGUMENTS)
+    rows = medians_us(
+        {
+            "plain Python call": lambda: json.dumps(json.loads(ARGUMENTS)),
+            "reused guest": lambda: caller.call(echo, ARGUMENTS, 65_536),
+            "fresh guest": lambda: run_tool(module, SPEC, Control(LIMITS), call, lambda _: None),
+            "fresh, 6 imports": lambda: run_tool(c_like, SPEC, Control(LIMITS), call, lambda _: None),
+        }
+    )
+    program = [sys.executable, "-c", "import sys; sys.stdout.write(sys.stdin.read())"]
+    rows |= medians_us(
+        {"subprocess": lambda: subprocess.run(program, input=b"{}", capture_output=True, check=True)}, 10
+    )
     for name, value in rows.items():
-        print(f"{name:20} {value:10.1f} us")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    live = [opened(module) for _ in range(LIVE)]
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print(f"{len(live)} live guests    {grown / 1024:10.1f} MiB")
+        print(f"{name:20} {value:10.1f} us   {value / rows['plain Python call']:10.1f} times a plain call")
+    before = resident_bytes()
+    live = [used(module) for _ in range(LIVE)]
+    grown = resident_bytes() - before
+    print(f"{len(live)} live guests    {grown / 2**20:10.1f} MiB {grown / len(live) / 1024:10.1f} KiB each")
 
 
 def main() -> None:

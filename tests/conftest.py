@@ -20,3 +20,4 @@ def _no_foreign_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: p
         if name.startswith(_FOREIGN) and name not in _OURS:
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))

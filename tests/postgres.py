@@ -34,7 +34,7 @@ _VERSION = os.environ.get("TREADLE_TEST_POSTGRES", "18")
 _LOCALE = {"18": ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"), "16": ("--locale=C.UTF-8",)}
 _HBA = f"local all {SECRET_USER} scram-sha-256\nlocal all all trust\n"
 _EMPTY = "UPDATE sessions SET head = NULL; " + "; ".join(
-    f"DELETE FROM {table}" for table in ("workspaces", "runs", "sessions", "blobs", "chunks")
+    f"DELETE FROM {table}" for table in ("workspaces", "runs", "sessions", "blobs", "chunks", "keys", "key_usage")
 )
 _SETTINGS = {
     "listen_addresses": "",

@@ -25,7 +25,11 @@ from treadle.server.app import App
 HERE = Path(__file__).parent
 NAME = "card"
 BODY_BYTES_MAX = 2_000_000
-PAGES = {"/": ("page.html", b"text/html; charset=utf-8"), "/editor/page.js": ("page.js", b"text/javascript")}
+PAGES = {
+    "/": ("page.html", b"text/html; charset=utf-8"),
+    "/editor/page.js": ("page.js", b"text/javascript; charset=utf-8"),
+    "/editor/page.css": ("page.css", b"text/css; charset=utf-8"),
+}
 
 
 class Editor:
@@ -87,7 +91,7 @@ async def body_of(receive: Any) -> bytes:
 
 async def answer(send: Any, status: int, body: bytes, kind: bytes = b"application/json") -> None:
     """Send a whole answer."""
-    policy = b"default-src 'self'; frame-ancestors 'none'"
+    policy = b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'"
     headers = [(b"content-type", kind), (b"content-security-policy", policy), (b"cache-control", b"no-store")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

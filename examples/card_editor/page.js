@@ -2,9 +2,9 @@
 const API = "/treadle/v1/workspaces/card";
 const $ = (id) => document.getElementById(id);
 
-function make(tag, text = "", fields = {}) {
+function make(tag, fields = {}, ...inside) {
   const node = Object.assign(document.createElement(tag), fields);
-  node.append(text);
+  node.append(...inside);
   return node;
 }
 
@@ -20,57 +20,99 @@ async function call(method, path, body) {
   return said;
 }
 
+function tell(text, isWrong = false) {
+  $("status").textContent = text;
+  $("status").classList.toggle("wrong", isWrong);
+}
+
+// Do something, say how it went, and show what is true now: also after a failure, for then the page was behind.
 async function act(deed) {
-  $("status").textContent = "";
+  tell("");
+  let said = "";
+  let isWrong = false;
   try {
-    await deed();
+    said = (await deed()) ?? "";
   } catch (error) {
-    $("status").textContent = error.message;
+    [said, isWrong] = [error.message, true];
   }
   await refresh();
+  tell(said, isWrong);
 }
+
+// Texts are edited as they are, everything else as JSON.
+const shown = (value) => (value === undefined ? "(nothing)" : typeof value === "string" ? value : JSON.stringify(value));
+const written = (text, before) => (typeof before === "string" || before === undefined ? text : JSON.parse(text));
 
 function field(name, value, view) {
   const path = `/draft/${name}`;
   const isLocked = view.locks.includes(path);
-  const label = make("label", name);
-  const area = make("textarea", "", { value, rows: 3, cols: 70, disabled: isLocked, name });
+  const area = make("textarea", { id: `draft-${name}`, value, rows: 3, disabled: isLocked });
   area.addEventListener("change", () =>
-    act(() => call("PATCH", `${API}/draft`, { changes: [{ path, value: area.value }], base_version: view.version })),
+    act(async () => {
+      await call("PATCH", `${API}/draft`, { changes: [{ path, value: area.value }], base_version: view.version });
+    }),
   );
-  const toggle = make("button", isLocked ? "Unlock" : "Lock", { type: "button" });
+  const toggle = make("button", { type: "button", ariaLabel: `${isLocked ? "Unlock" : "Lock"} ${name}` });
+  toggle.append(isLocked ? "Unlock" : "Lock");
   toggle.addEventListener("click", () =>
-    act(() =>
-      isLocked
-        ? call("DELETE", `${API}/locks?path=${encodeURIComponent(path)}`)
-        : call("POST", `${API}/locks`, { path }),
-    ),
+    act(async () => {
+      if (isLocked) await call("DELETE", `${API}/locks?path=${encodeURIComponent(path)}`);
+      else await call("POST", `${API}/locks`, { path });
+    }),
   );
-  const row = make("p");
-  label.append(make("br"), area);
-  row.append(label, " ", toggle);
-  return row;
+  const head = make("div", {}, make("label", { htmlFor: area.id }, name), toggle);
+  return make("div", { className: "field" }, head, area);
+}
+
+// A change that a person may take, leave, or write otherwise.
+function row(line, isStale) {
+  const wanted = isStale ? line.proposed : line.after;
+  const isRemoved = wanted === undefined;
+  // What only others changed is shown, and left as it is.
+  const isMeant = !isStale || JSON.stringify(line.base) !== JSON.stringify(line.proposed);
+  const take = make("input", { type: "checkbox", checked: isMeant, ariaLabel: `Take ${line.path}` });
+  const value = make("input", { value: shown(wanted), disabled: isRemoved, ariaLabel: `New value of ${line.path}` });
+  const was = isStale ? [line.base, line.current] : [line.before];
+  const cells = [line.path.replace("/facts/", ""), ...was.map(shown)].map((text) => make("td", {}, text));
+  cells.slice(1).forEach((cell) => cell.classList.add("old"));
+  const node = make("tr", { className: line.is_clash ? "clash" : "" }, make("td", {}, take), ...cells, make("td", {}, value));
+  const change = () => (isRemoved ? { path: line.path, op: "delete" } : { path: line.path, value: written(value.value, wanted) });
+  return { node, change, isTaken: () => take.checked, isEdited: () => value.value !== shown(wanted) };
+}
+
+function decision(review, rows) {
+  const seen = { version: review.facts_version, sha256: review.sha256 };
+  if (!review.is_stale && rows.every((each) => each.isTaken() && !each.isEdited())) return seen;
+  const changes = rows.filter((each) => each.isTaken()).map((each) => each.change());
+  if (!changes.length) throw new Error("Take at least one change, or reject the proposal.");
+  return { ...seen, changes };
 }
 
 async function proposal(each) {
-  const { review } = await call("GET", `${API}/proposals/${each.id}`);
-  const box = make("article");
-  box.append(make("h3", `Proposed: ${each.proposal.reason || "a change"}`));
-  for (const line of review.diff ?? review.three_way ?? []) {
-    const was = JSON.stringify(line.before ?? line.current);
-    const will = JSON.stringify(line.after ?? line.proposed);
-    box.append(make("p", `${line.path}: ${was ?? "(nothing)"} → ${will ?? "(nothing)"}`));
-  }
-  const yes = make("button", "Confirm", { type: "button", disabled: Boolean(review.obstacle) });
-  const seen = { version: review.facts_version, sha256: review.sha256 };
-  yes.addEventListener("click", () => act(() => call("POST", `${API}/proposals/${each.id}/confirm`, seen)));
-  const why = make("input", "", { placeholder: "why not?" });
-  const no = make("button", "Reject", { type: "button" });
-  no.addEventListener("click", () =>
-    act(() => call("POST", `${API}/proposals/${each.id}/reject`, { reason: why.value })),
+  const place = `${API}/proposals/${each.id}`;
+  const { review } = await call("GET", place);
+  if (!review) return make("article");
+  const rows = (review.is_stale ? review.three_way : (review.diff ?? [])).map((line) => row(line, review.is_stale));
+  const names = review.is_stale ? ["", "", "then", "now", "proposed"] : ["", "", "now", "proposed"];
+  const head = make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)));
+  const yes = make("button", { type: "button", className: "main" }, review.is_stale ? "Confirm as written here" : "Confirm");
+  yes.addEventListener("click", () =>
+    act(async () => {
+      await call("POST", `${place}/confirm`, decision(review, rows));
+      return "Confirmed: it is a fact now.";
+    }),
   );
-  box.append(yes, " ", why, " ", no);
-  if (review.obstacle) box.append(make("p", review.obstacle));
+  const why = make("input", { placeholder: "why not?", ariaLabel: "Reason of the rejection" });
+  const no = make("button", { type: "button" }, "Reject");
+  no.addEventListener("click", () =>
+    act(async () => {
+      await call("POST", `${place}/reject`, { reason: why.value });
+      return "Rejected: the model will read why.";
+    }),
+  );
+  const box = make("article", {}, make("h3", {}, `Proposed: ${each.proposal.reason || "a change"}`));
+  if (review.obstacle) box.append(make("p", { className: "note" }, `Look again: ${review.obstacle}.`));
+  box.append(make("table", {}, head, ...rows.map((one) => one.node)), make("div", { className: "buttons" }, yes, why, no));
   return box;
 }
 
@@ -78,7 +120,7 @@ async function refresh() {
   const view = await call("GET", API);
   const texts = Object.entries(view.draft).filter(([, value]) => typeof value === "string");
   $("facts").replaceChildren(
-    ...Object.entries(view.facts).flatMap(([name, value]) => [make("dt", name), make("dd", String(value))]),
+    ...Object.entries(view.facts).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, shown(value))]),
   );
   $("draft").replaceChildren(...texts.map(([name, value]) => field(name, value, view)));
   const waiting = await call("GET", `${API}/proposals?status=open`);
@@ -86,23 +128,39 @@ async function refresh() {
   const { changes } = await call("GET", `${API}/history?limit=20`);
   $("history").replaceChildren(
     ...changes.map((each) =>
-      make("li", `${each.version}: ${each.kind} by ${each.actor}${each.reason ? ` (${each.reason})` : ""}`),
+      make("li", { value: each.version }, `${each.kind} by ${each.actor}${each.reason ? ` (${each.reason})` : ""}`),
     ),
   );
 }
 
+// What the model said last, out of the events of its run.
+function said(events) {
+  const told = events.split("\n").filter((line) => line.startsWith("data:"));
+  const items = told.map((line) => JSON.parse(line.slice(5))).filter((event) => event.type === "item.done");
+  const last = items.filter((event) => event.item.type === "message").at(-1);
+  return (last?.item.content ?? []).map((part) => part.text).join("");
+}
+
 $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
+  const input = $("prompt").value;
+  $("go").disabled = true;
   act(async () => {
-    const options = { method: "POST", headers: { "content-type": "application/json" } };
-    options.body = JSON.stringify({ input: $("prompt").value, stream: true });
-    const answer = await fetch("/treadle/v1/runs", options);
-    const said = await answer.text();
+    tell("The model is at work…");
+    const headers = { "content-type": "application/json" };
+    const answer = await fetch("/treadle/v1/runs", { method: "POST", headers, body: JSON.stringify({ input, stream: true }) });
+    const events = await answer.text();
+    if (!answer.ok || !events.includes("run.ended")) throw new Error("The model did not answer.");
     $("prompt").value = "";
-    if (!answer.ok || !said.includes("run.ended")) throw new Error("The model did not answer.");
-  });
+    return said(events);
+  }).finally(() => ($("go").disabled = false));
 });
 $("import").addEventListener("change", () =>
-  act(async () => call("POST", "/editor/import", JSON.parse(await $("import").files[0].text()))),
+  act(async () => {
+    const [file] = $("import").files;
+    $("import").value = "";
+    await call("POST", "/editor/import", JSON.parse(await file.text()));
+    return "Imported.";
+  }),
 );
 refresh();

@@ -61,7 +61,14 @@ def reply_to(plan: Plan) -> Reply:
         if calls:
             return Reply(calls=calls)
     failed = [text_of(item.output) for item in results if item.is_error]
-    return Reply(text=f"This was refused: {failed[0]}" if failed else "I filled what was empty. Please look at it.")
+    said = f"This was refused: {failed[0]}" if failed else "I filled what was empty. Please look at it."
+    return Reply(text=" ".join([*_heard(results), said]))
+
+
+def _heard(results: list[ResultItem]) -> list[str]:
+    """Return what people decided since, which comes as warnings with the results."""
+    lines = [line for item in results for line in text_of(item.output).split("\n")]
+    return [line.removeprefix("[warning] ") for line in lines if line.startswith("[warning] Proposal")]
 
 
 def _edits(idea: str, read: ResultItem, seed: int) -> tuple[ReplyCall, ...]:

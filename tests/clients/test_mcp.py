@@ -18,7 +18,7 @@ from clients.sandbox import Home
 from clients.watched import Watched
 from peers.visit import until, visit
 from treadle.canon.items import ImagePart
-from treadle.config import ServerSection
+from treadle.config import Mcp, ServerSection
 from treadle.tools.demo import DEMO_TOOLS
 from treadle.tools.mcp import ServerOptions
 
@@ -123,6 +123,27 @@ async def test_the_file_server_reads_and_writes_and_its_hints_count(filesystem: 
         outside = await seen.call("mcp__files__read_text_file", path="/etc/passwd")
         assert outside.rc == "failed"
         assert "denied" in outside.text.lower()
+
+
+async def test_the_file_server_is_used_over_http_through_another_treadle(filesystem: Path, tmp_path: Path) -> None:
+    """It speaks over pipes only; a Treadle in front of it serves it over streamable HTTP, under its own policy."""
+    (tmp_path / "note.txt").write_text("hello from a file")
+    files = Mcp(name="files", command=(str(node.NODE), str(filesystem), str(tmp_path)), connect_s=WAIT_S, trusted=True)
+
+    def relay() -> Watched:
+        return Watched(answer, tmp_path, mcp=(files,), server=ServerSection(mcp=True)).__enter__()
+
+    served = await asyncio.to_thread(relay)
+    try:
+        far = ServerOptions(name="far", url=f"{served.origin}/mcp", connect_s=WAIT_S, trusted=True)
+        async with visit(far) as seen:
+            path = str(tmp_path / "note.txt")
+            read = await seen.call("mcp__far__mcp__files__read_text_file", path=path)
+            assert ("hello from a file" in read.text, read.sandbox) == (True, "remote")
+            outside = await seen.call("mcp__far__mcp__files__read_text_file", path="/etc/passwd")
+            assert outside.rc == "failed"
+    finally:
+        await asyncio.to_thread(served.__exit__, None, None, None)
 
 
 @pytest.fixture

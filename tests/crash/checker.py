@@ -156,9 +156,11 @@ def _effects(history: History) -> Iterator[str]:
         done[effect.call_id].append(effect)
         if effect.key != f"{history.row.id}:{effect.call_id}":
             yield f"{effect.tool} was run under the key {effect.key}"
+    early = {entry.call_id for entry in history.own if entry.kind == "tool_early"}
     for call_id, effects in done.items():
         if call_id not in starts:
-            yield f"{effects[0].tool} ran for {call_id} without a start mark"
+            if call_id not in early:
+                yield f"{effects[0].tool} ran for {call_id} without a start mark"
         elif starts[call_id][0][1].effect not in RETRYABLE and len(effects) > 1:
             yield f"{effects[0].tool} ran {len(effects)} times for {call_id}"
     for entry in history.own:

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 import uvicorn
 
 from treadle.config import Settings, StoreSection, Upstream
+from treadle.config.settings import UpstreamsSection
 from treadle.runtime import Runtime
 from treadle.server.app import App
 from treadle.tools import Tool
@@ -85,7 +86,9 @@ class Gateway:
         store = StoreSection(url=f"sqlite:///{self._folder / 'treadle.db'}")
         base_url = url.removesuffix("/v1") + "/v1beta" if self._protocol == "gemini" else url
         upstream = Upstream(name="script", base_url=base_url, models=("*",), protocol=self._protocol)
-        return Settings(**{"store": store, "upstream": (upstream,), "default_model": "script", **self._sections})
+        once = UpstreamsSection(retries=0)  # a script tells each call once
+        chosen = {"store": store, "upstream": (upstream,), "upstreams": once, "default_model": "script"}
+        return Settings(**(chosen | self._sections))
 
     async def _serve(self, app: App) -> None:
         config = uvicorn.Config(app, port=0, lifespan="off", log_config=None, ws="none", timeout_graceful_shutdown=2)

@@ -84,11 +84,11 @@ class Life:
 
 
 @contextmanager
-def life(folder: Path, upstream: Upstream, number: int) -> Iterator[Life]:
-    """Start Treadle on the folder's journal for the `number`-th time."""
+def life(folder: Path, upstream: Upstream, number: int, program: str = PROGRAM) -> Iterator[Life]:
+    """Start Treadle on the folder's journal for the `number`-th time; `program` is what is run."""
     store = f"sqlite:///{folder}/treadle.db"
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, store, upstream.server.url, str(number)],
+        [sys.executable, "-c", program, store, upstream.server.url, str(number)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONWARNINGS": "error"},

@@ -147,5 +147,5 @@ async def opened(
     """Open a runtime whose models, one for each protocol, play these turns in every run."""
     models = voices or {protocol: Voice(protocol, turns) for protocol in UPSTREAMS}
     settings = Settings(store=StoreSection(url="sqlite:///:memory:"), limits=LimitsSection(**limits))
-    async with Runtime(settings, tools=tools, parts=Parts(env={}, models=models)) as runtime:
+    async with Runtime(settings, tools=tools, parts=Parts(env={}, models=models, is_attended=False)) as runtime:
         yield kind(runtime, models)

@@ -1,15 +1,13 @@
 """The card editor of the examples, as it is started: import, the model's work, a person's decision, export."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-EDITOR = Path(__file__).parents[2] / "examples" / "card_editor" / "editor.py"
+from gateway.card_editor import started
+
 CARD = {
     "spec": "chara_card_v3",
     "spec_version": "3.0",
@@ -28,13 +26,9 @@ CARD = {
 
 @pytest.fixture
 def editor() -> Iterator[str]:
-    """The editor, started as its README says; its address."""
-    with subprocess.Popen([sys.executable, str(EDITOR), "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip().rstrip("/")
-        finally:
-            process.terminate()
+    """The editor's address."""
+    with started() as address:
+        yield address
 
 
 def ask(editor: str, method: str, path: str, **given: Any) -> httpx2.Response:

@@ -1,143 +1,21 @@
 """`treadle chat` in a real pseudo-terminal, seen through a terminal emulator; and as a plain loop in a pipe."""
 
 import contextlib
-import os
-import pty
-import select
 import signal
 import sqlite3
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyte
 import pytest
 
-TREADLE = [sys.executable, "-m", "treadle.cli.main"]
-CONTROLLED = [
-    sys.executable,
-    "-c",
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])",
-]
-"""Makes the pseudo-terminal the one that sends signals for Ctrl-C, then becomes the program."""
-
-COLUMNS, LINES = 90, 30
-BOUND_S = 30.0
-TOOLS = '''
-import time
-from treadle import tool
-
-@tool(effect="read")
-def count_lines(name: str) -> str:
-    """Count the lines of a name."""
-    return "\\n".join(f"row {number}" for number in range(50)) + "\\x1b]0;owned\\x07"
-
-@tool(effect="read", timeout_s=60)
-def wait_short(name: str) -> str:
-    """Wait a while for a name."""
-    time.sleep(1.0)
-    print("waiting for", name)
-    time.sleep(0.5)
-    return "done"
-
-@tool(effect="read", timeout_s=60)
-def wait_long(name: str) -> str:
-    """Wait very long for a name."""
-    time.sleep(30)
-    return "done"
-'''
-
-
-class Terminal:
-    """A program in a pseudo-terminal, and what a person would see of it."""
-
-    def __init__(self, arguments: list[str], env: dict[str, str], cwd: Path) -> None:
-        self.master, slave = pty.openpty()
-        self.screen = pyte.HistoryScreen(COLUMNS, LINES, history=2000)
-        self.stream = pyte.ByteStream(self.screen)
-        self.raw = b""
-        env = {**env, "COLUMNS": str(COLUMNS), "LINES": str(LINES)}
-        self.process = subprocess.Popen(
-            [*CONTROLLED, *arguments],
-            env=env,
-            cwd=cwd,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-        )
-        os.close(slave)
-
-    @property
-    def lines(self) -> list[str]:
-        """Return the scrollback and the screen."""
-        top = ["".join(row[column].data for column in range(COLUMNS)).rstrip() for row in self.screen.history.top]
-        return [*top, *(line.rstrip() for line in self.screen.display)]
-
-    @property
-    def text(self) -> str:
-        """Return everything that can be seen."""
-        return "\n".join(self.lines)
-
-    def type(self, keys: str) -> None:
-        """Press keys."""
-        os.write(self.master, keys.encode())
-
-    def until(self, wanted: str, times: int = 1) -> None:
-        """Read until the text can be seen so many times."""
-        end = time.monotonic() + BOUND_S
-        while self.text.count(wanted) < times:
-            assert self._read(end), f"never saw {wanted!r} {times} times in:\n{self.text}"
-
-    def prompt(self, times: int = 1) -> None:
-        """Read until a prompt stands there for the so manieth time."""
-        end = time.monotonic() + BOUND_S
-        while sum(line.startswith(">") for line in self.lines) < times:
-            assert self._read(end), f"never saw prompt {times} in:\n{self.text}"
-
-    def wait(self) -> int:
-        """Read until the program ends and return its exit code."""
-        end = time.monotonic() + BOUND_S
-        while self._read(end):
-            pass
-        return self.process.wait(BOUND_S)
-
-    def _read(self, end: float) -> bool:
-        ready, _, _ = select.select([self.master], [], [], max(end - time.monotonic(), 0))
-        if not ready:
-            return False
-        try:
-            data = os.read(self.master, 65536)
-        except OSError:  # Linux says EIO when the other side is closed
-            return False
-        self.raw += data
-        self.stream.feed(data)
-        self._answer(data)
-        return bool(data)
-
-    def _answer(self, data: bytes) -> None:
-        """Tell where the cursor is, as a terminal does when prompt_toolkit asks."""
-        if b"\x1b[6n" in data:
-            cursor = self.screen.cursor
-            os.write(self.master, f"\x1b[{cursor.y + 1};{cursor.x + 1}R".encode())
-
-    def close(self) -> None:
-        """End what is left."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait(BOUND_S)
-        with contextlib.suppress(OSError):
-            os.close(self.master)
+from gateway.terminal import TREADLE, Terminal, person_env
 
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a person at an ordinary terminal."""
-    (tmp_path / "mine.py").write_text(TOOLS, encoding="utf-8")
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}
-    return {**kept, "HOME": str(tmp_path), "PYTHONUTF8": "1", "TERM": "xterm-256color"}
+    return person_env(tmp_path)
 
 
 @pytest.fixture
@@ -158,7 +36,7 @@ def test_a_turn_is_typed_streamed_and_counted(chat: Terminal) -> None:
     places = [
         text.index(part)
         for part in (
-            *("> Use count_lines", '● count_lines(name="ada")', "row 0", "row 19", "… 30 more lines"),
+            *("> Use count_lines", '● count_lines(name="ada")', "row 0", "row 199", "… 50 more lines"),
             *("count_lines answered", "demo ·"),
         )
     ]
@@ -169,18 +47,19 @@ def test_a_turn_is_typed_streamed_and_counted(chat: Terminal) -> None:
 
 
 def test_a_folded_result_can_be_seen_whole(chat: Terminal) -> None:
-    """/full shows what was left out."""
+    """Ctrl-O shows what was left out, and so does /full; then nothing is folded."""
     chat.type("Use count_lines `ada`\r")
     chat.until("tokens")
-    before = chat.text.index("… 30 more lines (/full shows them)")
-    assert "row 20" not in chat.text[:before]
+    before = chat.text.index("… 50 more lines (Ctrl-O or /full shows them)")
+    assert "row 200" not in chat.text[:before]
     chat.prompt(2)
-    chat.type("/full\r")
+    chat.type("\x0f")
     chat.until("● count_lines", 2)
-    chat.prompt(3)
+    chat.until("row 249", 2)
     shown = chat.text[chat.text.rindex("● count_lines") :].splitlines()
-    assert [line.strip() for line in shown[1:4]] == ["row 20", "row 21", "row 22"]
-    assert "row 49" in "\n".join(shown)
+    assert [line.strip() for line in shown[1:4]] == ["row 200", "row 201", "row 202"]
+    chat.type("/full\r")
+    chat.until("nothing is folded")
 
 
 def test_what_is_typed_during_a_turn_is_sent_after_it(chat: Terminal) -> None:
@@ -220,8 +99,8 @@ def test_what_a_tool_says_can_not_drive_the_terminal(chat: Terminal) -> None:
 
 def test_ctrl_c_stops_the_turn_and_not_the_program(chat: Terminal) -> None:
     """The run is cancelled, its call gets a result, and the next turn works."""
-    chat.type("Use wait_long `ada`\r")
-    chat.until("● wait_long")
+    chat.type("Use wait_for `ada`\r")
+    chat.until("● wait_for")
     chat.type("\x03")
     chat.until("cancelled")
     chat.prompt(2)
@@ -302,10 +181,12 @@ def test_a_dumb_terminal_gets_plain_lines(env: dict[str, str], tmp_path: Path, c
 
 
 def test_ctrl_c_leaves_an_idle_plain_loop(env: dict[str, str], tmp_path: Path) -> None:
-    """Without an editor there is no line to clear."""
+    """Without an editor there is no line to clear: the first one warns, the second leaves."""
     terminal = Terminal([*TREADLE], {**env, "TERM": "dumb"}, tmp_path)
     try:
         terminal.prompt()
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.until("Ctrl-C again to quit")
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.wait() == 130
         assert b"Traceback" not in terminal.raw

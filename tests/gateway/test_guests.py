@@ -42,8 +42,37 @@ def test_a_guest_is_run_to_its_end(tmp_path: Path) -> None:
         [run_id] = body["runs"]
         row = httpx2.get(f"{gateway.origin}/treadle/v1/runs/{run_id}", timeout=20).json()
         assert (row["status"], row["calls"]) == ("completed", 1)
-        assert httpx2.get(f"{gateway.origin}/treadle/v1/guests", timeout=20).json() == {"guests": [{"name": "planner"}]}
         assert 'treadle_guest_stops_total{code="ok"} 1.0' in httpx2.get(f"{gateway.origin}/metrics", timeout=20).text
+
+
+def test_the_guests_are_listed_with_what_they_may_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Isolation, grants and limits; no path of this machine and no value of a variable."""
+    monkeypatch.setenv("GUEST_WORD", "s3cr3t-word")
+    (tmp_path / "in").mkdir()
+    more = {"isolation": "process", "wasi_read": (f"{tmp_path}/in:/data",), "wasi_env": ("GUEST_WORD",)}
+    (tmp_path / "guest.wat").write_text(with_tool())
+    guest = Guest(name="planner", path=str(tmp_path / "guest.wat"), model="gpt-test", grants=("get_*",), **more)
+    with Gateway(SCRIPT, tmp_path, guest=(guest,), guests=GuestsSection(cache=False)) as gateway:
+        answer = httpx2.get(f"{gateway.origin}/treadle/v1/guests", timeout=20)
+    assert answer.json() == {
+        "guests": [
+            {
+                "name": "planner",
+                "model": "gpt-test",
+                "isolation": "process",
+                "engine": "safe",
+                "grants": ["get_*"],
+                "folders": [{"path": "/data", "is_writable": False}],
+                "env": ["GUEST_WORD"],
+                "cpu_s": 10.0,
+                "wall_s": 300.0,
+                "memory_bytes_max": 67_108_864,
+            }
+        ],
+        "live": 0,
+    }
+    assert str(tmp_path) not in answer.text
+    assert "s3cr3t-word" not in answer.text
 
 
 def test_a_guest_that_was_stopped_is_an_answer_too(tmp_path: Path) -> None:

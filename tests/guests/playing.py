@@ -14,6 +14,7 @@ from treadle.engine.limits import Limits
 from treadle.guests.quarters import GuestModule, Quarters
 from treadle.guests.sandbox.compiler import Compiler
 from treadle.guests.sandbox.engine import load_wasmtime
+from treadle.guests.sandbox.grant import Grant
 from treadle.guests.sandbox.limits import EngineMode, Isolation, SandboxLimits
 from treadle.guests.service import Guests
 from treadle.guests.stage.desk import Desk
@@ -102,13 +103,14 @@ class Stage:
         grants: tuple[str, ...] = (),
         stdin: bytes = b"",
         name: str = "guest",
+        wasi: Grant | None = None,
     ) -> Played:
         """Run one guest to its end."""
         wasm = bytes(load_wasmtime().wat2wasm(wat)) if isinstance(wat, str) else wat
         said: list[Said] = []
         guests = self.guests(model or FakeModel(say("hello")), tools, loop_limits)
         module = GuestModule(
-            name=name, path="", limits=limits, engine=mode, isolation=isolation, grants=grants, model="m"
+            name=name, path="", limits=limits, engine=mode, isolation=isolation, grants=grants, model="m", wasi=wasi
         )
         ended = await guests.run(module, wasm=wasm, hear=said.append, stdin=stdin)
         entries = [entry for run_id in ended.run_ids for entry in await self.store.entries(run_id)]

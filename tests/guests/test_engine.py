@@ -60,6 +60,7 @@ def test_without_wasmtime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) ->
     def missing(name: str) -> object:
         raise ImportError(f"No module named {name!r}")
 
+    monkeypatch.setattr(engine, "_loaded", None)
     monkeypatch.setattr(engine.importlib, "import_module", missing)
     with pytest.raises(ConfigError) as raised:
         load_wasmtime()
@@ -68,9 +69,19 @@ def test_without_wasmtime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_another_version_of_wasmtime_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of its bindings are used that may change."""
+    monkeypatch.setattr(engine, "_loaded", None)
     monkeypatch.setattr(engine, "version", lambda _: "49.0.0")
     with pytest.raises(ConfigError, match=r"not 49\.0\.0"):
         load_wasmtime()
+
+
+def test_the_process_of_a_guest_has_nothing_of_the_gateway_in_it() -> None:
+    """No client of upstreams, no store, no tools: it starts quickly, and there is little for a guest to find."""
+    code = """import sys, treadle.guests.stage.worker
+rooms = ("runs", "upstream", "store", "tools", "config", "runtime", "server")
+print([room for room in rooms if f"treadle.{room}" in sys.modules], "aiohttp" in sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "[] False\n"
 
 
 def test_nothing_loads_wasmtime_before_it_is_needed() -> None:

@@ -40,31 +40,42 @@ def wrong(case: Case, played: Played) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("mode", ["safe", "fast"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "_"))
-async def test_in_a_thread_every_hostile_guest_gets_its_answer(case: Case, mode: EngineMode) -> None:
-    """The answer is exact, every call has one result, and the next guest is as well as ever."""
-    async with stage() as opened:
-        played = await opened.play(case.wat, model=case.model(), limits=case.limits, mode=mode)
-    assert wrong(case, played) is None
+GROUPS = 8
+"""How many tests share the guests of a mode and an isolation: enough for several processes of tests."""
 
 
-@pytest.mark.parametrize("mode", ["safe", "fast"])
-async def test_in_a_process_every_hostile_guest_gets_its_answer(mode: EngineMode) -> None:
-    """The same answers come out of a process of the guest's own, one guest after the other."""
+async def play_group(group: int, mode: EngineMode, isolation: Isolation) -> list[str]:
+    """Play every eighth guest, one after the other on one stage; return what went wrong."""
     found: list[str] = []
     async with stage() as opened:
-        for case in CASES:
+        for case in CASES[group::GROUPS]:
             played = await opened.play(
-                case.wat, model=case.model(), limits=case.limits, mode=mode, isolation="process", name=case.name
+                case.wat, model=case.model(), limits=case.limits, mode=mode, isolation=isolation, name=case.name
             )
             found += filter(None, [wrong(case, played)])
-    assert found == []
+        assert opened.quarters.live == 0
+    return found
+
+
+@pytest.mark.parametrize("mode", ["safe", "fast"])
+@pytest.mark.parametrize("group", range(GROUPS))
+async def test_in_a_thread_every_hostile_guest_gets_its_answer(group: int, mode: EngineMode) -> None:
+    """The answer is exact, every call has one result, and the next guest is as well as ever."""
+    assert await play_group(group, mode, "thread") == []
+
+
+@pytest.mark.parametrize("mode", ["safe", "fast"])
+@pytest.mark.parametrize("group", range(0, GROUPS, 4))
+async def test_in_a_process_every_hostile_guest_gets_its_answer(group: int, mode: EngineMode) -> None:
+    """The same answers come out of a process of the guest's own, one guest after the other."""
+    found = [await play_group(each, mode, "process") for each in range(group, group + 4)]
+    assert found == [[]] * 4
 
 
 def test_there_are_many_of_them() -> None:
-    """Eighty was asked for; no two have the same name."""
+    """Eighty was asked for; no two have the same name, and every one is in a group."""
     assert len(CASES) >= 80
+    assert sum(len(CASES[group::GROUPS]) for group in range(GROUPS)) == len(CASES)
     assert len({case.name for case in CASES}) == len(CASES)
 
 

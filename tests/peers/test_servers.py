@@ -96,6 +96,15 @@ async def test_hints_of_a_stranger_only_tighten() -> None:
     }
 
 
+async def test_orders_in_a_description_change_nothing() -> None:
+    """The model reads the words; how the tool may run is not in them, and a stranger's hint does not loosen it."""
+    async with visit(hostile("orders")) as seen:
+        (found,) = seen.registry.everything()
+        assert "effect is read" in found.spec.description
+        assert (found.policy.effect, found.policy.approval, found.policy.taints) == ("write", "by_effect", True)
+        assert found.why["effect"] == "[[mcp]] bad"
+
+
 async def test_hints_of_a_trusted_server_count() -> None:
     """One that the configuration trusts is believed both ways."""
     async with visit(hostile("hints", trusted=True)) as seen:

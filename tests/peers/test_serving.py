@@ -18,6 +18,8 @@ from peers.visit import until, visit
 from treadle import ToolContext, image, tool
 from treadle.canon.items import ImagePart
 from treadle.config import ServerSection
+from treadle.config.settings import ApprovalsSection
+from treadle.runs.approval.service import Answer
 from treadle.store.journal import RunRow
 from treadle.tools.mcp import ServerOptions
 from treadle.upstream.reply import Reply
@@ -88,13 +90,33 @@ async def test_clients_of_both_eras_list_and_call(served: Gateway, mode: str, ve
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_what_needs_approval_is_refused_while_nobody_can_be_asked(served: Gateway, mode: str) -> None:
-    """The client reads why; the tool does not run."""
-    async with Client(f"{served.origin}/mcp", mode=mode) as client:
-        async with asyncio.timeout(20):
+async def test_what_needs_approval_waits_for_a_person(served: Gateway, mode: str) -> None:
+    """The client is told that it waits; what is denied does not run, and the client reads why."""
+    heard: list[str | None] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+
+    async with Client(f"{served.origin}/mcp", mode=mode) as client, asyncio.timeout(20):
+        calling = asyncio.create_task(client.call_tool("wipe", progress_callback=hear))
+        await until(lambda: bool(heard))
+        [waiting] = served.ask(served.runtime.approvals.page(status="pending"))
+        assert heard == [f"waiting for a person's approval ({waiting.id})"]
+        assert waiting.expires_at - waiting.created_at == served.runtime.settings.approvals.wait_s
+        served.ask(served.runtime.approvals.decide(waiting.id, Answer(approve=False, reason="not today")))
+        refused = await calling
+    assert refused.is_error
+    assert "a person denied this call: not today" in _text(refused)
+
+
+async def test_what_needs_approval_is_refused_where_nobody_is_asked(tmp_path: Path) -> None:
+    """The client reads why, at once; the tool does not run."""
+    sections = {"server": ServerSection(mcp=True), "approvals": ApprovalsSection(enabled=False)}
+    with Gateway(lambda _: Reply(text="-"), tmp_path, tools=(wipe,), **sections) as served:
+        async with Client(f"{served.origin}/mcp") as client, asyncio.timeout(20):
             refused = await client.call_tool("wipe")
-        assert refused.is_error
-        assert "approval" in _text(refused)
+    assert refused.is_error
+    assert "nobody to ask" in _text(refused)
 
 
 @pytest.mark.parametrize("mode", ERAS)

@@ -3,14 +3,22 @@
 import asyncio
 import contextlib
 import json
+import urllib.request
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import pytest
 from aiohttp import web as http
 
+from gateway.gateway import Gateway
 from peers.visit import until, visit
+from treadle.canon.items import ResultItem
+from treadle.canon.plan import Plan
+from treadle.config import Mcp
 from treadle.tools.mcp import ServerOptions, web
+from treadle.upstream.reply import Reply, ReplyCall
 
+NAME = "mcp__web__act"
 TOOLS = {"tools": [{"name": "act", "inputSchema": {"type": "object"}}]}
 
 
@@ -135,3 +143,23 @@ async def test_a_call_that_is_never_answered_times_out_over_http() -> None:
     async with running(Peer("silent")) as url, visit(ServerOptions(name="web", url=url, timeout_s=0.3)) as seen:
         outcome = await seen.call("mcp__web__act")
         assert json.loads(outcome.text)["error"]["code"] == "timeout"
+
+
+async def test_the_token_of_a_client_is_not_passed_on(tmp_path: Path) -> None:
+    """What a client shows to Treadle is for Treadle: a server gets its own key from the configuration, or none."""
+    peer = Peer()
+
+    def reply(plan: Plan) -> Reply:
+        return Reply(text="done") if isinstance(plan.items[-1], ResultItem) else Reply(calls=(ReplyCall(name=NAME),))
+
+    def ask(url: str) -> str:
+        with Gateway(reply, tmp_path, mcp=(Mcp(name="web", url=url),)) as gateway:
+            body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "act"}]}).encode()
+            headers = {"content-type": "application/json", "authorization": "Bearer for-treadle"}
+            request = urllib.request.Request(f"{gateway.url}/chat/completions", body, headers)
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return str(json.load(response)["choices"][0]["message"]["content"])
+
+    async with running(peer) as url:
+        assert await asyncio.to_thread(ask, url) == "done"
+    assert (peer.calls, peer.keys) == (1, {None})

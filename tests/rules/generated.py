@@ -6,12 +6,18 @@ A document marks such a text with `<!-- generated: NAME -->` and `<!-- end -->`,
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
+
+import msgspec
 
 from rules.tree import ROOT, files, shown
+from treadle.canon.tools import SANDBOXES, ToolPolicy
 from treadle.cli.main import COMMANDS
 from treadle.cli.wire.dialects import rows as dialect_rows
 from treadle.config import write_example
+from treadle.config.repository import TIGHTER as REPOSITORY_KEYS
+from treadle.config.settings import ToolRule
+from treadle.tools.policy.rules import TIGHTER
 from treadle.upstream.quirks.profile import PRESETS, QUIRKS, Preset, Quirk
 from treadle.wire.adapt import Rule
 from treadle.wire.support import FEATURES, Support
@@ -100,7 +106,42 @@ def _code(text: str) -> str:
     return f"{ticks}{pad}{text}{pad}{ticks}".replace("|", "\\|")
 
 
+def _policy_fields() -> str:
+    """Write the fields of a tool's policy: the default, what each says, and which way is the tighter."""
+    words = {field.name: _description(field.type) for field in msgspec.structs.fields(ToolRule)}
+    rows = [
+        f"| `{field.name}` | {_value(field.default)} | {words[field.name]} | {TIGHTER[field.name][0]} |"
+        for field in msgspec.structs.fields(ToolPolicy)
+    ]
+    return "\n".join(["| field | default | what it says | tighter is |", "|---|---|---|---|", *rows, ""])
+
+
+def _sandboxes() -> str:
+    """Write the words for where a tool ran."""
+    rows = [f"| `{word}` | {meaning} |" for word, meaning in SANDBOXES.items()]
+    return "\n".join(["| `sandbox` | the tool ran |", "|---|---|", *rows, ""])
+
+
+def _repository_keys() -> str:
+    """Write the keys that a repository's own file may set."""
+    return ", ".join(f"`{key}`" for key in sorted(REPOSITORY_KEYS)) + "\n"
+
+
+def _description(kind: object) -> str:
+    metas = (meta for meta in get_args(kind)[1:] if isinstance(meta, msgspec.Meta))
+    return next((meta.description for meta in metas if meta.description), "")
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value) if value != () else "none"
+
+
 GENERATORS: dict[str, Callable[[], str]] = {
+    "policy-fields": _policy_fields,
+    "repository-keys": _repository_keys,
+    "sandboxes": _sandboxes,
     "config-example": _config_example,
     "commands": _commands,
     "protocols": _protocols,

@@ -11,7 +11,7 @@ from treadle.canon.errors import NotFound
 from treadle.canon.events import RunEnded
 from treadle.canon.items import ReasoningItem
 from treadle.canon.messages import Entry, entry_of_item, item_of_entry
-from treadle.store.journal import INLINE_BYTES_MAX, RunJournal, RunRow, Store
+from treadle.store.journal import INLINE_BYTES_MAX, RunJournal, RunRow, SessionRow, Store
 
 THOUGHT = entry_of_item(ReasoningItem(id="rs_1", summary=("because",)), at=1_005.0)
 
@@ -271,6 +271,36 @@ async def test_a_blob_is_kept_once_and_read_in_pieces(store: Store) -> None:
     assert await store.get_blob(name, 2_560, 10) == b""
     assert await store.get_blob(name, 0, 0) == b""
     assert await store.get_blob(name, -5, 3) == data[:3]
+
+
+@pytest.mark.parametrize(
+    ("other", "is_readable"),
+    [
+        ({"conversation_id": "conv_1"}, True),
+        ({"session_id": "s1"}, True),
+        ({}, False),
+        ({"conversation_id": "conv_1", "session_id": "s1", "key_id": "stranger"}, False),
+    ],
+    ids=["same conversation", "same session", "another conversation", "another key"],
+)
+async def test_a_run_reads_only_what_its_own_conversation_and_key_kept(
+    store: Store, other: dict[str, str], is_readable: bool
+) -> None:
+    """Knowing the hash is not enough: a handle of somebody else is not there, nor for a run that is not."""
+    await store.create_session(SessionRow(id="s1", name="one", created_at=1.0, updated_at=1.0))
+    await start(store, run_row(session_id="s1"), [])
+    await start(store, run_row("2", **other), [])
+    name = await store.put_blob(b"kept by run_1", run_id="run_1")
+    assert await store.get_blob(name, 0, 4, run_id="run_1") == b"kept"
+    if is_readable:
+        assert await store.get_blob(name, 0, 4, run_id="run_2") == b"kept"
+    else:
+        with pytest.raises(NotFound, match="blob"):
+            await store.get_blob(name, 0, 4, run_id="run_2")
+        await store.put_blob(b"kept by run_1", run_id="run_2")
+        assert await store.get_blob(name, 0, 4, run_id="run_2") == b"kept"
+    with pytest.raises(NotFound, match="blob"):
+        await store.get_blob(name, 0, 4, run_id="run_3")
 
 
 async def test_an_unknown_blob_or_run_is_refused(store: Store) -> None:

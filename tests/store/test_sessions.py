@@ -80,6 +80,10 @@ async def test_the_head_moves_only_from_where_it_was_expected(store: Store, cloc
     assert await store.find_session("sess_1") == moved
     await store.set_session_head("sess_1", "run_2", expected="run_1")
     assert [row.id for row in await store.list_runs(session_id="sess_1")] == ["run_2", "run_1"]
+    with pytest.raises(Conflict, match="run_2"):
+        await store.set_session_head("sess_1", None, expected="run_1")
+    await store.set_session_head("sess_1", None, expected="run_2")
+    assert await store.find_session("sess_1") == msgspec.structs.replace(moved, head_run_id=None)
 
 
 async def test_of_many_moves_racing_exactly_one_wins(store: Store) -> None:

@@ -274,3 +274,42 @@ async def test_a_changed_state_is_found_by_the_audit(desk: Workspaces, store: St
     )
     problems = (await desk.audit(held.row.id)).problems
     assert problems == ("version 2: its hash does not fit",)
+
+
+async def test_the_workspaces_of_two_keys_do_not_meet(desk: Workspaces) -> None:
+    """Not by id, by name, by proposal, by session or in a list; who has no key to mind sees all."""
+    ada, eve = desk.of("ada"), desk.of("eve")
+    hers = await ada.create("card", sections={"facts": {"name": "Ada"}})
+    other = await eve.create("card", sections={"facts": {"name": "Eve"}})
+    made = await ada.propose("card", [Change(path="/facts/name", value="A.")], author=MODEL)
+    assert (await ada.get("card")).row.id == hers.row.id
+    assert (await eve.get("card")).row.id == other.row.id
+    for work in (
+        eve.get(hers.row.id),
+        desk.get(hers.row.id),
+        eve.standing(hers.row.id, made.proposal.id),
+        eve.standing("card", made.proposal.id),
+        eve.confirm("card", made.proposal.id, Consent(version=0)),
+        eve.patch_draft(hers.row.id, [Change(path="/draft/x", value=1)]),
+        eve.delete(hers.row.id),
+        eve.history(hers.row.id),
+    ):
+        with pytest.raises(NotFound):
+            await work
+    assert [each.key_id for each in await eve.page()] == ["eve"]
+    assert await eve.standings() == []
+    assert [each.proposal.id for each in await ada.standings()] == [made.proposal.id]
+    everybody = desk.of(None)
+    assert {each.key_id for each in await everybody.page()} == {"ada", "eve"}
+    assert [each.proposal.id for each in await everybody.standings()] == [made.proposal.id]
+    assert (await everybody.get(hers.row.id)).workspace.facts == {"name": "Ada"}
+
+
+async def test_a_decision_wakes_who_waits_under_any_view(desk: Workspaces) -> None:
+    """The desks of all keys are one process's."""
+    held = await desk.of("ada").create("card", sections={"facts": {"name": "Ada"}})
+    made = await desk.of("ada").propose("card", [Change(path="/facts/name", value="A.")], author=MODEL)
+    waiting = asyncio.create_task(desk.of("ada").wait_decision("card", made.proposal.id, 30.0))
+    await asyncio.sleep(0)
+    await desk.of(None).reject(held.row.id, made.proposal.id)
+    assert (await asyncio.wait_for(waiting, 10)).status == "rejected"

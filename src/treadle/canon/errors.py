@@ -9,6 +9,7 @@
         Forbidden               403     a Host, Origin or scope that is not allowed
         NotFound                404     no such model, response, run or path
         Conflict                409     the thing is in another state than the request assumes
+        Exhausted               429     more than a rate or a budget allows
       UpstreamError             502   the provider failed; retryable or not
         UpstreamStatus          *       it answered with an error status (DESIGN 4b maps it)
         UpstreamTimeout         504     it did not answer, or fell silent
@@ -145,6 +146,27 @@ class Conflict(RequestError):
     status = 409
 
 
+class Exhausted(RequestError):
+    """More than a rate or a budget allows."""
+
+    code = "rate_limit_exceeded"
+    status = 429
+
+    def __init__(self, message: str, *, code: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message, code=code)
+        self._retry_after_s = retry_after_s
+
+    @property
+    def is_retryable(self) -> bool:
+        """Tell whether asking again may help: for what comes back by itself."""
+        return self._retry_after_s is not None
+
+    @property
+    def retry_after(self) -> float | None:
+        """Return when there is more."""
+        return self._retry_after_s
+
+
 class UpstreamError(TreadleError):
     """The provider failed."""
 
@@ -221,6 +243,15 @@ class CircuitOpen(UpstreamError):
 
     code = "upstream_circuit_open"
     status = 503
+
+    def __init__(self, message: str, *, hint: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self._retry_after_s = retry_after_s
+
+    @property
+    def retry_after(self) -> float | None:
+        """Return when it will be asked again."""
+        return self._retry_after_s
 
 
 class ToolError(TreadleError):

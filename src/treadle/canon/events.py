@@ -139,7 +139,7 @@ class ToolStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="too
 
 
 class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool.finished"):
-    """A server call has its result; it is durable."""
+    """A server call has its result; it is durable. `sandbox` says where the tool ran, if it did."""
 
     index: int
     call: CallItem
@@ -148,6 +148,7 @@ class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="to
     duration_s: float = 0.0
     output_bytes: int = 0
     truncated: bool = False
+    sandbox: str = ""
 
 
 class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval.requested"):

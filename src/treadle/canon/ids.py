@@ -20,6 +20,7 @@ REQUEST = "req"
 BLOB = "blob"
 APPROVAL = "apr"
 RULE = "rule"
+KEY = "key"
 
 
 def shown_call_id(item_id: str) -> str:

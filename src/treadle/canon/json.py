@@ -5,6 +5,7 @@ writing canonically makes equal values equal bytes, so that they can be fingerpr
 """
 
 import hashlib
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ type_errors = (msgspec.DecodeError, msgspec.ValidationError, RecursionError, Uni
 
 DEPTH_MAX = 64
 NODES_MAX = 200_000
+FIELDS_MAX = 1_000
+"""Of one object that is read field by field: clients send a few dozen, and each one unknown costs a note."""
+
 JOINED_MAX = 32
 """How many characters may belong together: a longer run of marks is no writing, and is cut anywhere."""
 
@@ -29,10 +33,18 @@ _encoder = msgspec.json.Encoder()
 _canonical = msgspec.json.Encoder(order="sorted")
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
+_SPACE = re.compile(rb"[ \t\n\r]*")
+_SPACES = (b" ", b"\t", b"\n", b"\r")
+_members: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class BadJson(ValueError):
     """The text is not JSON that Treadle accepts; the message says why, in words for a person."""
+
+    def __init__(self, message: str, *, code: str = "invalid_json", field: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.field = field
 
 
 def read_json(data: bytes | str) -> Any:
@@ -65,6 +77,61 @@ def check_bounds(raw: bytes, depth_max: int = DEPTH_MAX, nodes_max: int = NODES_
         depth += 1 if byte in b"[{" else -1
         if depth > depth_max:
             raise BadJson(f"JSON nests deeper than {depth_max} levels")
+
+
+def check_fields(raw: bytes, fields_max: int = FIELDS_MAX) -> None:
+    """Refuse an object that has too many fields, or says one twice, which parsers settle differently.
+
+    What is inside its values is not looked at, and other JSON has no fields. The bounds must have been checked.
+
+    Raises: BadJson.
+    """
+    try:
+        members = _members.decode(raw)
+    except type_errors:
+        return
+    if len(members) > fields_max:
+        raise BadJson(f"It has more than {fields_max} fields", code="too_many_fields")
+    if not _is_made_of(raw, members) and (name := _first_repeated(raw)) is not None:
+        raise BadJson("It stands there twice", code="duplicate_field", field=name)
+
+
+def _is_made_of(raw: bytes, members: dict[str, msgspec.Raw]) -> bool:
+    """Tell whether an object is spelled by these members in their order and nothing else."""
+    place = _after(raw, 0) + 1
+    for name, value in members.items():
+        said = b'"%b"' % name.encode("utf-8", "surrogatepass")
+        place = _after(raw, place)
+        colon = _after(raw, place + len(said))
+        begin = _after(raw, colon + 1)
+        data = bytes(value)
+        if not (raw.startswith(said, place) and raw.startswith(b":", colon) and raw.startswith(data, begin)):
+            return False
+        place = _after(raw, begin + len(data)) + 1
+    end = place if members else _after(raw, place) + 1
+    return end == len(raw.rstrip())
+
+
+def _after(raw: bytes, place: int) -> int:
+    """Return where the space ends that stands at a place."""
+    if raw[place : place + 1] not in _SPACES:
+        return place
+    found = _SPACE.match(raw, place)
+    assert found is not None
+    return found.end()
+
+
+def _first_repeated(raw: bytes) -> str | None:
+    """Find the name; only asked for an object that has one."""
+    found: list[str] = []
+
+    def look(pairs: list[tuple[str, object]]) -> None:
+        seen: set[str] = set()
+        # The outermost object is the last to be handed over.
+        found[:] = [name for name, _ in pairs if name in seen or seen.add(name)][:1]
+
+    json.loads(raw, object_pairs_hook=look, parse_int=str, parse_float=str)
+    return found[0] if found else None
 
 
 def write_json(value: Any) -> bytes:

@@ -35,6 +35,7 @@ EntryKind = Literal[
     "plan",
     "reply",
     "void",
+    "tool_early",
     "tool_start",
     "approval_request",
     "approval_decision",

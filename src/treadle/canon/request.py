@@ -62,11 +62,20 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_choice_echo: OptionalRaw = None
 
 
+class Assent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A client's answer to an approval that an earlier run asked for; `field` is where the request says it."""
+
+    approval_id: str
+    approve: bool
+    reason: str = ""
+    field: str = "approval_request_id"
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One request of a client. `items` is the input in order; history named by id is joined by the runs room.
 
     `inherits` takes what this request leaves out (instructions, tools, options) from the previous one it names.
-    `strict_fidelity` would rather fail than drop something.
+    `strict_fidelity` would rather fail than drop something. `is_fresh` wants the model asked, whatever is known.
     """
 
     protocol: Protocol
@@ -83,6 +92,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     inherits: bool = False
     max_tool_calls: int | None = None
     strict_fidelity: bool = False
+    is_fresh: bool = False
+    approvals: tuple[Assent, ...] = ()
     notes: tuple[Note, ...] = ()
 
 
@@ -101,6 +112,11 @@ def inherit(request: Request, previous: Request) -> Request:
         tool_choice=previous.tool_choice if request.tool_choice == AUTO else request.tool_choice,
         options=msgspec.structs.replace(request.options, **options),
     )
+
+
+def answer_form(schema: msgspec.Raw) -> msgspec.Raw:
+    """Return a JSON Schema as `Options.output_schema` names the form of an answer."""
+    return msgspec.Raw(msgspec.json.encode({"type": "json_schema", "name": "answer", "schema": schema}))
 
 
 _NO_OPTIONS = Options()

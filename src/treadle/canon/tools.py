@@ -33,6 +33,21 @@ PERSON_ONLY = ("facts", "commit")
 _WORDS = re.compile(r"[^\W_]+")
 NAME_CHARS_READ = 512
 
+SANDBOXES = {
+    "none": "in Treadle's own process, with the rights of its user",
+    "root": "in Treadle's own process; every path is opened below one folder and cannot leave it",
+    "guarded": "in Treadle's own process; connections go only to addresses that were checked",
+    "process": "in a process of its own, with the rights of Treadle's user",
+    "remote": "elsewhere, over HTTP",
+    "wasm": "as WebAssembly, in a thread: it reaches only the functions that it is given",
+    "wasm-process": "as WebAssembly, in a process of its own",
+    "L0": "as a command that nothing confines: limits on resources and a short environment only",
+    "L1": "as a command confined by an older Landlock and by seccomp",
+    "L2": "as a command confined by Landlock and seccomp",
+    "L3": "as L2, and in namespaces of its own",
+}
+"""Where a tool ran: the words in every finished call, in events and journal. A call that never ran has none."""
+
 EMPTY_SCHEMA = msgspec.Raw(b'{"type":"object","properties":{}}')
 
 
@@ -53,7 +68,7 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How Treadle may run a server tool.
 
     `resources` name what a call works on (`file:{path}`, from its arguments; `*` is everything). What an `untrusted`
-    tool gives may have been written by anybody.
+    tool gives may have been written by anybody. `rate_per_min` bounds the calls of one key; 0 is without bound.
     """
 
     effect: Effect = "write"
@@ -66,6 +81,7 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     exec: bool = False
     egress: bool = False
     untrusted: bool = False
+    rate_per_min: int = 0
 
     @property
     def needs_approval(self) -> bool:
@@ -126,7 +142,10 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished run of a tool: what the model reads (`text`, `parts`), what a person reads, and the bookkeeping."""
+    """A finished run of a tool: what the model reads (`text`, `parts`), what a person reads, and the bookkeeping.
+
+    `sandbox` is one of SANDBOXES; empty when no tool ran.
+    """
 
     text: str
     rc: str = "ok"
@@ -137,6 +156,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool = False
     handle: str | None = None
     duration_s: float = 0.0
+    sandbox: str = ""
 
     @property
     def is_error(self) -> bool:
@@ -147,7 +167,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def failure(code: str, message: str) -> Outcome:
     """Return the outcome of a call that Treadle itself answers: the one shape in which a model reads such an error."""
     text = write_json({"error": {"code": code, "message": message}}).decode()
-    return Outcome(text=text, rc=code, summary=message)
+    envelope = Envelope(ok=False, errors=(Fault(code=code, message=message),))
+    return Outcome(text=text, rc=code, summary=message, envelope=envelope)
 
 
 def is_person_only(name: str) -> bool:
@@ -160,6 +181,10 @@ def refuse_person_only(name: str) -> Outcome:
     """Return what a model reads that called such a name: nothing has changed."""
     words = "Facts are committed by a person only. Nothing was changed; propose the change with facts.propose."
     return failure("denied", f"{name[:64]} is refused. {words}")
+
+
+GUEST = "guest"
+"""The source of tools that a session guest brings to its own run: they are gone when the guest is."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,6 +202,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     call_id: str = ""
     session_id: str | None = None
+    key_id: str = ""
     round: int = 0
 
     @property

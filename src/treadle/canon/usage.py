@@ -1,4 +1,4 @@
-"""Tokens used, summed over the rounds of a run. Unknown is None, never zero."""
+"""Tokens used, summed over the rounds of a run, and what they cost. Unknown is None, never zero."""
 
 import msgspec
 
@@ -31,3 +31,25 @@ def add_usage(left: Usage | None, right: Usage | None) -> Usage | None:
         reasoning_tokens=left.reasoning_tokens + right.reasoning_tokens,
         estimated=left.estimated or right.estimated,
     )
+
+
+TOKENS_PRICED = 1_000_000
+"""Prices are for this many tokens."""
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """What a million tokens of a model cost, in US dollars. What has no price of its own costs as other input does."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    cache_write: float | None = None
+
+
+def cost_of(usage: Usage, price: Price) -> float:
+    """Return what a usage costs in US dollars; cached input and what was written to a cache are parts of the input."""
+    plain = max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens)
+    cached = price.input if price.cached is None else price.cached
+    written = price.input if price.cache_write is None else price.cache_write
+    total = plain * price.input + usage.output_tokens * price.output
+    return (total + usage.cached_tokens * cached + usage.cache_write_tokens * written) / TOKENS_PRICED

@@ -1,188 +1,162 @@
 """`treadle chat`: a conversation in the terminal, inline, so that the scrollback stays.
 
-This module is the loop between prompt, session and screen, and the slash commands; drawing is in `terminal/`.
+This module opens it: which Treadle, which conversation, which face. The loop is in `talk/chat`, drawing in `terminal/`
+and `inline/`, the slash commands in `slash/`.
 """
 
 import argparse
 import contextlib
 import os
+import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-import msgspec
-
-from treadle.canon.errors import TreadleError
-from treadle.canon.events import RunEnded
+from treadle.canon.errors import RequestError
 from treadle.cli import command
-from treadle.cli.terminal.look import look_of
+from treadle.cli.terminal.look import THEMES, look_of
 from treadle.cli.terminal.prints import Prints, own_stdout
-from treadle.cli.terminal.results import Folds
-from treadle.cli.terminal.waiting import ticking
 
 if TYPE_CHECKING:
-    from treadle.cli.session import Interrupts, Session
-    from treadle.cli.terminal.prompt import Prompt
-    from treadle.cli.terminal.screen import Screen
+    from treadle.cli.inline.face import Face
+    from treadle.cli.talk.chat import Chat
+    from treadle.cli.talk.interrupts import Interrupts
+    from treadle.cli.terminal.look import Look
     from treadle.config import Settings
-    from treadle.runtime import Runtime
 
+QUIT_S = 1.0
 EPILOG = """\
 keys: Enter sends, Alt-Enter or Ctrl-J starts a new line, Ctrl-C stops the turn (or clears the line), Ctrl-D leaves.
-What is typed during a turn is sent after it. /help lists the commands.
-Without a terminal (or with TERM=dumb) it is a plain loop, one line each.
+What is typed during a turn is sent after it. /help lists the commands and all keys.
+Without a terminal (or with TERM=dumb, or --plain) it is a plain loop, one line each, with numbered choices.
 
 examples:
   treadle                      the demo model, no key needed
   treadle chat -m gpt-5        a model of a configured upstream
-  treadle chat --tools my.py   with your own @tool functions"""
+  treadle chat --tools my.py   with your own @tool functions
+  treadle -c                   go on with the last conversation of this folder
+  treadle -r "trip to Lyon"    go on with the conversation of that name
+  treadle --server https://treadle.example.org --key-env TREADLE_KEY   the same screen, at a Treadle elsewhere"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.epilog = EPILOG
+    add_session_flags(parser)
+    parser.add_argument(
+        "--policy", choices=("plan", "ask", "auto-edit", "trust"), help="what runs unasked (default: terminal.policy)"
+    )
+    parser.add_argument("--plain", action="store_true", help="plain lines and numbered choices, for screen readers")
+    parser.add_argument("--no-animations", action="store_true", help="show text only when its block is finished")
+    parser.add_argument("--theme", choices=tuple(THEMES), help="colours (default: terminal.theme)")
+    command.add_server_flags(parser)
     command.add_model_flag(parser)
     command.add_config_flags(parser)
 
 
+def add_session_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that choose a conversation."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "-c", "--continue", dest="continues", action="store_true", help="go on with the last one of this folder"
+    )
+    which.add_argument("-r", "--resume", metavar="SESSION", help="go on with this one, by its id or name")
+    which.add_argument("--fork", metavar="SESSION", help="go on from this one under another name")
+
+
 def run(args: argparse.Namespace) -> int:
     """Talk until the person leaves."""
-    from treadle.cli.session import run_interruptible
+    from treadle.cli.talk.interrupts import run_interruptible
 
     settings = command.terminal_settings(args)
     command.quiet_logs()
     with own_stdout() as out:
-        return run_interruptible(lambda interrupts: _chat(interrupts, settings, out))
+        return run_interruptible(lambda interrupts: _chat(interrupts, settings, args, out))
 
 
-async def _chat(interrupts: "Interrupts", settings: "Settings", out: TextIO) -> int:
-    from treadle.cli.session import Session
-    from treadle.cli.terminal.prompt import make_prompt
+async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.Namespace, out: TextIO) -> int:
+    from treadle.cli.slash.table import COMMANDS
+    from treadle.cli.talk.chat import Chat
+    from treadle.cli.talk.conversation import Conversation
+    from treadle.cli.talk.opening import make_policy, opened_host
+    from treadle.cli.terminal.results import Folds
     from treadle.cli.terminal.screen import Screen
-    from treadle.runtime import Runtime
 
     interrupts.watch()
-    look = look_of(out, os.environ)
     terminal = settings.terminal
-    screen = Screen(out, look, folds=Folds(preview_lines=terminal.preview_lines, full_lines=terminal.fold_lines))
+    is_plain = args.plain or terminal.plain or not sys.stdin.isatty()
+    look = look_of(out, os.environ, theme=args.theme or terminal.theme, is_plain=is_plain)
+    root = settings.tools.local.root
+    face = _face(settings, look, out, is_animated=terminal.animations and not args.no_animations)
+    shown = terminal.preview_lines if terminal.fold == "on" else terminal.fold_lines
+    screen = Screen(face, look, folds=Folds(preview_lines=shown, full_lines=terminal.fold_lines))
+    heard: list[Callable[[str], None]] = []
     with contextlib.redirect_stdout(Prints(screen.printed)):
-        async with Runtime(settings) as runtime:
-            session = Session(runtime, settings.model)
-            interrupts.guard(session)
-            prompt = make_prompt(look.rich, out, _names(), lambda: f" {session.model} · /help")
-            screen.say(f"Treadle, model {session.model}. /help lists the commands, Ctrl-D leaves.")
-            chat = Chat(runtime, session, screen)
-            with prompt.between():
-                while not interrupts.is_terminated and await chat.step(prompt):
-                    pass
+        async with opened_host(args, settings, lambda text: [tell(text) for tell in heard]) as host:
+            conversation = Conversation(host, command.asked_model(args, settings), folder=root)
+            policy = make_policy(args.policy or terminal.policy, root)
+            chat = Chat(conversation, face, screen, policy, COMMANDS, root)
+            heard.append(chat.activity.progress)
+            interrupts.guard(chat)
+            interrupts.idle = _Twice(screen.say).press
+            await face.open(chat)
+            try:
+                await _begin(chat, args)
+                if not interrupts.is_terminated:
+                    await chat.run()
+            finally:
+                await face.close()
     return interrupts.exit_code if interrupts.is_terminated else command.OK
 
 
-def _names() -> dict[str, str]:
-    return {name: slash.summary for name, slash in COMMANDS.items()}
+async def _begin(chat: "Chat", args: argparse.Namespace) -> None:
+    """Greet, and show the conversation that is gone on with. Raises: TreadleError."""
+    conversation, host = chat.conversation, chat.conversation.host
+    where = f" at {host.place}" if host.place else ""
+    model = f", model {conversation.model}" if conversation.model else ""
+    chat.screen.say(f"Treadle{where}{model}. /help lists the commands, Ctrl-D leaves.")
+    if (args.continues or args.resume or args.fork) and not host.keeps:
+        raise RequestError("nothing is kept here: store.persistence is off", param="resume")
+    if args.continues:
+        await chat.resumed(await conversation.resume_last())
+    elif args.resume or args.fork:
+        entries = await conversation.resume(args.resume or args.fork)
+        if args.fork:
+            await conversation.fork()
+        await chat.resumed(entries)
 
 
-class Chat:
-    """Reads, runs and shows, one turn after the other."""
+def _face(settings: "Settings", look: "Look", out: TextIO, *, is_animated: bool) -> "Face":
+    """Return the best face that standard input and output allow."""
+    if not look.rich or sys.platform == "win32":
+        from treadle.cli.inline.plain import PlainFace
 
-    def __init__(self, runtime: "Runtime", session: "Session", screen: "Screen") -> None:
-        self.runtime = runtime
-        self.session = session
-        self.screen = screen
-        self.is_over = False
+        return PlainFace(sys.stdin.fileno(), out)
+    from treadle.cli.inline.app import Inline, open_history
+    from treadle.cli.inline.complete import Completions
+    from treadle.cli.slash.table import COMMANDS
+    from treadle.config.reader import data_directory
 
-    async def step(self, prompt: "Prompt") -> bool:
-        """Read one thing and do it; False when the person has left."""
-        text = await prompt.read()
-        if text is None:
-            return False
-        said = text.strip()
-        if said.startswith("/"):
-            await self._command(said)
-        elif said:
-            await self._turn(said)
-        return not self.is_over
-
-    async def _turn(self, said: str) -> None:
-        began = time.monotonic()
-        ended: RunEnded | None = None
-        self.screen.begin()
-        try:
-            with ticking(self.screen.tick):
-                async with contextlib.aclosing(self.session.send(said)) as events:
-                    async for event in events:
-                        self.screen.show(event)
-                        ended = event if isinstance(event, RunEnded) else ended
-        except TreadleError as error:
-            self.screen.error(error.info)
-        if ended is not None:
-            self.screen.status(self.session.model, ended, time.monotonic() - began)
-
-    async def _command(self, text: str) -> None:
-        from treadle.config.problems import nearest
-
-        name, _, argument = text.partition(" ")
-        slash = COMMANDS.get(name)
-        if slash is None:
-            near = nearest(name.lstrip("/"), [known.lstrip("/") for known in COMMANDS], cutoff=0.7)
-            meant = f"did you mean /{near}?" if near else "/help lists the commands"
-            self.screen.say(f"there is no command {name}; {meant}")
-            return
-        await slash.do(self, argument.strip())
+    history = open_history(data_directory(os.environ) / "chat_history")
+    names = {name: slash.summary for name, slash in COMMANDS.items()}
+    words = {"/policy": ("plan", "ask", "auto-edit"), "/theme": tuple(THEMES)}
+    root = os.path.realpath(settings.tools.local.root)
+    completer = Completions(names, words, root, lambda: history.get_strings()[::-1])
+    return Inline(out, look, history=history, completer=completer, is_animated=is_animated)
 
 
-class Slash(msgspec.Struct, frozen=True, kw_only=True):
-    """A command inside the chat."""
+class _Twice:
+    """Ctrl-C on an idle plain line: the first one warns, a second one soon after leaves."""
 
-    summary: str
-    do: Callable[[Chat, str], Awaitable[None]]
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._at = float("-inf")
 
-
-async def _help(chat: Chat, argument: str) -> None:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {slash.summary}" for name, slash in COMMANDS.items()]
-    chat.screen.say("\n".join([*lines, EPILOG.split("\n")[0]]))
-
-
-async def _tools(chat: Chat, argument: str) -> None:
-    tools = chat.runtime.registry.tools()
-    lines = [f"  {tool.name} ({tool.policy.effect}): {tool.spec.description.split(chr(10))[0]}" for tool in tools]
-    chat.screen.say("\n".join(lines) or "no tools")
-
-
-async def _model(chat: Chat, argument: str) -> None:
-    if not argument:
-        known = ", ".join(info.id for info in chat.runtime.router.models())
-        chat.screen.say(f"model {chat.session.model}; known: {known or 'whatever the upstream serves'}")
-        return
-    try:
-        command.check_model(msgspec.structs.replace(chat.runtime.settings, default_model=argument))
-        chat.runtime.router.model_for(argument)
-    except TreadleError as error:
-        chat.screen.error(error.info)
-        return
-    chat.session.model = argument
-    chat.screen.say(f"model {argument} from now on")
-
-
-async def _new(chat: Chat, argument: str) -> None:
-    chat.session.forget()
-    chat.screen.say("a new conversation")
-
-
-async def _full(chat: Chat, argument: str) -> None:
-    chat.screen.unfold()
-
-
-async def _quit(chat: Chat, argument: str) -> None:
-    chat.is_over = True
-
-
-COMMANDS: dict[str, Slash] = {
-    "/help": Slash(summary="list the commands and keys", do=_help),
-    "/tools": Slash(summary="list the tools that Treadle runs", do=_tools),
-    "/model": Slash(summary="show the model, or change it: /model NAME", do=_model),
-    "/full": Slash(summary="show more of a result that was folded", do=_full),
-    "/new": Slash(summary="begin a new conversation", do=_new),
-    "/quit": Slash(summary="leave", do=_quit),
-}
+    def press(self) -> bool:
+        """Return whether the program goes on."""
+        now = time.monotonic()
+        is_second = now - self._at <= QUIT_S
+        self._at = now
+        if not is_second:
+            self._say("Ctrl-C again to quit, or Ctrl-D")
+        return not is_second

@@ -71,6 +71,26 @@ def add_model_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_server_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that name a Treadle elsewhere."""
+    parser.add_argument("--server", metavar="URL", help="talk to the Treadle at this address, not to one in here")
+    parser.add_argument("--key-env", metavar="NAME", help="the variable that holds the key for that server")
+
+
+def server_key(args: argparse.Namespace) -> str:
+    """Return the key for the server that the flags name; nothing when they name none.
+
+    Raises: ConfigError.
+    """
+    if not args.key_env:
+        return ""
+    if not (key := os.environ.get(args.key_env, "").strip()):
+        raise ConfigError(
+            f"the variable {args.key_env} is not set", param="--key-env", hint="it holds the server's key"
+        )
+    return key
+
+
 def add_record_flag(parser: argparse.ArgumentParser) -> None:
     """Add the flag that records what upstreams answer."""
     parser.add_argument("--record", metavar="DIR", help="record every upstream call in this folder, as cassettes")
@@ -92,7 +112,10 @@ def read_flags(args: argparse.Namespace) -> "Loaded":
     overrides: Mapping[str, object] = {key: given[flag] or None for flag, key in _FLAG_KEYS.items() if flag in given}
     if given.get("port") == 0:
         overrides = {**overrides, "server.port": 0}
-    return read_settings(given.get("config"), env=os.environ, overrides=overrides)
+    loaded = read_settings(given.get("config"), env=os.environ, overrides=overrides)
+    for warning in loaded.warnings:
+        print(f"treadle: {warning}", file=sys.stderr)
+    return loaded
 
 
 def terminal_settings(args: argparse.Namespace) -> "Settings":
@@ -106,7 +129,8 @@ def terminal_settings(args: argparse.Namespace) -> "Settings":
 
     loaded = read_flags(args)
     settings = for_terminal(loaded.settings)
-    check_model(settings)
+    if not vars(args).get("server"):
+        check_model(settings)
     if loaded.source("tools.local.root") != "default":
         return settings
     local = msgspec.structs.replace(settings.tools.local, root=str(project_root(Path.cwd())))
@@ -126,6 +150,11 @@ def check_model(settings: "Settings") -> None:
             param="model",
             hint="set OPENAI_API_KEY (or another provider's key) or write an [[upstream]]; -m demo needs neither",
         )
+
+
+def asked_model(args: argparse.Namespace, settings: "Settings") -> str:
+    """Return the model to ask; nothing where a server elsewhere has its own default."""
+    return (args.model or "") if args.server else settings.model
 
 
 def project_root(folder: Path) -> Path:
@@ -153,7 +182,7 @@ def exit_code(error: TreadleError) -> int:
     match error:
         case ConfigError():
             return USAGE
-        case RequestError() if error.param in ("model", "prompt"):
+        case RequestError() if error.param in ("model", "prompt", "file"):
             return USAGE
         case NotApproved():
             return DENIED

@@ -7,14 +7,13 @@ import argparse
 import contextlib
 import importlib
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import NoReturn, Protocol, cast
 
 import msgspec
 
-from treadle.canon.errors import RequestError, TreadleError
+from treadle.canon.errors import TreadleError
 from treadle.cli import command
 
 EPILOG = """\
@@ -59,19 +58,21 @@ COMMANDS = (
         name="dialects", summary="list how models write calls as text, and try it", module="treadle.cli.wire.dialects"
     ),
     Entry(name="mcp", summary="be an MCP server, or look after others", module="treadle.cli.mcp.command"),
+    Entry(name="login", summary="print a one-time link to the pages", module="treadle.cli.login.command"),
     Entry(name="doctor", summary="check this machine and the configuration", module="treadle.cli.doctor"),
     Entry(name="config", summary="show, check or write the configuration", module="treadle.cli.config"),
-    Entry(name="eval", summary="run scenarios and report how tools are called", module="treadle.cli.eval"),
+    Entry(name="eval", summary="run scenarios and report how tools are called", module="treadle.cli.evals.command"),
     Entry(
         name="sessions", summary="list, search, fork and export conversations", module="treadle.cli.journal.sessions"
     ),
     Entry(name="ws", summary="workspaces: facts, drafts, locks, proposals", module="treadle.cli.workspace.ws"),
+    Entry(name="approvals", summary="decide about calls that wait for you", module="treadle.cli.approvals.command"),
     Entry(name="plan", summary="show exactly what a model call sent", module="treadle.cli.journal.plan"),
     Entry(name="export", summary="write runs as JSON Lines, exactly", module="treadle.cli.journal.export"),
     Entry(name="audit", summary="prove that runs are as they were written", module="treadle.cli.journal.audit"),
     Entry(name="diff", summary="compare two runs, entry by entry", module="treadle.cli.journal.diff"),
     Entry(name="cassette", summary="make a run a recording, or a scenario", module="treadle.cli.journal.cassette"),
-    Entry(name="wasm", summary="run, check, begin and build WASM guests", module="treadle.cli.wasm.command"),
+    Entry(name="wasm", summary="run, call, check, begin and build WASM guests", module="treadle.cli.wasm.command"),
     Entry(name="completion", summary="print completion for a shell", module="treadle.cli.completion"),
 )
 _TOP_FLAGS = ("-h", "--help", "--version")
@@ -102,9 +103,6 @@ def _run(arguments: list[str]) -> int:
     """Find the command and run it. Raises: TreadleError, OSError."""
     parser = build_parser(next(iter(arguments[_file_flag_length(arguments) :]), None))
     args, unknown = parser.parse_known_args(arguments)
-    if unknown and args.command == "run" and not any(word.startswith("-") for word in unknown):
-        whole = shlex.quote(" ".join([args.prompt or "", *unknown]).strip())
-        raise RequestError("the prompt is more than one word", param="prompt", hint=f"quote it: treadle run {whole}")
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return load(args.command).run(args)

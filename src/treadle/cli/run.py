@@ -4,32 +4,46 @@ Loads no screen: neither prompt_toolkit nor rich, which together cost half a sec
 """
 
 import argparse
+import asyncio
 import contextlib
-import os
-import stat
+import shlex
 import sys
+from collections.abc import Coroutine, Generator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import LimitExceeded, RequestError
+import msgspec
+
+from treadle.canon.errors import ConfigError, RequestError, TreadleError
+from treadle.canon.events import ApprovalRequested, RoundStarted, RunEvent
 from treadle.cli import command
+from treadle.cli.chat import add_session_flags
+from treadle.cli.talk.attach import join_prompt, message_of, read_piped
 from treadle.cli.terminal.output import WRITERS, Writer
 from treadle.cli.terminal.prints import Prints, own_stdout
 from treadle.cli.terminal.waiting import ticking
 
 if TYPE_CHECKING:
-    from treadle.cli.session import Interrupts
+    from treadle.canon.items import MessageItem
+    from treadle.cli.consent.policy import Policy
+    from treadle.cli.talk.conversation import Conversation
+    from treadle.cli.talk.interrupts import Interrupts
     from treadle.config import Settings
 
-STDIN_BYTES_MAX = 8_388_608
+NOBODY = "nobody can be asked in `treadle run`; --policy or --yes says what may run"
 EPILOG = f"""\
-Standard input, when it is a pipe or a file, is added to the prompt. Nobody can be asked here, so a tool that needs
-approval is denied. `--output text` shows control characters as symbols; json and jsonl keep the text exact.
+Standard input, when it is a pipe or a file, is added to the prompt, and so are files that are named. Nobody can be
+asked here, so a call that needs approval is denied, unless it only reads or --policy allows it.
+`--output text` shows control characters as symbols; json and jsonl keep the text exact.
 
 examples:
   treadle run "what is the weather in Paris?"
   treadle -p "add 2 and 3" --output json
   treadle run "list the python files" --output jsonl
   git diff | treadle run -m MODEL "write a commit message"
+  treadle run "what is wrong here?" main.py screenshot.png
+  treadle run -c "and in French?"
+  treadle run "who wrote this?" paper.txt --schema author.json
 
 {command.EXIT_CODES}"""
 
@@ -38,13 +52,26 @@ def describe(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.epilog = EPILOG
     parser.add_argument("prompt", nargs="?", help="what to ask")
-    parser.add_argument("-p", "--prompt", dest="prompt_flag", metavar="TEXT", help="the same, as a flag")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="texts and pictures to send along")
+    parser.add_argument("-p", "--prompt", dest="prompt_flag", metavar="TEXT", help="the prompt, as a flag")
     parser.add_argument(
         "--output",
         choices=tuple(WRITERS),
         default="text",
         help="text as it streams (default), one JSON object at the end, or one event a line",
     )
+    parser.add_argument("--schema", metavar="FILE", help="a JSON Schema that the answer must follow")
+    parser.add_argument("--last-message", metavar="FILE", help="write the answer into this file too")
+    parser.add_argument("--max-turns", type=_positive, metavar="N", help="rounds (model calls) at most")
+    parser.add_argument("--max-cost", type=float, metavar="USD", help="stop before a round that would come after this")
+    parser.add_argument("--timeout", type=float, metavar="S", help="seconds for the whole turn")
+    parser.add_argument("--ephemeral", action="store_true", help="keep nothing of it")
+    parser.add_argument(
+        "--policy", choices=("plan", "ask", "auto-edit", "trust"), help="what runs unasked (default: terminal.policy)"
+    )
+    parser.add_argument("-y", "--yes", action="store_true", help="approve everything: --policy trust")
+    add_session_flags(parser)
+    command.add_server_flags(parser)
     command.add_model_flag(parser)
     command.add_record_flag(parser)
     command.add_config_flags(parser)
@@ -52,59 +79,180 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answer one prompt."""
-    if args.prompt is not None and args.prompt_flag is not None:
-        raise RequestError("there are two prompts", param="prompt", hint="give one, in quotes")
-    settings = command.terminal_settings(args)
-    prompt = join_prompt(args.prompt if args.prompt is not None else args.prompt_flag, read_piped())
-    if not prompt:
+    prompt, files = args.prompt, list(args.files)
+    if args.prompt_flag is not None:
+        files = [prompt, *files] if prompt is not None else files
+        prompt = args.prompt_flag
+    elif files and not any(Path(file).exists() for file in files):
+        whole = shlex.quote(" ".join([prompt, *files]))
+        raise RequestError("the prompt is more than one word", param="prompt", hint=f"quote it: treadle run {whole}")
+    settings = _limited(args, command.terminal_settings(args))
+    whole = join_prompt(prompt, read_piped())
+    if not whole:
         raise RequestError("nothing to ask", param="prompt", hint='treadle run "your question", or pipe text into it')
-    from treadle.cli.session import run_interruptible
+    said = message_of(whole, files)
+    from treadle.cli.talk.interrupts import run_interruptible
 
     command.quiet_logs()
     with own_stdout() as out:
         writer = WRITERS[args.output](out, sys.stderr)
-        return run_interruptible(lambda interrupts: _turn(interrupts, settings, prompt, writer))
+        return run_interruptible(lambda interrupts: _Turn(args, settings, writer).run(interrupts, said))
 
 
-def join_prompt(prompt: str | None, piped: str) -> str:
-    """Put the piped text below the prompt, marked as input; either may be missing."""
-    asked = (prompt or "").strip()
-    if not piped.strip():
-        return asked
-    return f"{asked}\n\n<input>\n{piped.rstrip()}\n</input>" if asked else piped.strip()
+def _limited(args: argparse.Namespace, settings: "Settings") -> "Settings":
+    """Return the settings with the limits of the flags. Raises: ConfigError."""
+    if args.server and args.ephemeral:
+        raise ConfigError("--ephemeral is for this process: a server keeps what it is set to keep", param="--ephemeral")
+    if args.ephemeral and (args.continues or args.resume or args.fork):
+        raise ConfigError("--ephemeral keeps nothing, so nothing can be gone on with", param="--ephemeral")
+    if args.max_turns is not None:
+        limits = msgspec.structs.replace(settings.limits, max_iterations=args.max_turns)
+        settings = msgspec.structs.replace(settings, limits=limits)
+    if args.ephemeral:
+        store = msgspec.structs.replace(settings.store, persistence="off")
+        settings = msgspec.structs.replace(settings, store=store)
+    return settings
 
 
-def read_piped() -> str:
-    """Return what a pipe or a file feeds into standard input; nothing from a terminal or /dev/null.
-
-    Raises: LimitExceeded.
-    """
-    try:
-        mode = os.fstat(sys.stdin.fileno()).st_mode
-    except (OSError, ValueError, AttributeError):
-        return ""
-    if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
-        return ""
-    raw = sys.stdin.buffer.read(STDIN_BYTES_MAX + 1)
-    if len(raw) > STDIN_BYTES_MAX:
-        raise LimitExceeded(f"standard input is larger than {STDIN_BYTES_MAX} bytes", param="stdin")
-    return raw.decode("utf-8", "replace")
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
 
 
-async def _turn(interrupts: "Interrupts", settings: "Settings", prompt: str, writer: Writer) -> int:
-    from treadle.cli.session import Session
-    from treadle.runtime import Runtime
+class _Turn:
+    """One turn: sends, follows, answers what is asked, and keeps to the limits of the flags."""
 
-    interrupts.watch()
-    prints = Prints(writer.printed)
-    with contextlib.redirect_stdout(prints):
-        async with Runtime(settings) as runtime:
-            session = Session(runtime, settings.model)
-            interrupts.guard(session)
-            with ticking(writer.tick):
-                async with contextlib.aclosing(session.send(prompt)) as events:
-                    async for event in events:
-                        writer.write(event)
-        prints.finish()
-    writer.finish()
-    return interrupts.exit_code if interrupts.is_terminated else writer.exit_code
+    def __init__(self, args: argparse.Namespace, settings: "Settings", writer: Writer) -> None:
+        self._args = args
+        self._settings = settings
+        self._writer = writer
+        self._tasks: set[asyncio.Future[None]] = set()
+
+    async def run(self, interrupts: "Interrupts", said: "MessageItem") -> int:
+        """Answer and return the exit code. Raises: TreadleError."""
+        from treadle.cli.talk.conversation import Conversation
+        from treadle.cli.talk.opening import make_policy, opened_host
+
+        interrupts.watch()
+        args, settings, writer = self._args, self._settings, self._writer
+        schema = self._schema()
+        prints = Prints(writer.printed)
+        with contextlib.redirect_stdout(prints):
+            async with opened_host(args, settings, writer.progress) as host:
+                folder = settings.tools.local.root
+                conversation = Conversation(host, command.asked_model(args, settings), folder=folder)
+                conversation.schema = schema
+                await self._enter(conversation)
+                policy = make_policy("trust" if args.yes else args.policy or settings.terminal.policy, folder)
+                interrupts.guard(conversation)
+                with ticking(writer.tick), self._deadline(conversation):
+                    await self._follow(conversation, policy, said)
+                if writer.ended is not None:
+                    writer.cost = host.cost(conversation.model, writer.ended.usage)
+            prints.finish()
+        self._check(schema)
+        writer.finish()
+        self._leave_message()
+        return interrupts.exit_code if interrupts.is_terminated else writer.exit_code
+
+    def _schema(self) -> msgspec.Raw | None:
+        if self._args.schema is None:
+            return None
+        from treadle.cli.talk.answer import read_schema
+
+        return read_schema(self._args.schema)
+
+    async def _enter(self, conversation: "Conversation") -> None:
+        args = self._args
+        if args.continues:
+            await conversation.resume_last()
+        elif args.resume or args.fork:
+            await conversation.resume(args.resume or args.fork)
+        if args.fork:
+            await conversation.fork()
+
+    async def _follow(self, conversation: "Conversation", policy: "Policy", said: "MessageItem") -> None:
+        has_begun = False
+        try:
+            async with contextlib.aclosing(conversation.send(said)) as events:
+                async for event in events:
+                    if not has_begun:
+                        self._writer.begin(conversation.session, conversation.model)
+                        has_begun = True
+                    self._writer.write(event)
+                    self._heed(conversation, policy, event)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    def _heed(self, conversation: "Conversation", policy: "Policy", event: RunEvent) -> None:
+        match event:
+            case ApprovalRequested() if not event.is_deferred:
+                self._spawn(self._decide(conversation, policy, event))
+            case RoundStarted() if self._args.max_turns is not None and event.round > self._args.max_turns + 1:
+                self._stop(conversation, "max_turns")  # a server elsewhere keeps to its own limits, not to ours
+            case RoundStarted() if self._args.max_cost is not None and event.round > 1:
+                self._spawn(self._count_cost(conversation))
+            case _:
+                pass
+
+    async def _decide(self, conversation: "Conversation", policy: "Policy", event: ApprovalRequested) -> None:
+        """Answer by policy; what would be asked of a person is denied, and the exit code tells."""
+        from treadle.cli.consent.policy import question_of
+        from treadle.cli.talk.host import Decision
+
+        host = conversation.host
+        if policy.sandbox is None:
+            policy.sandbox = await host.sandbox()
+        decision = policy.decide(question_of(event, conversation.folder))
+        try:
+            await host.decide(event.approval_id, decision or Decision(approve=False, by="treadle run", reason=NOBODY))
+        except TreadleError as error:
+            self._writer.note(f"the question about {event.call.name} was not answered: {error.message}")
+
+    async def _count_cost(self, conversation: "Conversation") -> None:
+        """Stop when what the rounds so far cost is over the limit; a cost that is not known can not be limited."""
+        from treadle.cli.talk.totals import usage_of
+
+        assert conversation.run_id is not None
+        usage = usage_of(await conversation.host.run_entries(conversation.run_id))
+        cost = conversation.host.cost(conversation.model, usage)
+        if cost is None:
+            self._writer.note(f"--max-cost: what {conversation.model} costs is not known ([[price]] names it)")
+            self._args.max_cost = None
+        elif cost > self._args.max_cost:
+            self._stop(conversation, "max_cost")
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _stop(self, conversation: "Conversation", limit: str) -> None:
+        self._writer.limit = limit
+        conversation.cancel()
+
+    @contextlib.contextmanager
+    def _deadline(self, conversation: "Conversation") -> Generator[None]:
+        if self._args.timeout is None:
+            yield
+            return
+        timer = asyncio.get_running_loop().call_later(self._args.timeout, self._stop, conversation, "timeout")
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _check(self, schema: msgspec.Raw | None) -> None:
+        """Hold the answer against the schema."""
+        ended = self._writer.ended
+        if schema is not None and ended is not None and ended.status == "completed":
+            from treadle.cli.talk.answer import fault_of
+
+            self._writer.error = fault_of(self._writer.text, schema)
+
+    def _leave_message(self) -> None:
+        if self._args.last_message is not None:
+            Path(self._args.last_message).write_text(self._writer.text, encoding="utf-8", errors="replace")

@@ -12,7 +12,10 @@ from treadle.cli import command
 from treadle.store.address import shown_url
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from treadle.config import Settings
+    from treadle.runs.record.rounds import StoredRun
     from treadle.runtime import Runtime
     from treadle.server.serve import Address
     from treadle.telemetry import Redactor
@@ -86,15 +89,22 @@ async def _serve(settings: "Settings", *, is_reloading: bool = False) -> None:
         _log_to_stderr(settings.server.log_level, runtime.redactor)
 
         def announce(address: "Address") -> None:
-            for line in greeting(runtime, address.url):
+            for line in greeting(runtime, address.url, address.login):
                 print(line, flush=True)
 
         watch = asyncio.create_task(runtime.watch_tools(tell_reload)) if is_reloading else None
         try:
-            await serve(runtime, announce)
+            await serve(runtime, announce, write_scenario=_scenario)
         finally:
             if watch is not None:
                 watch.cancel()
+
+
+def _scenario(runs: "Sequence[StoredRun]") -> str:
+    """Write runs as a scenario, as `treadle export --scenario` does."""
+    from treadle.evals.recorded import scenario_of, write_scenario
+
+    return write_scenario(scenario_of(runs))
 
 
 def tell_reload(place: str, outcome: "list[str] | ConfigError") -> None:
@@ -105,7 +115,7 @@ def tell_reload(place: str, outcome: "list[str] | ConfigError") -> None:
         log.info("tools reloaded from %s: %s", place, ", ".join(outcome))
 
 
-def greeting(runtime: "Runtime", url: str) -> list[str]:
+def greeting(runtime: "Runtime", url: str, login: str = "") -> list[str]:
     """Return the lines that say where to look and what answers."""
     settings = runtime.settings
     upstreams = ", ".join(upstream.name for upstream in settings.upstream)
@@ -113,6 +123,7 @@ def greeting(runtime: "Runtime", url: str) -> list[str]:
     is_kept = settings.store.persistence == "on"
     return [
         f"Treadle is at {url}/",
+        *([f"  log in   {url}{login} (works once; `treadle login` makes another)"] if login else []),
         f"  OpenAI   {url}/v1 (Chat Completions and Responses)",
         f"  others   {url} (Anthropic Messages and Gemini)",
         f"  models   {upstreams or 'the demo model (a key such as OPENAI_API_KEY brings a real one)'}",

@@ -1,25 +1,29 @@
-"""`treadle tools`: list what Treadle runs, and `treadle tools lint`: what providers could not take of it."""
+"""`treadle tools`: list what Treadle runs, show how one may run and who said so, check what providers cannot take."""
 
 import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from treadle.canon.errors import ConfigError, NotFound
+from treadle.canon.tools import SANDBOXES, ToolPolicy
 from treadle.cli import command
 from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.words import plural
 
 if TYPE_CHECKING:
     from treadle.canon.tools import ServerTool
+    from treadle.tools import Registry, Tool
     from treadle.tools.mcp.servers import Servers
 
 EPILOG = """\
 examples:
   treadle tools                        the tools that a server started here would offer
   treadle tools --tools my_tools.py    with the @tool functions of a file
+  treadle tools show bash              how this one may run, and who said so
   treadle tools lint                   warn of what some provider can not take"""
 
 
@@ -34,14 +38,20 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     source: str
     parameters: msgspec.Raw
+    enabled: bool
+    sandbox: str
+    policy: ToolPolicy
+    why: dict[str, str]
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.epilog = EPILOG
+    actions = ("list", "show", "lint")
     parser.add_argument(
-        "action", nargs="?", choices=("list", "lint"), default="list", help="list them (default), or check them"
+        "action", nargs="?", choices=actions, default="list", help="list them (default), show one, or check them"
     )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show: the name of the tool")
     command.add_config_flags(parser)
     command.add_json_flag(parser)
 
@@ -50,12 +60,22 @@ def run(args: argparse.Namespace) -> int:
     """List or check the tools of this configuration."""
     from treadle.runtime import Runtime
 
+    if args.action == "show" and not args.name:
+        raise ConfigError("show wants the name of a tool", param="name", hint="treadle tools lists them")
+    if args.name and args.action != "show":
+        raise ConfigError(f"{args.action} takes no name", param="name", hint="treadle tools show NAME")
     settings = command.read_flags(args).settings
     runtime = Runtime(settings)
     if runtime.mcp is not None:
         asyncio.run(_visit(runtime.mcp))
-    tools = runtime.registry.tools()
-    return _lint(tools, args.json) if args.action == "lint" else _list(tools, args.json)
+    registry = runtime.registry
+    match args.action:
+        case "lint":
+            return _lint(registry.tools(), args.json)
+        case "show":
+            return _show(registry, args.name, args.json)
+        case _:
+            return _list([tool for tool in registry.everything() if registry.get(tool.name)], args.json)
 
 
 async def _visit(servers: "Servers") -> None:
@@ -68,7 +88,41 @@ async def _visit(servers: "Servers") -> None:
     await servers.close()
 
 
-def _list(tools: "Sequence[ServerTool]", as_json: bool) -> int:
+def _show(registry: "Registry", name: str, as_json: bool) -> int:
+    """Show one tool, also one that is off: each field of its policy and who set it."""
+    tool = next((each for each in registry.everything() if each.name == name), None)
+    if tool is None:
+        near = registry.nearest(name)
+        hint = f"did you mean {', '.join(near)}?" if near else "treadle tools lists them"
+        raise NotFound(f"there is no tool {name!r}", param="name", hint=hint)
+    row = row_of(tool, is_on=registry.get(name) is not None)
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(row)).decode())
+        return command.OK
+    state = "yes" if row.enabled else "no"
+    cells = [
+        ("name", row.name, ""),
+        ("source", row.source, tool.origin),
+        ("enabled", state, row.why.get("enabled", "default" if row.enabled else "tools.enabled")),
+        ("sandbox", row.sandbox, SANDBOXES.get(row.sandbox, "")),
+        ("needs approval", "yes" if row.needs_approval else "no", ""),
+    ]
+    for field, value in msgspec.structs.asdict(tool.policy).items():
+        cells.append((field, _shown(value), row.why.get(field, "default")))
+    for line in [row.description.split("\n")[0], "", *_aligned(cells)]:
+        print(clean(line))
+    return command.OK
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, cast("tuple[object, ...]", value))) or "-"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _list(tools: "Sequence[Tool]", as_json: bool) -> int:
     rows = [row_of(tool) for tool in tools]
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(rows)).decode())
@@ -100,7 +154,7 @@ def _lint(tools: "Sequence[ServerTool]", as_json: bool) -> int:
     return command.ERROR if any(found.values()) else command.OK
 
 
-def row_of(tool: "ServerTool") -> Row:
+def row_of(tool: "Tool", *, is_on: bool = True) -> Row:
     """Return a tool as a row."""
     return Row(
         name=tool.name,
@@ -109,8 +163,12 @@ def row_of(tool: "ServerTool") -> Row:
         approval=tool.policy.approval,
         needs_approval=tool.policy.needs_approval,
         timeout_s=tool.policy.timeout_s,
-        source=tool.source,
+        source=tool.declared.source,
         parameters=tool.spec.parameters,
+        enabled=is_on,
+        sandbox=tool.sandbox,
+        policy=tool.policy,
+        why=tool.why,
     )
 
 

@@ -10,7 +10,8 @@ from treadle.config.problems import Path, bare_type, dotted, is_struct, row_type
 from treadle.config.settings import Settings
 
 _HEAD = """\
-# treadle.toml: every key with its default. Treadle reads it from the working directory, or from --config FILE.
+# treadle.toml: every key with its default. Treadle reads --config FILE, else ~/.config/treadle/treadle.toml, else
+# that of the working directory, which beside another one may only tighten what tools may do.
 # A key that is commented out has the value shown. Each can also be set by an environment variable:
 # limits.max_iterations by TREADLE_LIMITS__MAX_ITERATIONS, lists as "a,b" or as JSON.
 # Keys of providers are never written here: key_env names the variable that holds one.
@@ -32,7 +33,7 @@ def write_example() -> str:
     lines = [_HEAD]
     for field in _leaf_fields(Settings):
         lines.extend(_key_lines(field))
-    for name, kind in _tables(Settings):
+    for name, kind in sorted(_tables(Settings), key=_place):
         header = f"[[{name}]]" if row_type(kind) is not None else f"[{name}]"
         section = row_type(kind) or bare_type(kind)
         summary = (section.__doc__ or "").split("\n")[0]
@@ -52,7 +53,7 @@ def list_keys(kind: Any = Settings, path: Path = ()) -> Iterable[Key]:
             yield from list_keys(bare_type(field.type), here)
         elif row is not None:
             for key in list_keys(row):
-                yield msgspec.structs.replace(key, path=f"{field.name}[].{key.path}", variable="")
+                yield msgspec.structs.replace(key, path=f"{dotted(here)}[].{key.path}", variable="")
         else:
             yield Key(
                 path=dotted(here),
@@ -78,15 +79,54 @@ _SAMPLES: dict[str, dict[str, object]] = {
         "rename": "gpt-5",
         "repair": ["native"],
         "on_disconnect": "cancel",
+        "tools": ["*"],
     },
+    "price": {"model": "gpt-*", "input": 2.5, "output": 10.0, "cached": 0.25, "cache_write": 2.5},
     "mcp": {
         "name": "files",
         "command": ["npx", "-y", "@modelcontextprotocol/server-filesystem", "."],
         "key_env": "FILES_TOKEN",
     },
+    "tools.rule": {
+        "match": ["get_*"],
+        "enabled": True,
+        "effect": "read",
+        "approval": "never",
+        "timeout_s": 5.0,
+        "retries": 1,
+        "output_bytes_max": 16_384,
+        "rate_per_min": 60,
+        "parallel": True,
+        "resources": ["file:{path}"],
+        "exec": False,
+        "egress": False,
+        "untrusted": False,
+    },
+    "tools.tighten": {
+        "match": ["local"],
+        "enabled": False,
+        "effect": "destructive",
+        "approval": "always",
+        "timeout_s": 5.0,
+        "retries": 0,
+        "output_bytes_max": 16_384,
+        "rate_per_min": 10,
+        "parallel": False,
+        "resources": ["*"],
+        "exec": True,
+        "egress": True,
+        "untrusted": True,
+    },
     "guest": {"name": "planner", "path": "planner.wasm", "isolation": "thread"},
 }
 """What the rows of lists show, as a working example."""
+
+
+def _place(table: tuple[str, Any]) -> tuple[bool, bool]:
+    """Put lists behind single tables, and those inside a table last."""
+    name, kind = table
+    is_list = row_type(kind) is not None
+    return is_list, is_list and "." in name
 
 
 def _tables(kind: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:

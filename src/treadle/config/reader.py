@@ -3,6 +3,7 @@
 Everything wrong is reported at once. This is the only module of the room that opens a file.
 """
 
+import logging
 import os
 import tomllib
 from collections.abc import Mapping
@@ -15,19 +16,27 @@ from treadle.canon.errors import ConfigError
 from treadle.config.environment import CONFIG_VARIABLE, Setting, provider_upstreams, read_environment
 from treadle.config.problems import Path as KeyPath
 from treadle.config.problems import Problem, Tree, dotted, find_problems, line_of, raise_problems, sound_part
+from treadle.config.repository import Tightened, tighten
 from treadle.config.rules import find_contradictions
 from treadle.config.settings import CASSETTE, SQLITE, Settings
+
+log = logging.getLogger("treadle.config")
 
 FILE_NAME = "treadle.toml"
 FILE_BYTES_MAX = 1_048_576
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings with where they come from: `sources` maps a key to its origin; a key not in it has its default."""
+    """Settings with where they come from: `sources` maps a key to its origin; a key not in it has its default.
+
+    `repository` is the file of the working directory where another is the user's; `warnings` say what it may not set.
+    """
 
     settings: Settings
     sources: dict[str, str]
     file: str | None = None
+    repository: str | None = None
+    warnings: tuple[str, ...] = ()
 
     def source(self, key: str) -> str:
         """Return where the value of a key comes from."""
@@ -41,7 +50,10 @@ def load_settings(
 
     Raises: ConfigError, naming every mistake.
     """
-    return read_settings(path, env=env, overrides=overrides).settings
+    loaded = read_settings(path, env=env, overrides=overrides)
+    for warning in loaded.warnings:
+        log.warning("%s", warning)
+    return loaded.settings
 
 
 def read_settings(
@@ -70,13 +82,25 @@ def inspect_settings(
     for key, value in (overrides or {}).items():
         if value is not None:
             given.append(Setting(path=tuple(key.split(".")), value=value, origin="command line"))
-    tree, origins = _merge(given)
+    repository = _find_repository(file)
+    tightened = Tightened(settings=[], warnings=[])
+    if repository is not None:
+        standing = _sound_settings(_merge(given)[0])
+        tightened = tighten(_read_file(repository), standing, str(repository))
+    tree, origins = _merge([*given, *tightened.settings])
     _add_defaults(tree, origins, env)
     problems += find_problems(Settings, tree, origins)
     settings = _sound_settings(tree)
     wrong = {problem.path for problem in problems}
     problems += [each for each in find_contradictions(settings, origins) if each.path not in wrong]
-    return Loaded(settings=settings, sources=origins, file=str(file) if file is not None else None), problems
+    loaded = Loaded(
+        settings=settings,
+        sources=origins,
+        file=str(file) if file is not None else None,
+        repository=str(repository) if repository is not None else None,
+        warnings=tuple(tightened.warnings),
+    )
+    return loaded, problems
 
 
 def _sound_settings(tree: Tree) -> Settings:
@@ -95,11 +119,31 @@ def data_directory(env: Mapping[str, str]) -> Path:
     return (Path(home) if home else Path.home()) / ".local" / "share" / "treadle"
 
 
+def config_directory(env: Mapping[str, str]) -> Path | None:
+    """Return where a person's own treadle.toml lives; nowhere for somebody without a home."""
+    if base := env.get("XDG_CONFIG_HOME"):
+        return Path(base) / "treadle"
+    home = env.get("HOME")
+    return Path(home) / ".config" / "treadle" if home else None
+
+
 def _find_file(path: str | Path | None, env: Mapping[str, str]) -> Path | None:
+    """Return the user's file: the one that is named, else the one at home, else that of the working directory."""
     named = path or env.get(CONFIG_VARIABLE)
     if named:
         return Path(named)
+    folder = config_directory(env)
+    if folder is not None and (folder / FILE_NAME).is_file():
+        return folder / FILE_NAME
     return Path(FILE_NAME) if Path(FILE_NAME).is_file() else None
+
+
+def _find_repository(file: Path | None) -> Path | None:
+    """Return the file of the working directory where it is not the user's: it may only tighten."""
+    here = Path(FILE_NAME)
+    if file is None or not here.is_file() or (file.exists() and here.samefile(file)):
+        return None
+    return here
 
 
 def _read_file(file: Path) -> list[Setting]:
@@ -139,6 +183,8 @@ def _rebase(tree: Tree, folder: Path) -> None:
     for row in cast("list[Any]", guests) if isinstance(guests, list) else []:
         _rebase_url(row, "path", "", folder)
         _rebase_url(row, "schema", "", folder)
+        _rebase_list(row, "wasi_read", folder)
+        _rebase_list(row, "wasi_write", folder)
     servers = tree.get("mcp")
     for row in cast("list[Any]", servers) if isinstance(servers, list) else []:
         _rebase_url(row, "cwd", "", folder)
@@ -160,6 +206,13 @@ def _rebase_url(section: Any, key: str, scheme: str, folder: Path) -> None:
     url = cast("Tree", section).get(key) if isinstance(section, dict) else None
     if isinstance(url, str) and url.startswith(scheme) and url != scheme:
         section[key] = scheme + _from(folder, url.removeprefix(scheme))
+
+
+def _rebase_list(section: Any, key: str, folder: Path) -> None:
+    """Let a key that lists folders name them from that folder."""
+    names = cast("Tree", section).get(key) if isinstance(section, dict) else None
+    if isinstance(names, list):
+        section[key] = [_from(folder, name) for name in cast("list[Any]", names)]
 
 
 def _from(folder: Path, name: Any) -> Any:

@@ -12,10 +12,11 @@ import msgspec
 
 from treadle.canon.errors import ConfigError
 from treadle.config.problems import KEY_HINT, Problem, nearest, origin_of
-from treadle.config.settings import CASSETTE, DEMO_MODEL, SQLITE, TIERS, Mcp, Settings, Upstream
+from treadle.config.settings import CASSETTE, DEMO_MODEL, SQLITE, TIERS, Mcp, Settings, ToolRule, Upstream
 from treadle.store.address import PostgresAddress, is_postgres
 from treadle.wire.dialects.table import BY_ID
 
+POLICY_LEAST = {"timeout_s": 0.001, "retries": 0, "output_bytes_max": 256, "rate_per_min": 0}
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _OWN_PATH = re.compile(r"/+(chat/completions|completions|responses|messages|models(/[^/]*)?)/*$")
 """What clients put behind an address, and people copy along with it."""
@@ -29,9 +30,11 @@ def find_contradictions(settings: Settings, origins: Mapping[str, str]) -> list[
         *_repair_problems(settings),
         *_upstream_problems(settings),
         *_route_problems(settings),
+        *_price_problems(settings),
         *_guest_problems(settings),
         *_mcp_problems(settings),
         *_tool_problems(settings),
+        *_policy_problems(settings),
     ]
     return [msgspec.structs.replace(problem, origin=_origin(problem.path, origins)) for problem in problems]
 
@@ -122,6 +125,25 @@ def _route_problems(settings: Settings) -> Iterable[Problem]:
             yield Problem(path=f"route[{index}].upstream", message=message)
 
 
+def _price_problems(settings: Settings) -> Iterable[Problem]:
+    for index, price in enumerate(settings.price):
+        yield from _pattern_problems(f"price[{index}].model", price.model)
+        for key in ("cached", "cache_write"):
+            if (getattr(price, key) or 0.0) < 0:
+                yield Problem(path=f"price[{index}].{key}", message="expected a number >= 0")
+
+
+def _policy_problems(settings: Settings) -> Iterable[Problem]:
+    tables: list[tuple[str, ToolRule]] = []
+    for key in ("rule", "tighten"):
+        tables += [(f"tools.{key}[{index}]", rule) for index, rule in enumerate(getattr(settings.tools, key))]
+    for path, table in tables:
+        for key, least in POLICY_LEAST.items():
+            value = getattr(table, key)
+            if value is not None and value < least:
+                yield Problem(path=f"{path}.{key}", message=f"expected a number >= {least:g}")
+
+
 def _tool_problems(settings: Settings) -> Iterable[Problem]:
     for key in ("read", "write"):
         for number, path in enumerate(getattr(settings.tools.local, key)):
@@ -134,6 +156,9 @@ def _tool_problems(settings: Settings) -> Iterable[Problem]:
             yield Problem(path=f"tools.web.networks[{number}]", message=str(error), hint="for example 10.1.0.0/16")
 
 
+GUEST_WASI = ("wasi_read", "wasi_write", "wasi_env", "wasi_args")
+
+
 def _guest_problems(settings: Settings) -> Iterable[Problem]:
     names: set[str] = set()
     for index, guest in enumerate(settings.guest):
@@ -142,6 +167,10 @@ def _guest_problems(settings: Settings) -> Iterable[Problem]:
         names.add(guest.name)
         if guest.kind == "tools" and guest.grants:
             yield Problem(path=f"guest[{index}].grants", message="only a session guest can be granted tools")
+        granted = [key for key in GUEST_WASI if getattr(guest, key)]
+        if granted and (guest.isolation or settings.guests.isolation) != "process":
+            message = f'{granted[0]} needs isolation = "process": the real WASI is only for a process of its own'
+            yield Problem(path=f"guest[{index}].isolation", message=message)
 
 
 def _mcp_problems(settings: Settings) -> Iterable[Problem]:

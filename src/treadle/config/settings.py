@@ -36,6 +36,9 @@ class ServerSection(Section, frozen=True, kw_only=True):
         tuple[str, ...], Meta(description="more names accepted in the Host header, such as gateway.example.org")
     ] = ()
     body_bytes_max: Annotated[int, Meta(ge=1024, description="largest request body, in bytes")] = 33_554_432
+    receive_timeout_s: Annotated[
+        float, Meta(gt=0, description="how long the head of a request may take to arrive, and then its body")
+    ] = 60.0
     keep_alive_s: Annotated[float, Meta(gt=0, description="a silent stream says something this often")] = 10.0
     on_disconnect: Annotated[
         OnDisconnect, Meta(description="what becomes of a run when its client goes away; one in the background goes on")
@@ -47,6 +50,11 @@ class ServerSection(Section, frozen=True, kw_only=True):
         Literal["debug", "info", "warning", "error"], Meta(description="how much to log on stderr")
     ] = "info"
     mcp: Annotated[bool, Meta(description="serve the tools to MCP clients at /mcp")] = False
+    evals: Annotated[str, Meta(description="folder with the runs of `treadle eval` that the console shows")] = "runs"
+    login: Annotated[
+        Literal["auto", "always", "never"],
+        Meta(description='who opens the pages logs in by a link; "auto": where other machines can reach them'),
+    ] = "auto"
 
 
 class StoreSection(Section, frozen=True, kw_only=True):
@@ -90,14 +98,27 @@ class TerminalSection(Section, frozen=True, kw_only=True):
     max_tool_output_bytes: Annotated[int, Meta(ge=256, description="what the model reads of one result")] = 32_768
     arguments_bytes_max: Annotated[int, Meta(ge=1, description="arguments of one call")] = 1_048_576
     wall_s: Annotated[float, Meta(ge=0, description="time for one turn; 0 is without end")] = 0.0
+    policy: Annotated[
+        Literal["plan", "ask", "auto-edit", "trust"],
+        Meta(description='what runs unasked: nothing that changes ("plan"), reading only, edits too, or everything'),
+    ] = "ask"
+    fold: Annotated[
+        Literal["off", "on"], Meta(description='"on" shows preview_lines of a result, "off" fold_lines of it')
+    ] = "off"
     preview_lines: Annotated[int, Meta(ge=1, description="lines of a result shown before it is folded")] = 20
-    fold_lines: Annotated[int, Meta(ge=1, description="lines of a folded result that /full shows at a time")] = 200
+    fold_lines: Annotated[int, Meta(ge=1, description="lines of a result shown at a time, also by Ctrl-O")] = 200
+    plain: Annotated[bool, Meta(description="plain lines and numbered choices, for screen readers")] = False
+    animations: Annotated[bool, Meta(description="show text while its block is still open")] = True
+    theme: Annotated[Literal["dark", "light", "contrast", "none"], Meta(description="colours")] = "dark"
     local: Annotated[tuple[str, ...], Meta(description="local tools offered when tools.local.enabled names none")] = (
         "glob",
         "file_read",
         "grep",
         "outline",
         "output_read",
+        "file_write",
+        "file_edit",
+        "bash",
     )
 
 
@@ -141,6 +162,67 @@ class WebSection(Section, frozen=True, kw_only=True):
     timeout_s: Annotated[float, Meta(gt=0, description="time for one answer, redirects included")] = 20.0
 
 
+class ToolRule(Section, frozen=True, kw_only=True):
+    """How tools may run whose name or source fits. Several are several tables; of those that fit, later ones win."""
+
+    match: Annotated[
+        tuple[str, ...], Meta(min_length=1, description='patterns of names and sources: ["get_*", "mcp:*", "local"]')
+    ]
+    enabled: Annotated[bool | None, Meta(description="false takes them away")] = None
+    effect: Annotated[
+        Literal["read", "idempotent", "write", "destructive"] | None, Meta(description="what they do")
+    ] = None
+    approval: Annotated[
+        Literal["never", "always", "by_effect"] | None, Meta(description="whether a person must agree before one runs")
+    ] = None
+    timeout_s: Annotated[float | None, Meta(description="time for one call, its retries included")] = None
+    retries: Annotated[
+        int | None, Meta(description="how often a failed call is tried again, unless it has effects")
+    ] = None
+    output_bytes_max: Annotated[int | None, Meta(description="what the model reads of one result")] = None
+    rate_per_min: Annotated[int | None, Meta(description="calls of one key in a minute; 0 is without bound")] = None
+    parallel: Annotated[bool | None, Meta(description="whether calls that only read may run side by side")] = None
+    resources: Annotated[
+        tuple[str, ...] | None, Meta(description='what a call works on: ["file:{path}"]; ["*"] lets it run alone')
+    ] = None
+    exec: Annotated[bool | None, Meta(description="whether they run programs")] = None
+    egress: Annotated[bool | None, Meta(description="whether they can carry something away")] = None
+    untrusted: Annotated[bool | None, Meta(description="whether anybody may have written what they give")] = None
+    name: Annotated[str, Meta(description="what it is called where it is the reason of something")] = ""
+
+
+class TightRule(ToolRule, frozen=True, kw_only=True):
+    """As `[[tools.rule]]`, but it can only tighten. The rules of a repository's own treadle.toml are read as these."""
+
+
+class EffectSection(Section, frozen=True, kw_only=True):
+    """What tools of one effect get where they say nothing themselves."""
+
+    approval: Annotated[
+        Literal["never", "always", "by_effect"],
+        Meta(description="whether a person must agree before one runs; by_effect asks for destructive ones"),
+    ] = "by_effect"
+    timeout_s: Annotated[float, Meta(ge=0, description="time for one call; 0 is limits.tool_timeout_s")] = 0.0
+    retries: Annotated[int, Meta(ge=0, description="how often a failed call is tried again, unless it has effects")] = 0
+    output_bytes_max: Annotated[
+        int, Meta(ge=0, description="what the model reads of one result; 0 is limits.max_tool_output_bytes")
+    ] = 0
+    rate_per_min: Annotated[int, Meta(ge=0, description="calls of one key in a minute; 0 is without bound")] = 0
+
+
+class PolicySection(Section, frozen=True, kw_only=True):
+    """How tools may run. `[[tools.rule]]` says it of single ones."""
+
+    taint: Annotated[
+        Literal["ask", "off"],
+        Meta(description="what calls with effects need once output that anybody may have written was read"),
+    ] = "ask"
+    read: EffectSection = EffectSection()
+    idempotent: EffectSection = EffectSection()
+    write: EffectSection = EffectSection()
+    destructive: EffectSection = EffectSection()
+
+
 class ToolsSection(Section, frozen=True, kw_only=True):
     """Server tools: what Treadle itself runs."""
 
@@ -162,6 +244,8 @@ class ToolsSection(Section, frozen=True, kw_only=True):
     ] = "off"
     local: LocalSection = LocalSection()
     web: WebSection = WebSection()
+    rule: tuple[ToolRule, ...] = ()
+    tighten: tuple[TightRule, ...] = ()
 
 
 class RepairSection(Section, frozen=True, kw_only=True):
@@ -183,6 +267,25 @@ class RepairSection(Section, frozen=True, kw_only=True):
     ] = 4_194_304
 
 
+class ApprovalsSection(Section, frozen=True, kw_only=True):
+    """How people are asked before a call runs that needs their approval."""
+
+    enabled: Annotated[
+        bool, Meta(description="ask people; false denies every such call unless a remembered rule agrees to it")
+    ] = True
+    wait_s: Annotated[float, Meta(ge=0, description="time to decide while a client holds its connection")] = 300.0
+    stored_s: Annotated[float, Meta(ge=0, description="time to decide where none does: Responses, background runs")] = (
+        3600.0
+    )
+    responses: Annotated[
+        Literal["item", "wait"],
+        Meta(description='"item" ends a response with mcp_approval_request items, "wait" keeps its stream open'),
+    ] = "item"
+    project: Annotated[
+        str, Meta(max_length=1000, description="what rules without a session hold for; empty is the working folder")
+    ] = ""
+
+
 class WorkspaceSection(Section, frozen=True, kw_only=True):
     """What is worked on beside the chat: facts that only people commit, a draft, locks, and what is shown."""
 
@@ -195,6 +298,18 @@ class WorkspaceSection(Section, frozen=True, kw_only=True):
     ] = 0.0
     expires_s: Annotated[float, Meta(ge=0, description="time to decide a proposal; 0 is without end")] = 604_800.0
     read_bytes_max: Annotated[int, Meta(ge=1024, description="what state.get shows at once")] = 16_384
+
+
+class CacheSection(Section, frozen=True, kw_only=True):
+    """Answers given again: a model call that is exactly like an earlier one of the same key need not be made."""
+
+    enabled: Annotated[
+        bool, Meta(description="answer equal model calls from the journal, where no tool offered has an effect")
+    ] = False
+    ttl_s: Annotated[float, Meta(gt=0, description="how old an answer may be that is given again")] = 86_400.0
+    bytes_max: Annotated[int, Meta(ge=1, description="how large one may be; a larger one is asked for anew")] = (
+        1_048_576
+    )
 
 
 class Upstream(Section, frozen=True, kw_only=True):
@@ -210,6 +325,9 @@ class Upstream(Section, frozen=True, kw_only=True):
         tuple[str, ...], Meta(description='model names it serves; one "*" in a name stands for any part of it')
     ] = ()
     headers: Annotated[dict[str, str], Meta(description="more headers to send; never a key")] = {}
+    takes: Annotated[
+        tuple[Literal["image", "file"], ...], Meta(description="what its models take beside text; the chat offers that")
+    ] = ("image", "file")
     quirks: Annotated[
         tuple[str, ...], Meta(description="ways in which it differs, beside those its host is known for")
     ] = ()
@@ -219,6 +337,7 @@ class Upstream(Section, frozen=True, kw_only=True):
     ] = None
     connect_s: Annotated[float, Meta(gt=0, description="time to connect")] = 10.0
     idle_s: Annotated[float | None, Meta(description="silence before it counts as gone; as limits.idle_s")] = None
+    streams_max: Annotated[int, Meta(ge=0, description="calls under way at once; others wait; 0 is no bound")] = 0
     cassette_speed: Annotated[
         float, Meta(ge=0, description="how fast a cassette plays: 0 at once, 1 with the pauses as recorded")
     ] = 0.0
@@ -237,6 +356,48 @@ class Route(Section, frozen=True, kw_only=True):
     on_disconnect: Annotated[
         OnDisconnect | None, Meta(description="what becomes of its runs when a client leaves; as server.on_disconnect")
     ] = None
+    tools: Annotated[
+        tuple[str, ...] | None,
+        Meta(description='server tools that these models are offered, by name or source: ["get_*", "mcp:files"]'),
+    ] = None
+    fallback: Annotated[
+        tuple[str, ...],
+        Meta(description='who is asked when it does not answer, in order: "UPSTREAM" or "UPSTREAM/MODEL"'),
+    ] = ()
+
+
+class Price(Section, frozen=True, kw_only=True):
+    """What tokens of a model cost. Several are several `[[price]]` tables; the first that matches holds."""
+
+    model: Annotated[str, Meta(min_length=1, description='a model name; one "*" stands for any part of it')]
+    input: Annotated[float, Meta(ge=0, description="US dollars for a million tokens of input")]
+    output: Annotated[float, Meta(ge=0, description="US dollars for a million tokens of output")]
+    cached: Annotated[float | None, Meta(description="for input that was read from a cache; as input")] = None
+    cache_write: Annotated[float | None, Meta(description="for input that was written to a cache; as input")] = None
+
+
+class UpstreamsSection(Section, frozen=True, kw_only=True):
+    """How upstreams are protected, each for itself. Nothing is repeated once an answer has begun."""
+
+    retries: Annotated[int, Meta(ge=0, le=10, description="how often a refused call is made again")] = 2
+    backoff_s: Annotated[float, Meta(ge=0, description="pause before the first repeat, at most; doubled each time")] = (
+        0.5
+    )
+    retry_after_s_max: Annotated[
+        float, Meta(ge=0, description="a provider that asks for a longer pause is not asked again")
+    ] = 60.0
+    retry_share: Annotated[float, Meta(ge=0, le=1, description="how many of all calls may be repeated ones")] = 0.1
+    breaker_share: Annotated[
+        float, Meta(gt=0, le=1, description="share of failed calls that makes Treadle leave an upstream alone")
+    ] = 0.5
+    breaker_calls: Annotated[int, Meta(ge=1, description="calls before that share counts")] = 10
+    breaker_window_s: Annotated[float, Meta(gt=0, description="how far back calls are counted")] = 30.0
+    breaker_open_s: Annotated[
+        float, Meta(gt=0, description="how long it is left alone, doubled while it does not recover, at most 12 times")
+    ] = 10.0
+    queue_s: Annotated[float, Meta(gt=0, description="how long a call waits for a place where streams_max is set")] = (
+        10.0
+    )
 
 
 class GuestsSection(Section, frozen=True, kw_only=True):
@@ -275,6 +436,12 @@ class Guest(Section, frozen=True, kw_only=True):
     grants: Annotated[
         tuple[str, ...], Meta(description='server tools that a session guest may offer too: ["get_*"]')
     ] = ()
+    wasi_read: Annotated[
+        tuple[str, ...], Meta(description='folders it may read: ["data", "/srv/in:/in"]; needs isolation = "process"')
+    ] = ()
+    wasi_write: Annotated[tuple[str, ...], Meta(description="folders it may read and write, likewise")] = ()
+    wasi_env: Annotated[tuple[str, ...], Meta(description="names of environment variables that it sees, likewise")] = ()
+    wasi_args: Annotated[tuple[str, ...], Meta(description="its command line, program name first, likewise")] = ()
     effect: Annotated[
         Literal["read", "idempotent", "write", "destructive"], Meta(description="what the tools of a tool guest do")
     ] = "write"
@@ -342,11 +509,16 @@ class Settings(Section, frozen=True, kw_only=True):
     limits: LimitsSection = LimitsSection()
     terminal: TerminalSection = TerminalSection()
     tools: ToolsSection = ToolsSection()
+    policy: PolicySection = PolicySection()
+    approvals: ApprovalsSection = ApprovalsSection()
     workspace: WorkspaceSection = WorkspaceSection()
     repair: RepairSection = RepairSection()
+    cache: CacheSection = CacheSection()
     guests: GuestsSection = GuestsSection()
+    upstreams: UpstreamsSection = UpstreamsSection()
     upstream: tuple[Upstream, ...] = ()
     route: tuple[Route, ...] = ()
+    price: tuple[Price, ...] = ()
     guest: tuple[Guest, ...] = ()
     mcp: tuple[Mcp, ...] = ()
 
@@ -378,9 +550,12 @@ def for_terminal(settings: Settings) -> Settings:
         wall_s=terminal.wall_s,
     )
     local = settings.tools.local
-    tools = msgspec.structs.replace(
-        settings.tools, local=msgspec.structs.replace(local, enabled=local.enabled or terminal.local)
+    # A person is asked about every command that nothing confines, so bash may be offered here in any case.
+    is_asked = local.policy == "ask" and terminal.policy != "trust"
+    local = msgspec.structs.replace(
+        local, enabled=local.enabled or terminal.local, allow_unconfined=local.allow_unconfined or is_asked
     )
+    tools = msgspec.structs.replace(settings.tools, local=local)
     return msgspec.structs.replace(settings, limits=limits, tools=tools)
 
 

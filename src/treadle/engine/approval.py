@@ -18,7 +18,10 @@ NEVER_READ = frozenset({"denied", "expired", "cancelled", "interrupted", "limit_
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """That a person was asked about a call: the data of an `approval_request` entry."""
+    """That a person was asked about a call: the data of an `approval_request` entry.
+
+    A call that an earlier run made is here too, with its `index` in this one.
+    """
 
     approval_id: str
     source: str = ""
@@ -26,6 +29,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     reasons: tuple[str, ...] = ()
     expires_at: float = 0.0
     is_deferred: bool = False
+    call: CallItem | None = None
+    index: int = 0
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -92,6 +97,13 @@ def decision_step(index: int, call: CallItem, record: DecisionRecord, at: float)
 def _entry(kind: Any, call: CallItem, content: str, record: msgspec.Struct, at: float) -> Entry:
     data = msgspec.Raw(msgspec.json.encode(record))
     return Entry(kind=kind, name=call.name, call_id=call.call_id, content=content, data=data, at=at)
+
+
+def as_run(call: CallItem, record: DecisionRecord | None) -> CallItem:
+    """Return a call as it runs: with the arguments that a person put in the place of the model's."""
+    if record is None or record.arguments is None:
+        return call
+    return msgspec.structs.replace(call, arguments=record.arguments)
 
 
 def refusal_of(record: DecisionRecord) -> Outcome | None:

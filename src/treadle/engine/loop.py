@@ -8,13 +8,14 @@ and from the first thing that the journal does not know goes on by itself.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from treadle.canon.errors import BrokenStream, ErrorInfo, RequestError, UpstreamError
 from treadle.canon.events import (
+    Failed,
+    Finished,
     ItemDone,
     ModelEvent,
     Noted,
@@ -23,23 +24,26 @@ from treadle.canon.events import (
     RunEvent,
 )
 from treadle.canon.ids import RESULT, IdSource
-from treadle.canon.items import ResultItem
+from treadle.canon.items import CallItem, ResultItem
 from treadle.canon.messages import Entry, entry_of_item
 from treadle.canon.tools import CallContext, Outcome, failure
 from treadle.engine import steps, tape
 from treadle.engine.approval import (
     DecisionRecord,
     RequestRecord,
+    as_run,
     decision_step,
     mark_changed,
     refusal_of,
     request_step,
 )
+from treadle.engine.early import Early, unused
 from treadle.engine.past import AbortRecord, Ending, Past, ReplyRecord
 from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Toolbox, Verdict
 from treadle.engine.schedule import claim_of, prerequisites, waves
 from treadle.engine.steps import Step, policy_of, record_of, source_of, unless_failed
 from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn
+from treadle.engine.waiting import wait_out
 
 UNKNOWN = failure("interrupted", "Interrupted, outcome unknown.")
 RETRYABLE = frozenset({"read", "idempotent"})
@@ -93,6 +97,7 @@ class Loop:
         self._announced: set[str] = set()
         self._answered: set[str] = set()
         self._outcomes: dict[str, Outcome] = {}
+        self._early = Early(ports.clock)
         self._first: AskModel | RunTools | None = None
         self._journal: Journal | None = None
         self._publish: Publish = _tell_nobody
@@ -101,15 +106,15 @@ class Loop:
     @property
     def has_run_tools(self) -> bool:
         """Tell whether any tool has started: from then on a retry of the request is not harmless."""
-        return bool(self._started)
+        return bool(self._started or self._early)
 
     def begin(self) -> list[Step]:
         """Return the first steps, to be made durable together with the run itself: what people decided about calls
-        that an earlier run left, else the first round."""
+        that an earlier run left, or are still asked, else the first round."""
         self._first = self._turn.begin()
         if isinstance(self._first, AskModel):
             return [self._asking(self._first)]
-        return [self._decision_step(planned) for planned in self._first.calls]
+        return [self._standing_step(planned) for planned in self._first.calls]
 
     async def run(self, journal: Journal, publish: Publish) -> RunEnded:
         """Turn until there is an end; the terminal event is durable and published when this returns.
@@ -131,9 +136,12 @@ class Loop:
                     case RunTools():
                         decision = await self._tools(decision.calls)
                     case End():
+                        await self._early.drop()
                         return await self._end(decision)
         except Stopped as stop:
             return await self.abort(stop.error)
+        finally:
+            await self._early.drop()
 
     @property
     def is_replaying(self) -> bool:
@@ -201,6 +209,7 @@ class Loop:
                     if self._turn.is_round_over:
                         break
                     await self._flush()
+                    self._early.begin(self._run_early)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -214,6 +223,18 @@ class Loop:
             self._turn.fail(BrokenStream("The upstream ended without a finish.").info)
         self._end_round("failed" if self._turn.finish is None else "finished")
         return self._turn.decide()
+
+    def _mark_early(self, call: CallItem, *, is_ending: bool) -> None:
+        """Mark a read that may begin before the model has ended; one that is heard again, where it was marked."""
+        if self._past is not None and self.is_replaying:
+            is_early = self._past.is_early(call.call_id)
+        else:
+            is_early = not is_ending and self._early.mark(self._turn.early(), call.call_id)
+        if is_early:
+            self._steps.append((None, steps.early_entry(call, self._now())))
+
+    async def _run_early(self, planned: PlannedCall) -> Outcome:
+        return await self._ports.toolbox.run(planned.call, self._context_of(planned))
 
     async def _hear(self, past: Past, number: int) -> Decision:
         """Hear a model call again as the journal has it."""
@@ -230,9 +251,12 @@ class Loop:
         return self._turn.decide()
 
     def _feed(self, batch: list[ModelEvent]) -> None:
+        is_ending = any(isinstance(event, Finished | Failed) for event in batch)
         for event in batch:
             for said in self._turn.feed(event):
                 self._note(said)
+                if isinstance(said, ItemDone) and isinstance(said.item, CallItem):
+                    self._mark_early(said.item, is_ending=is_ending)
 
     def _end_round(self, ending: Ending) -> None:
         """Write down how the current model call ended and in which pieces it came."""
@@ -255,8 +279,7 @@ class Loop:
     def _void(self, broken: AskAgain) -> Decision:
         """Take back what a cut call said, and make the call again."""
         for planned in broken.calls:
-            assert planned.outcome is not None
-            self._answer(planned, planned.outcome)
+            self._answer_unrun(planned)
         self._steps.append(steps.void_step(broken, self._turn.budget.rounds, self._now()))
         ask = self._turn.ask_again()
         self._steps.append(self._asking(ask))
@@ -300,7 +323,7 @@ class Loop:
 
     async def _ask_for(self, planned: PlannedCall) -> PlannedCall:
         """Ask for the approval that a call needs, unless it has been asked for, or has got its answer without."""
-        if planned.outcome is not None or not planned.reasons or planned.decision is not None:
+        if planned.outcome is not None or not planned.reasons or planned.decision is not None or planned.is_deferred:
             return planned
         call_id, past = planned.call.call_id, self._past
         record = None if past is None else past.request(call_id)
@@ -366,6 +389,12 @@ class Loop:
         planned = msgspec.structs.replace(planned, decision=record, outcome=refusal_of(record))
         self._steps.append(self._decision_step(planned))
         return planned
+
+    def _standing_step(self, planned: PlannedCall) -> Step:
+        """Say where the question of an earlier run stands: decided, or put again."""
+        if planned.request is None:
+            return self._decision_step(planned)
+        return request_step(planned.index, planned.call, planned.request, self._now())
 
     def _decision_step(self, planned: PlannedCall) -> Step:
         assert planned.decision is not None
@@ -433,17 +462,20 @@ class Loop:
         if known is not None:
             self._outcomes[call_id] = known.outcome
             return known.outcome
-        begun = self._ports.clock.monotonic()
+        early = self._early.take(call_id)
+        begun = self._ports.clock.monotonic() if early is None else early.begun
         changed = planned.decision.arguments if planned.decision is not None else None
-        call = planned.call if changed is None else msgspec.structs.replace(planned.call, arguments=changed)
-        outcome = await self._in_time(self._ports.toolbox.run(call, self._context_of(planned)), has_started=True)
+        call = as_run(planned.call, planned.decision)
+        work = self._ports.toolbox.run(call, self._context_of(planned)) if early is None else early.task
+        outcome = await self._in_time(work, has_started=True)
         if changed is not None:
             outcome = mark_changed(outcome, changed)
-        outcome = msgspec.structs.replace(outcome, duration_s=self._ports.clock.monotonic() - begun)
+        ended = early.ended if early is not None and early.ended is not None else self._ports.clock.monotonic()
+        outcome = msgspec.structs.replace(outcome, duration_s=ended - begun)
         self._outcomes[call_id] = outcome
         return outcome
 
-    async def _in_time(self, work: Coroutine[Any, Any, Outcome], *, has_started: bool) -> Outcome:
+    async def _in_time(self, work: Awaitable[Outcome], *, has_started: bool) -> Outcome:
         """Await something for as long as the run may last; past that, return what the call gets instead."""
         limit = asyncio.timeout(self._remaining_s())
         try:
@@ -460,8 +492,7 @@ class Loop:
     async def _end(self, end: End) -> RunEnded:
         """Answer what is still open, journal the end, then tell it."""
         for planned in end.calls:
-            assert planned.outcome is not None
-            self._answer(planned, planned.outcome)
+            self._answer_unrun(planned)
         for item in self._turn.partials():
             self._steps.append((None, entry_of_item(item, at=self._now())))
         ended = msgspec.structs.replace(end.ended, ended_at=self._now())
@@ -497,6 +528,13 @@ class Loop:
         self._steps.append(steps.finished_step(planned, result, outcome, self._now()))
         self._answered.add(call.call_id)
         return result
+
+    def _answer_unrun(self, planned: PlannedCall) -> None:
+        """Answer a call whose turn did not come to run it."""
+        call_id, outcome = planned.call.call_id, planned.outcome
+        assert outcome is not None, "whoever does not run a call says why"
+        is_early = call_id in self._early or (self._past is not None and self._past.is_early(call_id))
+        self._answer(planned, unused(outcome) if is_early else outcome)
 
     def _note(self, event: RunEvent) -> None:
         """Queue an event; live ones go out at once if nothing durable waits before them."""
@@ -541,17 +579,6 @@ class Loop:
 
     def _now(self) -> float:
         return self._ports.clock.now()
-
-
-async def wait_out(work: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
-    """Wait for something that must not be left half done; return the cancellation that came meanwhile."""
-    cancelled = None
-    while not work.done():
-        try:
-            await asyncio.wait([work])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    return cancelled
 
 
 def _tell_nobody(_: list[Numbered]) -> None:

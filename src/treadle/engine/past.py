@@ -82,6 +82,7 @@ class _ResultData(msgspec.Struct):
     duration_s: float = 0.0
     bytes: int = 0
     truncated: bool = False
+    sandbox: str = ""
 
 
 class _EndData(msgspec.Struct):
@@ -98,6 +99,7 @@ class Past:
         self._heard = heard
         self._rounds: list[KnownRound] = []
         self._starts: dict[str, int] = {}
+        self._early: set[str] = set()
         self._results: dict[str, KnownResult] = {}
         self._requests: dict[str, RequestRecord] = {}
         self._decisions: dict[str, DecisionRecord] = {}
@@ -118,6 +120,10 @@ class Past:
     def starts(self, call_id: str) -> int:
         """Return how often the call was marked as started."""
         return self._starts.get(call_id, 0)
+
+    def is_early(self, call_id: str) -> bool:
+        """Tell whether the call was let begin before its turn was complete."""
+        return call_id in self._early
 
     def result(self, call_id: str) -> KnownResult | None:
         """Return the call's result, if it has one."""
@@ -174,6 +180,8 @@ class Past:
             case "reply":
                 reply = msgspec.json.decode(data, type=ReplyRecord)
                 self._rounds[-1] = msgspec.structs.replace(self._rounds[-1], reply=reply)
+            case "tool_early":
+                self._early.add(entry.call_id or "")
             case "tool_start":
                 call_id = entry.call_id or ""
                 self._starts[call_id] = self._starts.get(call_id, 0) + 1
@@ -225,6 +233,7 @@ class Past:
             output_bytes=data.bytes,
             truncated=data.truncated,
             duration_s=data.duration_s,
+            sandbox=data.sandbox,
         )
         self._results[item.call_id] = KnownResult(item=item, outcome=outcome, seq=entry.seq)
 

@@ -8,7 +8,7 @@ from treadle.canon.events import RoundBroken, RoundStarted, RunEnded, RunEvent, 
 from treadle.canon.items import CallItem, ResultItem, TextPart
 from treadle.canon.messages import Entry, entry_of_item
 from treadle.canon.tools import Outcome, ToolPolicy, failure
-from treadle.engine.approval import DecisionRecord
+from treadle.engine.approval import DecisionRecord, as_run
 from treadle.engine.ports import Verdict
 from treadle.engine.turn import AskAgain, AskModel, PlannedCall
 
@@ -55,7 +55,12 @@ def void_step(broken: AskAgain, round_number: int, at: float) -> Step:
 
 def started(planned: PlannedCall) -> ToolStarted:
     """Say that a call begins to run."""
-    return ToolStarted(index=planned.index, call=planned.call, source=source_of(planned))
+    return ToolStarted(index=planned.index, call=as_run(planned.call, planned.decision), source=source_of(planned))
+
+
+def early_entry(call: CallItem, at: float) -> Entry:
+    """Mark that a read begins before its turn is complete; its start is told once it is."""
+    return Entry(kind="tool_early", name=call.name, call_id=call.call_id, at=at)
 
 
 def start_entry(planned: PlannedCall, attempt: int, at: float) -> Entry:
@@ -88,12 +93,13 @@ def finished_step(planned: PlannedCall, result: ResultItem, outcome: Outcome, at
     """Say that a call has its result."""
     event = ToolFinished(
         index=planned.index,
-        call=planned.call,
+        call=as_run(planned.call, planned.decision),
         result=result,
         source=source_of(planned),
         duration_s=outcome.duration_s,
         output_bytes=outcome.output_bytes,
         truncated=outcome.truncated,
+        sandbox=outcome.sandbox,
     )
     extra = {
         "rc": outcome.rc,
@@ -102,6 +108,8 @@ def finished_step(planned: PlannedCall, result: ResultItem, outcome: Outcome, at
         "bytes": outcome.output_bytes,
         "truncated": outcome.truncated,
     }
+    if outcome.sandbox:
+        extra["sandbox"] = outcome.sandbox
     return event, entry_of_item(result, at=at, extra=extra)
 
 

@@ -4,6 +4,7 @@ Pure: it makes no call, knows no clock and writes nothing. The loop does what it
 "one result for every call, in call order, always" true is here.
 """
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
@@ -50,8 +51,9 @@ from treadle.canon.tools import (
     refuse_person_only,
 )
 from treadle.canon.usage import Usage, add_usage
-from treadle.engine.approval import NEVER_READ, DecisionRecord, reasons_for
+from treadle.engine.approval import NEVER_READ, DecisionRecord, RequestRecord, reasons_for
 from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
+from treadle.engine.schedule import claim_of, waves
 
 FROM_TEXT = ("recovered", "guessed")
 HARMLESS = ("read", "idempotent")
@@ -71,7 +73,8 @@ class AskModel(msgspec.Struct, frozen=True, kw_only=True):
 class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     """One server call of the turn: run it under its offer, or, with an outcome already, only answer it.
 
-    `reasons` say why a person must agree first, `decision` what was said. `is_deferred` leaves it to the next run.
+    `reasons` say why a person must agree first, `decision` what was said. `is_deferred` leaves it to the next run:
+    `request` is what an earlier run asked, where that still stands.
     """
 
     index: int
@@ -83,6 +86,7 @@ class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     is_deferred: bool = False
     approval_id: str = ""
     decision: DecisionRecord | None = None
+    request: RequestRecord | None = None
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
@@ -262,6 +266,22 @@ class Turn:
         """End the current model call as broken."""
         self._error = error
 
+    def early(self) -> list[PlannedCall]:
+        """Return the calls said so far that may begin before the model has ended: reads that need nobody's word and
+        that no earlier call of the turn holds up. What is counted is counted only when the turn is decided."""
+        if self._final:
+            return []
+        counted, self._budget = self._budget, copy.copy(self._budget)
+        try:
+            planned = [
+                self._plan_call(index, item)
+                for index, item in self._done
+                if isinstance(item, CallItem) and item.side == "server"
+            ]
+        finally:
+            self._budget = counted
+        return first_reads(planned)
+
     def decide(self) -> Decision:
         """Say what follows now that the model call has ended."""
         self._next_base = max((index + 1 for index, _ in self._done), default=self._base)
@@ -356,18 +376,16 @@ class Turn:
 
     def _take_in(self, results: Sequence[ResultItem]) -> None:
         """Let the model read the results; those of an earlier run's turn stand there, in call order."""
-        for result in results:
+        carried, self._carried = self._carried, None
+        for result in (*(carried.results if carried is not None else ()), *results):
             name = self._taint_of(result)
             if name and name not in self._tainted:
                 self._tainted.append(name)
-        carried, self._carried = self._carried, None
         if carried is None:
             self._planner.add(list(results))
             return
-        self._budget.calls += len(carried.calls)
-        known = {result.call_id: result for result in (*carried.results, *results)}
-        rest = [result for call_id, result in known.items() if call_id not in carried.order]
-        self._planner.add([*(known[call_id] for call_id in carried.order if call_id in known), *rest, *carried.tail])
+        self._budget.calls += len(results)
+        self._planner.add(rejoined(carried, results))
 
     def _taint_of(self, item: AnyItem) -> str:
         """Return the name of the tool if the item is something it gave that anybody may have written."""
@@ -504,3 +522,23 @@ class Turn:
             status, f"the model's reply ended early ({stop})"
         )
         return failure("cancelled", f"Not run: {why}.")
+
+
+def first_reads(planned: Sequence[PlannedCall]) -> list[PlannedCall]:
+    """Return the calls of the first wave, as far as each of them only reads and may run at once."""
+    ready: list[PlannedCall] = []
+    for each in planned:
+        policy = each.offer.policy if each.offer is not None else None
+        is_free = each.outcome is None and not each.reasons and each.call.origin not in FROM_TEXT
+        if not is_free or policy is None or policy.effect != "read" or policy.exec:
+            break
+        ready.append(each)
+    claims = [claim_of(each.offer.policy, each.call.arguments) for each in ready if each.offer and each.offer.policy]
+    return [ready[at] for wave in waves(claims)[:1] for at in wave]
+
+
+def rejoined(carried: Carried, results: Sequence[ResultItem]) -> list[AnyItem]:
+    """Return what follows the calls of an earlier run's turn: all their results in call order, then what came after."""
+    known = {result.call_id: result for result in (*carried.results, *results)}
+    rest = [result for call_id, result in known.items() if call_id not in carried.order]
+    return [*(known[call_id] for call_id in carried.order if call_id in known), *rest, *carried.tail]

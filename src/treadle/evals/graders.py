@@ -1,8 +1,9 @@
 """Graders: pure functions from what was expected and what happened to verdicts with a reason.
 
 State counts for more than the way to it: calls are compared as sets where that is enough, prose never by equality,
-and an extra call of a tool that only reads fails nothing unless it is mined. `script` and `log` grade every
-scenario, asked for or not. A change of what a grader accepts must change GRADER_VERSION.
+and an extra call of a tool that only reads fails nothing unless it is mined. `script`, `cuts` and `log` grade every
+scenario, asked for or not. `judge` only says what a model said before; it is asked elsewhere, and only when wanted.
+A change of what a grader accepts must change GRADER_VERSION.
 """
 
 import re
@@ -16,12 +17,21 @@ from treadle.canon.errors import ProtocolError
 from treadle.canon.json import canonical_json
 from treadle.evals.invariants import log_problems
 from treadle.evals.matching import arguments_of, compare_calls, is_same, show_call
-from treadle.evals.scenario import Expect
+from treadle.evals.scenario import Expect, Setting
 from treadle.evals.transcript import Transcript
+from treadle.evals.wiring import wire_problems
 from treadle.tools.schema import Validator
+from treadle.upstream.endpoint import ProtocolName
 from treadle.workspace.pointer import Json, find_at, read_pointer, remove_at
 
-GRADER_VERSION = 1
+GRADER_VERSION = 2
+
+CLARIFY = re.compile(
+    r"\b(which|what|where|when|who|could you|can you|would you|please (tell|give|provide|specify|confirm|clarify|let)"
+    r"|need (to know|more)|clarify|specify|missing|let me know)\b",
+    re.IGNORECASE,
+)
+"""What an answer says that asks for something without a question mark; judged leniently."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,13 +42,32 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What graders look at: the transcript, the world before and after, and what did not fit the script."""
+class Opinion(msgspec.Struct, frozen=True, kw_only=True):
+    """What a judging model said of one rubric: which model, asked by the prompt of this hash."""
+
+    rubric: str
+    passed: bool
+    reason: str
+    model: str = ""
+    prompt_sha256: str = ""
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What graders look at: the transcript, the world before and after, and what did not fit the script.
+
+    `cuts` is what reading a reply in other pieces changed; `opinions` what a judge said of the rubrics.
+    """
 
     transcript: Transcript
     before: Json = None
     after: Json = None
     mismatches: tuple[str, ...] = ()
+    cuts: tuple[str, ...] = ()
+    setting: Setting = "offline"
+    protocol: ProtocolName | None = None
+    duration_s: float = 0.0
+    cost_usd: float | None = None
+    opinions: tuple[Opinion, ...] = ()
 
 
 Grader = Callable[[Expect, Evidence], str | None]
@@ -51,11 +80,18 @@ def grade(expectations: Sequence[Expect], evidence: Evidence) -> list[Verdict]:
         _verdict("script", "; ".join(evidence.mismatches) or None),
         _verdict("log", "; ".join(log_problems(evidence.transcript)) or None),
     ]
+    verdicts += [_verdict("cuts", "; ".join(evidence.cuts))] if evidence.cuts else []
     for expect in expectations:
+        if expect.only not in (None, evidence.setting) or not _is_played(expect, evidence):
+            continue
         for name, (applies, grader) in GRADERS.items():
             if applies(expect):
                 verdicts.append(_verdict(name, grader(expect, evidence)))
     return verdicts
+
+
+def _is_played(expect: Expect, evidence: Evidence) -> bool:
+    return not expect.protocols or evidence.protocol in expect.protocols
 
 
 def _verdict(grader: str, problem: str | None) -> Verdict:
@@ -145,14 +181,47 @@ def _grade_valid_arguments(_: Expect, evidence: Evidence) -> str | None:
 
 
 def _grade_budget(expect: Expect, evidence: Evidence) -> str | None:
-    used = {"calls": len(evidence.transcript.calls), "rounds": evidence.transcript.rounds}
-    allowed = {"calls": expect.calls_max, "rounds": expect.rounds_max}
+    """Count what was used; what nobody told (tokens, cost) is over no bound."""
+    usage = evidence.transcript.usage
+    rows: tuple[tuple[str, float | None, float | None], ...] = (
+        ("calls", len(evidence.transcript.calls), expect.calls_max),
+        ("rounds", evidence.transcript.rounds, expect.rounds_max),
+        ("tokens", None if usage is None else usage.total_tokens, expect.tokens_max),
+        ("seconds", evidence.duration_s, expect.seconds_max),
+        ("USD", evidence.cost_usd, expect.cost_usd_max),
+    )
     over = [
-        f"{used[what]} {what}, at most {limit}"
-        for what, limit in allowed.items()
-        if limit is not None and used[what] > limit
+        f"{used:.6g} {what}, at most {limit:.6g}"
+        for what, used, limit in rows
+        if used is not None and limit is not None and used > limit
     ]
     return "; ".join(over) or None
+
+
+def _grade_asks(_: Expect, evidence: Evidence) -> str | None:
+    """Want a question, and no call that changes anything."""
+    transcript = evidence.transcript
+    made = [call for call in transcript.calls if transcript.effect_of(call.name) != "read"]
+    if made:
+        return f"expected a question, got {', '.join(show_call(call) for call in made)}"
+    answer = transcript.answer
+    return None if "?" in answer or CLARIFY.search(answer) else f"the answer {answer[:200]!r} asks nothing"
+
+
+def _grade_wire(_: Expect, evidence: Evidence) -> str | None:
+    return "; ".join(wire_problems(evidence.transcript)) or None
+
+
+def _grade_notes(expect: Expect, evidence: Evidence) -> str | None:
+    codes = [note.code for note in evidence.transcript.notes]
+    missing = [code for code in expect.notes if code not in codes]
+    return f"not noted: {', '.join(missing)}; there was {', '.join(codes) or 'nothing'}" if missing else None
+
+
+def _grade_judge(expect: Expect, evidence: Evidence) -> str | None:
+    """Repeat what was said of the rubric; who was never asked says nothing."""
+    said = [each for each in evidence.opinions if each.rubric == expect.judge and not each.passed]
+    return "; ".join(each.reason for each in said) or None
 
 
 def _grade_ended(expect: Expect, evidence: Evidence) -> str | None:
@@ -176,10 +245,29 @@ GRADERS: dict[str, tuple[Callable[[Expect], bool], Grader]] = {
     "mines": (lambda expect: bool(expect.mines), _grade_mines),
     "text": (lambda expect: expect.text is not None, _grade_text),
     "schema": (lambda expect: expect.valid_arguments, _grade_valid_arguments),
-    "budget": (lambda expect: expect.calls_max is not None or expect.rounds_max is not None, _grade_budget),
+    "budget": (
+        lambda expect: any(
+            limit is not None
+            for limit in (
+                expect.calls_max,
+                expect.rounds_max,
+                expect.tokens_max,
+                expect.seconds_max,
+                expect.cost_usd_max,
+            )
+        ),
+        _grade_budget,
+    ),
     "ended": (lambda expect: expect.ended is not None, _grade_ended),
+    "asks": (lambda expect: expect.asks, _grade_asks),
+    "wire": (lambda expect: expect.wire, _grade_wire),
+    "notes": (lambda expect: bool(expect.notes), _grade_notes),
+    "judge": (lambda expect: expect.judge is not None, _grade_judge),
 }
 """What each field of an expectation asks for, and who grades it."""
+
+NEVER_HEADLINE = frozenset({"judge"})
+"""Graders that say something, and do not decide whether a sample passes."""
 
 
 def _text(value: Any) -> str:

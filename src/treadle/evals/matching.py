@@ -5,6 +5,8 @@ A value is compared as JSON unless a comparator says otherwise; nothing is ever 
 
 import re
 from collections.abc import Callable, Container, Sequence
+from datetime import datetime
+from posixpath import normpath
 from typing import Any, cast
 
 from treadle.canon.json import BadJson, canonical_json, read_json
@@ -116,11 +118,31 @@ def _is_match(expected: Any, actual: Any) -> bool:
     return isinstance(expected, str) and isinstance(actual, str) and re.fullmatch(expected, actual) is not None
 
 
+def _is_same_path(expected: Any, actual: Any) -> bool:
+    """Compare as paths: `./a//b/` is `a/b`; nothing is followed, and `/a` is not `a`."""
+    return isinstance(expected, str) and isinstance(actual, str) and normpath(expected) == normpath(actual)
+
+
+def _is_same_time(expected: Any, actual: Any) -> bool:
+    """Compare as moments: two spellings of one in ISO 8601 are the same; without a zone only with one without."""
+    moments = [_moment(value) for value in (expected, actual)]
+    return None not in moments and moments[0] == moments[1]
+
+
+def _moment(value: Any) -> datetime | None:
+    try:
+        return datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
 COMPARATORS: dict[Comparator, Callable[[Any, Any], bool]] = {
     "exact": is_same,
     "number": _is_same_number,
     "casefold": _is_same_text,
     "regex": _is_match,
+    "path": _is_same_path,
+    "datetime": _is_same_time,
 }
 
 

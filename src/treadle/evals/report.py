@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from treadle.evals.graders import GRADER_VERSION, Verdict
+from treadle.evals.graders import GRADER_VERSION, NEVER_HEADLINE, Verdict
 
 Outcome = Literal["pass", "fail", "broken"]
 _WORST_FIRST: tuple[Outcome, ...] = ("broken", "fail", "pass")
@@ -15,10 +15,14 @@ _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """One play of one scenario, its replies cut at one chunk size (None: whole). `broken` says why it could not be."""
+    """One play of one scenario on one upstream protocol, its replies cut at one chunk size (None: whole).
+
+    `broken` says why it could not be judged.
+    """
 
     scenario: str
     title: str = ""
+    protocol: str = "chat"
     chunk_bytes: int | None = None
     verdicts: tuple[Verdict, ...] = ()
     broken: str | None = None
@@ -31,7 +35,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         """Return `broken` when it could not be judged, else what the verdicts say together."""
         if self.broken is not None or not self.verdicts:
             return "broken"
-        return "pass" if all(verdict.passed for verdict in self.verdicts) else "fail"
+        return "pass" if all(each.passed for each in self.verdicts if each.grader not in NEVER_HEADLINE) else "fail"
 
     @property
     def reason(self) -> str:
@@ -68,12 +72,11 @@ def write_table(result: SuiteResult) -> str:
     """Write one line for each scenario, the reasons below those that did not pass, and a last line that sums up."""
     grouped = result.scenarios()
     width = max([len("scenario"), *(len(name) for name, _ in grouped)])
-    lines = [f"{'scenario':<{width}}  {'result':<6}  {'cuts':<10}  {'calls':>5}  {'rounds':>6}  {'ms':>6}"]
+    lines = [f"{'scenario':<{width}}  {'result':<6}  {'plays':>5}  {'calls':>5}  {'rounds':>6}  {'ms':>6}"]
     for name, samples in grouped:
-        cuts = ",".join(_cut(sample) for sample in samples)
-        counts = f"{samples[0].calls:>5}  {samples[0].rounds:>6}  {_total_ms(samples):>6.0f}"
-        lines.append(f"{name:<{width}}  {_worst(samples):<6}  {cuts:<10}  {counts}")
-        lines += [f"    cut {_cut(sample)}: {sample.reason}" for sample in samples if sample.outcome != "pass"]
+        counts = f"{len(samples):>5}  {samples[0].calls:>5}  {samples[0].rounds:>6}  {_total_ms(samples):>6.0f}"
+        lines.append(f"{name:<{width}}  {_worst(samples):<6}  {counts}")
+        lines += [f"    {_place(sample)}: {sample.reason}" for sample in samples if sample.outcome != "pass"]
     return "\n".join([*lines, _sum(result), ""])
 
 
@@ -109,7 +112,7 @@ def write_junit(result: SuiteResult) -> str:
         )
         if outcome != "pass":
             told = ElementTree.SubElement(case, "failure" if outcome == "fail" else "error", message=outcome)
-            reasons = (f"cut {_cut(sample)}: {sample.reason}" for sample in samples if sample.outcome != "pass")
+            reasons = (f"{_place(sample)}: {sample.reason}" for sample in samples if sample.outcome != "pass")
             told.text = _xml("\n".join(reasons))
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
@@ -120,8 +123,8 @@ def _worst(samples: Sequence[Sample]) -> Outcome:
     return next(outcome for outcome in _WORST_FIRST if outcome in outcomes)
 
 
-def _cut(sample: Sample) -> str:
-    return "whole" if sample.chunk_bytes is None else str(sample.chunk_bytes)
+def _place(sample: Sample) -> str:
+    return f"{sample.protocol}, {'whole' if sample.chunk_bytes is None else f'cut {sample.chunk_bytes}'}"
 
 
 def _total_ms(samples: Sequence[Sample]) -> float:

@@ -2,14 +2,16 @@
 
 A file says what is there (`tools`, `tool`, `limits`, `world`), what the user says (`turn`), what the scripted model
 answers (`script`), and what must have come of it (`expect`). A typo is an error that names its place. Reading only;
-playing is the runner's.
+playing is the runner's. `write_schema` gives the same rules to editors.
 """
 
+import difflib
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -18,13 +20,21 @@ from treadle.canon.errors import ConfigError, ProtocolError
 from treadle.canon.json import BadJson, read_json
 from treadle.canon.tools import Effect
 from treadle.config import LimitsSection
+from treadle.config.settings import RepairSection
+from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.script import ScriptTurn
 from treadle.workspace.pointer import read_pointer
 
 Mode = Literal["exact", "any_order", "subset", "superset"]
-Comparator = Literal["exact", "number", "casefold", "regex"]
+Comparator = Literal["exact", "number", "casefold", "regex", "path", "datetime"]
+Setting = Literal["offline", "live"]
+Event = Literal["tool.started", "text.delta", "arguments.delta", "tool.finished"]
 
+PROTOCOLS: tuple[ProtocolName, ...] = ("chat", "responses", "messages", "gemini")
 SCENARIOS = Path(__file__).parent / "scenarios"
+SCHEMA_NAME = "scenario.schema.json"
+LIVE_TAG = "live"
+"""The tag of scenarios that also say something of a real model."""
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,8 +82,13 @@ class ExpectedEnd(_Table, frozen=True, kw_only=True):
 
 
 class Expect(_Table, frozen=True, kw_only=True):
-    """What must have come of it: each field that is given is one grader's."""
+    """What must have come of it: each field that is given is one grader's.
 
+    `only` leaves it to the scripted model (offline) or to real ones (live), `protocols` to plays on these upstreams.
+    """
+
+    only: Setting | None = None
+    protocols: tuple[ProtocolName, ...] = ()
     calls: tuple[ExpectedCall, ...] | None = None
     mode: Mode = "exact"
     no_calls: bool = False
@@ -85,10 +100,18 @@ class Expect(_Table, frozen=True, kw_only=True):
     valid_arguments: bool = False
     calls_max: int | None = None
     rounds_max: int | None = None
+    tokens_max: int | None = None
+    seconds_max: float | None = None
+    cost_usd_max: float | None = None
     ended: ExpectedEnd | None = None
+    asks: bool = False
+    wire: bool = False
+    notes: tuple[str, ...] = ()
+    judge: str | None = None
 
     def __post_init__(self) -> None:
-        if all(getattr(self, field.name) == field.default for field in msgspec.structs.fields(self)):
+        asked = [field for field in msgspec.structs.fields(self) if field.name not in ("only", "protocols", "mode")]
+        if all(getattr(self, field.name) == field.default for field in asked):
             raise ValueError("nothing is expected")
         for pointer in (*(self.state or {}), *self.absent):
             try:
@@ -98,12 +121,16 @@ class Expect(_Table, frozen=True, kw_only=True):
 
 
 class World(_Table, frozen=True, kw_only=True):
-    """The workspace at the start."""
+    """What there is at the start: the workspace, and what the other tools of the toolkit work on."""
 
     facts: dict[str, Any] = {}
     draft: dict[str, Any] = {}
     locks: tuple[str, ...] = ()
     ui: dict[str, Any] = {}
+    files: dict[str, str] = {}
+    orders: dict[str, str] = {}
+    phone_on: bool = True
+    log_lines: Annotated[int, Meta(ge=0, le=100_000)] = 0
 
 
 class CannedResult(_Table, frozen=True, kw_only=True):
@@ -117,7 +144,8 @@ class CannedResult(_Table, frozen=True, kw_only=True):
 class CannedTool(_Table, frozen=True, kw_only=True):
     """A tool that gives these results, one after the other, whatever it is called with.
 
-    `parameters` is its JSON Schema as text; without one any object will do.
+    `parameters` is its JSON Schema as text; without one any object will do. With `repeat` the last result is given
+    again and again.
     """
 
     name: Annotated[str, Meta(min_length=1)]
@@ -125,6 +153,7 @@ class CannedTool(_Table, frozen=True, kw_only=True):
     parameters: str = '{"type":"object"}'
     effect: Effect = "write"
     results: tuple[CannedResult, ...] = ()
+    repeat: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -144,14 +173,25 @@ class Decision(_Table, frozen=True, kw_only=True):
 
 
 class UserTurn(_Table, frozen=True, kw_only=True):
-    """What the user says; each turn is a run, and continues the one before."""
+    """What the user says; each turn is a run, and continues the one before.
+
+    `tool_choice` is auto, none, required or the name of a tool. At the event `leave_at` the client goes away, at
+    `crash_at` the process dies, and another one goes on with what is on disk.
+    """
 
     user: str
     decide: tuple[Decision, ...] = ()
+    tool_choice: Annotated[str, Meta(min_length=1)] = "auto"
+    leave_at: Event | None = None
+    crash_at: Event | None = None
 
 
 class Scenario(_Table, frozen=True, kw_only=True):
-    """One scenario."""
+    """One scenario.
+
+    `client_tool` are tools that the client runs, `distractors` how many useless tools are offered beside the others,
+    `protocols` those of the upstreams it is played on. With `every_cut` each reply is read at every chunk size.
+    """
 
     id: Annotated[str, Meta(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)+$")]
     title: Annotated[str, Meta(min_length=1)]
@@ -161,8 +201,24 @@ class Scenario(_Table, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     tool: tuple[CannedTool, ...] = ()
+    client_tool: tuple[CannedTool, ...] = ()
+    distractors: Annotated[int, Meta(ge=0, le=40)] = 0
+    instructions: str = ""
+    every_cut: bool = False
+    model: Annotated[str, Meta(min_length=1)] = "script"
+    protocols: Annotated[tuple[ProtocolName, ...], Meta(min_length=1)] = PROTOCOLS
     limits: LimitsSection = LimitsSection()
+    repair: RepairSection = RepairSection()
     world: World = World()
+
+    @property
+    def is_live(self) -> bool:
+        """Tell whether it also says something of a real model."""
+        return LIVE_TAG in self.tags
+
+    def matches(self, patterns: Sequence[str]) -> bool:
+        """Tell whether one of the patterns fits its id, or is one of its tags; no pattern fits all."""
+        return not patterns or any(fnmatchcase(self.id, each) or each in self.tags for each in patterns)
 
 
 def read_scenario(toml: str, name: str = "scenario") -> Scenario:
@@ -175,7 +231,14 @@ def read_scenario(toml: str, name: str = "scenario") -> Scenario:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name} is not TOML: {error}", param=name) from None
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{name}: {_readable(str(error))}", param=name) from None
+        raise ConfigError(f"{name}: {_readable(str(error))}", param=name, hint=_nearest(str(error))) from None
+
+
+def write_schema() -> bytes:
+    """Write the JSON Schema of a scenario file, for editors."""
+    schema = msgspec.json.schema(Scenario)
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A scenario of `treadle eval`"}
+    return msgspec.json.format(msgspec.json.encode({**head, **schema}, order="deterministic"), indent=1) + b"\n"
 
 
 def load_scenario(path: Path) -> Scenario:
@@ -210,6 +273,32 @@ def _check_patterns(patterns: Iterable[str]) -> None:
             re.compile(pattern)
         except re.error as error:
             raise ValueError(f"`{pattern}` is not a regular expression: {error}") from None
+
+
+_UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`")
+
+
+def _nearest(message: str) -> str | None:
+    """Return the field that was probably meant."""
+    unknown = _UNKNOWN.search(message)
+    near = difflib.get_close_matches(unknown["name"], sorted(set(_field_names(Scenario))), n=1) if unknown else []
+    return f"did you mean `{near[0]}`?" if near else None
+
+
+def _field_names(kind: Any, seen: frozenset[Any] = frozenset()) -> Iterator[str]:
+    """Yield the names of all fields of a struct and of those inside it."""
+    for field in msgspec.structs.fields(kind):
+        yield field.name
+        for inner in _structs_in(field.type):
+            if inner not in seen:
+                yield from _field_names(inner, seen | {kind, inner})
+
+
+def _structs_in(kind: Any) -> Iterator[Any]:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind
+    for argument in get_args(kind):
+        yield from _structs_in(argument)
 
 
 def _readable(message: str) -> str:

@@ -4,14 +4,15 @@ The workspace tools are what a model may do with a workspace: read it, patch the
 tool that commits facts, on purpose.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from treadle.canon.errors import ConfigError, ToolFailed, TreadleError
 from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
+from treadle.evals.kit.plain import READ, WRITE, Named, plain_tools
+from treadle.evals.kit.things import Things
 from treadle.evals.scenario import CannedResult, CannedTool, Decision, World
 from treadle.tools import Tool
 from treadle.tools.context import ToolContext
@@ -19,21 +20,6 @@ from treadle.tools.function import foreign_tool, function_tool
 from treadle.workspace.pointer import Json
 from treadle.workspace.proposals import confirm, propose, reject
 from treadle.workspace.state import Change, Operation, Proposal, Step, Workspace, lock, patch_draft
-
-_WEATHER = {"paris": ("cloudy", 21), "tokyo": ("clear", 26), "reykjavik": ("snow", -3)}
-SLOW_TIMEOUT_S = 0.05
-
-_READ = ToolPolicy(effect="read", parallel=True)
-_WRITE = ToolPolicy(effect="write")
-_POLICIES: dict[str, ToolPolicy] = {
-    "state.get": _READ,
-    "draft.patch": _WRITE,
-    "facts.propose": _WRITE,
-    "get_weather": _READ,
-    "add": _READ,
-    "fail": _WRITE,
-    "slow": ToolPolicy(effect="read", timeout_s=SLOW_TIMEOUT_S),
-}
 
 
 class Toolkit:
@@ -44,6 +30,7 @@ class Toolkit:
         for path in world.locks:
             workspace = lock(workspace, path, actor="person").workspace
         self.workspace = workspace
+        self.things = Things(world)
         self._made = 0
         self._news: list[str] = []
 
@@ -52,19 +39,20 @@ class Toolkit:
 
         Raises: ConfigError, naming what there is.
         """
-        functions = {
-            "state.get": self._get_state,
-            "draft.patch": self._patch_draft,
-            "facts.propose": self._propose_fact,
-            "get_weather": _get_weather,
-            "add": _add,
-            "fail": _fail,
-            "slow": _slow,
+        known: Named = {
+            "state.get": (self._get_state, READ),
+            "draft.patch": (self._patch_draft, WRITE),
+            "facts.propose": (self._propose_fact, WRITE),
+            **plain_tools(),
+            **self.things.tools(),
         }
-        unknown = sorted(set(names) - functions.keys())
+        unknown = sorted(set(names) - known.keys())
         if unknown:
-            raise ConfigError(f"the toolkit has no {', '.join(unknown)}; it has {', '.join(functions)}", param="tools")
-        return [function_tool(functions[name], name=name, policy=_POLICIES[name], source="evals") for name in names]
+            raise ConfigError(f"the toolkit has no {', '.join(unknown)}; it has {', '.join(known)}", param="tools")
+        return [
+            function_tool(function, name=name, policy=policy, source="evals")
+            for name, (function, policy) in ((name, known[name]) for name in names)
+        ]
 
     def canned(self, tools: Sequence[CannedTool]) -> list[Tool]:
         """Return tools that give what the scenario says they give.
@@ -78,7 +66,7 @@ class Toolkit:
         proposals: list[Json] = [
             {change.path: change.value for change in proposal.changes} for proposal in self.workspace.proposals
         ]
-        return {**self.workspace.document(), "proposals": proposals}
+        return {**self.workspace.document(), "proposals": proposals, **self.things.document()}
 
     def decide(self, decision: Decision) -> None:
         """Let a person decide a proposal on the facts as they are; the model hears of it with its next result.
@@ -138,11 +126,29 @@ class Toolkit:
         return {"version": record.version}
 
 
+class Cans:
+    """The results of a canned tool, handed out one after the other."""
+
+    def __init__(self, tool: CannedTool) -> None:
+        self._tool = tool
+        self._given = 0
+
+    def next(self) -> CannedResult:
+        """Return the next result; where there are no more, the last one again or an error."""
+        results, place = self._tool.results, self._given
+        self._given += 1
+        if place < len(results):
+            return results[place]
+        if self._tool.repeat and results:
+            return results[-1]
+        return CannedResult(error=f"There is no further result of {self._tool.name}.")
+
+
 def _canned(tool: CannedTool) -> Tool:
-    results = iter(tool.results)
+    cans = Cans(tool)
 
     async def handle(arguments: dict[str, Any], context: ToolContext) -> object:
-        result = next(results, CannedResult(error=f"There is no further result of {tool.name}."))
+        result = cans.next()
         if result.error is not None:
             raise ToolFailed(result.error, code=result.code)
         return result.output
@@ -155,28 +161,3 @@ def _canned(tool: CannedTool) -> Tool:
 def _told(error: TreadleError) -> ToolFailed:
     """Return the refusal of the workspace as something the model can read."""
     return ToolFailed(error.message, code=error.info.code)
-
-
-def _get_weather(city: str, unit: Literal["celsius", "fahrenheit"] = "celsius") -> Any:
-    """Tell the weather in a city."""
-    if city.casefold() not in _WEATHER:
-        raise ToolFailed(f"There is no weather for {city!r}.", code="unknown_city")
-    sky, celsius = _WEATHER[city.casefold()]
-    degrees = celsius if unit == "celsius" else celsius * 9 / 5 + 32
-    return {"city": city, "sky": sky, "temperature": degrees, "unit": unit}
-
-
-def _add(a: float, b: float) -> float:
-    """Add two numbers."""
-    return a + b
-
-
-def _fail() -> str:
-    """Fail, always."""
-    raise RuntimeError("this tool always fails")
-
-
-async def _slow() -> str:
-    """Take longer than anybody waits."""
-    await asyncio.Event().wait()
-    return "never"

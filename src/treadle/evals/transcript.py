@@ -5,11 +5,13 @@ Everything is read from journal entries, so a stored transcript can be graded ag
 
 import msgspec
 
-from treadle.canon.events import RunEnded, RunEvent, read_event
+from treadle.canon.events import Noted, RunEnded, RunEvent, read_event
 from treadle.canon.items import CallItem, ResultItem, Side, text_of
 from treadle.canon.json import BadJson, read_json
 from treadle.canon.messages import Entry, item_of_entry
-from treadle.canon.tools import ServerTool
+from treadle.canon.request import Note
+from treadle.canon.tools import ServerTool, ToolSpec
+from treadle.canon.usage import Usage, add_usage
 
 
 class PlayedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,10 +33,11 @@ class MadeCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs of a scenario in order, and the server tools they could use."""
+    """The runs of a scenario in order, the server tools they could use, and those of the client."""
 
     runs: tuple[PlayedRun, ...] = ()
     tools: tuple[ServerTool, ...] = ()
+    client_tools: tuple[ToolSpec, ...] = ()
 
     @property
     def calls(self) -> list[MadeCall]:
@@ -52,6 +55,19 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
         """Return the end of each run that has one."""
         ends = (end_of(entry) for run in self.runs for entry in run.entries)
         return [end for end in ends if end is not None]
+
+    @property
+    def usage(self) -> Usage | None:
+        """Return the tokens of all runs together, as far as they are known."""
+        total: Usage | None = None
+        for end in self.endings:
+            total = add_usage(total, end.usage)
+        return total
+
+    @property
+    def notes(self) -> list[Note]:
+        """Return what was repaired, coerced or dropped on the way, in order."""
+        return [event.note for run in self.runs for event in run.events if isinstance(event, Noted)]
 
     @property
     def answer(self) -> str:
@@ -80,7 +96,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
         return [entry for run in self.runs for entry in run.entries if entry.kind == kind and not entry.is_input]
 
     def _items(self) -> list[CallItem | ResultItem]:
-        kept = [entry for run in self.runs for entry in run.entries if not entry.is_input]
+        kept = [entry for run in self.runs for entry in run.entries if _is_of_play(entry)]
         items = [item_of_entry(entry) for entry in kept if entry.kind in ("tool_call", "tool_result")]
         return [item for item in items if isinstance(item, CallItem | ResultItem)]
 
@@ -91,6 +107,11 @@ def end_of(entry: Entry) -> RunEnded | None:
         return None
     event = read_event(bytes(entry.data))
     return event if isinstance(event, RunEnded) else None
+
+
+def _is_of_play(entry: Entry) -> bool:
+    """Tell whether an entry was made in the play: by the run itself, or as what the client's own tool gave."""
+    return not entry.is_input or entry.kind == "tool_result"
 
 
 class _Problem(msgspec.Struct):
@@ -122,7 +143,7 @@ def _made(call: CallItem, result: ResultItem | None) -> MadeCall:
 
 
 def _marks(entry: Entry) -> list[str]:
-    if entry.is_input or entry.data is None:
+    if not _is_of_play(entry) or entry.data is None:
         return []
     match entry.kind:
         case "tool_call":

@@ -144,7 +144,7 @@ class Caller:
         for name, signature in _FREES.items():
             free = self._sandbox.function(name, signature)
             if free is not None:
-                self._sandbox.call(free, *(room.base, room.size)[: len(signature[0])])
+                self._sandbox.do(free, *(room.base, room.size)[: len(signature[0])])
                 return
 
 

@@ -33,7 +33,7 @@ from treadle.guests.sandbox.limits import Stopped
 from treadle.guests.sandbox.wasi import MODULES as WASI_MODULES
 from treadle.guests.sandbox.wasi import Wasi
 from treadle.guests.session import Answer, Chat, GuestTool, Handles
-from treadle.guests.stage.lines import LEVELS, Answered, Ask, Line, Said, Sent, Stream, Wanted
+from treadle.guests.stage.lines import LEVELS, Answered, Ask, Line, Said, Sent, Stream
 
 log = logging.getLogger("treadle.guests")
 
@@ -264,7 +264,6 @@ class Host:
         while not isinstance(wanted := self._line.next(), Sent):
             try:
                 outcome = self._run_tool(chat, wanted.call)
-                _log_tool(wanted, outcome)
             except Stopped as stopped:
                 words = f"The guest was stopped ({stopped.stop.code}) while this tool ran."
                 self._line.answer(Answered(outcome=failure("failed", words), stop=stopped.stop))
@@ -381,13 +380,6 @@ _ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user":
 
 def _first_refusal(*values: str | Refusal) -> Refusal:
     return next(value for value in values if isinstance(value, Refusal))
-
-
-def _log_tool(wanted: Wanted, outcome: Outcome) -> None:
-    """Log that a tool ran: names and sizes, never what went in or came out."""
-    call = wanted.call
-    fields = {"tool_name": call.name, "tool_call_id": call.call_id, "rc": outcome.rc, "size": outcome.output_bytes}
-    log.debug("a guest's tool returned", extra={"run_id": wanted.run_id, "iteration": wanted.round, **fields})
 
 
 def _role(name: str) -> Role:

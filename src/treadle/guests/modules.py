@@ -5,6 +5,7 @@ file beside the module, or by the module itself (`describe`).
 """
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from treadle.guests.sandbox.engine import THREAD_STACK_BYTES
 from treadle.guests.sandbox.instance import Control
 from treadle.guests.sandbox.limits import Stopped
 from treadle.guests.stage.desk import Visit
+from treadle.guests.stage.lines import Hear, Said, log_said
 from treadle.guests.stage.processes import Assignment, outcome_of
 from treadle.guests.stage.program import Ended
 from treadle.guests.stage.threads import run_in_thread
@@ -38,9 +40,10 @@ SCHEMA_BYTES_MAX = 1_048_576
 class ToolGuest:
     """One tool guest: its code, what its tools are, and how a call of one runs."""
 
-    def __init__(self, quarters: Quarters, module: GuestModule) -> None:
+    def __init__(self, quarters: Quarters, module: GuestModule, *, hear: Hear | None = None) -> None:
         self._quarters = quarters
         self._module = module
+        self._hear = hear or partial(log_said, module.name)
         self._compiled: Compiled = quarters.prepare(module)
         self._code: Any = quarters.compiler.load(self._compiled, module.spec)
         self._at_once = asyncio.Semaphore(TOOLS_AT_ONCE)
@@ -52,10 +55,12 @@ class ToolGuest:
         """
         module = self._module
         policy = ToolPolicy(effect=module.effect, approval=module.approval, timeout_s=module.limits.wall_s + 1.0)
+        why = dict.fromkeys(("effect", "approval"), f"[[guest]] {module.name}") | {"timeout_s": "[guests]"}
         return [
             foreign_tool(
-                ServerTool(spec=spec, policy=policy, source=f"wasm:{module.name}"), partial(self._handle, spec.name)
-            )
+                ServerTool(spec=spec, policy=policy, source=f"wasm:{module.name}"),
+                partial(self._handle, spec.name),
+            ).placed("wasm-process" if module.isolation == "process" else "wasm", why)
             for spec in self.specs()
         ]
 
@@ -92,7 +97,7 @@ class ToolGuest:
 
     async def _in_thread(self, call: ToolCall) -> Outcome:
         control = Control(self._module.limits)
-        work = partial(run_tool, self._code, self._module.spec, control, call, lambda _: None)
+        work = partial(run_tool, self._code, self._module.spec, control, call, self._hear_from_thread())
         try:
             return await run_in_thread(work, f"treadle-tool-{self._module.name}")
         except asyncio.CancelledError:
@@ -100,6 +105,17 @@ class ToolGuest:
             raise
         finally:
             self._quarters.meter.guest_ended("ok" if control.stop is None else control.stop.code, control.cpu_s)
+
+    def _hear_from_thread(self) -> Hear:
+        """Return who hears what the guest says, called on the event loop's own thread."""
+        loop = asyncio.get_running_loop()
+
+        def hear(said: Said) -> None:
+            # The loop may be gone by the time a guest that was left behind says something.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._hear, said)
+
+        return hear
 
     async def _in_process(self, call: ToolCall) -> Outcome:
         workers, compiled = self._quarters.workers, self._compiled
@@ -110,9 +126,10 @@ class ToolGuest:
             code_bytes=len(compiled.code),
             is_component=compiled.is_component,
             call=call,
+            grant=self._module.wasi,
         )
         try:
-            done = await Assignment(worker, None, Visit(), lambda _: None).run(job, compiled.code)
+            done = await Assignment(worker, None, Visit(), self._hear).run(job, compiled.code)
         except BaseException:
             await worker.close()
             raise
@@ -135,7 +152,9 @@ class ToolGuest:
         try:
             text = _in_guest_thread(partial(describe, self._code, self._module.spec, Control(self._module.limits)))
         except Stopped as stopped:
-            raise _wrong(self._module, f"was stopped while it described its tools: {stopped.stop.message}") from None
+            more = f" ({file.name} beside it would say what they are)" if stopped.stop.code == "link" else ""
+            message = f"was stopped while it described its tools{more}: {stopped.stop.message}"
+            raise _wrong(self._module, message) from None
         if text is None:
             raise _wrong(self._module, f"has neither `describe` nor the file {file.name} beside it")
         return text

@@ -14,6 +14,7 @@ from treadle.canon.errors import NotFound, RequestError
 from treadle.canon.tools import Approval, Effect
 from treadle.guests.sandbox.compiler import BadGuest, Compiled, Compiler
 from treadle.guests.sandbox.engine import EngineSpec, load_wasmtime
+from treadle.guests.sandbox.grant import Grant, check_place
 from treadle.guests.sandbox.limits import EngineMode, Isolation, SandboxLimits
 from treadle.guests.stage.processes import Workers
 
@@ -35,6 +36,7 @@ class GuestModule(msgspec.Struct, frozen=True, kw_only=True):
     limits: SandboxLimits = SandboxLimits()
     model: str = ""
     grants: tuple[str, ...] = ()
+    wasi: Grant | None = None
     effect: Effect = "write"
     approval: Approval = "by_effect"
     schema: str = ""
@@ -110,6 +112,7 @@ class Quarters:
         Raises: NotFound, BadGuest, ConfigError.
         """
         load_wasmtime()
+        check_place(module.wasi, module.isolation)
         if wasm is None:
             wasm = read_guest(module.path)
         compiled = self.compiler.compile(wasm, module.spec, bytes_max=module.limits.module_bytes_max)

@@ -12,14 +12,13 @@ from treadle.guests.quarters import GuestModule, Quarters, off_loop
 from treadle.guests.sandbox.compiler import BadGuest, Compiled
 from treadle.guests.sandbox.instance import Control
 from treadle.guests.stage.desk import Desk, Visit
-from treadle.guests.stage.lines import Said
+from treadle.guests.stage.lines import Hear, log_said
 from treadle.guests.stage.processes import Assignment
 from treadle.guests.stage.program import Ended, Start, run_program
-from treadle.guests.stage.threads import Hear, ThreadLine, run_in_thread
+from treadle.guests.stage.threads import ThreadLine, run_in_thread
 from treadle.guests.stage.worker import Done, Job
 
 log = logging.getLogger("treadle.guests")
-_PYTHON_LEVELS = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
 class Guests:
@@ -34,6 +33,16 @@ class Guests:
     def names(self) -> list[str]:
         """Return the names of the configured guests, sorted."""
         return sorted(self._modules)
+
+    @property
+    def modules(self) -> list[GuestModule]:
+        """Return the configured guests by name."""
+        return [self._modules[name] for name in self.names]
+
+    @property
+    def live(self) -> int:
+        """Return how many guests are alive, tool guests too."""
+        return self._quarters.live
 
     def find(self, name: str) -> GuestModule:
         """Return a configured guest.
@@ -60,7 +69,7 @@ class Guests:
             start = Start(model=module.model, stdin=stdin)
             visit = Visit(module.grants)
             run = self._in_process if module.isolation == "process" else self._in_thread
-            ended = await run(module, compiled, start, visit, hear or partial(_log_said, module.name))
+            ended = await run(module, compiled, start, visit, hear or partial(log_said, module.name))
         ended = msgspec.structs.replace(ended, run_ids=tuple(visit.run_ids))
         self._note(module, ended)
         return ended
@@ -90,7 +99,7 @@ class Guests:
     ) -> Ended:
         workers = self._quarters.workers
         worker = await workers.take(compiled.digest)
-        job = Job(spec=module.spec, limits=module.limits, code_bytes=len(compiled.code), start=start)
+        job = Job(spec=module.spec, limits=module.limits, code_bytes=len(compiled.code), start=start, grant=module.wasi)
         try:
             done: Done = await Assignment(worker, self._desk, visit, hear).run(job, compiled.code)
         except BaseException:
@@ -105,8 +114,3 @@ class Guests:
         self._quarters.meter.guest_ended(code, ended.cpu_s)
         fields = {"guest": module.name, "stop": code, "cpu_s": ended.cpu_s, "runs": len(ended.run_ids)}
         log.info("guest ended", extra={**fields, "host_calls": ended.host_calls, "exit_code": ended.exit_code})
-
-
-def _log_said(name: str, said: Said) -> None:
-    level = _PYTHON_LEVELS[said.level]
-    log.log(level, "guest says", extra={"guest": name, "stream": said.stream, "text": said.text})

@@ -4,13 +4,23 @@ Three things are put right here, once, for every upstream: references become the
 (server and client calls of one reply) is joined again in call order, and a call that never got a result is closed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from treadle.canon.errors import Conflict, NotFound
 from treadle.canon.events import ENDED
-from treadle.canon.ids import CALL_ITEM, ITEM, MESSAGE, REASONING, RESULT, IdSource, shown_call_id, stored_call_id
+from treadle.canon.ids import (
+    APPROVAL,
+    CALL_ITEM,
+    ITEM,
+    MESSAGE,
+    REASONING,
+    RESULT,
+    IdSource,
+    shown_call_id,
+    stored_call_id,
+)
 from treadle.canon.items import (
     AnyItem,
     CallItem,
@@ -23,8 +33,10 @@ from treadle.canon.items import (
     text_result,
 )
 from treadle.canon.json import BadJson, canonical_json, read_json
-from treadle.canon.messages import item_of_entry
+from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
 from treadle.canon.request import Note, Request
+from treadle.engine.approval import RequestRecord
+from treadle.runs.approval.turns import Waiting
 from treadle.store.journal import RunRow, Store
 
 _PREFIX: dict[type, str] = {MessageItem: MESSAGE, ReasoningItem: REASONING, CallItem: CALL_ITEM, ResultItem: RESULT}
@@ -39,13 +51,19 @@ class _Void(msgspec.Struct, frozen=True):
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
-    """The conversation up to the model's turn: `before` is stored already, `added` is this run's input."""
+    """The conversation up to the model's turn: `before` is stored already, `added` is this run's input.
+
+    `waiting` are calls that an earlier run left for a person to decide, `repeated` the questions that the client
+    itself sent back with its input.
+    """
 
     before: tuple[AnyItem, ...]
     added: tuple[AnyItem, ...]
     previous: RunRow | None = None
     rejoined: tuple[RunRow, ...] = ()
     notes: tuple[Note, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    repeated: frozenset[str] = frozenset()
 
 
 class History:
@@ -64,13 +82,53 @@ class History:
         before = await self._before(previous)
         added = [found for item in request.items for found in await self._resolve(item, key_id)]
         known = {item.call_id for item in before if isinstance(item, CallItem)}
+        asked = await self._asked(added, known, key_id)
+        added = [item for item in added if not asked.is_known(item)]
         turns, rows = await self._mixed_turns(added, known, key_id)
-        added = rejoin(added, turns)
-        closed = close_orphans([*before, *added])
+        added = rejoin(added, {**turns, **asked.turns})
+        waiting = _waiting([*before, *added], asked.requests | await self._requests(previous))
+        closed = close_orphans([*before, *added], {each.call.call_id for each in waiting})
         fresh = _not_stored(closed, before)
-        notes = _notes(len(closed) - len(before) - len(added))
-        named = tuple(self._named(item) for item in fresh)
-        return Joined(before=tuple(before), added=named, previous=previous, rejoined=tuple(rows), notes=notes)
+        return Joined(
+            before=tuple(before),
+            added=tuple(self._named(item) for item in fresh),
+            previous=previous,
+            rejoined=(*rows, *asked.rows),
+            notes=_notes(len(closed) - len(before) - len(added)),
+            waiting=waiting,
+            repeated=frozenset(
+                item.call_id for item in request.items if isinstance(item, CallItem) and is_question(item)
+            ),
+        )
+
+    async def _requests(self, previous: RunRow | None) -> dict[str, RequestRecord]:
+        """Return what the run before left to be decided, by call."""
+        if previous is None or previous.status != "requires_action":
+            return {}
+        return _requests_of(await self._store.entries(previous.id))
+
+    async def _asked(self, items: Sequence[AnyItem], known: set[str], key_id: str) -> "_Asked":
+        """Find the turns of the questions among the items, by which a client may send a stored call back."""
+        asked = _Asked()
+        for item in items:
+            if not (isinstance(item, CallItem) and is_question(item)) or item.call_id in asked.turns:
+                continue
+            row = await self._store.approvals.find(item.call_id, key_id=key_id)
+            if row is None:
+                continue
+            if row.call_id in known:
+                asked.known.add(item.call_id)
+                continue
+            run, entries = await self._store.find_run(row.run_id), await self._store.entries(row.run_id)
+            turn = _last_turn(entries)
+            if run is None or not turn:
+                continue
+            if not run.store:
+                asked.rows.append(run)
+            asked.requests.update(_requests_of(entries))
+            names = {item.call_id, *(each for piece in turn for each in _ids(piece))}
+            asked.turns.update(dict.fromkeys((*names, *_questions_of(entries)), turn))
+        return asked
 
     async def _previous(self, request: Request, key_id: str, run_id: str | None) -> RunRow | None:
         wanted = request.previous_response_id or run_id
@@ -122,6 +180,56 @@ class History:
         if item.id:
             return item
         return msgspec.structs.replace(item, id=self._ids.new(_PREFIX.get(type(item), ITEM)))
+
+
+class _Asked(msgspec.Struct):
+    """What is known of the questions that a client sent back: whole turns, or only that they are known already."""
+
+    known: set[str] = set()
+    turns: dict[str, list[AnyItem]] = {}
+    requests: dict[str, RequestRecord] = {}
+    rows: list[RunRow] = []
+
+    def is_known(self, item: AnyItem) -> bool:
+        """Tell whether an item only repeats a question whose call is stored."""
+        return isinstance(item, CallItem) and item.call_id in self.known
+
+
+def is_question(call: CallItem) -> bool:
+    """Tell whether a call is sent back as the question that was asked about it."""
+    return call.side == "server" and call.call_id.startswith(f"{APPROVAL}_")
+
+
+def _last_turn(entries: Sequence[Entry]) -> list[AnyItem]:
+    """Return the items of a run's last round."""
+    own = [entry for entry in entries if not entry.is_input]
+    start = max((at for at, entry in enumerate(own) if entry.kind == "plan"), default=len(own))
+    return [item_of_entry(entry) for entry in own[start:] if entry.kind in ITEM_KINDS]
+
+
+def _requests_of(entries: Sequence[Entry]) -> dict[str, RequestRecord]:
+    """Return the questions that a run did not wait for, by call."""
+    records = {
+        entry.call_id or "": msgspec.json.decode(entry.data or b"{}", type=RequestRecord)
+        for entry in entries
+        if entry.kind == "approval_request"
+    }
+    return {call_id: record for call_id, record in records.items() if record.is_deferred}
+
+
+def _questions_of(entries: Sequence[Entry]) -> list[str]:
+    return [record.approval_id for record in _requests_of(entries).values()]
+
+
+def _waiting(items: Sequence[AnyItem], requests: Mapping[str, RequestRecord]) -> tuple[Waiting, ...]:
+    """Return the calls that were left to be decided and have no result yet."""
+    answered = {item.call_id for item in items if isinstance(item, ResultItem)}
+    calls = {item.call_id: item for item in items if isinstance(item, CallItem)}
+    return tuple(
+        Waiting(call=call, record=requests[call_id])
+        for call_id, call in calls.items()
+        if call_id in requests and call_id not in answered
+    )
 
 
 async def read_history(store: Store, run_id: str) -> list[AnyItem]:
@@ -191,10 +299,17 @@ def rejoin(items: Sequence[AnyItem], turns: Mapping[str, Sequence[AnyItem]]) -> 
             joined = [*_without_thoughts(joined), *thoughts]
         kept = {piece.call_id: piece for piece in turns[item.call_id] if isinstance(piece, ResultItem)}
         joined.extend(calls)
-        results = (kept.get(call.call_id) or sent.get(call.call_id) for call in calls)
-        joined.extend(result for result in results if result is not None)
-        done.update(known for call in calls for known in _ids(call))
+        joined.extend(result for call in calls if (result := _result_of(call, kept, sent)) is not None)
+        done.update(known for known, turn in turns.items() if turn is turns[item.call_id])
     return joined
+
+
+def _result_of(call: CallItem, kept: Mapping[str, ResultItem], sent: Mapping[str, ResultItem]) -> ResultItem | None:
+    """Return the result of a call: as it is kept, else as the client sends it, by whichever id it knows the call."""
+    if call.call_id in kept:
+        return kept[call.call_id]
+    result = next((sent[known] for known in (call.call_id, *_ids(call)) if known in sent), None)
+    return None if result is None else msgspec.structs.replace(result, call_id=call.call_id)
 
 
 def _without_thoughts(items: list[AnyItem]) -> list[AnyItem]:
@@ -209,9 +324,9 @@ def _is_said(item: AnyItem) -> bool:
     return isinstance(item, MessageItem) and item.role == "assistant"
 
 
-def close_orphans(items: Sequence[AnyItem]) -> list[AnyItem]:
-    """Give every call that has no result one that says so, after the calls it stands among."""
-    answered = {item.call_id for item in items if isinstance(item, ResultItem)}
+def close_orphans(items: Sequence[AnyItem], spared: Collection[str] = ()) -> list[AnyItem]:
+    """Give every call that has no result one that says so, after the calls it stands among; `spared` ones wait."""
+    answered = {*spared, *(item.call_id for item in items if isinstance(item, ResultItem))}
     closed: list[AnyItem] = []
     waiting: list[CallItem] = []
     for item in [*items, None]:

@@ -21,6 +21,8 @@ from treadle.canon.items import CallItem
 from treadle.canon.messages import Entry
 from treadle.canon.request import Note
 from treadle.engine.loop import Loop
+from treadle.runs.approval.turns import Carriage
+from treadle.runs.cache.answers import HIT, CachedModel
 from treadle.runs.feed import Feed
 from treadle.runs.history import Joined
 from treadle.runs.relay import Relay
@@ -62,6 +64,11 @@ class RunHandle(Protocol):
         """Return what was dropped, coerced, emulated or repaired so far."""
         ...
 
+    @property
+    def cache(self) -> str:
+        """Return whether the cache answered the first model call (`hit`) or not (`miss`); empty without a cache."""
+        ...
+
     def events(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
         """Yield the events after the first `after`, in batches, until the end."""
         ...
@@ -89,6 +96,8 @@ class LiveRun:
         self.feed = Feed()
         self.journal: RunJournal | None = None
         self.relay: Relay | None = None
+        self.cache: CachedModel | None = None
+        self.carried: Carriage | None = None
         self.is_handed_over = False
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.ended: RunEnded | None = None
@@ -98,6 +107,7 @@ class LiveRun:
         self.abort_error: ErrorInfo | None = None
         self.is_over = False
         self.has_said = False
+        self.round = 0
         self.has_asked = False
         self._has_client_calls = False
         self._has_secrets = False
@@ -129,6 +139,7 @@ class LiveRun:
         """Remember what the end of the run will depend on."""
         match event:
             case RoundStarted() | RoundBroken():
+                self.round = event.round
                 self._has_client_calls = self._has_secrets = False
             case ItemDone():
                 self.has_said = True
@@ -200,6 +211,11 @@ class OwnRun:
         """Return what was dropped, coerced, emulated or repaired so far."""
         return tuple(self._live.notes)
 
+    @property
+    def cache(self) -> str:
+        """Return what the cache did for the first model call."""
+        return "" if self._live.cache is None else self._live.cache.first or ""
+
     def events(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
         """Yield the events after the first `after`, in batches, until the end."""
         return self._live.feed.read(after)
@@ -247,6 +263,11 @@ class FarRun:
     def notes(self) -> tuple[Note, ...]:
         """Return what was dropped, coerced, emulated or repaired, as far as it has been read."""
         return tuple(self._notes)
+
+    @property
+    def cache(self) -> str:
+        """Return what the cache did, as far as it has been read."""
+        return "hit" if any(note.code == HIT for note in self._notes) else ""
 
     async def events(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
         """Yield the events after the first `after`, in batches, until the end."""

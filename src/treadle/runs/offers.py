@@ -7,7 +7,10 @@ import msgspec
 
 from treadle.canon.errors import LimitExceeded, ProtocolError
 from treadle.canon.request import Note, Request
-from treadle.canon.tools import Offer, ServerTool, ToolChoice
+from treadle.canon.tools import Offer, ServerTool, ToolChoice, is_person_only
+from treadle.tools.policy import fits
+from treadle.upstream.direct import DIRECT_MODEL
+from treadle.upstream.router import match_pattern
 from treadle.wire.notes import HOSTED
 
 REPEATABLE = ("read", "idempotent")
@@ -16,11 +19,19 @@ Collision = Literal["server", "client", "error"]
 
 
 class OfferRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How offers are made."""
+    """How offers are made. `routes` are patterns of models with the server tools that those are offered; the first
+    that fits holds, and None lets all tools in."""
 
     collision: Collision = "server"
     tools_max: int = 128
     tools_bytes_max: int = 200_000
+    routes: tuple[tuple[str, tuple[str, ...] | None], ...] = ()
+
+    def allowed(self, model: str) -> tuple[str, ...] | None:
+        """Return the patterns of the tools that a model may be offered; None is all."""
+        if model == DIRECT_MODEL:
+            return None
+        return next((tools for pattern, tools in self.routes if match_pattern(pattern, model) is not None), None)
 
 
 class Offered(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,8 +42,13 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
 
 
+def narrow(server_tools: Sequence[ServerTool], *lists: tuple[str, ...] | None) -> list[ServerTool]:
+    """Return the tools that every allow-list lets in by name or source; None lets in all."""
+    return [tool for tool in server_tools if all(allowed is None or fits(tool, allowed) for allowed in lists)]
+
+
 def make_offers(request: Request, server_tools: Sequence[ServerTool], rules: OfferRules) -> Offered:
-    """Decide which tools the model is offered and who runs each.
+    """Decide which tools the model is offered and who runs each. `server_tools` are those that it may be offered.
 
     Raises: ProtocolError for a choice or a name that cannot be; LimitExceeded for too many client tools.
     """
@@ -42,7 +58,7 @@ def make_offers(request: Request, server_tools: Sequence[ServerTool], rules: Off
             raise ProtocolError(f"The tool name {spec.name!r} is used twice.", param=f"tools[{position}].name")
         offers[spec.name] = Offer(spec=spec, side="client")
     _check_size(offers, rules)
-    notes = _add_server_tools(offers, request, server_tools, rules)
+    notes = [*_drop_person_only(offers), *_add_server_tools(offers, request, server_tools, rules)]
     choice = request.tool_choice
     if choice.allowed is not None:
         offers = {name: offer for name, offer in offers.items() if name in choice.allowed}
@@ -51,6 +67,17 @@ def make_offers(request: Request, server_tools: Sequence[ServerTool], rules: Off
     if choice.mode == "required" and not offers and HOSTED not in request.options.extra:
         raise ProtocolError("tool_choice is 'required', but no tool is offered.", param="tool_choice")
     return Offered(offers=offers, choice=choice, notes=tuple(notes))
+
+
+def _drop_person_only(offers: dict[str, Offer]) -> list[Note]:
+    """Leave out what no model may call, whoever would run it: its calls would be refused anyway."""
+    names = [name for name in offers if is_person_only(name)]
+    for name in names:
+        del offers[name]
+    if not names:
+        return []
+    message = f"Not offered, facts are committed by a person only: {', '.join(names)}."
+    return [Note(code="tools_person_only", action="dropped", message=message, field="tools", count=len(names))]
 
 
 def _add_server_tools(
@@ -63,6 +90,8 @@ def _add_server_tools(
     left_out: list[str] = []
     is_single = request.surface.choices == 1
     for tool in server_tools:
+        if is_person_only(tool.name):
+            continue
         if not is_single and tool.policy.effect not in REPEATABLE:
             left_out.append(tool.name)
             continue

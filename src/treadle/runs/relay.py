@@ -62,6 +62,10 @@ class Relay:
     async def _tell(self) -> None:
         first, start = self._first, self._written
         fresh = self._events[start:]
+        if not fresh:
+            # The call ended between the timer and this task: what it said is durable, and not told any more.
+            self._write = None
+            return
         chunk = Chunk(first=first + start, count=len(fresh), data=msgspec.json.encode(fresh))
         try:
             await self._journal.tell(chunk, keep_from=first)

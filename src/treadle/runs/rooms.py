@@ -11,6 +11,7 @@ from treadle.engine.limits import GATEWAY_LIMITS, Limits
 from treadle.engine.loop import Ports
 from treadle.engine.ports import Approver, Clock, Model, Toolbox
 from treadle.runs.approvals import DenyAll
+from treadle.runs.cache.answers import CacheRules
 from treadle.runs.offers import OfferRules
 from treadle.store.journal import Store
 from treadle.telemetry import Metrics
@@ -36,7 +37,7 @@ class Tools(Protocol):
 
 
 class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How runs are made here."""
+    """How runs are made here. `defers` ends a run of the Responses API where it would wait for a person."""
 
     owner: str = "treadle"
     persistence: bool = True
@@ -47,6 +48,8 @@ class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
     unstored_s: float = 3600.0
     background_wall_s: float = 86_400.0
     is_told: bool = True
+    defers: bool = True
+    cache: CacheRules | None = None
 
 
 class Rooms(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,12 +68,14 @@ class Rooms(msgspec.Struct, frozen=True, kw_only=True):
 class Instead(msgspec.Struct, frozen=True, kw_only=True):
     """What one run is made with instead of what all others are: another model, or tools of its own and who runs them.
 
-    After a crash such tools are gone: the run goes on with what is left.
+    After a crash such tools are gone, and a run that offers a guest's is ended. `allowed` narrows the server tools to
+    those whose name or source fits one of its patterns, beside what the route of the model allows.
     """
 
     model: Model | None = None
     tools: Tools | None = None
     toolbox: Toolbox | None = None
+    allowed: tuple[str, ...] | None = None
 
 
 NOTHING = Instead()

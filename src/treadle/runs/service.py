@@ -11,9 +11,12 @@ from treadle.canon.events import ENDED, Numbered
 from treadle.canon.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN
 from treadle.canon.request import Request, inherit
 from treadle.engine.limits import Limits
+from treadle.engine.ports import Model
+from treadle.runs.approval.carry import Carrier
+from treadle.runs.cache.answers import Answers, CachedModel, is_repeatable
 from treadle.runs.history import History, Joined, read_history
 from treadle.runs.live import FarRun, LiveRun, OwnRun, RunHandle
-from treadle.runs.offers import make_offers
+from treadle.runs.offers import make_offers, narrow
 from treadle.runs.record.recovery import Record, Unreadable, read_record
 from treadle.runs.record.rerun import Proof, RecordedModel, fork_request, prove
 from treadle.runs.record.revive import Reviver
@@ -63,6 +66,9 @@ class Runs:
         self._metrics = rooms.metrics
         self._options = options or RunsOptions()
         self._history = History(rooms.store, rooms.ids)
+        self._carrier = Carrier(rooms.store, rooms.clock, rooms.ids)
+        cache = self._options.cache
+        self._answers = None if cache is None else Answers(rooms.store, rooms.clock, cache)
         self._sessions = Sessions(rooms.store)
         lease = Lease(
             owner=self._options.owner,
@@ -125,7 +131,7 @@ class Runs:
         if found is not None:
             return await self._attach_again(found, idempotency)
         try:
-            return await self._start(request, session_id, key_id, limits, idempotency)
+            return await self._start(request, session_id, key_id, limits, idempotency, instead)
         except Conflict as error:
             if error.info.code != IDEMPOTENCY_KEY_TAKEN:
                 raise
@@ -187,8 +193,13 @@ class Runs:
         return OwnRun(live)
 
     def _limits(self, request: Request) -> Limits:
-        """Return the limits of a request that names none: one in the background may take a day."""
+        """Return the limits of a request that names none: one in the background may take a day.
+
+        Where the protocol has items for approvals a run ends with them, instead of waiting for a person.
+        """
         limits = self._options.limits
+        if request.protocol == "responses" and self._options.defers:
+            limits = msgspec.structs.replace(limits, approvals="defer")
         if not request.background or limits.wall_s is None:
             return limits
         return msgspec.structs.replace(limits, wall_s=self._options.background_wall_s)
@@ -310,7 +321,16 @@ class Runs:
         joined = await self._history.join(request, key_id=key_id, previous_run_id=head)
         if request.inherits and joined.previous is not None and joined.previous.request is not None:
             request = inherit(request, msgspec.json.decode(joined.previous.request, type=Request))
-        offered = make_offers(request, (instead.tools or self._rooms.tools).tools(), self._options.offers)
+        rules = self._options.offers
+        allowed = rules.allowed(request.model or self._options.default_model)
+        tools = narrow((instead.tools or self._rooms.tools).tools(), allowed, instead.allowed)
+        offered = make_offers(request, tools, rules)
+        history = (*joined.before, *joined.added)
+        names = {tool.name: tool for tool in tools}
+        carried = await self._carrier.take_up(request.approvals, joined, names, key_id)
+        if carried is not None and carried.is_left:
+            # What is still asked about is needed again, whoever was not to store it.
+            joined = msgspec.structs.replace(joined, rejoined=())
         row = self._row(request, joined, None if seat is None else seat.session_id, key_id)
         if idempotency is not None:
             row = msgspec.structs.replace(
@@ -319,12 +339,18 @@ class Runs:
         blueprint = Blueprint(
             row=row,
             request=request,
-            frame=frame_of(request, offered, limits),
-            history=(*joined.before, *joined.added),
+            frame=frame_of(request, offered, limits, carried),
+            history=history,
         )
         assert instead.model is not None, "the model is found first"
-        loop = make_loop(blueprint, ports_of(self._rooms, instead.model, instead), wall_s=limits.wall_s)
+        model: Model = instead.model
+        cached: CachedModel | None = None
+        if self._answers is not None and is_repeatable(request, offered.offers):
+            model = cached = CachedModel(model, self._answers, self._ids, key_id, self._metrics.cache_looked)
+        loop = make_loop(blueprint, ports_of(self._rooms, model, instead), wall_s=limits.wall_s)
         live = LiveRun(row, loop, joined, seat)
+        live.cache = cached
+        live.carried = carried
         opening = open_run(
             blueprint, joined.previous, joined.added, (*request.notes, *joined.notes, *offered.notes), loop
         )
@@ -348,7 +374,7 @@ class Runs:
             store=request.store,
             background=request.background,
             expires_at=None if request.store and self._options.persistence else now + self._options.unstored_s,
-            request=msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(request, items=()))),
+            request=msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(request, items=(), approvals=()))),
         )
 
     async def _beat(self) -> None:

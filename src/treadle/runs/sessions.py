@@ -48,10 +48,14 @@ class Sessions:
         return seat
 
     async def _head(self, session: SessionRow) -> str | None:
-        """Return where a session goes on; it is moved on now if a process died between the end of a run and that."""
+        """Return where a session goes on; it is moved on now if a process died between the end of a run and that.
+
+        A run that ended before the session was last moved stands on a branch that somebody left.
+        """
         head = session.head_run_id
         for run in await self._store.list_runs(session_id=session.id, limit=1):
-            if run.previous_id == head and run.status in ENDED and await self._has_said(run):
+            is_newer = run.status in ENDED and (run.ended_at or 0.0) >= session.updated_at
+            if run.previous_id == head and is_newer and await self._has_said(run):
                 await self._store.set_session_head(session.id, run.id, expected=head)
                 head = run.id
         return head

@@ -17,7 +17,8 @@ from treadle.canon.tools import CallContext, Offer, ToolChoice
 from treadle.engine.limits import Limits
 from treadle.engine.loop import Loop, Ports
 from treadle.engine.past import Past
-from treadle.engine.turn import Turn
+from treadle.engine.turn import Carried, Turn
+from treadle.runs.approval.turns import Carriage
 from treadle.runs.offers import Offered
 from treadle.store.journal import RunRow
 
@@ -30,11 +31,15 @@ class FramedOffer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run's loop was made with besides its request: the data of a `frame` entry."""
+    """What a run's loop was made with besides its request: the data of a `frame` entry.
+
+    `carried` are calls of an earlier run that it begins with.
+    """
 
     offers: tuple[FramedOffer, ...]
     choice: ToolChoice
     limits: Limits
+    carried: Carriage | None = None
 
 
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +50,11 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     frame: Frame
     history: tuple[AnyItem, ...]
 
+    def taken_up(self) -> tuple[list[AnyItem], Carried | None]:
+        """Return what the model has read when the run begins, and the calls that come before its first model call."""
+        carried = self.frame.carried
+        return (list(self.history), None) if carried is None else carried.take_up(self.history)
+
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """How a run begins: the entries to make durable, and the events they are."""
@@ -53,14 +63,14 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     events: list[Numbered]
 
 
-def frame_of(request: Request, offered: Offered, limits: Limits) -> Frame:
+def frame_of(request: Request, offered: Offered, limits: Limits, carried: Carriage | None = None) -> Frame:
     """Freeze what a loop is made with."""
     own = {spec.name: Offer(spec=spec, side="client") for spec in request.tools}
     offers = tuple(
         FramedOffer(name=name, offer=None if own.get(name) == offer else offer)
         for name, offer in offered.offers.items()
     )
-    return Frame(offers=offers, choice=offered.choice, limits=limits)
+    return Frame(offers=offers, choice=offered.choice, limits=limits, carried=carried)
 
 
 def read_frame(entries: Sequence[Entry]) -> Frame | None:
@@ -83,7 +93,8 @@ def make_loop(blueprint: Blueprint, ports: Ports, *, past: Past | None = None, w
     planner = Planner(row.model, specs, request.options, is_strict=request.strict_fidelity)
     if request.instructions:
         planner.add([text_message("system", request.instructions)])
-    planner.add(list(blueprint.history))
+    head, carried = blueprint.taken_up()
+    planner.add(head)
     turn = Turn(
         planner,
         offers,
@@ -92,7 +103,9 @@ def make_loop(blueprint: Blueprint, ports: Ports, *, past: Past | None = None, w
         ids=ports.ids,
         max_tool_calls=request.max_tool_calls,
     )
-    context = CallContext(run_id=row.id, session_id=row.session_id)
+    if carried is not None:
+        turn.carry(carried)
+    context = CallContext(run_id=row.id, session_id=row.session_id, key_id=row.key_id)
     return Loop(turn, ports, context, wall_s, frame.limits.final_answer_s, past)
 
 
@@ -116,7 +129,7 @@ def open_run(
     steps.append((None, Entry(kind="frame", data=_raw(blueprint.frame), at=at)))
     steps += [(Noted(note=note), Entry(kind="note", content=note.message, data=_raw(note), at=at)) for note in notes]
     for event, entry in loop.begin():
-        assert entry is not None, "a run begins with a plan"
+        assert entry is not None, "a run begins with a plan, or with what was decided"
         steps.append((event, entry))
     events = [Numbered(event=event, seq=seq) for seq, (event, _) in enumerate(steps, 1) if event is not None]
     return Opening(entries=[entry for _, entry in steps], events=events)

@@ -6,15 +6,25 @@ import logging
 import msgspec
 
 from treadle.canon.errors import ErrorInfo, StoreError, TreadleError
-from treadle.canon.events import Noted, Numbered, RoundStarted, RunEnded, RunEvent, ToolFinished
-from treadle.engine.loop import wait_out
+from treadle.canon.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    Noted,
+    Numbered,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    ToolFinished,
+)
 from treadle.engine.ports import Clock
+from treadle.engine.waiting import wait_out
+from treadle.runs.approval.turns import Carriage
 from treadle.runs.live import LiveRun
 from treadle.runs.record.continuation import Continuation, Diverged
 from treadle.runs.record.recovery import close_run
 from treadle.runs.relay import Relay
 from treadle.store.journal import RunRow, Store
-from treadle.telemetry import Metrics
+from treadle.telemetry import Metrics, upstream_request
 
 log = logging.getLogger("treadle.runs")
 
@@ -79,8 +89,33 @@ class Supervisor:
             live.begun.set_exception(error)
             return False
         live.journal = start.result()
+        if live.carried is not None and not await self._use(live, live.carried):
+            return False
         self._open(live)
         return True
+
+    async def _use(self, live: LiveRun, carried: Carriage) -> bool:
+        """Make sure that no other run carries the same calls on; False if one does, and then this run never was."""
+        assert live.journal is not None
+        try:
+            await self._store.approvals.use(carried.approvals, live.row.id)
+        except TreadleError as error:
+            live.ended = RunEnded(status="failed", error=error.info)
+            try:
+                await self._undo(live, error.info)
+            finally:
+                live.begun.set_exception(error)
+            return False
+        return True
+
+    async def _undo(self, live: LiveRun, error: ErrorInfo) -> None:
+        """Take a run back that never began; if that fails too, whoever claims it finds that it may not carry on."""
+        assert live.journal is not None
+        try:
+            await close_run(self._store, live.journal, self._clock.now(), error)
+            await self._store.delete_run(live.row.id)
+        except TreadleError as problem:
+            log.warning("run not taken back", extra={"run_id": live.row.id, "code": problem.info.code})
 
     def _open(self, live: LiveRun) -> None:
         assert live.journal is not None
@@ -172,6 +207,7 @@ class Supervisor:
 
     def _publish(self, live: LiveRun, batch: list[Numbered]) -> None:
         """Tell the readers first: what counts and logs must never keep an event from them."""
+        iteration = live.round
         for numbered in batch:
             live.observe(numbered.event)
         live.feed.publish(batch)
@@ -182,12 +218,13 @@ class Supervisor:
         for numbered in batch:
             try:
                 self._metrics.observe(numbered.event, live.row.protocol)
-                _log_event(live.row, numbered.event)
+                iteration = numbered.event.round if isinstance(numbered.event, RoundStarted) else iteration
+                _log_event(live.row, iteration, numbered.event)
             except Exception:  # a number that cannot be counted is no reason to end a run
                 log.exception("event not counted", extra={"run_id": live.row.id})
 
 
-def _log_event(row: RunRow, event: RunEvent) -> None:
+def _log_event(row: RunRow, iteration: int, event: RunEvent) -> None:
     """Log names and sizes, never arguments or results."""
     match event:
         case ToolFinished():
@@ -197,6 +234,8 @@ def _log_event(row: RunRow, event: RunEvent) -> None:
                 event.result.rc,
                 extra={
                     "run_id": row.id,
+                    "iteration": iteration,
+                    "upstream_request_id": upstream_request.get(),
                     "tool_name": event.call.name,
                     "tool_call_id": event.call.call_id,
                     "rc": event.result.rc,
@@ -204,6 +243,12 @@ def _log_event(row: RunRow, event: RunEvent) -> None:
                     "output_bytes": event.output_bytes,
                 },
             )
+        case ApprovalRequested():
+            asked = {"run_id": row.id, "tool_name": event.call.name, "approval_id": event.approval_id}
+            log.info("approval of %s asked for", event.call.name, extra=asked)
+        case ApprovalDecided():
+            told = {"run_id": row.id, "tool_name": event.call.name, "approval_id": event.approval_id}
+            log.info("approval of %s: %s", event.call.name, event.status, extra=told)
         case RoundStarted():
             log.debug("round", extra={"run_id": row.id, "iteration": event.round, "plan": event.fingerprint})
         case Noted():

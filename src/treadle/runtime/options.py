@@ -4,12 +4,15 @@ import os
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from treadle.config import Settings, mcp, sqlite_path
 from treadle.config.reader import data_directory
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Clock
 from treadle.runs import RunsOptions
+from treadle.runs.approval.desk import DeskRules
+from treadle.runs.cache.answers import CacheRules
 from treadle.runs.offers import OfferRules
 from treadle.store.address import MEMORY, PostgresAddress, is_postgres
 from treadle.store.journal import Store
@@ -43,6 +46,17 @@ def known_secrets(settings: Settings, endpoints: Sequence[Endpoint], env: Mappin
     return [*keys, *address.secrets]
 
 
+def desk_rules(settings: Settings, *, is_attended: bool) -> DeskRules:
+    """Return how people are asked; where nobody can be, only remembered rules answer."""
+    asked = settings.approvals
+    return DeskRules(
+        wait_s=asked.wait_s,
+        stored_s=asked.stored_s,
+        is_open=asked.enabled and is_attended,
+        project=asked.project or str(Path.cwd()),
+    )
+
+
 def runner_limits(settings: Settings) -> RunnerLimits:
     """Return what arguments and results of tools may weigh."""
     limits = settings.limits
@@ -55,11 +69,13 @@ def runner_limits(settings: Settings) -> RunnerLimits:
 
 def runs_options(settings: Settings) -> RunsOptions:
     """Return how runs are kept, limited and offered tools."""
-    limits = settings.limits
+    limits, cache = settings.limits, settings.cache
     return RunsOptions(
         owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
         default_model=settings.model,
+        cache=CacheRules(ttl_s=cache.ttl_s, bytes_max=cache.bytes_max) if cache.enabled else None,
         persistence=settings.store.persistence == "on",
+        defers=settings.approvals.responses == "item",
         limits=Limits(
             max_iterations=limits.max_iterations,
             max_total_tool_calls=limits.max_total_tool_calls,
@@ -67,8 +83,12 @@ def runs_options(settings: Settings) -> RunsOptions:
             wall_s=limits.wall_s or None,
             strict_unknown_tool=settings.tools.strict_unknown_tool,
             recovered_effects=settings.repair.effects,
+            taint=settings.policy.taint,
         ),
         offers=OfferRules(
-            collision=settings.tools.collision, tools_max=limits.tools_max, tools_bytes_max=limits.tools_bytes_max
+            collision=settings.tools.collision,
+            tools_max=limits.tools_max,
+            tools_bytes_max=limits.tools_bytes_max,
+            routes=tuple((route.model, route.tools) for route in settings.route),
         ),
     )

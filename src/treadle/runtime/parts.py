@@ -42,7 +42,7 @@ class RandomIds:
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What tests and embedders may bring instead of the default: a clock, ids, an environment, more models.
 
-    `report` hears what tools say of their progress.
+    `report` hears what tools say of their progress. `is_attended` false says that nobody can be asked for approval.
     """
 
     clock: Clock = SystemClock()
@@ -50,6 +50,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] | None = None
     models: Mapping[str, Model] = {}
     report: Report | None = None
+    is_attended: bool = True
     demo_delay_s: float = DEMO_DELAY_S
 
 

@@ -18,7 +18,9 @@ from treadle.guests.sandbox.compiler import Compiler
 from treadle.guests.service import Guests
 from treadle.guests.stage.desk import Desk
 from treadle.runs import Rooms, Runs
-from treadle.runtime.options import known_secrets, make_store, runner_limits, runs_options
+from treadle.runs.approval.desk import ApprovalDesk
+from treadle.runs.approval.service import Approvals
+from treadle.runtime.options import desk_rules, known_secrets, make_store, runner_limits, runs_options
 from treadle.runtime.parts import DEFAULT_PARTS, Parts
 from treadle.runtime.toolset import (
     add_guest_tools,
@@ -27,9 +29,8 @@ from treadle.runtime.toolset import (
     make_local_tools,
     make_registry,
     make_sandbox,
-    with_timeout,
 )
-from treadle.runtime.upstreams import Models, make_client, make_endpoint, make_router, open_cassettes
+from treadle.runtime.upstreams import Models, Prices, make_client, make_endpoint, make_router, open_cassettes
 from treadle.store.journal import SessionRow, Store
 from treadle.telemetry import Metrics, Redactor
 from treadle.tools import Runner, Tool
@@ -66,6 +67,7 @@ class Runtime:
         self._listeners: dict[str, Callable[[str], None]] = {}
         self.clock = parts.clock
         self.metrics = Metrics()
+        self.prices = Prices(self.settings)
         cassettes = open_cassettes(self.settings)
         endpoints = [
             make_endpoint(upstream, env, self.settings, cassettes.get(upstream.name))
@@ -84,7 +86,7 @@ class Runtime:
             terms = Terms(default=space.default, wait_s=space.wait_s, read_bytes_max=space.read_bytes_max)
             for each in workspace_tools(self.workspaces, self.store, terms):
                 self.registry.add(each)
-        modules = guest_modules(self.settings)
+        modules = guest_modules(self.settings, env)
         self._quarters = Quarters(
             Compiler(compiled_folder(self.settings, env)), live_max=self.settings.guests.live_max, meter=self.metrics
         )
@@ -94,7 +96,7 @@ class Runtime:
         self._know_tools()
         self.mcp = mcp.make_servers(self.settings, env, self.registry, self._know_tools)
         client = make_client(self.settings, endpoints, cassettes, self.clock)
-        self.router = make_router(self.settings, endpoints, client, model, parts)
+        self.router = make_router(self.settings, endpoints, client, model, parts, self.metrics)
         self._runner = Runner(
             self.registry,
             clock=self.clock,
@@ -102,8 +104,13 @@ class Runtime:
             keep=self._keep,
             report=self._tell,
         )
+        rules = desk_rules(self.settings, is_attended=parts.is_attended)
+        self.approvals = Approvals(
+            self.store, self.clock, self.ids, arguments_bytes_max=self.settings.limits.arguments_bytes_max
+        )
         rooms = Rooms(
             store=self.store,
+            approver=ApprovalDesk(self.store, self.clock, self.ids, rules),
             models=Models(self.router, serves_calls=self.settings.server.mcp),
             tools=self.registry,
             toolbox=self._runner,
@@ -221,10 +228,9 @@ class Runtime:
 
     async def watch_tools(self, told: Callable[[str, list[str] | ConfigError], None]) -> None:
         """Load files and modules of tools again when they change, for ever; `told` hears what came of it."""
-        timeout_s = self.settings.limits.tool_timeout_s
 
         def swap(names: Iterable[str], tools: Sequence[Tool]) -> None:
-            self.registry.swap(names, [with_timeout(tool, timeout_s) for tool in tools])
+            self.registry.swap(names, tools)
             self._know_tools()
 
         reloader = Reloader(self.settings.tools.load, swap)

@@ -3,19 +3,19 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from treadle.canon.errors import ConfigError, RequestError
-from treadle.canon.tools import ToolPolicy
 from treadle.config import LocalSection, Settings, ToolsSection
 from treadle.config.reader import data_directory
+from treadle.config.settings import Guest
 from treadle.guests.modules import ToolGuest
 from treadle.guests.quarters import GuestModule, Quarters
+from treadle.guests.sandbox.grant import Grant, GrantWords, read_grant
 from treadle.guests.sandbox.limits import SandboxLimits
+from treadle.runtime.policies import make_policies
 from treadle.store.journal import Store
 from treadle.tools import Registry, Tool
 from treadle.tools.load import load
-from treadle.tools.local import Shelf, local_tools
+from treadle.tools.local import Piece, Shelf, local_tools
 from treadle.tools.sandbox import Rules as SandboxRules
 from treadle.tools.sandbox import Sandbox
 from treadle.tools.web import GuardedClient, web_tools
@@ -25,18 +25,11 @@ from treadle.tools.web import Policy as WebPolicy
 def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[Tool]) -> Registry:
     """Collect the server tools: those brought along, those of the settings, and the demo's where there are no own."""
     chosen = settings.tools
-    registry = Registry(enabled=("*",) if chosen.enabled else ())
+    registry = Registry(enabled=("*",) if chosen.enabled else (), policies=make_policies(settings))
     own = [*brought, *(loaded for place in chosen.load for loaded in load(place))]
     for each in own or demo:
-        registry.add(with_timeout(each, settings.limits.tool_timeout_s))
+        registry.add(each)
     return registry
-
-
-def with_timeout(tool: Tool, timeout_s: float) -> Tool:
-    """Give a tool that names no time of its own the configured one."""
-    if tool.policy.timeout_s != ToolPolicy().timeout_s or timeout_s == tool.policy.timeout_s:
-        return tool
-    return tool.under(msgspec.structs.replace(tool.policy, timeout_s=timeout_s))
 
 
 def make_sandbox(section: LocalSection, env: Mapping[str, str]) -> Sandbox:
@@ -65,12 +58,15 @@ def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store) -> l
         async def put(data: bytes, run_id: str) -> str:
             return await store.put_blob(data, run_id=run_id)
 
+        async def get(piece: Piece, run_id: str) -> bytes:
+            return await store.get_blob(*piece, run_id=run_id)
+
         tools += local_tools(
             local.root,
             allow=local.allow,
             names=local.enabled,
             sandbox=sandbox,
-            shelf=Shelf(put, store.get_blob),
+            shelf=Shelf(put, get),
             is_trusted=local.policy == "trust",
         )
     if web.enabled:
@@ -81,8 +77,8 @@ def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store) -> l
     return tools
 
 
-def guest_modules(settings: Settings) -> list[GuestModule]:
-    """Return the configured WASM guests with the limits that hold for each."""
+def guest_modules(settings: Settings, env: Mapping[str, str]) -> list[GuestModule]:
+    """Return the configured WASM guests with the limits that hold for each. Raises: ConfigError."""
     return [
         GuestModule(
             name=guest.name,
@@ -93,12 +89,21 @@ def guest_modules(settings: Settings) -> list[GuestModule]:
             limits=guest_limits(settings, is_tool=guest.kind == "tools"),
             model=guest.model,
             grants=guest.grants,
+            wasi=_guest_grant(guest, env),
             effect=guest.effect,
             approval=guest.approval,
             schema=guest.schema,
         )
         for guest in settings.guest
     ]
+
+
+def _guest_grant(guest: Guest, env: Mapping[str, str]) -> Grant | None:
+    words = GrantWords(read=guest.wasi_read, write=guest.wasi_write, env=guest.wasi_env, args=guest.wasi_args)
+    try:
+        return read_grant(words, env)
+    except ConfigError as error:
+        raise ConfigError(f"the guest {guest.name!r}: {error.message}", param=error.param, hint=error.hint) from None
 
 
 def guest_limits(settings: Settings, *, is_tool: bool) -> SandboxLimits:

@@ -1,11 +1,12 @@
 """From settings to upstreams: endpoints, cassettes, the client that asks them, and the router to their models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from treadle.canon.errors import NotFound
+from treadle.canon.usage import Price, Usage, cost_of
 from treadle.config import Settings, Upstream
 from treadle.config.settings import CASSETTE, DEMO_MODEL, TIERS
 from treadle.engine.ports import Clock, Model
@@ -15,8 +16,28 @@ from treadle.upstream.demo import DemoModel
 from treadle.upstream.direct import DIRECT_MODEL, DirectModel
 from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.http import HttpClient
-from treadle.upstream.router import Route, Router
+from treadle.upstream.router import Route, Router, match_pattern
+from treadle.upstream.ward import BreakerRules, Meter, RetryRules, Ward, WardRules
 from treadle.wire.dialects.stage import RepairRules
+
+
+class Prices:
+    """What models cost, as far as the settings say; the first `[[price]]` that matches a name holds."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._prices = settings.price
+
+    def price(self, model: str) -> Price | None:
+        """Return the price of a model, if it is known."""
+        found = next((row for row in self._prices if match_pattern(row.model, model) is not None), None)
+        if found is None:
+            return None
+        return Price(input=found.input, output=found.output, cached=found.cached, cache_write=found.cache_write)
+
+    def cost(self, model: str, usage: Usage | None) -> float | None:
+        """Return what a usage of a model costs in US dollars, if both are known."""
+        price = self.price(model)
+        return None if price is None or usage is None else cost_of(usage, price)
 
 
 def open_cassettes(settings: Settings) -> dict[str, Cassette]:
@@ -54,6 +75,7 @@ def make_endpoint(
         repair=repair_rules(upstream.repair, settings),
         connect_s=upstream.connect_s,
         idle_s=upstream.idle_s or settings.limits.idle_s,
+        streams_max=upstream.streams_max,
     )
 
 
@@ -87,7 +109,12 @@ def make_client(
 
 
 def make_router(
-    settings: Settings, endpoints: Sequence[Endpoint], client: HttpClient, model: Model | None, parts: Parts
+    settings: Settings,
+    endpoints: Sequence[Endpoint],
+    client: HttpClient,
+    model: Model | None,
+    parts: Parts,
+    meter: Meter | None = None,
 ) -> Router:
     """Route to the configured endpoints, to the models brought along, and to the demo model where there is no other."""
     models = dict(parts.models)
@@ -103,10 +130,43 @@ def make_router(
             upstream=route.upstream,
             rename=route.rename,
             repair=None if route.repair is None else repair_rules(route.repair, settings),
+            fallback=route.fallback,
         )
         for route in settings.route
     ]
-    return Router(endpoints, client=client, ids=parts.ids, routes=routes, models=models, default=default)
+    make_ward = _ward_maker(settings, parts.clock, meter)
+    return Router(
+        [make_ward(endpoint) for endpoint in endpoints],
+        client=client,
+        ids=parts.ids,
+        routes=routes,
+        models=models,
+        default=default,
+    )
+
+
+def _ward_maker(settings: Settings, clock: Clock, meter: Meter | None) -> Callable[[Endpoint], Ward]:
+    """Return what makes the ward of an endpoint."""
+    chosen = settings.upstreams
+    retry = RetryRules(
+        retries=chosen.retries,
+        backoff_s=chosen.backoff_s,
+        retry_after_s_max=chosen.retry_after_s_max,
+        share=chosen.retry_share,
+    )
+    breaker = BreakerRules(
+        calls_min=chosen.breaker_calls,
+        share=chosen.breaker_share,
+        window_s=chosen.breaker_window_s,
+        open_s=chosen.breaker_open_s,
+        open_s_max=chosen.breaker_open_s * 12,
+    )
+
+    def make(endpoint: Endpoint) -> Ward:
+        rules = WardRules(retry=retry, breaker=breaker, streams_max=endpoint.streams_max, queue_s=chosen.queue_s)
+        return Ward(endpoint, rules, clock=clock, meter=meter)
+
+    return make
 
 
 class Models:

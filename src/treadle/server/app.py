@@ -13,11 +13,26 @@ from treadle.canon.errors import Conflict, ErrorInfo, NotFound, TreadleError
 from treadle.canon.ids import REQUEST
 from treadle.runtime import Runtime
 from treadle.server import operations, pages, runs, sessions
-from treadle.server.apis import chat, conversations, gemini, guests, messages, models, responses
+from treadle.server.apis import (
+    approvals,
+    chat,
+    conversations,
+    gemini,
+    guests,
+    messages,
+    models,
+    plans,
+    responses,
+    tools,
+)
+from treadle.server.console import again, page, scores, trace, wire
 from treadle.server.guard import Guard, sane_request_id
 from treadle.server.http import Exchange, Header, HttpError, Receive, Scope, Send
+from treadle.server.login import routes as logins
 from treadle.server.mcp import route as mcp
 from treadle.server.service import Service
+from treadle.server.talk import live
+from treadle.server.talk import routes as talk
 from treadle.server.workspaces import proposals
 from treadle.server.workspaces import routes as workspaces
 
@@ -68,6 +83,17 @@ TABLE: tuple[Route, ...] = (
     Route("GET HEAD", "/treadle/v1/runs/{run_id}", runs.get),
     Route("GET", "/treadle/v1/runs/{run_id}/events", runs.events),
     Route("POST", "/treadle/v1/runs/{run_id}/cancel", runs.cancel),
+    Route("GET HEAD", "/treadle/v1/runs/{run_id}/plans", plans.index),
+    Route("GET HEAD", "/treadle/v1/runs/{run_id}/plans/{round}", plans.get),
+    Route("GET HEAD", "/treadle/v1/plans/{fingerprint}", plans.equal),
+    Route("GET HEAD", "/treadle/v1/runs/{run_id}/trace", trace.get),
+    Route("GET HEAD", "/treadle/v1/runs/{run_id}/rounds/{round}", wire.get),
+    Route("POST", "/treadle/v1/runs/{run_id}/fork", again.fork),
+    Route("POST", "/treadle/v1/runs/{run_id}/replay", again.replay),
+    Route("GET", "/treadle/v1/runs/{run_id}/export", again.export),
+    Route("GET HEAD", "/treadle/v1/evals", scores.index),
+    Route("GET HEAD", "/treadle/v1/evals/{run}", scores.get),
+    Route("GET HEAD", "/treadle/v1/evals/{run}/samples/{key*}", scores.sample),
     Route("GET HEAD", "/treadle/v1/sessions", sessions.index),
     Route("POST", "/treadle/v1/sessions", sessions.create),
     Route("GET HEAD", "/treadle/v1/sessions/{session_id}", sessions.get),
@@ -75,6 +101,11 @@ TABLE: tuple[Route, ...] = (
     Route("DELETE", "/treadle/v1/sessions/{session_id}", sessions.delete),
     Route("POST", "/treadle/v1/sessions/{session_id}/fork", sessions.fork),
     Route("GET", "/treadle/v1/sessions/{session_id}/export", sessions.export),
+    Route("GET HEAD", "/treadle/v1/sessions/{session_id}/turns", talk.index),
+    Route("POST", "/treadle/v1/sessions/{session_id}/turns", talk.create),
+    Route("POST", "/treadle/v1/sessions/{session_id}/branch", talk.branch),
+    Route("GET HEAD", "/treadle/v1/models", talk.models),
+    Route("GET", "/treadle/v1/live", live.follow),
     Route("GET HEAD", "/treadle/v1/workspaces", workspaces.index),
     Route("POST", "/treadle/v1/workspaces", workspaces.create),
     Route("GET HEAD", "/treadle/v1/workspaces/{workspace}", workspaces.get),
@@ -95,7 +126,15 @@ TABLE: tuple[Route, ...] = (
     Route("POST", "/treadle/v1/workspaces/{workspace}/proposals/{proposal}/confirm", proposals.confirm),
     Route("POST", "/treadle/v1/workspaces/{workspace}/proposals/{proposal}/reject", proposals.reject),
     Route("GET HEAD", "/treadle/v1/proposals", proposals.everywhere),
-    Route("GET HEAD", "/treadle/v1/tools", runs.tools),
+    Route("GET HEAD", "/treadle/v1/approvals", approvals.index),
+    Route("GET HEAD", "/treadle/v1/approvals/rules", approvals.rules),
+    Route("DELETE", "/treadle/v1/approvals/rules/{rule_id}", approvals.forget_rule),
+    Route("GET HEAD", "/treadle/v1/approvals/{approval_id}", approvals.get),
+    Route("POST", "/treadle/v1/approvals/{approval_id}", approvals.decide),
+    Route("POST", "/treadle/v1/approvals/{approval_id}/decide", approvals.decide),
+    Route("GET HEAD", "/treadle/v1/tools", tools.index),
+    Route("GET HEAD", "/treadle/v1/tools/{name*}", tools.get),
+    Route("GET HEAD", "/treadle/v1/upstreams", operations.upstreams),
     Route("GET HEAD", "/treadle/v1/guests", guests.index),
     Route("POST", "/treadle/v1/guests/{name}/runs", guests.create),
     Route("GET POST DELETE", "/mcp", mcp.handle),
@@ -103,7 +142,14 @@ TABLE: tuple[Route, ...] = (
     Route("GET HEAD", "/api/hello", operations.health),
     Route("GET HEAD", "/readyz", operations.ready),
     Route("GET HEAD", "/metrics", operations.metrics),
+    Route("GET HEAD", "/login", logins.page),
+    Route("POST", "/login", logins.login),
+    Route("POST", "/treadle/v1/logout", logins.logout),
+    Route("POST", "/treadle/v1/logins", logins.create),
+    Route("GET HEAD", "/treadle/v1/me", logins.me),
     Route("GET HEAD", "/", pages.chat),
+    Route("GET HEAD", "/console", page.show),
+    Route("GET HEAD", "/console/{view*}", page.show),
     Route("GET HEAD", "/web/{file*}", pages.static),
 )
 
@@ -178,6 +224,7 @@ class App:
         pattern = "none"
         try:
             self._guard.check(exchange, headers)
+            self.service.gate.check(exchange, self.service.runtime.clock.now())
             route = self._routes.find(exchange)
             pattern = route.pattern
             await route.handler(self.service, exchange)
@@ -193,8 +240,8 @@ class App:
     async def _refuse(self, exchange: Exchange, error: TreadleError) -> None:
         if exchange.begun:
             _break_off(exchange, error.info.code)
-        elif error.http_status == 404 and pages.wants_page(exchange):
-            await pages.missing(self.service, exchange)
+        elif error.http_status in pages.FAILURES and pages.wants_page(exchange):
+            await pages.send_failure(exchange, error.http_status)
         else:
             await exchange.refuse(error.info, _headers(error))
 
@@ -203,7 +250,7 @@ def _headers(error: TreadleError) -> tuple[Header, ...]:
     """Return what an error says beside its body: SDKs try every 409 again unless they are told that it is of no use."""
     if isinstance(error, HttpError):
         return error.headers
-    is_hopeless = isinstance(error, Conflict) and error.info.code.startswith("idempotency_")
+    is_hopeless = isinstance(error, Conflict) and error.info.code.startswith(("idempotency_", "approval_"))
     return ((b"x-should-retry", b"false"),) if is_hopeless else ()
 
 

@@ -74,6 +74,11 @@ class Bundle:
         """Return the notes of all."""
         return tuple(note for handle in self._handles for note in handle.notes)
 
+    @property
+    def cache(self) -> str:
+        """Return nothing: several choices shall differ, so they are asked for."""
+        return ""
+
     async def events(self) -> AsyncGenerator[list[Numbered], None]:
         """Yield what happens in any of them, as it happens, until all have ended."""
         queue: asyncio.Queue[list[Numbered] | None] = asyncio.Queue()

@@ -68,6 +68,7 @@ class Guard:
         Raises: Forbidden, HttpError.
         """
         _check_size(exchange.path, headers)
+        exchange.query()
         self._check_host(headers)
         _check_origin(exchange)
         if exchange.method in _BODY_METHODS:

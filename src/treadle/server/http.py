@@ -7,6 +7,7 @@ API whose path was called. Knows no route and starts no run.
 import asyncio
 import hashlib
 import math
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Required, TypedDict, TypeVar
 from urllib.parse import parse_qsl
@@ -14,8 +15,9 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from treadle.canon.errors import ErrorInfo, LimitExceeded, ProtocolError, RequestError
-from treadle.canon.json import BadJson, check_bounds, type_errors, write_json
+from treadle.canon.json import type_errors, write_json
 from treadle.wire.errors import write_error
+from treadle.wire.fields import NAME_CHARS_MAX, open_body
 
 T = TypeVar("T")
 
@@ -67,6 +69,8 @@ OFF_LOOP_BYTES = 1_048_576
 """A body over this is read in a thread, so that one client's history does not hold up the others' streams."""
 
 _QUERY_BYTES_MAX = 8_192
+_PROBLEM_CHARS_MAX = 500
+_NAMED_FIELD = re.compile(r"^Object (?:missing required|contains unknown) field `(?P<field>.*)`$", re.DOTALL)
 _RETRY_AFTER_S = 1.0
 _RETRY_AFTER_STATUSES = frozenset({429, 503, 529})
 _ENVELOPES: tuple[tuple[str, str], ...] = (
@@ -149,7 +153,7 @@ class Exchange:
     @property
     def envelope(self) -> str:
         """Return the protocol in whose form errors on this path are written."""
-        found = next((protocol for prefix, protocol in _ENVELOPES if self.path.startswith(prefix)), "treadle")
+        found = envelope_of(self.path)
         return self._models_envelope() if found == "models" else found
 
     def _models_envelope(self) -> str:
@@ -241,9 +245,7 @@ class Exchange:
 
     async def refuse(self, error: ErrorInfo, headers: tuple[Header, ...] = ()) -> None:
         """Send an error in the envelope of the API that was called."""
-        body = (
-            _treadle_error(error) if self.envelope == "treadle" else write_error(self.envelope, error, self.request_id)
-        )
+        body = write_refusal(self.envelope, error, self.request_id)
         await self.answer(error.status, body, JSON, (NO_STORE, *_retry_after(error), *headers))
 
     async def begin(self, headers: tuple[Header, ...] = (), content_type: bytes = EVENT_STREAM) -> None:
@@ -300,20 +302,32 @@ def read_body(body: bytes, kind: type[T]) -> T:
 
     Raises: ProtocolError, naming the field.
     """
+    body, _ = open_body(body)
     try:
-        check_bounds(body)
         return msgspec.json.decode(body, type=kind)
-    except BadJson as error:
-        raise ProtocolError(f"The body is not acceptable JSON: {error}.") from None
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `")
-        raise ProtocolError(f"{problem}.", param=path.strip("`$.") or None) from None
+        raise ProtocolError(f"{problem[:_PROBLEM_CHARS_MAX]}.", param=_param(problem, path.strip("`$."))) from None
     except type_errors as error:
-        raise ProtocolError(f"The body is not JSON: {error}.") from None
+        raise ProtocolError(f"The body is not JSON: {error}.", code="invalid_json") from None
 
 
-def _treadle_error(error: ErrorInfo) -> bytes:
-    """Write an error as Treadle's own API does, which has a place for the hint."""
+def _param(problem: str, path: str) -> str | None:
+    """Return the field that is meant: a missing or unknown one is named in the problem, the others by their path."""
+    named = _NAMED_FIELD.search(problem)
+    names = [name for name in (path, named["field"][:NAME_CHARS_MAX] if named else "") if name]
+    return ".".join(names) or None
+
+
+def envelope_of(path: str) -> str:
+    """Return the protocol in whose form errors on a path are written; `models` is shared by three."""
+    return next((protocol for prefix, protocol in _ENVELOPES if path.startswith(prefix)), "treadle")
+
+
+def write_refusal(envelope: str, error: ErrorInfo, request_id: str = "") -> bytes:
+    """Write an error in an envelope; Treadle's own has a place for the hint."""
+    if envelope != "treadle":
+        return write_error("chat" if envelope == "models" else envelope, error, request_id)
     return write_json(
         {"error": {"code": error.code, "message": error.message, "hint": error.hint, "param": error.param}}
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from treadle.canon.errors import StoreError
@@ -17,12 +18,21 @@ async def health(service: Service, exchange: Exchange) -> None:
 
 
 async def ready(service: Service, exchange: Exchange) -> None:
-    """GET /readyz: new runs can be started, or why they cannot."""
+    """GET /readyz: new runs can be started, or why they cannot. An upstream that is down makes no process unready."""
     reason = await _obstacle(service)
     if reason is None:
-        await exchange.answer_json(200, {"status": "ready"})
+        upstreams = {each.name: each.breaker for each in service.runtime.router.health()}
+        await exchange.answer_json(
+            200, {"status": "ready", "upstreams": upstreams} if upstreams else {"status": "ready"}
+        )
     else:
         await exchange.answer_json(503, {"status": "unavailable", "reason": reason}, ((b"retry-after", b"1"),))
+
+
+async def upstreams(service: Service, exchange: Exchange) -> None:
+    """GET /treadle/v1/upstreams: how each does: its breaker, calls under way, failures, what it last failed with."""
+    rows = [msgspec.to_builtins(each) for each in service.runtime.router.health()]
+    await exchange.answer_json(200, {"upstreams": rows})
 
 
 async def metrics(service: Service, exchange: Exchange) -> None:

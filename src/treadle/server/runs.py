@@ -1,10 +1,10 @@
-"""Treadle's own API: runs and their events, and which tools there are. Nothing here runs a tool outside a run.
+"""Treadle's own API: runs and their events. Nothing here runs a tool outside a run.
 
 A run started here does not depend on its connection: whoever comes back reads on where they stopped.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import cast, get_args
 
@@ -13,32 +13,39 @@ import msgspec
 from treadle.canon.errors import ErrorInfo, NotFound, ProtocolError
 from treadle.canon.events import ENDED, KeptAlive, Numbered, RunEvent, Status
 from treadle.canon.items import AnyItem, text_message
-from treadle.canon.json import write_json
+from treadle.canon.json import OptionalRaw, write_json
 from treadle.canon.messages import Entry
-from treadle.canon.request import Request
-from treadle.canon.tools import ServerTool
+from treadle.canon.request import Options, Request, answer_form
 from treadle.canon.usage import Usage
 from treadle.runs import RunHandle
 from treadle.server.delivery.wishes import read_idempotency, read_last
 from treadle.server.http import Exchange, Header, read_body, read_number
 from treadle.server.service import Service
-from treadle.server.stream import read
-from treadle.store.journal import RunRow
+from treadle.server.stream import read, wants_fresh
+from treadle.store.journal import RunRow, RunSearch
 from treadle.wire.sse import write_frame
 
 PAGE_MAX = 200
 ENTRIES_MAX = 1_000
 _STATUSES: tuple[str, ...] = get_args(Status)
+_NOT_OF_ROW = frozenset({"question", "cost_usd"})
+SEARCH_CHARS_MAX = 500
+WAITING = "waiting"
+PENDING_MAX = 1_000
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of POST /treadle/v1/runs. `session` (a name) or `previous` (an id) go on with a conversation."""
+    """The body of POST /treadle/v1/runs. `session` (a name) or `previous` (an id) go on with a conversation.
+
+    `schema` is a JSON Schema that the answer shall follow.
+    """
 
     input: str | tuple[AnyItem, ...]
     model: str = ""
     instructions: str | None = None
     session: str | None = None
     previous: str | None = None
+    schema: OptionalRaw = None
     stream: bool = False
 
 
@@ -61,6 +68,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorInfo | None = None
     rounds: int = 0
     calls: int = 0
+    question: str | None = None
+    cost_usd: float | None = None
 
 
 class RunDetail(RunView, frozen=True, kw_only=True):
@@ -92,6 +101,8 @@ async def create(service: Service, exchange: Exchange) -> None:
         items=(text_message("user", new.input),) if isinstance(new.input, str) else new.input,
         instructions=new.instructions,
         previous_response_id=new.previous,
+        options=Options() if new.schema is None else Options(output_schema=answer_form(new.schema)),
+        is_fresh=wants_fresh(exchange),
     )
     idempotency, last = read_idempotency(exchange), read_last(exchange)
     session_id = None if new.session is None else await service.runtime.session(new.session)
@@ -99,29 +110,29 @@ async def create(service: Service, exchange: Exchange) -> None:
     if new.stream:
         await _send_events(service, exchange, handle, after=(last or 0) if handle.is_attached else 0)
         return
-    row = await _find(service, handle.run_id)
+    row = await find_run(service, handle.run_id)
     location = (b"location", f"/treadle/v1/runs/{handle.run_id}".encode())
     status = 200 if handle.is_attached else 201
-    await exchange.answer_json(status, _view(row), (location, *_run_header(handle.run_id)))
+    await exchange.answer_json(status, view_of(service, row), (location, *_run_header(handle.run_id)))
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs?limit&before&status&session.
+    """GET /treadle/v1/runs?limit&before&status&session&model&tool&error&text&since.
 
+    `error` is a code, or empty for any; `since` is in seconds since 1970.
     Raises: ProtocolError, NotFound.
     """
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
-    status = query.get("status")
-    if status is not None and status not in _STATUSES:
-        raise ProtocolError(f"status must be one of {', '.join(_STATUSES)}.", param="status")
-    rows = await service.runtime.store.list_runs(
-        limit=limit + 1,
-        before=query.get("before"),
-        status=cast("Status | None", status),
-        session_id=query.get("session"),
-    )
-    page = RunPage(runs=[_view(row) for row in rows[:limit]], has_more=len(rows) > limit)
+    store = service.runtime.store
+    rows = await store.search_runs(_read_search(query), limit=limit + 1, before=query.get("before"))
+    has_more = len(rows) > limit
+    rows = await mark_waiting(service, rows[:limit])
+    if query.get("status") == WAITING:
+        rows = [row for row in rows if row.status == WAITING]
+    asked = await store.questions([row.id for row in rows])
+    views = [view_of(service, row, asked.get(row.id)) for row in rows]
+    page = RunPage(runs=views, has_more=has_more)
     await exchange.answer_json(200, page)
 
 
@@ -131,9 +142,9 @@ async def get(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound.
     """
     after = read_number(exchange.query(), "after", default=0, least=0)
-    row = await _find(service, exchange.params["run_id"])
+    row = await find_run(service, exchange.params["run_id"])
     entries = await service.runtime.store.entries(row.id, after=after, limit=ENTRIES_MAX + 1)
-    fields = msgspec.structs.asdict(_view(row))
+    fields = msgspec.structs.asdict(view_of(service, row))
     detail = RunDetail(**fields, entries=entries[:ENTRIES_MAX], has_more=len(entries) > ENTRIES_MAX)
     await exchange.answer_json(200, detail)
 
@@ -147,7 +158,7 @@ async def events(service: Service, exchange: Exchange) -> None:
     if "after" not in query and exchange.header(b"last-event-id"):
         query["after"] = exchange.header(b"last-event-id")
     after = read_number(query, "after", default=0, least=0)
-    row = await _find(service, exchange.params["run_id"])
+    row = await find_run(service, exchange.params["run_id"])
     handle = service.runtime.runs.attach(row)
     if row.status in ENDED and after >= len(await service.runtime.runs.replay(row.id)):
         # A browser's EventSource connects again after every end, until it is told that there is nothing more.
@@ -161,15 +172,9 @@ async def cancel(service: Service, exchange: Exchange) -> None:
 
     Raises: NotFound.
     """
-    row = await _find(service, exchange.params["run_id"])
+    row = await find_run(service, exchange.params["run_id"])
     await service.runtime.runs.cancel(row.id)
-    await exchange.answer_json(200, _view(await _find(service, row.id)))
-
-
-async def tools(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/tools: the server tools and how each may be run."""
-    enabled: list[ServerTool] = list(service.runtime.registry.tools())
-    await exchange.answer_json(200, {"tools": enabled})
+    await exchange.answer_json(200, view_of(service, await find_run(service, row.id)))
 
 
 def read_new_run(body: bytes) -> NewRun:
@@ -183,6 +188,27 @@ def read_new_run(body: bytes) -> NewRun:
     if not new.input:
         raise ProtocolError("input is empty.", param="input")
     return new
+
+
+def _read_search(query: dict[str, str]) -> RunSearch:
+    """Read which runs are looked for.
+
+    Raises: ProtocolError, naming the field.
+    """
+    status, text = query.get("status"), query.get("text") or None
+    if status is not None and status not in _STATUSES:
+        raise ProtocolError(f"status must be one of {', '.join(_STATUSES)}.", param="status")
+    if text is not None and len(text) > SEARCH_CHARS_MAX:
+        raise ProtocolError(f"text has at most {SEARCH_CHARS_MAX} characters.", param="text")
+    return RunSearch(
+        status=cast("Status | None", "running" if status == WAITING else status),
+        session_id=query.get("session") or None,
+        model=query.get("model") or None,
+        tool=query.get("tool") or None,
+        error=query.get("error"),
+        text=text,
+        since=float(read_number(query, "since", default=0, least=0)) or None,
+    )
 
 
 async def _send_events(service: Service, exchange: Exchange, handle: RunHandle, after: int) -> None:
@@ -225,15 +251,33 @@ def _frame(event: RunEvent, number: int | None = None) -> bytes:
 _KEPT_ALIVE = _frame(KeptAlive())
 
 
-async def _find(service: Service, run_id: str) -> RunRow:
+async def find_run(service: Service, run_id: str) -> RunRow:
+    """Return the run of that id or response id.
+
+    Raises: NotFound.
+    """
     row = await service.runtime.store.find_run(run_id)
     if row is None:
         raise NotFound(f"There is no run {run_id!r}.", hint="GET /treadle/v1/runs lists them.")
     return row
 
 
-def _view(row: RunRow) -> RunView:
-    return RunView(**{name: getattr(row, name) for name in RunView.__struct_fields__})
+async def mark_waiting(service: Service, rows: Sequence[RunRow]) -> list[RunRow]:
+    """Return the runs with those marked that go on only when a person has decided about a call."""
+    if not any(row.status == "running" for row in rows):
+        return list(rows)
+    pending = await service.runtime.store.approvals.page(PENDING_MAX, status="pending")
+    waiting = {each.run_id for each in pending}
+    return [
+        msgspec.structs.replace(row, status=WAITING) if row.status == "running" and row.id in waiting else row
+        for row in rows
+    ]
+
+
+def view_of(service: Service, row: RunRow, question: str | None = None) -> RunView:
+    """Return a run as this API shows it."""
+    fields = {name: getattr(row, name) for name in RunView.__struct_fields__ if name not in _NOT_OF_ROW}
+    return RunView(**fields, question=question, cost_usd=service.runtime.prices.cost(row.model, row.usage))
 
 
 def _run_header(run_id: str) -> tuple[Header, ...]:

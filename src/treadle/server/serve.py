@@ -18,8 +18,9 @@ from treadle.canon.errors import ConfigError
 from treadle.config import ServerSection
 from treadle.runtime import Runtime
 from treadle.server.app import App
+from treadle.server.edge.protocol import bounded
 from treadle.server.guard import is_loopback
-from treadle.server.service import GRACE_S
+from treadle.server.service import GRACE_S, WriteScenario
 
 CLOSE_TIMEOUT_S = 5
 _LISTEN_HINTS = {
@@ -35,10 +36,11 @@ BACKLOG = 2_048
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the server listens."""
+    """Where the server listens; `login` is the path of a one-time link, where people must log in."""
 
     host: str
     port: int
+    login: str = ""
 
     @property
     def url(self) -> str:
@@ -51,16 +53,24 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 Announce = Callable[[Address], None]
 
 
-async def serve(runtime: Runtime, announce: Announce | None = None, grace_s: float = GRACE_S) -> None:
+async def serve(
+    runtime: Runtime,
+    announce: Announce | None = None,
+    grace_s: float = GRACE_S,
+    write_scenario: WriteScenario | None = None,
+) -> None:
     """Serve an open runtime until a signal comes; `announce` is called once requests are answered.
+
+    With `write_scenario` runs can be exported as scenarios.
 
     Raises: ConfigError, when the address cannot or must not be listened on.
     """
     listener = bind(runtime.settings.server)
     app = App(runtime)
+    app.service.write_scenario = write_scenario
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=bounded(runtime.settings.server.receive_timeout_s),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -131,7 +141,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self._announce is not None and sockets:
             host, port = sockets[0].getsockname()[:2]
-            self._announce(Address(host=host, port=port))
+            self._announce(Address(host=host, port=port, login=self._app.service.first_link()))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the runs first, so that the connections have nothing left to wait for."""

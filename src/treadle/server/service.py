@@ -1,15 +1,23 @@
 """What all routes share: the runtime, the bounds of a request, and whether the process is leaving."""
 
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from treadle.canon.request import Request
 from treadle.runs import Idempotency, RunHandle
+from treadle.runs.record.rounds import StoredRun
 from treadle.runtime import Runtime
 from treadle.server.delivery.audience import Audience
 from treadle.server.http import Exchange, HttpError
+from treadle.server.login.gate import Gate, make_gate
+from treadle.server.talk.changes import Changes
 
-BODY_TIMEOUT_S = 60.0
 GRACE_S = 10.0
+
+
+WriteScenario = Callable[[Sequence[StoredRun]], str]
+"""Writes the runs of a conversation as a scenario for evaluations. The room that can is above this one."""
 
 
 class Door(Protocol):
@@ -31,14 +39,28 @@ class Service:
         self.runtime = runtime
         self.audience = Audience(runtime.clock)
         self.is_draining = False
+        self.leaving = asyncio.Event()
+        self.changes: Changes | None = None
         self.mcp: Door | None = None
+        self.write_scenario: WriteScenario | None = None
+        self.gate: Gate = make_gate(runtime.settings, runtime.clock.now())
+
+    def first_link(self) -> str:
+        """Return the path of a link by which whoever starts the server logs in; nothing where nobody need."""
+        return self.gate.link_path("admin", "admin", self.runtime.clock.now()) if self.gate.needs_login else ""
+
+    def signer(self, exchange: Exchange, said: str) -> str:
+        """Return in whose name a decision stands: of whoever is logged in, else whom the request names."""
+        person = self.gate.person(exchange, self.runtime.clock.now())
+        return said if person is None or person.ticket is None else person.name
 
     async def body(self, exchange: Exchange) -> bytes:
         """Read the exchange's body within the configured bound.
 
         Raises: LimitExceeded, HttpError.
         """
-        return await exchange.body(self.runtime.settings.server.body_bytes_max, BODY_TIMEOUT_S)
+        server = self.runtime.settings.server
+        return await exchange.body(server.body_bytes_max, server.receive_timeout_s)
 
     async def start(
         self, request: Request, *, session_id: str | None = None, idempotency: Idempotency | None = None
@@ -56,5 +78,6 @@ class Service:
         self.is_draining = True
         await self.audience.close()
         await self.runtime.runs.close(grace_s)
+        self.leaving.set()
         if self.mcp is not None:
             await self.mcp.close()

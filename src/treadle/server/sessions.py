@@ -17,6 +17,7 @@ from treadle.store.journal import SessionRow, Store
 from treadle.store.sessions import (
     chain_of,
     check_name,
+    create_numbered,
     forget_session,
     fork_session,
     get_session,
@@ -33,10 +34,11 @@ _PLAIN = re.compile(r"[^A-Za-z0-9._ -]")
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of POST /treadle/v1/sessions."""
+    """The body of POST /treadle/v1/sessions. `numbered` takes the next free number where the name is taken."""
 
     name: str
     metadata: OptionalRaw = None
+    numbered: bool = False
 
 
 class SessionChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,7 +102,10 @@ async def create(service: Service, exchange: Exchange) -> None:
     """
     new = await read(await service.body(exchange), lambda body: read_body(body, NewSession))
     row = _new_row(service, check_name(new.name), _checked(new.metadata))
-    await _store(service).create_session(row)
+    if new.numbered:
+        row = await create_numbered(_store(service), row)
+    else:
+        await _store(service).create_session(row)
     await _answer_created(exchange, row)
 
 

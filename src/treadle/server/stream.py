@@ -138,7 +138,14 @@ def as_configured(request: Request, settings: Settings, exchange: Exchange) -> R
     )
     strict = exchange.header(b"x-treadle-strict-fidelity").lower()
     is_strict = strict == "true" if strict else settings.strict_fidelity
-    return msgspec.structs.replace(request, surface=surface, strict_fidelity=is_strict)
+    is_fresh = wants_fresh(exchange)
+    return msgspec.structs.replace(request, surface=surface, strict_fidelity=is_strict, is_fresh=is_fresh)
+
+
+def wants_fresh(exchange: Exchange) -> bool:
+    """Tell whether a client wants the model asked, although the same was answered before."""
+    words = {word.strip().lower() for word in exchange.header(b"cache-control").split(",")}
+    return not words.isdisjoint(("no-cache", "no-store"))
 
 
 async def read(body: bytes, reader: Callable[[bytes], T]) -> T:
@@ -322,8 +329,9 @@ class Reply:
 
 
 def run_headers(source: Source) -> tuple[Header, ...]:
-    """Name the run, and say how much of the request was carried to the upstream."""
-    return (_run_header(source), (b"x-treadle-fidelity", fidelity(source.notes).encode()))
+    """Name the run, say how much of the request was carried to the upstream, and whether it had to be."""
+    cache: tuple[Header, ...] = ((b"x-treadle-cache", source.cache.encode()),) if source.cache else ()
+    return (_run_header(source), (b"x-treadle-fidelity", fidelity(source.notes).encode()), *cache)
 
 
 def _run_header(source: Source) -> Header:

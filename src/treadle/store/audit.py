@@ -103,7 +103,7 @@ def _read_problems(row: RunRow, entries: Sequence[Entry]) -> Iterable[str]:
 
 
 def _started(own: Sequence[Entry]) -> list[str | None]:
-    return list(dict.fromkeys(entry.call_id for entry in own if entry.kind == "tool_start"))
+    return list(dict.fromkeys(entry.call_id for entry in own if entry.kind in ("tool_early", "tool_start")))
 
 
 def _server_calls(own: Sequence[Entry]) -> Iterable[str]:

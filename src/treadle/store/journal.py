@@ -35,10 +35,14 @@ from treadle.canon.events import RunEnded, Status
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
 from treadle.store.approvals.kept import ApprovalStore
+from treadle.store.keys.kept import KeyStore
 from treadle.store.workspaces.kept import WorkspaceStore
 
 INLINE_BYTES_MAX = 65_536
 """An entry's data above this size is kept once, by its sha256."""
+
+QUESTION_CHARS_MAX = 200
+"""What of a question is shown in a list."""
 
 LEASE_LOST = "lease_lost"
 """The code of the StoreError that tells a writer that its run has another owner now."""
@@ -79,6 +83,23 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     request: msgspec.Raw | None = None
     idempotency_key: str | None = None
     request_sha256: str = ""
+
+
+class RunSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs are looked for; what is None narrows nothing.
+
+    `model` and `tool` are names, `error` the code of the error a run ended with (empty is any), `text` something that
+    was asked, said, called or answered in it, without regard to case; `since` is when it began at the earliest.
+    """
+
+    status: Status | None = None
+    session_id: str | None = None
+    key_id: str | None = None
+    model: str | None = None
+    tool: str | None = None
+    error: str | None = None
+    text: str | None = None
+    since: float | None = None
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +200,11 @@ class Store(Protocol):
         ...
 
     @property
+    def keys(self) -> KeyStore:
+        """Return where clients' keys are kept; its promises are in `keys/kept`."""
+        ...
+
+    @property
     def workspaces(self) -> WorkspaceStore:
         """Return where workspaces are kept; its promises are in `workspaces/kept`."""
         ...
@@ -273,6 +299,17 @@ class Store(Protocol):
         """
         ...
 
+    async def search_runs(self, wanted: RunSearch, *, limit: int = 50, before: str | None = None) -> list[RunRow]:
+        """Return the runs that are looked for, newest first; `before` is the id of the last run of the page before.
+
+        Raises: NotFound, when there is no run `before`.
+        """
+        ...
+
+    async def questions(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Return the beginning of the last thing that each of the runs was asked, where that is known."""
+        ...
+
     async def entries(self, run_id: str, *, after: int = 0, limit: int | None = None) -> list[Entry]:
         """Return the entries of a run whose number is above `after`, in order.
 
@@ -330,8 +367,10 @@ class Store(Protocol):
         """
         ...
 
-    async def get_blob(self, sha256: str, offset: int, length: int) -> bytes:
+    async def get_blob(self, sha256: str, offset: int, length: int, *, run_id: str | None = None) -> bytes:
         """Return a piece of a blob: less than `length` at its end, nothing past it.
+
+        With a run, only what that run kept, or another of the same key in the same conversation or session.
 
         Raises: NotFound.
         """
@@ -381,8 +420,8 @@ class Store(Protocol):
         """
         ...
 
-    async def set_session_head(self, session_id: str, run_id: str, *, expected: str | None) -> None:
-        """Let the session go on from `run_id`, if it still stands at `expected`.
+    async def set_session_head(self, session_id: str, run_id: str | None, *, expected: str | None) -> None:
+        """Let the session go on from `run_id`, or from its beginning, if it still stands at `expected`.
 
         Raises: NotFound (session or run), Conflict when another run has become the head.
         """

@@ -105,19 +105,30 @@ async def fork_session(
         forked = msgspec.structs.replace(forked, name=check_name(name))
         await store.create_session(forked)
         return forked
-    return await _create_counted(store, forked, source.name or source.id)
+    stem = source.name or source.id
+    return await _create_counted(store, forked, stem, [" (fork)", *(f" (fork {n})" for n in range(2, FORKS_MAX + 1))])
 
 
-async def _create_counted(store: Store, row: SessionRow, stem: str) -> SessionRow:
+async def create_numbered(store: Store, row: SessionRow) -> SessionRow:
+    """Keep a session under its name, or under the first free number after it.
+
+    Raises: Conflict.
+    """
+    return await _create_counted(store, row, row.name, ["", *(f" ({n})" for n in range(2, FORKS_MAX + 1))])
+
+
+async def _create_counted(store: Store, row: SessionRow, stem: str, suffixes: Sequence[str]) -> SessionRow:
     """Keep the session under the first free name after another."""
-    for number in range(1, FORKS_MAX + 1):
-        suffix = " (fork)" if number == 1 else f" (fork {number})"
+    for suffix in suffixes:
         named = msgspec.structs.replace(row, name=f"{stem[: NAME_CHARS_MAX - len(suffix)]}{suffix}")
         if await store.find_session(named.name, key_id=row.key_id) is not None:
             continue
-        await store.create_session(named)
+        try:
+            await store.create_session(named)
+        except Conflict:
+            continue  # somebody was quicker
         return named
-    raise Conflict(f"There are {FORKS_MAX} forks of {stem!r} already; name this one.", param="name")
+    raise Conflict(f"There are {FORKS_MAX} sessions after {stem!r} already; name this one.", param="name")
 
 
 async def forget_session(store: Store, session: SessionRow, *, with_runs: bool) -> None:

@@ -7,7 +7,7 @@ itself: timeouts, caps and error handling are the runner's.
 import copy
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypedDict, Unpack, get_args, get_origin, overload
 
 import msgspec
@@ -26,6 +26,9 @@ Style = Literal["plain", "s3"]
 """How results are written for the model: `data` alone, or the JSON of S3's local tools."""
 Handler = Callable[[dict[str, Any], ToolContext], Awaitable[object]]
 Bound = Callable[[], Any]
+Sandbox = str | Callable[[], str]
+"""Where a tool runs, one of SANDBOXES: known, or found out when it has run."""
+DECLARED, DEFAULT = "declared", "default"
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -40,10 +43,15 @@ class PolicyOptions(TypedDict, total=False):
     resources: tuple[str, ...]
     exec: bool
     egress: bool
+    untrusted: bool
+    rate_per_min: int
 
 
 class Tool:
-    """A declared tool with its code. Calling it calls the function itself, unchecked, as in ordinary Python."""
+    """A declared tool with its code. Calling it calls the function itself, unchecked, as in ordinary Python.
+
+    `why` says for each field of its policy who set it. A tool that is not `is_on` is as if it were not there.
+    """
 
     def __init__(
         self,
@@ -60,6 +68,9 @@ class Tool:
         self.origin = origin
         self.is_async = is_async
         self.style: Style = style
+        self.is_on = True
+        self.why = why_declared(declared.policy)
+        self._sandbox: Sandbox = "none"
         self.bind = bind
         try:
             self.validator = Validator(declared.spec.parameters)
@@ -93,10 +104,23 @@ class Tool:
         """Return how it may run."""
         return self.declared.policy
 
-    def under(self, policy: ToolPolicy) -> "Tool":
-        """Return the same tool under another policy."""
+    @property
+    def sandbox(self) -> str:
+        """Return where it runs."""
+        return self._sandbox if isinstance(self._sandbox, str) else self._sandbox()
+
+    def placed(self, sandbox: Sandbox, why: Mapping[str, str] | None = None) -> "Tool":
+        """Say where it runs, and of fields of its policy who set them; return it."""
+        self._sandbox = sandbox
+        self.why |= why or {}
+        return self
+
+    def under(self, policy: ToolPolicy, why: Mapping[str, str] | None = None, *, is_on: bool = True) -> "Tool":
+        """Return the same tool under another policy; `why` says who set it, else it counts as declared."""
         other = copy.copy(self)
         other.declared = msgspec.structs.replace(self.declared, policy=policy)
+        other.why = why_declared(policy) if why is None else dict(why)
+        other.is_on = is_on
         return other
 
 
@@ -113,7 +137,8 @@ def tool(
     """
 
     def decorate(decorated: Callable[..., Any]) -> Tool:
-        return function_tool(decorated, name=name, policy=_policy(decorated, options))
+        made = function_tool(decorated, name=name, policy=_policy(decorated, options))
+        return made.placed("none", dict.fromkeys(options, DECLARED))
 
     return decorate if function is None else decorate(function)
 
@@ -172,6 +197,14 @@ def foreign_tool(declared: ServerTool, handler: Handler) -> Tool:
     return Tool(declared, bind, origin=declared.source)
 
 
+def why_declared(policy: ToolPolicy) -> dict[str, str]:
+    """Say of each field whether it was declared or left at its default, as far as its value tells."""
+    return {
+        field.name: DEFAULT if getattr(policy, field.name) == field.default else DECLARED
+        for field in msgspec.structs.fields(ToolPolicy)
+    }
+
+
 def check_name(name: str, origin: str) -> None:
     """Let any name pass that can be told apart and printed; providers with a narrower charset get it mapped.
 
@@ -196,7 +229,7 @@ def _policy(function: Callable[..., Any], options: PolicyOptions) -> ToolPolicy:
         policy = msgspec.convert({**options}, ToolPolicy, strict=True)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{label_of(function)}: wrong option of @tool: {error}") from None
-    for field, least in (("timeout_s", 0.001), ("retries", 0), ("output_bytes_max", 256)):
+    for field, least in (("timeout_s", 0.001), ("retries", 0), ("output_bytes_max", 256), ("rate_per_min", 0)):
         if getattr(policy, field) < least:
             raise ConfigError(f"{label_of(function)}: {field} must be at least {least:g}")
     return policy

@@ -9,12 +9,24 @@ from treadle.canon.errors import ConfigError
 from treadle.canon.tools import ServerTool, is_person_only
 from treadle.tools.function import Tool, function_tool
 from treadle.tools.load import load_file, load_module
+from treadle.tools.policy import Policies
 
 
 class Registry:
-    """Tools by name. `enabled` are patterns of names (`get_*`); what fits none of them is as if it were not there."""
+    """Tools by name. `enabled` are patterns of names (`get_*`); what fits none of them is as if it were not there.
 
-    def __init__(self, tools: Sequence[Tool | Callable[..., Any]] = (), *, enabled: Sequence[str] = ("*",)) -> None:
+    Every tool that comes in is put under its effective policy, wherever it comes from.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        *,
+        enabled: Sequence[str] = ("*",),
+        policies: Policies | None = None,
+    ) -> None:
+        self._policies = policies or Policies()
+        self._watching: list[Callable[[], None]] = []
         self._tools: dict[str, Tool] = {}
         self._enabled = tuple(enabled)
         self._listed: tuple[ServerTool, ...] | None = None
@@ -40,35 +52,47 @@ class Registry:
                 param="tools",
                 hint="give one of them another name",
             )
-        self._tools[tool.name] = tool
-        self._listed = None
+        self._tools[tool.name] = tool = self._policies.apply(tool)
+        self._changed()
         return tool
 
     def remove(self, name: str) -> Tool | None:
         """Take a tool out and return it, if it was there."""
-        self._listed = None
-        return self._tools.pop(name, None)
+        taken = self._tools.pop(name, None)
+        self._changed()
+        return taken
+
+    def watch(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Tell somebody whenever the tools change; call what is returned to stop."""
+        self._watching.append(told)
+        return lambda: self._watching.remove(told)
 
     def swap(self, names: Iterable[str], tools: Sequence[Tool]) -> None:
         """Put tools in the place of others at once, or leave everything as it was.
 
         Raises: ConfigError, when a name is taken.
         """
-        before = dict(self._tools)
-        for name in names:
-            self.remove(name)
+        before, watching = dict(self._tools), self._watching
+        self._watching = []
         try:
+            for name in names:
+                self.remove(name)
             for each in tools:
                 self.add(each)
         except ConfigError:
             self._tools = before
             raise
         finally:
-            self._listed = None
+            self._watching = watching
+            self._changed()
 
     def held(self, source: str) -> list[ServerTool]:
         """Return all tools of one source, also those that are off."""
         return [tool.declared for tool in self._tools.values() if tool.declared.source == source]
+
+    def everything(self) -> list[Tool]:
+        """Return all tools, also those that are off, sorted by name."""
+        return [self._tools[name] for name in sorted(self._tools)]
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of that name, if it is there and on."""
@@ -98,5 +122,11 @@ class Registry:
         """
         return [self.add(tool) for tool in load_file(path)]
 
+    def _changed(self) -> None:
+        self._listed = None
+        for told in list(self._watching):
+            told()
+
     def _is_enabled(self, name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in self._enabled)
+        tool = self._tools.get(name)
+        return tool is not None and tool.is_on and any(fnmatchcase(name, pattern) for pattern in self._enabled)

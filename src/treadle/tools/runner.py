@@ -30,6 +30,7 @@ from treadle.tools.envelope import (
     write_text,
 )
 from treadle.tools.function import Bound, Style, Tool
+from treadle.tools.policy.rates import Rates
 from treadle.tools.registry import Registry
 from treadle.tools.threads import Threads
 
@@ -90,6 +91,7 @@ class Runner:
         self._report = report
         self._threads = Threads(self._limits.threads_max)
         self._left: set[asyncio.Task[Answer]] = set()
+        self._rates = Rates()
 
     async def run(self, call: CallItem, context: CallContext) -> Outcome:
         """Validate and run one call. Every failure of the tool is an Outcome; only cancellation is raised."""
@@ -104,16 +106,24 @@ class Runner:
             outcome = await self._run(tool, call, context)
         return msgspec.structs.replace(outcome, duration_s=self._clock.monotonic() - started)
 
+    async def _run(self, tool: Tool, call: CallItem, context: CallContext) -> Outcome:
+        """Run a call and say where it ran, unless it never came to that."""
+        outcome = await self._attempted(tool, call, context)
+        if outcome.rc == "invalid_arguments":
+            return outcome
+        return msgspec.structs.replace(outcome, sandbox=tool.sandbox)
+
     def close(self) -> None:
         """Let idle threads end."""
         self._threads.close()
 
-    async def _run(self, tool: Tool, call: CallItem, call_context: CallContext) -> Outcome:
+    async def _attempted(self, tool: Tool, call: CallItem, call_context: CallContext) -> Outcome:
         bytes_max = min(tool.policy.output_bytes_max, self._limits.output_bytes_max)
         context = self._context(call, call_context, bytes_max)
         try:
             arguments = read_arguments(call.arguments, self._limits.arguments_bytes_max)
             await check_arguments(tool.validator, tool.name, arguments, self._threads)
+            self._rates.take(tool.name, tool.policy.rate_per_min, call_context.key_id, self._clock.monotonic())
             answer = await self._attempts(tool, functools.partial(tool.bind, arguments, context))
             self._check_parts(answer)
             rc = "ok" if answer.envelope.ok else "failed"

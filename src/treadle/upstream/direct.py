@@ -36,6 +36,7 @@ def direct_request(tool: str, arguments: dict[str, Any]) -> Request:
         model=DIRECT_MODEL,
         items=(text_message("user", wanted),),
         tool_choice=ToolChoice(mode="auto", allowed=(tool,)),
+        is_fresh=True,
     )
 
 

@@ -68,6 +68,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     repair: RepairRules = RepairRules()
     connect_s: float = 10.0
     idle_s: float = 120.0
+    streams_max: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.

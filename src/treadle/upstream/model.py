@@ -20,6 +20,7 @@ from treadle.canon.ids import IdSource
 from treadle.canon.items import CallItem
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note
+from treadle.telemetry import upstream_request
 from treadle.upstream.endpoint import Endpoint, ProtocolName
 from treadle.upstream.failure import clean_failure
 from treadle.upstream.http import HttpClient
@@ -100,6 +101,7 @@ class UpstreamModel:
 
     async def _post(self, call: Call, run_id: str) -> AsyncGenerator[bytes, None]:
         async with self._client.post(self.endpoint, call.path, call.body, call.headers, run_id) as stream:
+            upstream_request.set(stream.info.request_id)
             log.debug(
                 "run %s: upstream %s answered %d, its request id %s",
                 run_id,

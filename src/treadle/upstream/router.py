@@ -17,6 +17,7 @@ from treadle.upstream.endpoint import Endpoint, check_pattern
 from treadle.upstream.http import HttpClient
 from treadle.upstream.listing import Listing
 from treadle.upstream.model import Model, UpstreamModel
+from treadle.upstream.ward import Bed, GuardedModel, Health, Ward
 from treadle.wire.dialects.stage import RepairRules
 
 NAME_CHARS_SHOWN = 100
@@ -27,12 +28,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Names like `model` go to `upstream`, there called `rename`; a `*` in that is what the `*` of `model` took.
 
     `repair` says which calls in text are looked for in these models' answers, where that is not as for the upstream.
+    `fallback` are the upstreams asked when this one does not answer, in order: `UPSTREAM`, or `UPSTREAM/MODEL`.
     """
 
     model: str
     upstream: str
     rename: str | None = None
     repair: RepairRules | None = None
+    fallback: tuple[str, ...] = ()
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +50,7 @@ class Router:
 
     def __init__(
         self,
-        endpoints: Sequence[Endpoint] = (),
+        upstreams: Sequence[Endpoint | Ward] = (),
         *,
         client: HttpClient,
         ids: IdSource,
@@ -55,6 +58,9 @@ class Router:
         models: Mapping[str, Model] | None = None,
         default: str = "",
     ) -> None:
+        wards = [each if isinstance(each, Ward) else Ward(each) for each in upstreams]
+        endpoints = [ward.endpoint for ward in wards]
+        self._wards = {ward.endpoint.name: ward for ward in wards}
         self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._models = dict(models or {})
         self._client = client
@@ -77,7 +83,16 @@ class Router:
         found = self._find(wanted)
         if found is None:
             raise self._not_found(wanted)
-        return self._bind(*found, self._repair_for(wanted))
+        route = self._route_for(wanted)
+        model = self._bind(*found, None if route is None else route.repair)
+        if not isinstance(model, UpstreamModel):
+            return model
+        others = () if route is None else (self._other(place, found[1]) for place in route.fallback)
+        return GuardedModel([Bed(each, self._wards[each.endpoint.name]) for each in (model, *others)])
+
+    def health(self) -> list[Health]:
+        """Return how every endpoint does."""
+        return [ward.health() for ward in self._wards.values()]
 
     def models(self) -> list[ModelInfo]:
         """List the models that have a name of their own, the default first."""
@@ -119,6 +134,13 @@ class Router:
                 raise ConfigError(
                     f"route {route.model!r} names the unknown upstream {route.upstream!r}", param="upstream"
                 )
+            for place in route.fallback:
+                if place.partition("/")[0] not in self._endpoints:
+                    raise ConfigError(
+                        f"route {route.model!r} falls back on the unknown upstream {place!r}",
+                        param="fallback",
+                        hint=f"write UPSTREAM or UPSTREAM/MODEL with one of: {', '.join(self._endpoints)}",
+                    )
 
     def _find(self, name: str) -> tuple[str, str] | None:
         """Return the upstream that this name goes to, and what the name is there."""
@@ -133,9 +155,14 @@ class Router:
                 return route.upstream, route.rename.replace("*", taken) if route.rename else name
         return None
 
-    def _repair_for(self, name: str) -> RepairRules | None:
-        """Return what the route that a name takes says of calls in text."""
-        return next((route.repair for route in self._routes if match_pattern(route.model, name) is not None), None)
+    def _route_for(self, name: str) -> Route | None:
+        """Return the route that a name takes."""
+        return next((route for route in self._routes if match_pattern(route.model, name) is not None), None)
+
+    def _other(self, place: str, name: str) -> UpstreamModel:
+        """Return the model to fall back on: the same name at another upstream, or another name there."""
+        upstream, slash, rest = place.partition("/")
+        return UpstreamModel(self._endpoints[upstream], self._client, self._ids, name=rest if slash else name)
 
     def _by_claim(self, name: str) -> tuple[str, str] | None:
         if name in self._models:

@@ -23,7 +23,9 @@ from treadle.upstream.model import decode, open_call
 from treadle.upstream.render import cut, sent_reply, write_frames, write_refusal
 from treadle.upstream.reply import Reply
 from treadle.wire.adapt import Adapted
+from treadle.wire.dialects.stage import RepairRules
 
+Heard = Callable[[Plan, bytes], None]
 Sleep = Callable[[float], Awaitable[None]]
 
 _ENDPOINT = Endpoint(name="script", base_url="http://script.invalid/v1")
@@ -113,7 +115,10 @@ class ScriptPlayer:
 
 
 class ScriptedModel:
-    """A model that says what its script says. `chunk_bytes` is the size of a network read; None gives all in one."""
+    """A model that says what its script says. `chunk_bytes` is the size of a network read; None gives all in one.
+
+    With `repair` rules, calls that it writes as text are looked for; `heard` is told the bytes of each whole reply.
+    """
 
     def __init__(
         self,
@@ -131,13 +136,15 @@ class ScriptedModel:
         self._sleep = sleep
         self._idle_s = idle_s
         self._protocol: ProtocolName = protocol
+        self.repair: RepairRules | None = None
+        self.heard: Heard | None = None
 
     def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
         """Check the plan, then yield the next turn's events.
 
         Raises: ScriptMismatch, UpstreamError, before the first batch only.
         """
-        call = open_call(self._protocol, plan, self._ids, _ENDPOINT.name)
+        call = open_call(self._protocol, plan, self._ids, _ENDPOINT.name, repair=self.repair)
         return decode(self._play(plan, call.adapted), call.decoder, call.notes)
 
     async def _play(self, plan: Plan, adapted: Adapted) -> AsyncGenerator[bytes, None]:
@@ -149,6 +156,8 @@ class ScriptedModel:
         reply = sent_reply(turn, adapted)
         frames = write_frames(reply, model=plan.model, protocol=self._protocol, tools=adapted.plan.tools)
         data = b"".join(frames)[: faults.disconnect_after]
+        if self.heard is not None and faults.disconnect_after is None and faults.stall_s is None:
+            self.heard(plan, data)
         half = len(data) if faults.stall_s is None else sum(map(len, frames[: (len(frames) + 1) // 2]))
         for chunk in cut(data[:half], self._chunk_bytes):
             yield chunk

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from treadle.canon.errors import ProtocolError
-from treadle.canon.json import BadJson, check_bounds, type_errors
+from treadle.canon.json import FIELDS_MAX, BadJson, check_bounds, check_fields, type_errors
 from treadle.wire.surrogates import mend_escapes
 
 T = TypeVar("T")
@@ -23,6 +23,9 @@ OBJECT: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict
 
 NULL = msgspec.Raw(b"null")
 """The default of a raw field: msgspec takes no raw value in a union with None, so absent and null are one."""
+
+NAME_CHARS_MAX = 200
+"""What an error shows of a field's name that the client made up."""
 
 _WHERE = re.compile(r"^(?P<reason>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]*)`$")
@@ -81,6 +84,8 @@ class Fields:
     def __init__(self, raw: msgspec.Raw | bytes, path: str) -> None:
         self.path = path
         self._values = read_value(OBJECT, raw, path)
+        if len(self._values) > FIELDS_MAX:
+            raise refusal(path, f"It has more than {FIELDS_MAX} fields", "too_many_fields")
 
     def at(self, name: str) -> str:
         """Return the path of a field."""
@@ -146,14 +151,17 @@ class Fields:
 def open_body(body: bytes) -> tuple[bytes, int]:
     """Return a request's body as JSON that may be decoded, and how many halves of characters were mended in it.
 
-    Raises: ProtocolError, when it is not UTF-8, or nests or branches without end.
+    Raises: ProtocolError, when it is not UTF-8, nests or branches without end, or says the same field twice.
     """
     body, mended = mend_escapes(body.removeprefix(b"\xef\xbb\xbf"))
     try:
         str(body, "utf-8")
         check_bounds(body)
+        check_fields(body)
     except UnicodeDecodeError:
         raise ProtocolError("The body is not UTF-8.", code="invalid_json") from None
     except BadJson as error:
+        if error.code != "invalid_json":
+            raise refusal(error.field[:NAME_CHARS_MAX], str(error), error.code) from None
         raise ProtocolError(f"The body cannot be read: {error}.", code="invalid_json") from None
     return body, mended

@@ -82,14 +82,20 @@ _DEFAULTS: dict[str, dict[str, bytes]] = {
 """Values, by the paths of their fields, that say what every upstream does anyway."""
 
 
+NOTES_MAX = 256
+"""What a client makes up without end is not told one by one."""
+
+
 class Notes:
-    """One note for each code and field, however often the same thing happens."""
+    """One note for each code and field, however often the same thing happens; beyond a bound they are only counted."""
 
     def __init__(self) -> None:
         self._notes: dict[tuple[str, str | None], Note] = {}
 
     def add(self, code: str, action: NoteAction, message: str, field: str | None = None, count: int = 1) -> None:
         """Add a note, or count it."""
+        if len(self._notes) >= NOTES_MAX and (code, field) not in self._notes:
+            code, message, field = f"more_{action}", f"more was {action} than is told here", None
         seen = self._notes.get((code, field))
         if seen is not None:
             self._notes[code, field] = msgspec.structs.replace(seen, count=seen.count + count)

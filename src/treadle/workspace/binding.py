@@ -31,40 +31,41 @@ class Binding:
         self._default = default
 
     async def find(self, run_id: str, session_id: str | None) -> Held:
-        """Return the workspace of a run.
+        """Return the workspace of a run, one of the run's own key.
 
         Raises: ToolFailed, when there is none.
         """
-        named = await self._named(run_id)
+        row = await self._store.find_run(run_id) if run_id else None
+        workspaces = self._workspaces if row is None else self._workspaces.of(row.key_id)
+        named = None if row is None or row.request is None else _named(row.request)
         if named is not None:
-            held = await self._workspaces.find(named)
+            held = await workspaces.find(named)
             if held is None:
                 raise ToolFailed(f"There is no workspace {named[:64]!r}.", code="no_workspace")
             return held
-        held = None if session_id is None else await self._workspaces.find_of_session(session_id)
+        held = None if session_id is None else await workspaces.find_of_session(session_id)
         if held is None and self._default:
-            held = await self._made()
+            held = await self._made(workspaces)
         if held is None:
             raise ToolFailed("This run has no workspace.", code="no_workspace")
         return held
 
-    async def _made(self) -> Held:
-        held = await self._workspaces.find(self._default)
+    async def _made(self, workspaces: Workspaces) -> Held:
+        held = await workspaces.find(self._default)
         if held is None:
             try:
-                return await self._workspaces.create(self._default, author=PROGRAM)
+                return await workspaces.create(self._default, author=PROGRAM)
             except Conflict:  # another process was first
-                return await self._workspaces.get(self._default)
+                return await workspaces.get(self._default)
         return held
 
-    async def _named(self, run_id: str) -> str | None:
-        row = await self._store.find_run(run_id) if run_id else None
-        if row is None or row.request is None:
-            return None
-        try:
-            metadata = msgspec.json.decode(row.request, type=_Asked).surface.metadata
-            members: object = None if metadata is None else msgspec.json.decode(metadata)
-        except type_errors:
-            return None
-        value = cast("dict[str, object]", members).get(METADATA_KEY) if isinstance(members, dict) else None
-        return value if isinstance(value, str) and value else None
+
+def _named(request: msgspec.Raw) -> str | None:
+    """Return the workspace that a request names in its metadata."""
+    try:
+        metadata = msgspec.json.decode(request, type=_Asked).surface.metadata
+        members: object = None if metadata is None else msgspec.json.decode(metadata)
+    except type_errors:
+        return None
+    value = cast("dict[str, object]", members).get(METADATA_KEY) if isinstance(members, dict) else None
+    return value if isinstance(value, str) and value else None

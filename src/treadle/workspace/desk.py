@@ -60,7 +60,7 @@ class Consent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workspaces:
-    """All workspaces of a store. Use it from one event loop."""
+    """The workspaces of one key in a store; with `key_id` None those of all keys. Use it from one event loop."""
 
     def __init__(
         self,
@@ -69,13 +69,23 @@ class Workspaces:
         ids: IdSource,
         clock: Callable[[], float] = time.time,
         expires_s: float = EXPIRES_S,
+        key_id: str | None = KEY_ID,
     ) -> None:
         self._store = store
         self._ids = ids
         self._clock = clock
-        self._shelf = Shelf(store.workspaces, clock)
+        self._key_id = key_id
+        self._shelf = Shelf(store.workspaces, clock, key_id)
         self._expires_s = expires_s
         self._decided: dict[str, asyncio.Event] = {}
+
+    def of(self, key_id: str | None) -> "Workspaces":
+        """Return the workspaces of another key, in the same store."""
+        if key_id == self._key_id:
+            return self
+        other = Workspaces(self._store, ids=self._ids, clock=self._clock, expires_s=self._expires_s, key_id=key_id)
+        other._decided = self._decided  # a decision wakes whoever waits for it
+        return other
 
     async def create(
         self,
@@ -97,7 +107,7 @@ class Workspaces:
         row = WorkspaceRow(
             id=self._ids.new(WORKSPACE),
             name=name,
-            key_id=KEY_ID,
+            key_id=self._key_id or KEY_ID,
             session_id=session_id,
             created_at=0.0,
             updated_at=0.0,
@@ -119,14 +129,14 @@ class Workspaces:
     async def find_of_session(self, session_id: str) -> Held | None:
         """Return the workspace that the runs of a session work on, if there is one."""
         row = await self._store.workspaces.find_of_session(session_id)
-        return None if row is None else held_of(row)
+        return held_of(row) if row is not None and self._key_id in (None, row.key_id) else None
 
     async def page(self, limit: int = 50, *, before: str | None = None) -> list[WorkspaceRow]:
         """Return workspaces, the one changed last first.
 
         Raises: NotFound.
         """
-        return await self._store.workspaces.page(limit, key_id=KEY_ID, before=before)
+        return await self._store.workspaces.page(limit, key_id=self._key_id, before=before)
 
     async def update(self, id_or_name: str, *, name: str | None = None, session_id: str | None = None) -> Held:
         """Give a workspace another name, or let the runs of a session work on it; an empty value takes it away.
@@ -264,7 +274,9 @@ class Workspaces:
         workspace_id = None
         if id_or_name is not None:
             workspace_id = (await self._swept(await self.get(id_or_name))).row.id
-        rows = await self._store.workspaces.proposals(workspace_id=workspace_id, status=status, limit=limit)
+        rows = await self._store.workspaces.proposals(
+            workspace_id=workspace_id, key_id=self._key_id, status=status, limit=limit
+        )
         standings = [standing_of(row) for row in rows]
         over = {each.workspace_id for each in standings if each.status == "open" and self._is_over(each.proposal)}
         if not over:
@@ -414,11 +426,11 @@ class Workspaces:
     async def _check_new(self, name: str, session_id: str | None) -> None:
         if len(name) > NAME_CHARS_MAX or (name and not name.strip()):
             raise ProtocolError(f"a workspace's name has 1 to {NAME_CHARS_MAX} characters", param="name")
-        if name and await self._store.workspaces.find(name, key_id=KEY_ID) is not None:
+        if name and await self._store.workspaces.find(name, key_id=self._key_id or KEY_ID) is not None:
             raise Conflict(f"there is a workspace {name!r} already", param="name")
         if session_id is None:
             return
-        session = await self._store.find_session(session_id)
+        session = await self._store.find_session(session_id, key_id=self._key_id)
         if session is None or session.id != session_id:
             raise NotFound(f"there is no session {session_id!r}", param="session")
         taken = await self._store.workspaces.find_of_session(session_id)

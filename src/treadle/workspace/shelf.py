@@ -24,6 +24,7 @@ SNAPSHOT_EVERY = 64
 TRIES_MAX = 64
 """How often a step is taken anew because another writer was first."""
 KEY_ID = ""
+"""The key of whoever needs none."""
 
 _DECISIONS: dict[RecordKind, ProposalStatus] = {
     "confirmed": "confirmed",
@@ -73,15 +74,16 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Shelf:
-    """The workspaces of a store, one step at a time."""
+    """The workspaces of one key in a store, one step at a time; without a key those of all."""
 
-    def __init__(self, store: WorkspaceStore, clock: Callable[[], float]) -> None:
+    def __init__(self, store: WorkspaceStore, clock: Callable[[], float], key_id: str | None) -> None:
         self._store = store
         self._clock = clock
+        self._key_id = key_id
 
     async def find(self, id_or_name: str) -> Held | None:
         """Return a workspace, if there is one."""
-        row = await self._store.find(id_or_name, key_id=KEY_ID)
+        row = await self._store.find(id_or_name, key_id=self._key_id)
         return None if row is None else held_of(row)
 
     async def get(self, id_or_name: str) -> Held:

@@ -112,7 +112,7 @@ class _Hands:
             reason: Why, in one line.
         """
         held = await self._held(context)
-        taken = await _asked(self._workspaces.patch_draft(held.row.id, changes, author=_author(context, reason)))
+        taken = await _asked(self._desk(held).patch_draft(held.row.id, changes, author=_author(context, reason)))
         return {"version": taken.record.version, "changed": [each.path for each in taken.record.diff]}
 
     async def propose_facts(
@@ -127,11 +127,11 @@ class _Hands:
         """
         held = await self._held(context)
         standing = await _asked(
-            self._workspaces.propose(held.row.id, changes, author=_author(context, reason), base=base_version)
+            self._desk(held).propose(held.row.id, changes, author=_author(context, reason), base=base_version)
         )
         if self._terms.wait_s and standing.status == "open":
             context.progress("waiting for a person to decide")
-            standing = await self._workspaces.wait_decision(held.row.id, standing.proposal.id, self._terms.wait_s)
+            standing = await self._desk(held).wait_decision(held.row.id, standing.proposal.id, self._terms.wait_s)
         if standing.status != "open":
             await self._workspaces.told(standing.proposal.id)
         return _outcome(standing)
@@ -145,15 +145,19 @@ class _Hands:
         """
         held = await self._held(context)
         changes = [Change(path="/ui/panel", value=panel), Change(path="/ui/path", value=path)]
-        taken = await _asked(self._workspaces.show(held.row.id, changes, author=_author(context, "")))
+        taken = await _asked(self._desk(held).show(held.row.id, changes, author=_author(context, "")))
         return {"version": taken.record.version, "panel": panel}
 
     async def _held(self, context: ToolContext) -> Held:
         """Return the workspace of the run, and let the model hear what was decided meanwhile."""
         held = await self._binding.find(context.run_id, context.session_id)
-        for standing in await self._workspaces.news(held.row.id):
+        for standing in await self._desk(held).news(held.row.id):
             context.warn(_news(standing))
         return held
+
+    def _desk(self, held: Held) -> Workspaces:
+        """Return the desk of whoever's workspace it is."""
+        return self._workspaces.of(held.row.key_id)
 
 
 def _author(context: ToolContext, reason: str) -> Author:

@@ -1,4 +1,4 @@
-from treadle.canon.usage import Usage, add_usage
+from treadle.canon.usage import Price, Usage, add_usage, cost_of
 
 
 def test_usage_adds_over_rounds():
@@ -22,3 +22,16 @@ def test_an_estimate_makes_the_sum_an_estimate():
     assert add_usage(Usage(input_tokens=1, estimated=True), Usage(input_tokens=1)) == Usage(
         input_tokens=2, estimated=True
     )
+
+
+def test_a_usage_costs_what_its_tokens_cost():
+    """Cached input and what was written to a cache are parts of the input, with prices of their own where given."""
+    usage = Usage(input_tokens=1_000_000, output_tokens=500_000, cached_tokens=600_000, cache_write_tokens=100_000)
+    assert cost_of(usage, Price(input=2.0, output=10.0)) == 7.0
+    assert cost_of(usage, Price(input=2.0, output=10.0, cached=0.5, cache_write=4.0)) == 6.3
+    assert cost_of(Usage(), Price(input=2.0, output=10.0)) == 0.0
+
+
+def test_more_cached_tokens_than_input_cost_no_less_than_nothing():
+    """Some providers count so."""
+    assert cost_of(Usage(input_tokens=1, cached_tokens=5), Price(input=1e6, output=0.0, cached=0.0)) == 0.0

@@ -1,141 +1,162 @@
-"""The chat: turns, slash commands, and errors that do not end it."""
+"""The chat's loop: turns, errors that do not end it, news from elsewhere, keys."""
 
-import contextlib
-import io
-from collections.abc import AsyncGenerator
-from types import SimpleNamespace
-from typing import Any, cast
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import NotFound
-from treadle.canon.events import RunEnded, RunEvent, TextDelta
-from treadle.canon.tools import ServerTool, ToolSpec
-from treadle.cli.chat import COMMANDS, Chat
+from treadle.canon.events import ApprovalRequested, RunEvent, RunStarted, TextDelta
+from treadle.canon.items import CallItem, text_message
+from treadle.canon.messages import entry_of_item
+from treadle.cli.consent.allowed import Allowances
+from treadle.cli.consent.policy import Policy
+from treadle.cli.slash.table import COMMANDS
+from treadle.cli.talk import chat as chat_module
+from treadle.cli.talk.chat import Chat
+from treadle.cli.talk.conversation import Conversation
+from treadle.cli.talk.host import RunInfo
 from treadle.cli.terminal.look import Look
 from treadle.cli.terminal.screen import Screen
-from treadle.config import Settings, Upstream
+from unit.cli.talk.fake import FakeFace, FakeHost
 
 
-class FakeSession:
-    """Answers every prompt with itself."""
-
-    def __init__(self) -> None:
-        self.model = "m"
-        self.said: list[str] = []
-        self.is_forgotten = False
-
-    async def send(self, prompt: str) -> AsyncGenerator[RunEvent, None]:
-        """Answer, or fail."""
-        self.said.append(prompt)
-        if prompt == "fail":
-            raise NotFound("no such model", hint="name another")
-        yield TextDelta(index=0, text=f"you said {prompt}")
-        yield RunEnded(status="completed", rounds=1)
-
-    def forget(self) -> None:
-        """Begin anew."""
-        self.is_forgotten = True
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let the loop turn until something is so."""
+    for _ in range(100_000):
+        if is_so():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never was so")
 
 
-class FakeRouter:
-    """Knows one model."""
-
-    def models(self) -> list[SimpleNamespace]:
-        """List it."""
-        return [SimpleNamespace(id="big")]
-
-    def model_for(self, name: str) -> None:
-        """Refuse every other."""
-        if name != "big":
-            raise NotFound(f"no model {name}")
+def make(tmp_path: Path, *lines: str, can_ask: bool = True) -> tuple[Chat, FakeHost, FakeFace]:
+    """Return a chat in which these lines will be typed."""
+    host, face = FakeHost(), FakeFace(*lines, can_ask=can_ask)
+    policy = Policy("ask", Allowances("/w"))
+    conversation = Conversation(host, "m", folder="/w")
+    return Chat(conversation, face, Screen(face, Look()), policy, COMMANDS, str(tmp_path)), host, face
 
 
-class Typed:
-    """A prompt that was typed before."""
-
-    def __init__(self, *lines: str) -> None:
-        self.lines = list(lines)
-
-    def between(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing is typed between."""
-        return contextlib.nullcontext()
-
-    async def read(self) -> str | None:
-        """Return the next line."""
-        return self.lines.pop(0) if self.lines else None
-
-
-async def talk(*lines: str, is_demo: bool = False) -> tuple[list[str], FakeSession]:
-    """Say the lines and return what the screen shows."""
-    session = FakeSession()
-    tools = (ServerTool(spec=ToolSpec(name="add", description="Add.\nMore.")),)
-    upstream = Upstream(name="a", base_url="http://127.0.0.1:1/v1")
-    settings = Settings(upstream=() if is_demo else (upstream,))
-    registry = SimpleNamespace(tools=lambda: tools)
-    runtime = SimpleNamespace(registry=registry, router=FakeRouter(), settings=settings)
-    out = io.StringIO()
-    chat = Chat(cast("Any", runtime), cast("Any", session), Screen(out, Look()))
-    prompt = Typed(*lines)
-    while await chat.step(prompt):
-        pass
-    return out.getvalue().splitlines(), session
-
-
-async def test_a_turn_shows_the_answer_and_its_status() -> None:
+async def test_a_turn_shows_the_answer_and_its_status(tmp_path: Path) -> None:
     """Empty lines are not sent."""
-    shown, session = await talk("", "  hello ", " ")
-    assert session.said == ["hello"]
-    assert shown[0] == "you said hello"
-    assert shown[1].startswith("m · 1 round · 0 calls · tokens unknown · ")
+    chat, host, face = make(tmp_path, "", "  hello ", " ")
+    await chat.run()
+    assert len(host.asked) == 1
+    shown = face.written.splitlines()
+    assert shown[:3] == ["", "> hello", "you said hello"]
+    assert shown[3].startswith("m · 1 round · 0 calls · 7 tokens · ")
 
 
-async def test_a_turn_that_can_not_start_is_an_error_and_not_the_end() -> None:
+async def test_a_turn_that_can_not_start_is_an_error_and_not_the_end(tmp_path: Path) -> None:
     """The chat goes on after a refused request."""
-    shown, session = await talk("fail", "again")
-    assert shown[:2] == ["✗ no such model", "  hint: name another"]
-    assert session.said == ["fail", "again"]
+    chat, host, face = make(tmp_path, "fail", "again")
+    await chat.run()
+    assert "✗ no such model\n  hint: name another\n" in face.written
+    assert len(host.asked) == 1
 
 
-async def test_quit_leaves() -> None:
-    """Nothing after /quit is read."""
-    _, session = await talk("/quit", "hello")
-    assert session.said == []
+async def test_a_question_is_asked_and_answered(tmp_path: Path) -> None:
+    """The run waits for it, and its answer is told to the host."""
+    chat, host, face = make(tmp_path, "do it")
+    call = CallItem(call_id="c", name="wipe", arguments="{}", side="server")
+    asked = ApprovalRequested(
+        index=0, call=call, approval_id="apr_1", source="python", reasons=("wipe is destructive",)
+    )
+    host.answer = [asked]
+    host.holds.clear()
+    face.keys = ["y"]
+    await asyncio.wait_for(chat.run(), 10)
+    assert [(each, decision.approve) for each, decision in host.decided] == [("apr_1", True)]
+    assert "wipe wants to run\n" in face.written
 
 
-async def test_help_lists_every_command() -> None:
-    """Also those that are added later."""
-    shown, _ = await talk("/help")
-    assert [line.split()[0] for line in shown[: len(COMMANDS)]] == list(COMMANDS)
-    assert shown[-1].startswith("keys: ")
+async def test_in_a_pipe_a_question_is_denied_at_once(tmp_path: Path) -> None:
+    """The run does not wait for anybody."""
+    chat, host, _ = make(tmp_path, "do it", can_ask=False)
+    call = CallItem(call_id="c", name="wipe", arguments="{}", side="server")
+    host.answer = [ApprovalRequested(index=0, call=call, approval_id="apr_1", source="python")]
+    host.holds.clear()
+    await asyncio.wait_for(chat.run(), 10)
+    assert [decision.reason for _, decision in host.decided] == ["nobody can be asked here"]
 
 
-@pytest.mark.parametrize(
-    ("line", "shown"),
-    [
-        ("/tools", "  add (write): Add."),
-        ("/model", "model m; known: big"),
-        ("/model big", "model big from now on"),
-        ("/model \x1b[2J", "✗ no model ␛[2J"),
-        ("/new", "a new conversation"),
-        ("/hepl", "there is no command /hepl; did you mean /help?"),
-        ("/zzzz", "there is no command /zzzz; /help lists the commands"),
-        ("/foo", "there is no command /foo; /help lists the commands"),
-        ("/full", "nothing is folded"),
-    ],
-)
-async def test_slash_commands_answer(line: str, shown: str) -> None:
-    """Each command says what it did; a misspelt one says what was probably meant."""
-    assert (await talk(line))[0] == [shown]
+async def test_what_is_said_elsewhere_is_shown_while_nobody_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two terminals on one session see the same conversation."""
+    monkeypatch.setattr(chat_module, "NEWS_S", 0.01)
+    chat, host, _ = make(tmp_path)
+    shown = asyncio.Event()
+
+    class Patient(FakeFace):
+        async def read(self) -> str | None:
+            """Read nothing until the news are there."""
+            await asyncio.wait_for(shown.wait(), 10)
+            return None
+
+        def write(self, text: str) -> None:
+            """Look for the answer."""
+            super().write(text)
+            if "their answer" in text:
+                shown.set()
+
+    await chat.take("hello")
+    told: list[RunEvent] = [
+        RunStarted(run_id="run_x", response_id="r", model="m", created_at=0.0),
+        TextDelta(index=0, text="their answer"),
+    ]
+    host.runs["run_x"] = told
+    host.entries["run_x"] = [entry_of_item(text_message("user", "their question"), at=0.0, is_input=True)]
+    host.rows.insert(0, RunInfo(id="run_x", status="running", session_id="sess_1"))
+    patient = Patient()
+    chat.face = patient
+    chat.screen = Screen(patient, Look())
+    await chat.run()
+    assert "— said elsewhere:\n\n> their question\ntheir answer" in patient.written
 
 
-async def test_without_an_upstream_no_other_model_is_taken() -> None:
-    """The demo model does not answer under another's name."""
-    shown, session = await talk("/model big", is_demo=True)
-    assert (shown[0], session.model) == ("✗ no upstream serves 'big'", "m")
+async def test_keys_change_the_policy_and_go_back(tmp_path: Path) -> None:
+    """Shift-Tab and Esc Esc."""
+    chat, _, face = make(tmp_path)
+    chat.press("policy")
+    assert chat.policy.mode == "auto-edit"
+    await chat.take("one")
+    chat.press("earlier")
+    await until(lambda: bool(face.offered))
+    assert face.offered == ["one"]
 
 
-async def test_commands_change_the_session() -> None:
-    """/model and /new act on what comes next; a model nobody serves is not taken."""
-    _, session = await talk("/model big", "/new", "/model nope")
-    assert (session.model, session.is_forgotten, session.said) == ("big", True, [])
+async def test_interrupting_stops_the_command_of_the_person_first(tmp_path: Path) -> None:
+    """A turn is not touched by it."""
+    chat, host, _ = make(tmp_path)
+    running = asyncio.ensure_future(chat.take("!sleep 60"))
+    await until(lambda: chat.shell.is_running)
+    assert chat.is_running
+    assert "sleep 60 runs" in chat.activity_line()
+    chat.interrupt()
+    await asyncio.wait_for(running, 10)
+    assert host.cancelled == []
+
+
+async def test_the_status_line_names_what_matters(tmp_path: Path) -> None:
+    """Policy, sandbox, model, tokens, cost, time, conversation."""
+    chat, host, _ = make(tmp_path)
+    assert chat.status_line() == " ask · m · /help"
+    chat.policy.sandbox, host.price = 3, 0.5
+    await chat.take("hello")
+    words = chat.status_line().strip().split(" · ")
+    assert words[:5] == ["ask", "sandbox L3", "m", "7 tokens", "$0.5000"]
+    assert words[-1] == "hello"
+    assert chat.activity_line() == ""
+
+
+async def test_commands_that_wait_and_those_that_do_not(tmp_path: Path) -> None:
+    """A turn is not changed under its feet."""
+    chat, _, face = make(tmp_path)
+    assert chat.is_instant("/policy plan")
+    assert not chat.is_instant("/new")
+    assert not chat.is_instant("hello")
+    chat.do_now("/policy plan")
+    await until(lambda: chat.policy.mode == "plan")
+    assert "> /policy plan" in face.written

@@ -62,7 +62,10 @@ def test_the_terminal_stays_inside_the_repository(here: Path, monkeypatch: pytes
     monkeypatch.chdir(here / "src" / "deep")
     settings = command.terminal_settings(parse())
     assert settings.tools.local.root == str(here)
-    assert settings.tools.local.enabled == ("glob", "file_read", "grep", "outline", "output_read")
+    assert settings.tools.local.enabled == (
+        *("glob", "file_read", "grep", "outline", "output_read"),
+        *("file_write", "file_edit", "bash"),
+    )
     assert settings.limits.max_iterations == 50
 
 

@@ -45,7 +45,16 @@ def test_the_terminal_has_limits_of_its_own() -> None:
         stored_bytes_max=1_048_576,
         wall_s=0.0,
     )
-    assert settings.tools.local.enabled == ("glob", "file_read", "grep", "outline", "output_read")
+    reading, changing = ("glob", "file_read", "grep", "outline", "output_read"), ("file_write", "file_edit", "bash")
+    assert settings.tools.local.enabled == (*reading, *changing)
+    assert settings.tools.local.allow_unconfined, "a person is asked about every command that nothing confines"
+
+
+def test_bash_that_nobody_is_asked_about_is_never_unconfined_by_default() -> None:
+    """Trust takes the question away, so the sandbox must be there."""
+    trusting = Settings(tools=ToolsSection(local=LocalSection(policy="trust")))
+    assert not for_terminal(trusting).tools.local.allow_unconfined
+    assert not for_terminal(Settings(terminal=TerminalSection(policy="trust"))).tools.local.allow_unconfined
 
 
 def test_local_tools_that_are_named_stay_as_named_in_the_terminal() -> None:

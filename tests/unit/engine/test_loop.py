@@ -51,6 +51,7 @@ async def test_a_server_call_runs_and_the_model_is_asked_again():
     ]
     assert bench.journal.kinds() == [
         "tool_call",
+        "tool_early",
         "reply",
         "tool_start",
         "tool_result",
@@ -93,6 +94,7 @@ async def test_a_mixed_turn_runs_the_servers_half_and_hands_back_the_rest():
     assert (ended.status, bench.toolbox.ran, len(bench.model.plans)) == ("requires_action", ["c1"], 1)
     assert bench.journal.kinds() == [
         "tool_call",
+        "tool_early",
         "tool_call",
         "reply",
         "tool_start",
@@ -251,7 +253,7 @@ async def test_cancelling_a_running_tool_answers_its_call_and_ends_the_run():
     """Every open call gets one result, started or not, then comes one end."""
     toolbox = FakeToolbox(slow=asyncio.Event(), add=ok())
     calls = [call("slow", call_id="c1"), call("add", call_id="c2")]
-    bench = Bench(FakeModel(ask_for(*calls)), toolbox, server("slow"), server("add"))
+    bench = Bench(FakeModel(ask_for(*calls)), toolbox, server("slow", effect="idempotent"), server("add"))
     task = asyncio.create_task(bench.run())
     await asyncio.wait_for(toolbox.running.wait(), 5)
     task.cancel()
@@ -292,7 +294,7 @@ async def test_a_cancellation_during_a_commit_loses_nothing():
         await task
     bench.journal.gate = None
     await bench.loop.abort()
-    assert bench.journal.kinds() == ["tool_call", "reply", "error", "tool_result", "status"]
+    assert bench.journal.kinds() == ["tool_call", "tool_early", "reply", "error", "tool_result", "status"]
     assert bench.types() == ["item.added", "arguments.delta", "item.done", "tool.started", "tool.finished", "run.ended"]
 
 

@@ -39,7 +39,7 @@ def test_a_start_mark_says_which_attempt_it_is() -> None:
 def test_a_result_is_told_and_written_with_its_measures() -> None:
     """The event and the entry name the same call, code and size."""
     planned = PlannedCall(index=4, call=call("ours"), offer=server("ours"))
-    outcome = Outcome(text="late", rc="timeout", duration_s=1.5, output_bytes=4, truncated=True)
+    outcome = Outcome(text="late", rc="timeout", duration_s=1.5, output_bytes=4, truncated=True, sandbox="L2")
     result = result_of(planned.call, outcome, "fco_1")
     assert (result.output, result.is_error, result.rc) == ((TextPart(text="late"),), True, "timeout")
     event, entry = finished_step(planned, result, outcome, 9.0)
@@ -48,13 +48,24 @@ def test_a_result_is_told_and_written_with_its_measures() -> None:
     assert (entry.kind, entry.call_id) == ("tool_result", "call_1")
     assert entry.data is not None
     written = msgspec.json.decode(entry.data)
-    assert {name: written[name] for name in ("rc", "source", "duration_s", "bytes", "truncated")} == {
+    assert event.sandbox == "L2"
+    assert {name: written[name] for name in ("rc", "source", "duration_s", "bytes", "truncated", "sandbox")} == {
         "rc": "timeout",
         "source": "python",
         "duration_s": 1.5,
         "bytes": 4,
         "truncated": True,
+        "sandbox": "L2",
     }
+
+
+def test_a_call_that_never_ran_has_no_sandbox_in_the_journal() -> None:
+    """Neither a word nor an empty one: older journals are written the same."""
+    planned = PlannedCall(index=0, call=call("ours"), offer=server("ours"))
+    outcome = Outcome(text="Not run.", rc="cancelled")
+    _, entry = finished_step(planned, result_of(planned.call, outcome, "fco_1"), outcome, 9.0)
+    assert entry is not None
+    assert "sandbox" not in msgspec.json.decode(entry.data or b"{}")
 
 
 def test_a_call_is_skipped_when_what_it_builds_on_failed() -> None:

@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from treadle.evals.graders import Evidence, Verdict, grade
+from treadle.canon.events import Noted
+from treadle.canon.request import Note
+from treadle.canon.usage import Usage
+from treadle.evals.graders import Evidence, Opinion, Verdict, grade
 from treadle.evals.scenario import Expect, ExpectedCall, ExpectedEnd, ExpectedText
 from treadle.evals.transcript import Transcript
 from unit.evals.journals import answered, call, ended, play, said, tool, transcript
@@ -172,3 +176,66 @@ def test_the_end_has_a_status_and_a_limit() -> None:
         "ended", "expected failed (limit none), got completed (limit max_iterations)"
     )
     assert verdict(Expect(ended=ExpectedEnd()), transcript=Transcript()) == failed("ended", "no run ended")
+
+
+def test_a_question_is_asked_instead_of_a_guess() -> None:
+    """A question mark, or words that ask; a call that changes something is no question, a look is."""
+    for text in ("Whom shall I send it to?", "Please tell me the recipient.", "I need to know the date."):
+        assert verdict(Expect(asks=True), transcript=transcript(said(text))) == passed("asks")
+    assert verdict(Expect(asks=True), transcript=transcript(said("Sent."))) == failed(
+        "asks", "the answer 'Sent.' asks nothing"
+    )
+    wrote = transcript(*answered(call("send", "c1")), said("Done, or not?"))
+    assert verdict(Expect(asks=True), transcript=wrote) == failed("asks", "expected a question, got send({})")
+    looked = transcript(*answered(call("get", "c1")), said("Which one?"), tools=(tool("get", effect="read"),))
+    assert verdict(Expect(asks=True), transcript=looked) == passed("asks")
+
+
+def test_the_budget_counts_tokens_seconds_and_money_where_they_are_known() -> None:
+    """What nobody told is over no bound."""
+    used = Transcript(runs=(play(ended(usage=Usage(input_tokens=90, output_tokens=10))),))
+    expect = Expect(tokens_max=99, seconds_max=1.5, cost_usd_max=0.01)
+    assert verdict(expect, transcript=used, duration_s=2.0, cost_usd=0.02) == failed(
+        "budget", "100 tokens, at most 99; 2 seconds, at most 1.5; 0.02 USD, at most 0.01"
+    )
+    assert verdict(expect) == passed("budget")
+
+
+def test_notes_are_looked_for_by_their_code() -> None:
+    """A repair that was not noted did not happen."""
+    note = Noted(note=Note(code="index_shared", action="repaired", message="two calls at index 0"))
+    noted = Transcript(runs=(play(ended(), events=(note,)),))
+    assert grade([Expect(notes=("index_shared",))], Evidence(transcript=noted))[-1] == passed("notes")
+    assert verdict(Expect(notes=("index_shared",))) == failed("notes", "not noted: index_shared; there was nothing")
+
+
+def test_a_judge_only_repeats_what_was_said_of_the_rubric() -> None:
+    """Who was never asked says nothing; another rubric's opinion does not count."""
+    expect = Expect(judge="Is it polite?")
+    assert verdict(expect) == passed("judge")
+    other = Opinion(rubric="Is it short?", passed=False, reason="long")
+    assert verdict(expect, opinions=(other,)) == passed("judge")
+    rude = Opinion(rubric="Is it polite?", passed=False, reason="It is rude.")
+    assert verdict(expect, opinions=(rude,)) == failed("judge", "It is rude.")
+
+
+def test_an_expectation_may_be_of_one_setting_or_some_protocols_only() -> None:
+    """What is meant for the scripted model is not asked of a real one."""
+    offline, live = Expect(only="offline", no_calls=True), Expect(only="live", no_calls=True)
+    there = Expect(protocols=("gemini",), no_calls=True)
+    for setting, protocol, count in (("offline", "chat", 1), ("live", None, 1), ("offline", "gemini", 2)):
+        evidence = Evidence(transcript=GOOD, setting=setting, protocol=protocol)
+        assert len(grade([offline, live, there], evidence)) == 2 + count
+
+
+def test_a_reply_that_depends_on_its_cut_fails_whatever_is_expected() -> None:
+    """Beside the script and the log; a good one adds no verdict."""
+    assert grade([], Evidence(transcript=GOOD, cuts=("a reply reads otherwise",)))[-1] == failed(
+        "cuts", "a reply reads otherwise"
+    )
+
+
+def test_evidence_survives_json() -> None:
+    """All that is graded is stored, so that it can be graded again."""
+    evidence = Evidence(transcript=GOOD, before={"a": 1}, after={"a": 2}, mismatches=("x",), setting="live")
+    assert msgspec.json.decode(msgspec.json.encode(evidence), type=Evidence) == evidence

@@ -1,4 +1,4 @@
-"""Calls compared with expected ones: four modes, four comparators, and nothing normalised away."""
+"""Calls compared with expected ones: four modes, six comparators, and nothing normalised away."""
 
 from typing import Any
 
@@ -73,6 +73,15 @@ COMPARISONS: list[tuple[Comparator, Any, Any, bool]] = [
     ("regex", "[0-9]{4}-.*", "2026-11", True),
     ("regex", "[0-9]{4}", "2026-11", False),
     ("regex", ".*", 5, False),
+    ("path", "src/a.py", "./src//a.py", True),
+    ("path", "src/a.py", "src/b/../a.py", True),
+    ("path", "src/a.py", "/src/a.py", False),
+    ("path", "a", 1, False),
+    ("datetime", "2026-11-02", "2026-11-02T00:00:00", True),
+    ("datetime", "2026-11-02T10:00:00+01:00", "2026-11-02T09:00:00Z", True),
+    ("datetime", "2024-11-02", "2024-01-12", False),
+    ("datetime", "2026-11-02T10:00:00", "2026-11-02T10:00:00Z", False),
+    ("datetime", "soon", "soon", False),
 ]
 
 

@@ -3,7 +3,7 @@
 import json
 import xml.etree.ElementTree as ElementTree
 
-from treadle.evals.graders import Verdict
+from treadle.evals.graders import GRADER_VERSION, Verdict
 from treadle.evals.report import Sample, SuiteResult, write_json, write_junit, write_table
 
 GOOD = Verdict(grader="calls", passed=True, reason="as expected")
@@ -29,6 +29,12 @@ def test_a_sample_passes_only_when_something_was_graded_and_all_of_it_passed() -
     assert FAILED[0].reason == "state: /draft/foo: expected 1, got <nothing> \x00"
 
 
+def test_what_a_judge_says_never_decides() -> None:
+    """An opinion is shown, and is not in the headline."""
+    opinion = Verdict(grader="judge", passed=False, reason="rude")
+    assert Sample(scenario="a.b", verdicts=(GOOD, opinion)).outcome == "pass"
+
+
 def test_the_exit_code_says_the_worst() -> None:
     """0 passed, 1 failed, 2 could not be judged, which an empty suite cannot either."""
     suites = [PASSED, FAILED, (*PASSED, *FAILED), (*FAILED, *BROKEN), ()]
@@ -38,12 +44,12 @@ def test_the_exit_code_says_the_worst() -> None:
 def test_the_table_has_a_line_for_each_scenario_and_the_reasons_below() -> None:
     """The worst cut decides; what failed says why."""
     assert write_table(ALL).splitlines() == [
-        "scenario  result  cuts        calls  rounds      ms",
-        "a.good    pass    1,whole         2       1     500",
-        "b.bad     fail    1,whole         0       0       0",
-        "    cut 1: state: /draft/foo: expected 1, got <nothing> \x00",
-        "c.broken  broken  whole           0       0       0",
-        "    cut whole: x.toml: unknown field `agrs`",
+        "scenario  result  plays  calls  rounds      ms",
+        "a.good    pass        2      2       1     500",
+        "b.bad     fail        2      0       0       0",
+        "    chat, cut 1: state: /draft/foo: expected 1, got <nothing> \x00",
+        "c.broken  broken      1      0       0       0",
+        "    chat, whole: x.toml: unknown field `agrs`",
         "3 scenarios, 5 plays in 1.5 s: 1 passed, 1 failed, 1 broken",
     ]
 
@@ -58,12 +64,13 @@ def test_json_holds_every_sample_with_its_outcome_and_verdicts() -> None:
     document = json.loads(write_json(SuiteResult(samples=(FAILED[0],), duration_s=0.5)))
     assert document == {
         "exit_code": 1,
-        "grader_version": 1,
+        "grader_version": GRADER_VERSION,
         "duration_s": 0.5,
         "samples": [
             {
                 "scenario": "b.bad",
                 "title": "",
+                "protocol": "chat",
                 "chunk_bytes": 1,
                 "verdicts": [
                     {"grader": "calls", "passed": True, "reason": "as expected"},
@@ -93,6 +100,6 @@ def test_junit_has_a_case_for_each_scenario() -> None:
     told = {case.get("name"): [(child.tag, child.text) for child in case] for case in suite}
     assert told == {
         "a.good": [],
-        "b.bad": [("failure", "cut 1: state: /draft/foo: expected 1, got <nothing> �")],
-        "c.broken": [("error", "cut whole: x.toml: unknown field `agrs`")],
+        "b.bad": [("failure", "chat, cut 1: state: /draft/foo: expected 1, got <nothing> �")],
+        "c.broken": [("error", "chat, whole: x.toml: unknown field `agrs`")],
     }

@@ -1,5 +1,6 @@
 """The runner: the built-in suite passes at every cut, and what goes wrong is told apart: failed or broken."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -7,9 +8,10 @@ import pytest
 
 from treadle.canon.errors import ConfigError
 from treadle.evals import runner
+from treadle.evals.play.pool import shared
 from treadle.evals.report import Sample
-from treadle.evals.runner import CHUNK_SIZES, play, run_suite
-from treadle.evals.scenario import Scenario, find_scenarios, load_scenario, read_scenario
+from treadle.evals.runner import PLAYED_AT, Play, Played, Task, play, play_whole, plays_of, run_suite, run_tasks
+from treadle.evals.scenario import PROTOCOLS, Scenario, find_scenarios, load_scenario, read_scenario
 
 ADDS = """
 id = "a.b"
@@ -38,12 +40,68 @@ def reasons(sample: Sample) -> dict[str, str]:
     return {verdict.grader: verdict.reason for verdict in sample.verdicts if not verdict.passed}
 
 
-@pytest.mark.parametrize("chunk_bytes", CHUNK_SIZES)
 @pytest.mark.parametrize("path", find_scenarios(), ids=lambda path: path.stem)
-async def test_every_scenario_that_comes_with_treadle_passes(path: Path, chunk_bytes: int | None) -> None:
-    """Offline, without a key, whatever size the network reads have."""
-    sample = await play(load_scenario(path), chunk_bytes)
-    assert (sample.outcome, sample.reason) == ("pass", "")
+async def test_every_scenario_that_comes_with_treadle_passes(path: Path) -> None:
+    """Offline, without a key, on every upstream protocol, whatever size the network reads have."""
+    result = await run_suite([path])
+    assert {(sample.protocol, sample.outcome, sample.reason) for sample in result.samples} == {
+        (protocol, "pass", "") for protocol in load_scenario(path).protocols
+    }
+
+
+def test_there_are_enough_scenarios_of_every_kind() -> None:
+    """Sixty and more, most of them on all four protocols, and each kind of the design among them."""
+    scenarios = [load_scenario(path) for path in find_scenarios()]
+    assert len(scenarios) >= 60
+    assert sum(scenario.protocols == PROTOCOLS for scenario in scenarios) >= 60
+    kinds = {tag for scenario in scenarios for tag in scenario.tags}
+    assert kinds >= {
+        "select", "arguments", "parallel", "state", "recover", "restrain", "limits", "wire", "dialects", "workspace",
+    }  # fmt: skip
+    assert sum(scenario.is_live for scenario in scenarios) >= 25
+
+
+def test_a_scenario_is_played_on_its_protocols_at_their_sizes() -> None:
+    """Unless others are asked for."""
+    only = read_scenario(ADDS.replace('title = "T"', 'title = "T"\nprotocols = ["gemini", "chat"]'))
+    assert plays_of(only) == [
+        Play(protocol="gemini", chunk_bytes=PLAYED_AT["gemini"]),
+        Play(protocol="chat", chunk_bytes=PLAYED_AT["chat"]),
+    ]
+    assert plays_of(only, ("chat",), (1, None)) == [
+        Play(protocol="chat", chunk_bytes=1),
+        Play(protocol="chat", chunk_bytes=None),
+    ]
+
+
+def test_several_processes_give_what_one_gives(tmp_path: Path) -> None:
+    """In the order of the files, whoever was quicker."""
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.toml").write_text(ADDS.replace("a.b", f"a.{name}"))
+    tasks = [Task(file=str(path), protocols=("chat",)) for path in find_scenarios(tmp_path)]
+    heard: list[Played] = []
+    alone, together = run_tasks(tasks), run_tasks(tasks, jobs=2, heed=heard.append)
+    assert [each.scenario for each in together.samples] == ["a.a", "a.b", "a.c"]
+    strip = [msgspec.structs.replace(each, duration_s=0.0) for each in alone.samples]
+    assert [msgspec.structs.replace(each, duration_s=0.0) for each in together.samples] == strip
+    assert [each.evidence is not None for each in heard] == [True] * 3
+
+
+def test_work_is_shared_in_order() -> None:
+    """More processes than tasks are not started."""
+    assert shared(_echo, [1, 2, 3], 1) == [b"1", b"2", b"3"]
+    assert shared(_echo, [], 4) == []
+
+
+def _echo(tasks: Sequence[int]) -> list[bytes]:
+    return [str(task).encode() for task in tasks]
+
+
+async def test_a_play_keeps_what_it_was_graded_on() -> None:
+    """The whole journal and the world, so that it can be graded again, byte for byte the same each time."""
+    first, second = await play_whole(scenario(), Play()), await play_whole(scenario(), Play())
+    assert first.evidence is not None
+    assert msgspec.json.encode(first.evidence) == msgspec.json.encode(second.evidence)
 
 
 async def test_a_sample_says_what_was_played() -> None:
@@ -110,11 +168,20 @@ async def test_a_suite_plays_every_file_at_every_size(tmp_path: Path) -> None:
     """A file that cannot be read is one broken sample and stops nothing."""
     (tmp_path / "a.toml").write_text("id = 1")
     (tmp_path / "b.toml").write_text(ADDS)
-    result = await run_suite([tmp_path], chunk_sizes=(1, None))
+    result = await run_suite([tmp_path], chunk_sizes=(1, None), protocols=("chat",))
     played = [(sample.scenario, sample.chunk_bytes, sample.outcome) for sample in result.samples]
     assert played == [("a", None, "broken"), ("a.b", 1, "pass"), ("a.b", None, "pass")]
     assert result.samples[0].reason == "a.toml: Expected `str`, got `int` - at `$.id`"
     assert result.exit_code == 2
+
+
+async def test_only_what_is_asked_for_is_played(tmp_path: Path) -> None:
+    """By a pattern of ids, or by a tag."""
+    (tmp_path / "a.toml").write_text(ADDS)
+    (tmp_path / "b.toml").write_text(ADDS.replace("a.b", "c.d").replace('title = "T"', 'title = "T"\ntags = ["x"]'))
+    for only, wanted in ((["a.*"], {"a.b"}), (["x"], {"c.d"}), ([], {"a.b", "c.d"}), (["none"], set())):
+        result = await run_suite([tmp_path], protocols=("chat",), only=only)
+        assert {sample.scenario for sample in result.samples} == wanted
 
 
 async def test_a_suite_of_nothing_is_an_error(tmp_path: Path) -> None:

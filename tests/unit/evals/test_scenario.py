@@ -1,13 +1,17 @@
 """Scenario files: read strictly, with every mistake named by its place."""
 
+import json
+import tomllib
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 
 from treadle.canon.errors import ConfigError
 from treadle.config import LimitsSection
 from treadle.evals.scenario import (
     SCENARIOS,
+    SCHEMA_NAME,
     Expect,
     ExpectedCall,
     ExpectedText,
@@ -17,6 +21,7 @@ from treadle.evals.scenario import (
     find_scenarios,
     load_scenario,
     read_scenario,
+    write_schema,
 )
 from treadle.upstream.reply import ReplyCall
 from treadle.upstream.script import ScriptTurn, Sees
@@ -117,6 +122,10 @@ MISTAKES = [
     ('title = "T"', 'title = "T"\n[limits]\nmax_rounds = 1', "unknown field `max_rounds` - at `$.limits`"),
     ('title = "T"', 'title = "T"\n[limits]\nmax_iterations = 0', "- at `$.limits.max_iterations`"),
     ('title = "T"', 'title = "T', "x.toml is not TOML: "),
+    ('title = "T"', 'title = "T"\nprotocols = ["smtp"]', "Invalid enum value 'smtp' - at `$.protocols[0]`"),
+    ('title = "T"', 'title = "T"\ndistractors = 41', "- at `$.distractors`"),
+    ('user = "hi"', 'user = "hi"\nleave_at = "lunch"', "Invalid enum value 'lunch' - at `$.turn[0].leave_at`"),
+    ("no_calls = true", 'only = "live"', "nothing is expected - at `$.expect[0]`"),
 ]
 
 
@@ -130,6 +139,37 @@ def test_a_mistake_is_named_by_its_place(old: str, new: str, message: str) -> No
     assert caught.value.message.startswith("x.toml")
 
 
+def test_a_typo_is_told_what_was_probably_meant() -> None:
+    """The hint names the nearest field there is."""
+    with pytest.raises(ConfigError) as caught:
+        read_scenario(SMALL.replace("no_calls = true", "no_call = true"))
+    assert caught.value.info.hint == "did you mean `no_calls`?"
+
+
+def test_the_schema_for_editors_is_what_the_reader_takes() -> None:
+    """The file that is shipped is the one that the structs make: `treadle eval schema` renews it."""
+    assert (SCENARIOS / SCHEMA_NAME).read_bytes() == write_schema()
+
+
+@pytest.mark.parametrize("path", find_scenarios(), ids=lambda path: path.stem)
+def test_every_scenario_fits_the_schema_for_editors(path: Path) -> None:
+    """What is read is also what an editor accepts."""
+    schema = json.loads(write_schema())
+    jsonschema_rs.validate(schema, tomllib.loads(path.read_text(encoding="utf-8")))
+
+
+def test_the_schema_refuses_a_typo() -> None:
+    """An editor marks what the reader would refuse."""
+    document = tomllib.loads(SMALL.replace("no_calls", "no_call"))
+    assert not jsonschema_rs.is_valid(json.loads(write_schema()), document)
+
+
+def test_a_scenario_is_found_by_pattern_and_tag() -> None:
+    """No pattern finds all."""
+    found = read_scenario(FULL)
+    assert [found.matches(each) for each in ([], ["recover.*"], ["recover"], ["select"])] == [True, True, True, False]
+
+
 @pytest.mark.parametrize("table", ["turn", "script", "expect"])
 def test_a_scenario_without_one_of_its_tables_is_refused(table: str) -> None:
     """Nothing said, nothing played or nothing expected is no scenario."""
@@ -141,7 +181,7 @@ def test_a_scenario_without_one_of_its_tables_is_refused(table: str) -> None:
 def test_the_scenarios_that_come_with_treadle_can_all_be_read() -> None:
     """Each has an id of its own, and its file is named after nothing else."""
     scenarios = [load_scenario(path) for path in find_scenarios()]
-    assert len(scenarios) >= 8
+    assert len(scenarios) >= 60
     assert len({scenario.id for scenario in scenarios}) == len(scenarios)
 
 

@@ -3,11 +3,15 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from treadle.canon.errors import ConfigError
 from treadle.guests.modules import ToolGuest
 from treadle.guests.quarters import GuestModule, Quarters
 from treadle.guests.sandbox.compiler import Compiler
+from treadle.guests.sandbox.engine import EngineSpec, load_wasmtime
+from treadle.guests.sandbox.grant import Grant
 from treadle.guests.sandbox.limits import Isolation, SandboxLimits
 from treadle.guests.stage.toolrun import ToolCall
 
@@ -81,6 +85,59 @@ async def test_a_component_that_fails_is_a_result(tmp_path: Path, call: str, rc:
     outcome = await tools.call(ToolCall(name="echo", arguments="why not"))
     assert outcome.rc == rc
     assert words in outcome.text
+
+
+@pytest.mark.parametrize("name", ["wasi:cli/environment@0.2.0", "other:thing/here"])
+def test_an_import_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
+    """Also WASI, which a component without a grant does not have; and the file that would help is named."""
+    imported = f'(import "{name}" (instance (export "f" (func))))'
+    path = tmp_path / "tool.wat"
+    path.write_text(component(result(0)).replace("(component", f"(component {imported}", 1))
+    tools = ToolGuest(Quarters(Compiler(in_child=False)), GuestModule(name="c", path=str(path), kind="tools"))
+    with pytest.raises(ConfigError, match=f"{name}.*not found") as raised:
+        tools.specs()
+    assert "tool.wat.json" in raised.value.message
+
+
+async def test_a_component_gets_the_real_wasi_by_a_grant_only(tmp_path: Path) -> None:
+    """The same component that is refused without one runs with it, in a process of its own."""
+    imported = '(import "wasi:cli/environment@0.2.0" (instance (export "get-arguments" (func (result (list string))))))'
+    path = tmp_path / "tool.wat"
+    path.write_text(component(result(0)).replace("(component", f"(component {imported}", 1))
+    (tmp_path / "tool.wat.json").write_text(SPECS)
+    module = GuestModule(name="c", path=str(path), kind="tools", isolation="process")
+    quarters = Quarters(Compiler(in_child=False))
+    refused = await ToolGuest(quarters, module).call(ToolCall(name="echo", arguments="hello"))
+    assert "stopped (link)" in refused.text
+    granted = msgspec.structs.replace(module, wasi=Grant())
+    assert (await ToolGuest(quarters, granted).call(ToolCall(name="echo", arguments="hello"))).text == "hello"
+    with pytest.raises(ConfigError, match="process of its own"):
+        ToolGuest(quarters, msgspec.structs.replace(granted, isolation="thread"))
+    await quarters.close()
+
+
+def test_a_component_of_several_memories_is_compiled(tmp_path: Path) -> None:
+    """The engine's glue between the parts of a component has more than one, though no core module may."""
+    inner = """(component $inner
+    (core module $m (memory (export "memory") 1)
+      (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
+      (func (export "f") (param i32 i32) (result i32) (i32.store (i32.const 16) (local.get 0))
+        (i32.store (i32.const 20) (local.get 1)) (i32.const 16)))
+    (core instance $i (instantiate $m))
+    (func (export "f") (param "text" string) (result string)
+      (canon lift (core func $i "f") (memory (core memory $i "memory")) (realloc (core func $i "realloc")))))"""
+    outer = f"""(component {inner}
+  (instance $inner (instantiate $inner))
+  (core module $libc (memory (export "memory") 1)
+    (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024)))
+  (core instance $libc (instantiate $libc))
+  (core func $f (canon lower (func $inner "f") (memory (core memory $libc "memory"))
+    (realloc (core func $libc "realloc"))))
+  (core module $m (import "i" "f" (func (param i32 i32 i32))))
+  (core instance (instantiate $m (with "i" (instance (export "f" (func $f)))))))"""
+    wasm = bytes(load_wasmtime().wat2wasm(outer))
+    compiler = Compiler()
+    assert compiler.load(compiler.compile(wasm, EngineSpec()), EngineSpec())
 
 
 async def test_an_output_over_the_bound_is_refused(tmp_path: Path) -> None:

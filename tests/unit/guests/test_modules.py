@@ -62,7 +62,9 @@ async def test_an_export_is_a_tool_of_the_registry(tmp_path: Path, isolation: Is
     tools, quarters = guest(written(tmp_path, NAMED), isolation=isolation, effect="read", approval="always")
     [tool] = tools.tools()
     assert (tool.declared.source, tool.policy.effect, tool.policy.approval) == ("wasm:g", "read", "always")
-    assert (await run(tools, '{"x":1}')).text == '{"x":1}'
+    assert tool.why["effect"] == tool.why["approval"] == "[[guest]] g"
+    ran = await run(tools, '{"x":1}')
+    assert (ran.text, ran.sandbox) == ('{"x":1}', {"thread": "wasm", "process": "wasm-process"}[isolation])
     assert (await run(tools, '{"x":"no"}')).rc == "invalid_arguments"
     await quarters.close()
 

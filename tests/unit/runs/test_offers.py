@@ -4,7 +4,7 @@ import pytest
 from treadle.canon.errors import LimitExceeded, ProtocolError
 from treadle.canon.request import Note, Options, Request
 from treadle.canon.tools import Offer, ServerTool, ToolChoice, ToolSpec
-from treadle.runs.offers import OfferRules, make_offers
+from treadle.runs.offers import OfferRules, make_offers, narrow
 
 OURS = [ServerTool(spec=ToolSpec(name="add")), ServerTool(spec=ToolSpec(name="get_weather"))]
 
@@ -107,3 +107,38 @@ def test_an_offer_carries_the_policy_of_its_tool():
     assert offered.offers["add"] == Offer(
         spec=OURS[0].spec, side="server", policy=OURS[0].policy, source=OURS[0].source
     )
+
+
+MANY = [
+    ServerTool(spec=ToolSpec(name="get_weather")),
+    ServerTool(spec=ToolSpec(name="put"), source="local"),
+    ServerTool(spec=ToolSpec(name="mcp__files__read"), source="mcp:files"),
+]
+
+
+@pytest.mark.parametrize(
+    ("lists", "names"),
+    [
+        ((None, None), ["get_weather", "put", "mcp__files__read"]),
+        ((("get_*", "mcp:files"), None), ["get_weather", "mcp__files__read"]),
+        ((None, ("local",)), ["put"]),
+        ((("get_*", "put"), ("local", "mcp:*")), ["put"]),
+        ((("get_*",), ("local",)), []),
+        (((), None), []),
+    ],
+    ids=["no list", "of the route", "of the key", "both", "nothing in common", "an empty list"],
+)
+def test_allow_lists_narrow_the_servers_tools(lists, names):
+    """A tool must be let in by the list of its route and by that of its key, by name or by source."""
+    assert [tool.name for tool in narrow(MANY, *lists)] == names
+
+
+def test_the_first_route_that_fits_a_model_says_its_tools():
+    """A route without a list lets in all; a call without a model has no route."""
+    rules = OfferRules(routes=(("gpt-4*", ("get_*",)), ("gpt-*", None), ("*", ())))
+    assert [rules.allowed(model) for model in ("gpt-4o", "gpt-5", "other", "treadle:call")] == [
+        ("get_*",),
+        None,
+        (),
+        None,
+    ]

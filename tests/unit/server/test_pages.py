@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from treadle.server.app import App
+from treadle.server.pages import served_files
 from unit.server.visit import LOCAL, Visit
 
 WEB = Path(str(files("treadle.server") / "web"))
@@ -49,9 +50,8 @@ async def test_the_page_comes_with_the_whole_policy(app: App) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("app.js", "text/javascript; charset=utf-8"),
         ("vendor/preact.js", "text/javascript; charset=utf-8"),
-        ("style.css", "text/css; charset=utf-8"),
+        ("shared/base.css", "text/css; charset=utf-8"),
         ("icon.svg", "image/svg+xml"),
     ],
 )
@@ -62,18 +62,52 @@ async def test_files_have_their_own_types(app: App, name: str, kind: str) -> Non
     assert visit.body == (WEB / name).read_bytes()
 
 
+async def test_own_scripts_come_without_what_is_for_readers(app: App) -> None:
+    """Comments, types and indents stay behind; every other line is there as it was written."""
+    visit = await Visit(app, "GET", "/web/shared/api.js").run()
+    served = visit.body.decode()
+    assert "@param" not in served
+    assert "// @ts-check" not in served
+    source = (WEB / "shared/api.js").read_text().splitlines()
+    code = [line.strip() for line in source if not line.strip().startswith(("//", "/**", "*"))]
+    assert [line for line in served.splitlines() if line] == [line for line in code if line]
+
+
+def test_a_type_in_a_line_is_taken_out_and_the_rest_stays() -> None:
+    """Only comments that name a type go; a comment that stands behind code, and what looks like one in it, stay."""
+    for name, file in served_files().items():
+        if name.endswith(".js") and not name.startswith("vendor/"):
+            assert b"/** @" not in file.body, name
+    api, source = served_files()["chat/app.js"].body, (WEB / "chat/app.js").read_text()
+    assert api.decode().count("html`") == source.count("html`")
+    assert b"`${API}/sessions/${id}/turns" in api
+
+
+@pytest.mark.parametrize(
+    ("asked", "packed"),
+    [("gzip, br", True), ("GZIP;q=0.5", True), ("br", False), ("", False), ("gzip;q=0", False)],
+)
+async def test_files_are_packed_for_those_who_can_unpack(app: App, asked: str, packed: bool) -> None:
+    """The same tag and the same content either way."""
+    visit = await Visit(app, "GET", "/web/shared/ui.js", headers=[LOCAL, ("accept-encoding", asked)]).run()
+    assert visit.headers.get("content-encoding") == ("gzip" if packed else None)
+    body = gzip.decompress(visit.body) if packed else visit.body
+    assert body == served_files()["shared/ui.js"].body
+    assert (visit.headers["vary"], visit.headers["content-length"]) == ("accept-encoding", str(len(visit.body)))
+
+
 async def test_an_unchanged_file_is_not_sent_again(app: App) -> None:
     """The tag is of the content; the browser asks every time and downloads once."""
-    first = await Visit(app, "GET", "/web/app.js").run()
+    first = await Visit(app, "GET", "/web/chat/app.js").run()
     assert first.headers["cache-control"] == "no-cache"
     for seen in (first.headers["etag"], f'"other", W/{first.headers["etag"]}'):
-        again = await Visit(app, "GET", "/web/app.js", headers=[LOCAL, ("if-none-match", seen)]).run()
+        again = await Visit(app, "GET", "/web/chat/app.js", headers=[LOCAL, ("if-none-match", seen)]).run()
         assert (again.status, again.body, again.headers["etag"]) == (304, b"", first.headers["etag"])
 
 
 @pytest.mark.parametrize(
     "name",
-    ["../app.py", "%2e%2e/app.py", "..", "/etc/passwd", "vendor/../app.js", "vendor", "app.js\x00.css", "nothing.js"],
+    ["../app.py", "%2e%2e/app.py", "..", "/etc/passwd", "vendor/../login.js", "vendor", "login.js\x00.css", "none.js"],
 )
 async def test_only_listed_files_are_served(app: App, name: str) -> None:
     """A path is looked up in a table and never reaches the file system."""
@@ -83,10 +117,10 @@ async def test_only_listed_files_are_served(app: App, name: str) -> None:
 
 async def test_a_person_at_a_wrong_address_gets_a_page(app: App) -> None:
     """Browsers get a page with the way back, programs an error."""
-    visit = await Visit(app, "GET", "/console", headers=[LOCAL, ("accept", "text/html,*/*")]).run()
+    visit = await Visit(app, "GET", "/nowhere", headers=[LOCAL, ("accept", "text/html,*/*")]).run()
     assert (visit.status, visit.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert b'href="/"' in visit.body
-    assert (await Visit(app, "GET", "/console").run()).headers["content-type"] == "application/json"
+    assert (await Visit(app, "GET", "/nowhere").run()).headers["content-type"] == "application/json"
 
 
 async def test_head_of_the_page_is_ok(app: App) -> None:
@@ -111,37 +145,69 @@ def test_scripts_import_only_files_that_are_there() -> None:
     """Without a build step and an import map every import is a relative path."""
     for script in WEB.rglob("*.js"):
         for target in re.findall(r"""(?<!["'])(?:from|import)[\s(]*["']([^"']+)["']""", script.read_text()):
-            assert target.startswith("./"), f"{script.name} imports {target}"
-            assert (script.parent / target).is_file(), f"{script.name} imports {target}"
+            assert target.startswith(("./", "../")), f"{script.name} imports {target}"
+            path = (script.parent / target).resolve()
+            assert path.is_file(), f"{script.name} imports {target}"
+            assert path.is_relative_to(WEB), f"{script.name} imports {target}"
 
 
 def test_own_scripts_never_parse_html() -> None:
     """Text of a model reaches the page as text nodes only."""
     sinks = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|dangerouslySet|\beval\(|new Function")
-    for script in WEB.glob("*.js"):
+    for script in _own():
         assert sinks.search(script.read_text()) is None, script.name
 
 
-def test_the_page_stays_small() -> None:
-    """All scripts together, compressed, stay within 60 kB, and the colours of code, fetched on need, within 25 kB."""
-    highlighter = {WEB / "highlight.js", *(WEB / "vendor/highlight").glob("*.js")}
-    assert _compressed(set(WEB.rglob("*.js")) - highlighter) < 60_000
-    assert _compressed(highlighter) < 25_000
+def test_no_page_names_another_origin() -> None:
+    """No font, picture, script or style is fetched from anywhere else."""
+    for path in [*WEB.rglob("*.html"), *WEB.rglob("*.css")]:
+        outside = re.findall(r"(?:src|href|url|@import)[=(\s]*[\"']?(?:https?:)?//", path.read_text())
+        assert outside == [], path.name
+
+
+@pytest.mark.parametrize("page", ["chat", "console"])
+def test_each_page_stays_small(page: str) -> None:
+    """All that a page downloads of scripts, as it is sent, stays within 60 kB."""
+    names = [name for name in served_files() if name.endswith(".js") and "highlight" not in name]
+    wanted = [name for name in names if name.startswith((f"{page}/", "shared/", "vendor/"))]
+    assert len(wanted) > 5
+    assert sum(len(served_files()[name].packed) for name in wanted) < 60_000
+
+
+def test_the_highlighter_stays_small() -> None:
+    """The colours of code, fetched on need, stay within 25 kB."""
+    names = [name for name in served_files() if name.endswith(".js") and "highlight" in name]
+    assert 10_000 < sum(len(served_files()[name].packed) for name in names) < 25_000
 
 
 def test_the_highlighter_is_fetched_on_need_only() -> None:
-    """No module of the page imports it outright, and the page does not preload it."""
-    assert "highlight" not in (WEB / "index.html").read_text()
-    for script in set(WEB.glob("*.js")) - {WEB / "highlight.js"}:
-        assert re.search(r"""from\s*["'][^"']*highlight""", script.read_text()) is None, script.name
+    """No module of a page imports it outright, and no page preloads it."""
+    for path in [*WEB.rglob("*.html"), *_own()]:
+        if path.name != "highlight.js":
+            assert re.search(r"""(?:from\s*|href=)["'][^"']*highlight""", path.read_text()) is None, path.name
+
+
+def test_a_page_preloads_every_script_it_starts_with() -> None:
+    """One round trip brings them all, and none is preloaded that is not used."""
+    named = set(re.findall(r'modulepreload" href="/web/([^"]+)"', (WEB / "index.html").read_text()))
+    seen, waiting = set[str](), ["chat/app.js"]
+    while waiting:
+        name = waiting.pop()
+        source = (WEB / name).read_text()
+        for target in re.findall(r"""^(?:import|export) .*?from "([^"]+)";""", source, re.MULTILINE):
+            found = (WEB / name).parent.joinpath(target).resolve().relative_to(WEB).as_posix()
+            if found not in seen:
+                seen.add(found)
+                waiting.append(found)
+    assert named == seen
 
 
 def test_every_grammar_is_there_and_used() -> None:
     """The table of languages names a file for each grammar, and no grammar is shipped without a name."""
-    table = re.findall(r'\.\.\.named\("(\w+)"', (WEB / "highlight.js").read_text())
+    table = re.findall(r'\.\.\.named\("(\w+)"', (WEB / "shared/highlight.js").read_text())
     shipped = {path.stem for path in (WEB / "vendor/highlight").glob("*.js")} - {"core"}
     assert (sorted(table), len(table)) == (sorted(shipped), len(shipped))
 
 
-def _compressed(scripts: set[Path]) -> int:
-    return sum(len(gzip.compress(script.read_bytes(), 9)) for script in scripts)
+def _own() -> list[Path]:
+    return [script for script in WEB.rglob("*.js") if "vendor" not in script.relative_to(WEB).parts]

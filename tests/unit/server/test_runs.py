@@ -191,11 +191,11 @@ async def test_a_bad_event_id_is_refused(app: App) -> None:
     ("body", "message", "param"),
     [
         (b"", "The body is not JSON: Input data was truncated.", None),
-        (b"{}", "Object missing required field `input`.", None),
+        (b"{}", "Object missing required field `input`.", "input"),
         (b'{"input":""}', "input is empty.", "input"),
         (b'{"input":[]}', "input is empty.", "input"),
         (b'{"input":7}', "Expected `str | array`, got `int`.", "input"),
-        (b'{"input":"x","tool":"y"}', "Object contains unknown field `tool`.", None),
+        (b'{"input":"x","tool":"y"}', "Object contains unknown field `tool`.", "tool"),
         (
             b'{"input":"x","session":"a","previous":"b"}',
             "A run goes on with a session or with a previous run, not both.",

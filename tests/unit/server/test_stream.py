@@ -42,6 +42,7 @@ class Handle:
         self.run_id = "run_1"
         self.response_id = "resp_1"
         self.has_run_tools = False
+        self.cache = ""
         self.notes: tuple[Note, ...] = ()
         self.cancelled = asyncio.Event()
         self._batches: asyncio.Queue[list[RunEvent] | None] = asyncio.Queue()

@@ -52,6 +52,7 @@ async def test_sync_and_async_tools_run_alike(function: Any) -> None:
         summary="Hello, Ada!",
         envelope=Envelope(ok=True, data=msgspec.Raw(b'"Hello, Ada!"')),
         output_bytes=11,
+        sandbox="none",
     )
 
 
@@ -191,7 +192,12 @@ async def test_whatever_a_tool_raises_is_its_result(error: BaseException, messag
 
     result = await outcome(tool(fail_async if is_async else fail))
     assert result == Outcome(
-        text=result.text, rc="failed", summary=message, envelope=result.envelope, output_bytes=len(result.text.encode())
+        text=result.text,
+        rc="failed",
+        summary=message,
+        envelope=result.envelope,
+        output_bytes=len(result.text.encode()),
+        sandbox="none",
     )
     assert (code_of(result), message_of(result)) == ("failed", message)
 

@@ -10,8 +10,8 @@ from treadle.canon.ids import CountingIds
 from treadle.canon.plan import Plan
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.http import HttpClient
-from treadle.upstream.model import UpstreamModel
 from treadle.upstream.router import ModelInfo, Route, Router, match_pattern
+from treadle.upstream.ward import GuardedModel
 from treadle.wire.dialects.stage import RepairRules
 
 
@@ -35,8 +35,8 @@ def router(*endpoints: Endpoint, **fields: object) -> Router:
 def target(router: Router, name: str) -> tuple[str, str]:
     """Return which endpoint a name goes to, and what it is called there."""
     model = router.model_for(name)
-    assert isinstance(model, UpstreamModel)
-    return model.endpoint.name, model.name
+    assert isinstance(model, GuardedModel)
+    return model.first.endpoint.name, model.first.name
 
 
 OPENAI = upstream("openai", "gpt-5", "gpt-*")
@@ -206,6 +206,6 @@ def test_a_route_says_which_calls_in_text_its_models_write():
     tiers = {}
     for name in ("gpt-4.1", "gpt-5", "other"):
         model = found.model_for(name)
-        assert isinstance(model, UpstreamModel)
-        tiers[name] = model.endpoint.repair.tiers
+        assert isinstance(model, GuardedModel)
+        tiers[name] = model.first.endpoint.repair.tiers
     assert tiers == {"gpt-4.1": ("native",), "gpt-5": (), "other": RepairRules().tiers}

@@ -13,7 +13,7 @@ from treadle.canon.items import CallItem
 from treadle.canon.json import write_json
 from treadle.canon.tools import CallContext, Outcome, is_person_only
 from treadle.runtime import SystemClock
-from treadle.store.journal import SessionRow, Store
+from treadle.store.journal import RunRow, SessionRow, Store
 from treadle.store.sqlite.store import SqliteStore
 from treadle.tools import Registry, Runner, tool
 from treadle.workspace.desk import Consent, Workspaces
@@ -229,6 +229,29 @@ async def test_a_run_works_on_the_workspace_of_its_session(bench: Bench, store: 
     assert '"mine":true' in outcome.text
     alone = Runner(Registry(workspace_tools(bench.desk, store)), clock=SystemClock())
     assert code_of(await alone.run(call, CallContext(run_id="r", call_id="c"))) == "no_workspace"
+
+
+async def test_a_run_works_on_a_workspace_of_its_own_key(bench: Bench, store: Store) -> None:
+    """Whatever name it gives: what another key calls so is not there for it."""
+    for key in ("ada", "eve"):
+        metadata = {"surface": {"metadata": {"treadle_workspace": "secret"}}} if key == "eve" else {}
+        row = RunRow(
+            id=f"run_{key}",
+            response_id=f"resp_{key}",
+            conversation_id=f"conv_{key}",
+            protocol="responses",
+            model="demo",
+            created_at=1.0,
+            key_id=key,
+            request=msgspec.Raw(msgspec.json.encode(metadata)),
+        )
+        await store.start_run(row, [], owner="test", lease_s=60.0)
+    await bench.desk.of("ada").create("secret", sections={"facts": {"pin": 1}})
+    assert code_of(await bench.call("state.get", run_id="run_eve", path="/facts")) == "no_workspace"
+    outcome = await bench.call("draft.patch", run_id="run_ada", changes=[{"path": "/draft/x", "value": 1}])
+    assert outcome.rc == "ok"
+    assert (await bench.desk.of("ada").get("card")).workspace.draft == {"x": 1}
+    assert "x" not in (await bench.desk.get("card")).workspace.draft
 
 
 async def test_the_configured_workspace_is_made_when_it_is_needed(store: Store) -> None:

@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _export_cassette(store: "Store", settings: "Settings", args: argparse.Namespace) -> int:
-    from treadle.cli.journal.tapes import tape_run
     from treadle.runs.record.rounds import read_run
+    from treadle.runs.record.tapes import tape_run
     from treadle.upstream.cassette.tape import write_cassette
 
     row = await opened.find_run(store, args.run)
@@ -80,15 +80,15 @@ def endpoint_of(settings: "Settings", row: "RunRow", protocol: str | None) -> "t
     from treadle.config import ToolsSection
     from treadle.runtime import Runtime
     from treadle.upstream.endpoint import Endpoint
-    from treadle.upstream.model import UpstreamModel
+    from treadle.upstream.ward import GuardedModel
 
     alone = msgspec.structs.replace(settings, tools=ToolsSection(demo=False), record="")
     try:
         found = Runtime(alone).router.model_for(row.model)
     except NotFound:
         found = None
-    if isinstance(found, UpstreamModel) and protocol in (None, found.endpoint.protocol):
-        return found.endpoint, found.name
+    if isinstance(found, GuardedModel) and protocol in (None, found.first.endpoint.protocol):
+        return found.first.endpoint, found.first.name
     spoken = cast("ProtocolName", protocol or "chat")
     return Endpoint(name=NAME, base_url="http://recorded.invalid/v1", protocol=spoken), ""
 

@@ -155,6 +155,8 @@ def _item_step(entry: Entry, item: AnyItem, numbers: dict[str, int]) -> Step:
         bare.pop(name, None)
     if isinstance(item, CallItem | ResultItem):
         bare["call_id"] = numbers.setdefault(item.call_id, len(numbers) + 1)
+    if isinstance(item, ResultItem):
+        bare["sandbox"] = sandbox_of(entry)
     kind = f"input {entry.kind}" if entry.is_input else entry.kind
     return Step(kind=kind, key=canonical_json(bare), text=_item_text(item, entry), seq=entry.seq)
 
@@ -175,9 +177,19 @@ def _item_text(item: AnyItem, entry: Entry) -> str:
         case CallItem():
             return f"{item.name}({item.arguments})"
         case ResultItem():
-            return f"{item.name} {item.rc}: {text_of(item.output)}"
+            where = sandbox_of(entry)
+            return f"{item.name} {item.rc}{f' [{where}]' if where else ''}: {text_of(item.output)}"
         case _:
             return entry.content or "(kept unread)"
+
+
+def sandbox_of(entry: Entry) -> str:
+    """Return where the tool of a result ran, one of SANDBOXES; empty when none did."""
+    return msgspec.json.decode(entry.data or b"{}", type=_Ran).sandbox
+
+
+class _Ran(msgspec.Struct):
+    sandbox: str = ""
 
 
 def _other_steps(entry: Entry) -> list[Step]:

@@ -1,9 +1,11 @@
-"""`treadle plan`: the exact request surface of a model call, with its fingerprint, and the runs that made an equal one.
+"""`treadle plan`: the exact request surface of a model call, with its fingerprint, what changed since the one before,
+and the model calls that sent the same.
 
 A plan is made again from the journal and proved by the fingerprint that was journalled with it.
 """
 
 import argparse
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,17 +17,20 @@ from treadle.cli.journal import opened
 from treadle.cli.terminal.clean import clean
 
 if TYPE_CHECKING:
-    from treadle.canon.plan import Plan
+    from treadle.runs.record.plans import EqualCall, PlanDifference
     from treadle.store.journal import Store
 
 EQUAL_MAX = 20
 EPILOG = """\
-RUN is the id of a run or response, or `last`. Without #ROUND the model calls of the run are listed.
+RUN is the id of a run or response, or `last`. Without #ROUND the model calls of the run are listed. With a
+fingerprint the model calls of all runs that sent this very plan are.
 
 examples:
   treadle plan last
   treadle plan RUN#2
-  treadle plan RUN#2 --json | jq .plan.tools"""
+  treadle plan RUN#2 --json | jq .plan.tools
+  treadle plan 5d1f0c…"""
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -37,10 +42,13 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the plans of a run, or one of them."""
+    """Show the plans of a run, one of them, or who sent one."""
+    if _FINGERPRINT.fullmatch(args.run):
+        return opened.with_store(args, lambda store: _equal(store, args.run, args))
     name, number = read_place(args.run)
-    work = _list if number is None else _show
-    return opened.with_store(args, lambda store: work(store, name, number or 0, args))
+    if number is None:
+        return opened.with_store(args, lambda store: _list(store, name, args))
+    return opened.with_store(args, lambda store: _show(store, name, number, args))
 
 
 def read_place(text: str) -> tuple[str, int | None]:
@@ -56,55 +64,85 @@ def read_place(text: str) -> tuple[str, int | None]:
     return name, int(number)
 
 
-async def _list(store: "Store", name: str, number: int, args: argparse.Namespace) -> int:
-    plans = await _plans(store, name)
+async def _list(store: "Store", name: str, args: argparse.Namespace) -> int:
+    from treadle.runs.record.plans import list_plans
+
+    lines = await list_plans(store, await opened.find_run(store, name))
     if args.json:
-        _print_json([_row(each, place) for place, each in enumerate(plans, 1)])
+        _print_json(lines)
         return command.OK
     cells = [("round", "items", "tools", "model", "fingerprint")]
     cells += [
-        (str(place), str(len(each.items)), str(len(each.tools)), each.model, each.fingerprint)
-        for place, each in enumerate(plans, 1)
+        (
+            str(line.round),
+            str(line.items),
+            str(line.tools),
+            line.model,
+            _with_origin(line.fingerprint, line.cached_from),
+        )
+        for line in lines
     ]
-    for line in opened.aligned(cells):
-        print(clean(line))
+    _print_lines(opened.aligned(cells))
     return command.OK
 
 
 async def _show(store: "Store", name: str, number: int, args: argparse.Namespace) -> int:
-    plans = await _plans(store, name)
-    if number > len(plans):
-        raise NotFound(f"the run has {len(plans)} rounds, not {number}", param="run")
-    plan = plans[number - 1]
+    from treadle.runs.record.plans import read_plan
+
     row = await opened.find_run(store, name)
-    equal = await store.list_runs(limit=EQUAL_MAX + 1, fingerprint=plan.fingerprint)
-    others = [each.id for each in equal if each.id != row.id][:EQUAL_MAX]
+    line, plan, diff = await read_plan(store, row, number)
+    calls = [call for call in await _calls(store, plan.fingerprint) if (call.run_id, call.round) != (row.id, number)]
     if args.json:
-        _print_json({**_row(plan, number), "equal_in": others, "plan": msgspec.Raw(plan_json(plan))})
+        told: dict[str, Any] = {"run_id": row.id, **msgspec.structs.asdict(line), "diff": diff, "equal": calls}
+        _print_json({**told, "plan": msgspec.Raw(plan_json(plan))})
         return command.OK
-    print(clean(f"{row.id}#{number}  sha256 {plan.fingerprint}"))
-    print(clean(msgspec.json.format(plan_json(plan)).decode()))
-    if others:
-        print(clean(f"the same was sent in {', '.join(others)}"))
+    lines = [f"{row.id}#{number}  sha256 {_with_origin(plan.fingerprint, line.cached_from)}"]
+    lines += [] if diff is None else [f"since round {number - 1}: {_words(diff)}"]
+    lines += [msgspec.json.format(plan_json(plan)).decode()]
+    lines += [f"the same was sent in {', '.join(f'{call.run_id}#{call.round}' for call in calls)}"] if calls else []
+    _print_lines(lines)
     return command.OK
 
 
-async def _plans(store: "Store", name: str) -> "list[Plan]":
-    from treadle.runs.record.rounds import read_run
+async def _equal(store: "Store", fingerprint: str, args: argparse.Namespace) -> int:
+    calls = await _calls(store, fingerprint)
+    if not calls:
+        raise NotFound(f"no model call sent the plan {fingerprint}", param="run")
+    if args.json:
+        _print_json(calls)
+    else:
+        _print_lines([f"{call.run_id}#{call.round}  {_with_origin(call.status, call.cached_from)}" for call in calls])
+    return command.OK
 
-    row = await opened.find_run(store, name)
-    return [call.plan for call in (await read_run(store, row)).calls]
+
+async def _calls(store: "Store", fingerprint: str) -> "list[EqualCall]":
+    from treadle.runs.record.plans import equal_calls
+
+    rows = await store.list_runs(limit=EQUAL_MAX, fingerprint=fingerprint)
+    return await equal_calls(store, fingerprint, rows)
 
 
-def _row(plan: "Plan", number: int) -> dict[str, Any]:
-    return {
-        "round": number,
-        "fingerprint": plan.fingerprint,
-        "tools_sha256": plan.tools_sha256,
-        "model": plan.model,
-        "items": len(plan.items),
-        "tools": len(plan.tools),
-    }
+def _words(diff: "PlanDifference") -> str:
+    """Return a difference in one line."""
+    added, removed = len(diff.items_added), len(diff.items_removed)
+    words = [f"items +{added} -{removed}"] if added or removed else []
+    marks = (("+", diff.tools_added), ("-", diff.tools_removed), ("~", diff.tools_changed))
+    words += [f"tool {mark}{name}" for mark, names in marks for name in names]
+    words += [f"{each.name} {_value(each.before)} → {_value(each.after)}" for each in diff.options]
+    return ", ".join(words) or "nothing changed"
+
+
+def _value(raw: msgspec.Raw | None) -> str:
+    return "-" if raw is None else bytes(raw).decode()
+
+
+def _with_origin(text: str, cached_from: str | None) -> str:
+    return text if cached_from is None else f"{text}  answered from {cached_from}"
+
+
+def _print_lines(lines: list[str]) -> None:
+    for line in lines:
+        print(clean(line))
 
 
 def _print_json(value: object) -> None:

@@ -3,16 +3,21 @@
 import argparse
 import contextlib
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
 from treadle.canon.errors import NotFound, RequestError
 from treadle.canon.json import write_json
 from treadle.cli import command
+from treadle.cli.journal.diff import sandbox_of
 from treadle.cli.terminal.output import WRITERS, Writer
 from treadle.cli.terminal.prints import own_stdout
 
 if TYPE_CHECKING:
-    from treadle.cli.session import Interrupts
+    from collections.abc import Sequence
+
+    from treadle.canon.messages import Entry
+    from treadle.cli.talk.interrupts import Interrupts
     from treadle.config import Settings
     from treadle.runs import RunHandle
     from treadle.runtime import Runtime
@@ -53,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if args.live_tools and forks:
         raise RequestError("a fork runs tools anyway", param="--live-tools", hint="leave it out")
     settings = command.terminal_settings(args)
-    from treadle.cli.session import run_interruptible
+    from treadle.cli.talk.interrupts import run_interruptible
 
     command.quiet_logs()
     with own_stdout() as out:
@@ -61,10 +66,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _replay(interrupts: "Interrupts", settings: "Settings", args: argparse.Namespace, out: TextIO) -> int:
-    from treadle.runtime import Runtime
+    from treadle.runtime import Parts, Runtime
 
     interrupts.watch()
-    async with Runtime(settings) as runtime:
+    async with Runtime(settings, parts=Parts(is_attended=False)) as runtime:
         row = await _find(runtime, args.run)
         if args.live_tools:
             handle = await runtime.runs.run_tools_again(row)
@@ -95,16 +100,26 @@ async def _find(runtime: "Runtime", wanted: str) -> "RunRow":
 
 async def _prove(runtime: "Runtime", row: "RunRow", out: TextIO, *, is_json: bool) -> int:
     proof = await runtime.runs.prove(row)
+    ran = _ran(await runtime.store.entries(row.id))
     if is_json:
-        out.write(write_json({"run": row.id, "same": proof.is_same, **_numbers(proof)}).decode() + "\n")
+        shown = {"run": row.id, "same": proof.is_same, **_numbers(proof), "sandboxes": ran}
+        out.write(write_json(shown).decode() + "\n")
     elif proof.is_same:
         out.write(
             f"{row.id}: the same way again, byte for byte: {proof.rounds} rounds, {proof.calls} calls, "
             f"{proof.entries} entries, {proof.events} events\n"
         )
+        if ran:
+            out.write(f"tools ran in: {', '.join(f'{where} ({count})' for where, count in ran.items())}\n")
     else:
         out.write(f"{row.id}: another way: {proof.problem}\n")
     return command.OK if proof.is_same else command.ERROR
+
+
+def _ran(entries: "Sequence[Entry]") -> dict[str, int]:
+    """Count the results of tools by where those ran."""
+    words = (sandbox_of(entry) for entry in entries if entry.kind == "tool_result" and not entry.is_input)
+    return dict(sorted(Counter(word for word in words if word).items()))
 
 
 def _numbers(proof: object) -> dict[str, object]:

@@ -5,7 +5,32 @@ from typing import TextIO
 
 import msgspec
 
-_STYLES = {"call": "36", "dim": "2", "error": "31", "code": "36", "added": "32", "removed": "31", "plain": ""}
+_DARK = {
+    "call": "36",
+    "dim": "2",
+    "error": "31",
+    "code": "36",
+    "added": "32",
+    "removed": "31",
+    "ask": "1;33",
+    "person": "1",
+    "plain": "",
+}
+THEMES: dict[str, dict[str, str]] = {
+    "dark": _DARK,
+    "light": {**_DARK, "call": "34", "code": "34", "dim": "90", "ask": "1;35"},
+    "contrast": {
+        **_DARK,
+        "call": "1;96",
+        "code": "1;96",
+        "dim": "",
+        "added": "1;92",
+        "removed": "1;91",
+        "error": "1;91",
+    },
+    "none": dict.fromkeys(_DARK, ""),
+}
+"""How each kind of line is painted."""
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,14 +38,15 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     rich: bool = False
     colour: bool = False
+    theme: str = "dark"
 
     def style(self, name: str, text: str) -> str:
         """Return the text in a style."""
-        code = _STYLES[name]
+        code = THEMES[self.theme][name]
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and text and code else text
 
 
-def look_of(out: TextIO, env: Mapping[str, str]) -> Look:
+def look_of(out: TextIO, env: Mapping[str, str], *, theme: str = "dark", is_plain: bool = False) -> Look:
     """Find out what a terminal can do: NO_COLOR, TERM=dumb and anything that is no terminal are honoured."""
-    is_screen = out.isatty() and env.get("TERM", "dumb") not in ("dumb", "")
-    return Look(rich=is_screen, colour=is_screen and not env.get("NO_COLOR"))
+    is_screen = out.isatty() and not is_plain and env.get("TERM", "dumb") not in ("dumb", "")
+    return Look(rich=is_screen, colour=is_screen and not env.get("NO_COLOR"), theme=theme)

@@ -100,6 +100,11 @@ def render(text: str, width: int, *, colour: bool) -> str:
     return "\n".join(line.rstrip() for line in capture.get().split("\n")).strip("\n")
 
 
+def warm() -> None:
+    """Load what rendering needs, before the first answer has to wait for it."""
+    render("*warm*", 80, colour=False)
+
+
 def wrap(text: str, width: int) -> list[str]:
     """Break one clean line between words; what follows is set in like its beginning."""
     if len(text) < width and text.isascii():

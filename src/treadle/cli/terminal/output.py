@@ -1,21 +1,27 @@
 """What `treadle run` writes: text as it streams, one JSON object, or one event a line; and the exit code of a run."""
 
 import os
+import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import ItemAdded, Noted, RefusalDelta, RunEnded, RunEvent, RunStarted, TextDelta, ToolFinished
 from treadle.canon.items import MessageItem
+from treadle.canon.json import write_json
 from treadle.canon.messages import call_summary
 from treadle.canon.usage import Usage
 from treadle.cli import command
 from treadle.cli.terminal.clean import clean
+from treadle.cli.terminal.lines import finished_line, line_of
 from treadle.cli.terminal.look import look_of
 from treadle.cli.terminal.waiting import Waiting
 from treadle.cli.terminal.words import error_lines, limit_text, note_text
+
+if TYPE_CHECKING:
+    from treadle.cli.talk.host import SessionInfo
 
 _STATUS_CODES = {"completed": command.OK, "cancelled": command.CANCELLED}
 _CUT_WORDS = {"length": "the model reached its length limit", "filtered": "the provider's filter stopped the answer"}
@@ -24,34 +30,44 @@ _CUT_WORDS = {"length": "the model reached its length limit", "filtered": "the p
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What `--output json` prints."""
 
-    run_id: str
-    response_id: str
-    text: str
-    usage: Usage | None
+    session: str | None
+    run: str
+    result: str
     status: str
     limit: str | None
+    usage: Usage | None
+    cost: float | None
     error: ErrorInfo | None
 
 
 class Writer:
-    """Follows a run. `out` gets what was asked for, `notes` what a person may want to know."""
+    """Follows a turn. `out` gets what was asked for, `notes` what a person may want to know."""
 
     def __init__(self, out: TextIO, notes: TextIO) -> None:
         self.out = out
         self.notes = notes
         self.waiting = Waiting(notes, is_shown=look_of(notes, os.environ).rich)
+        self.limit: str | None = None
+        self.error: ErrorInfo | None = None
+        self.cost: float | None = None
         self._is_line_open = False
-        self._started: RunStarted | None = None
+        self._began = time.monotonic()
+        self._session: SessionInfo | None = None
+        self._run_id = ""
         self._ended: RunEnded | None = None
         self._is_denied = False
         self._pieces: list[str] = []
+
+    def begin(self, session: "SessionInfo | None", model: str) -> None:
+        """Learn in which conversation the turn is."""
+        self._session = session
 
     def write(self, event: RunEvent) -> None:
         """Take in one event."""
         self.waiting.follow(event)
         match event:
             case RunStarted():
-                self._started = event
+                self._run_id = event.run_id
             case ItemAdded() if self._pieces and isinstance(event.item, MessageItem):
                 self._say("\n\n")
             case TextDelta() | RefusalDelta():
@@ -72,9 +88,23 @@ class Writer:
         if not self._is_line_open:
             self.waiting.tick()
 
+    def progress(self, text: str) -> None:
+        """Hear what a tool says of its progress."""
+        self.waiting.activity.progress(text)
+
     def printed(self, line: str) -> None:
         """Pass on a line that a tool printed."""
         self._note(clean(line))
+
+    @property
+    def ended(self) -> RunEnded | None:
+        """Return how the run ended, once it has."""
+        return self._ended
+
+    @property
+    def seconds(self) -> float:
+        """Return how long the turn lasts."""
+        return time.monotonic() - self._began
 
     @property
     def text(self) -> str:
@@ -83,25 +113,28 @@ class Writer:
 
     @property
     def result(self) -> Result:
-        """Return the run in one object."""
-        started, ended = self._started, self._ended
+        """Return the turn in one object."""
+        ended = self._ended
         return Result(
-            run_id=started.run_id if started else "",
-            response_id=started.response_id if started else "",
-            text=self.text,
-            usage=ended.usage if ended else None,
+            session=None if self._session is None else self._session.id,
+            run=self._run_id,
+            result=self.text,
             status=ended.status if ended else "failed",
-            limit=ended.limit if ended else None,
-            error=ended.error if ended else None,
+            limit=self.limit or (ended.limit if ended else None),
+            usage=ended.usage if ended else None,
+            cost=self.cost,
+            error=self.error or (ended.error if ended else None),
         )
 
     @property
     def exit_code(self) -> int:
-        """Return how the run ended, as a number."""
+        """Return how the turn ended, as a number."""
         result = self.result
+        if self.limit is not None:
+            return command.LIMIT
         code = _STATUS_CODES.get(result.status, command.ERROR)
-        if code != command.OK:
-            return code
+        if code != command.OK or result.error is not None:
+            return code or command.ERROR
         if result.limit is not None:
             return command.LIMIT
         return command.DENIED if self._is_denied else command.OK
@@ -118,18 +151,16 @@ class Writer:
         print(line, file=self.notes, flush=True)
 
     def note_end(self) -> None:
-        """Tell how the run ended, where that is not simply an answer."""
-        ended = self._ended
-        if ended is None:
-            return
-        if ended.error is not None:
-            first, *more = error_lines(ended.error)
+        """Tell how the turn ended, where that is not simply an answer."""
+        result, ended = self.result, self._ended
+        if result.error is not None:
+            first, *more = error_lines(result.error)
             self._note("\n".join([f"treadle: {first}", *more]))
-        elif ended.limit is not None:
-            self.note(f"the limit {limit_text(ended.limit)} was reached; the answer may be incomplete")
-        elif ended.status == "incomplete":
+        elif result.limit is not None:
+            self.note(f"the limit {limit_text(result.limit)} was reached; the answer may be incomplete")
+        elif ended is not None and ended.status == "incomplete":
             self.note(f"{_CUT_WORDS.get(ended.stop, 'the answer was cut')}; the answer is incomplete")
-        elif ended.status == "cancelled":
+        elif ended is not None and ended.status == "cancelled":
             self.note("cancelled")
 
     def _say(self, text: str) -> None:
@@ -177,18 +208,43 @@ class JsonWriter(Writer):
     def finish(self) -> None:
         """Write the object."""
         super().finish()
-        self.out.write(msgspec.json.encode(self.result).decode() + "\n")
+        self.out.write(write_json(self.result).decode() + "\n")
         self.out.flush()
 
 
 class JsonlWriter(Writer):
-    """Every event on a line of its own, at once."""
+    """Every event on a line of its own, at once; `lines.DOCUMENTED` says which there are."""
+
+    def begin(self, session: "SessionInfo | None", model: str) -> None:
+        """Tell the conversation."""
+        super().begin(session, model)
+        about = {"session": None, "name": ""} if session is None else {"session": session.id, "name": session.name}
+        self._line({"type": "session.started", **about, "model": model})
 
     def write(self, event: RunEvent) -> None:
         """Take in one event and write it."""
         super().write(event)
+        if (line := line_of(event)) is not None:
+            self._line(line)
+
+    def progress(self, text: str) -> None:
+        """Tell what a tool says of its progress."""
+        self._line({"type": "tool.output.delta", "text": text})
+
+    def finish(self) -> None:
+        """Tell the end, and the error if there is one."""
+        super().finish()
+        result = self.result
+        if result.error is not None:
+            error = result.error
+            self._line({"type": "error", "code": error.code, "message": error.message, "hint": error.hint})
+        if self._ended is not None:
+            ended = msgspec.structs.replace(self._ended, limit=result.limit)
+            self._line(finished_line(ended, self.cost, self.seconds))
+
+    def _line(self, value: dict[str, Any]) -> None:
         self.waiting.clear()
-        self.out.write(msgspec.json.encode(event).decode() + "\n")
+        self.out.write(write_json(value).decode() + "\n")
         self.out.flush()
 
 

@@ -28,6 +28,9 @@ def own_stdout() -> Generator[TextIO]:
             yield shared
         return
     kept = os.dup(number)
+    # Another program may have made the pipe non-blocking; then a slow reader would cut our output.
+    with contextlib.suppress(OSError):
+        os.set_blocking(kept, True)
     with open(kept, "w", encoding=shared.encoding, errors=shared.errors) as out:
         os.dup2(other, number)
         try:

@@ -1,23 +1,23 @@
 """The events of a run as a person sees them: text, calls with their arguments, results, and a line about the turn.
 
 Finished lines are written once and never touched again, so that the scrollback stays true. Only the open block of
-text is painted over, at most 20 times a second and never beyond the height of the screen.
+text is painted over, by the surface, when it likes.
 """
 
-import shutil
-import time
 from collections import deque
-from collections.abc import Callable
-from typing import TextIO
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import (
+    ApprovalDecided,
     ItemAdded,
     Noted,
     ReasoningDelta,
     RefusalDelta,
+    RoundBroken,
     RunEnded,
     RunEvent,
     RunStarted,
@@ -25,62 +25,60 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import CallItem, MessageItem, text_of
-from treadle.canon.messages import call_summary
+from treadle.canon.items import CallItem, MessageItem, ResultItem, text_of
+from treadle.canon.messages import CONTENT_BYTES_MAX, Entry, call_summary, item_of_entry
+from treadle.cli.terminal.card import Line
 from treadle.cli.terminal.clean import clean
-from treadle.cli.terminal.look import Look
 from treadle.cli.terminal.markdown import Block, Blocks, render, wrap
 from treadle.cli.terminal.results import Folded, Folds, bounded, result_lines
-from treadle.cli.terminal.waiting import Waiting
 from treadle.cli.terminal.words import error_lines, limit_text, note_text, plural
 
-FRAME_S = 0.05
+if TYPE_CHECKING:
+    from treadle.cli.terminal.look import Look
+    from treadle.cli.terminal.surface import Surface
+
 FOLDED_MAX = 20
 INDENT = "  "
+_VERDICTS = {"approved": "approved", "denied": "denied", "expired": "expired, nobody decided in time"}
 
 
 class Screen:
-    """Shows one turn after the other on a stream."""
+    """Shows one turn after the other on a surface."""
 
-    def __init__(
-        self,
-        out: TextIO,
-        look: Look,
-        *,
-        folds: Folds | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        size: Callable[[], tuple[int, int]] | None = None,
-    ) -> None:
-        self._out = out
-        self._look = look
+    def __init__(self, surface: "Surface", look: "Look", *, folds: Folds | None = None) -> None:
+        self.look = look
+        self.answer = ""
+        self._surface = surface
         self._folds = folds or Folds()
-        self._clock = clock
-        self._size = size or _terminal_size
-        self._waiting = Waiting(out, is_shown=look.rich, clock=clock)
         self._blocks = Blocks()
         self._folded: deque[Folded] = deque(maxlen=FOLDED_MAX)
-        self._painted = 0
-        self._painted_at = float("-inf")
         self._last_call = ""
         self._is_thinking = False
         self._is_line_open = False
 
     def show(self, event: RunEvent) -> None:
         """Show what one event says."""
-        self._waiting.follow(event)
         match event:
             case RunStarted():
                 self._folded.clear()
+                self.answer = ""
             case TextDelta() | RefusalDelta():
+                self.answer += event.text
                 self._text(clean(event.text))
             case ItemAdded() if isinstance(event.item, MessageItem):
                 self._close_text()
+                self.answer += "\n\n" if self.answer else ""
             case ReasoningDelta():
                 self._thinking()
             case ToolStarted():
-                self._call(event)
+                self._call(event.call)
             case ToolFinished():
                 self._result(event)
+            case ApprovalDecided():
+                self._decided(event)
+            case RoundBroken():
+                self._close_text()
+                self._line("the model call was cut off when its process died; it is made again", "dim")
             case Noted():
                 self._line(f"note: {note_text(event.note)}", "dim")
             case RunEnded():
@@ -88,23 +86,21 @@ class Screen:
             case _:
                 pass
 
-    def tick(self) -> None:
-        """Let time pass: after a while of silence a line says what is waited for."""
-        self._waiting.tick()
+    def said(self, text: str) -> None:
+        """Write what the person said."""
+        self._close_text()
+        first, *more = clean(text).split("\n")
+        self._surface.write("\n")
+        self._line(f"> {first}", "person")
+        for line in more:
+            self._line(f"{INDENT}{line}", "person")
 
-    def begin(self) -> None:
-        """Begin a turn: from now on somebody waits."""
-        self._waiting.clear()
-
-    def status(self, model: str, ended: RunEnded, duration_s: float) -> None:
+    def status(self, words: Iterable[str], ended: RunEnded) -> None:
         """Write the line about a finished turn."""
         self._close_text()
         if ended.error is not None:
             self.error(ended.error)
-        usage = ended.usage
-        tokens = "tokens unknown" if usage is None else f"{usage.total_tokens} tokens"
-        parts = [model, plural(ended.rounds, "round"), plural(ended.calls, "call"), tokens]
-        parts.append(f"{duration_s * 1000:.0f} ms")
+        parts = [*words]
         if ended.limit is not None:
             parts.append(f"limit reached: {limit_text(ended.limit)}")
         if ended.status not in ("completed", "failed"):
@@ -119,16 +115,45 @@ class Screen:
         for line in more:
             self._line(line)
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, style: str = "plain") -> None:
         """Write lines of our own."""
         self._close_text()
         for line in text.splitlines():
-            self._line(line)
+            self._line(line, style)
+
+    def lines(self, lines: Iterable[Line]) -> None:
+        """Write lines, each in its style."""
+        self._close_text()
+        for style, text in lines:
+            self._line(text, style)
+
+    def document(self, text: str) -> None:
+        """Write a whole markdown text."""
+        self._close_text()
+        self._text(clean(text))
+        self._close_text()
 
     def printed(self, line: str) -> None:
         """Write a line that a tool printed."""
         self._close_text()
         self._line(f"{INDENT}printed: {bounded(line)}", "dim")
+
+    def recall(self, entries: Iterable[Entry]) -> None:
+        """Write what was said before, as it was shown then."""
+        for entry in entries:
+            item = item_of_entry(entry)
+            match item:
+                case MessageItem(role="user"):
+                    self.said(text_of(item.content))
+                case MessageItem(role="assistant"):
+                    self.answer = text_of(item.content)
+                    self.document(self.answer)
+                case CallItem():
+                    self._call(item)
+                case ResultItem():
+                    self._show_result(CallItem(call_id=item.call_id, name=item.name), item)
+                case _:
+                    pass
 
     def unfold(self) -> None:
         """Write more of the first result of this turn that was not shown whole."""
@@ -140,63 +165,56 @@ class Screen:
         left = self._some(folded, self._folds.full_lines)
         if left:
             self._folded.appendleft(msgspec.structs.replace(folded, lines=left))
-            self._line(f"{INDENT}… {plural(len(left), 'more line')} (/full goes on)", "dim")
+            self._line(f"{INDENT}… {plural(len(left), 'more line')} (Ctrl-O or /full goes on)", "dim")
 
     def _text(self, text: str) -> None:
         self._is_thinking = False
-        if not self._look.rich:
-            self._write(text)
-            self._is_line_open = not text.endswith("\n")
+        if not self.look.rich:
+            self._surface.write(text)
+            self._is_line_open = not text.endswith("\n") if text else self._is_line_open
             return
-        done = self._blocks.feed(text)
-        if done or self._clock() - self._painted_at >= FRAME_S:
-            self._paint(done)
+        self._commit(self._blocks.feed(text))
 
-    def _paint(self, done: list[Block]) -> None:
-        """Write finished blocks for good, then the open one, over what was painted of it before."""
-        width, height = self._size()
-        frame = [self._wipe(), *(self._finished(block, width) for block in done)]
-        lines = self._open_lines(width)[-max(height - 2, 1) :]
-        frame.extend(f"{line}\n" for line in lines)
-        # Synchronized output (DEC 2026): terminals that know it show the frame at once, others ignore it.
-        self._write(f"\x1b[?2026h{''.join(frame)}\x1b[?2026l")
-        self._painted = len(lines)
-        self._painted_at = self._clock()
-
-    def _wipe(self) -> str:
-        return f"\x1b[{self._painted}F\x1b[0J" if self._painted else ""
+    def _commit(self, done: list[Block]) -> None:
+        """Write finished blocks for good and leave the open one to the surface."""
+        width = self._surface.size()[0]
+        if done:
+            self._surface.write("".join(self._finished(block, width) for block in done))
+        self._surface.paint(self._open_lines if self._blocks.open_text.strip() else None)
 
     def _finished(self, block: Block, width: int) -> str:
         """Write a block as it stays: code is set in by two columns, and its fences are not shown."""
         match block.kind:
             case "markdown":
-                return f"{render(block.text, width, colour=self._look.colour)}\n\n"
+                return f"{render(block.text, width, colour=self.look.colour)}\n\n"
             case "code":
-                return f"{self._look.style('code', f'{INDENT}{block.text}' if block.text else '')}\n"
+                return f"{self.look.style('code', f'{INDENT}{block.text}' if block.text else '')}\n"
             case "opened":
                 return ""
             case "closed":
                 return "\n"
 
-    def _open_lines(self, width: int) -> list[str]:
+    def _open_lines(self, width: int, height: int) -> list[str]:
         text = self._blocks.open_text
         if not text.strip():
             return []
         if self._blocks.is_code:
             step = width - len(INDENT)
             pieces = [text[index : index + step] for index in range(0, len(text), step)]
-            return [self._look.style("code", f"{INDENT}{piece}") for piece in pieces]
-        return render(text, width, colour=self._look.colour).split("\n")
+            lines = [self.look.style("code", f"{INDENT}{piece}") for piece in pieces]
+        else:
+            lines = render(text, width, colour=self.look.colour).split("\n")
+        return lines[-height:]
 
     def _close_text(self) -> None:
         """Finish the open text, so that a line of another kind can follow."""
         self._is_thinking = False
-        if self._look.rich:
+        if self.look.rich:
             done = self._blocks.finish()
-            if done or self._painted:
-                self._paint(done)
+            if done:
+                self._commit(done)
         elif self._is_line_open:
-            self._write("\n")
+            self._surface.write("\n")
         self._is_line_open = False
 
     def _thinking(self) -> None:
@@ -205,53 +223,60 @@ class Screen:
             self._line("thinking …", "dim")
             self._is_thinking = True
 
-    def _call(self, event: ToolStarted) -> None:
+    def _call(self, call: CallItem) -> None:
         self._close_text()
-        self._last_call = event.call.call_id
-        self._line(_summary(event.call), "call")
+        self._last_call = call.call_id
+        self._line(_summary(call), "call")
+        if len(call.arguments) > CONTENT_BYTES_MAX:
+            self._folded.append(Folded(call=call, lines=result_lines(call.arguments, "call")))
+            self._line(f"{INDENT}… {plural(len(call.arguments), 'character')} (Ctrl-O or /full shows them)", "dim")
+
+    def _decided(self, event: ApprovalDecided) -> None:
+        """Write who decided, where it was not simply refused for want of somebody to ask."""
+        if not event.approval_id:
+            return
+        by = f" by {event.by}" if event.by else ""
+        why = f": {event.reason}" if event.reason else ""
+        self._close_text()
+        self._line(f"{INDENT}{event.call.name} {_VERDICTS.get(event.status, event.status)}{by}{why}", "dim")
+        if event.arguments is not None:
+            self._line(f"{INDENT}changed to {event.call.name}({bounded(event.arguments)})", "call")
 
     def _result(self, event: ToolFinished) -> None:
         """Write a result, below its call or, where another line stands between, below its name."""
         self._close_text()
         if self._last_call != event.call.call_id:
             self._line(_summary(event.call, "↳"), "call")
-        self._last_call = ""
-        style = "error" if event.result.is_error else "dim"
-        whole = Folded(call=event.call, lines=result_lines(text_of(event.result.output)), style=style)
-        left = self._some(whole, self._folds.preview_lines)
-        if left:
-            self._folded.append(msgspec.structs.replace(whole, lines=left))
-            self._line(f"{INDENT}… {plural(len(left), 'more line')} (/full shows them)", "dim")
+        self._show_result(event.call, event.result)
         took = f"{event.duration_s * 1000:.0f} ms"
         outcome = f"failed ({clean(event.result.rc)})" if event.result.is_error else "done"
         cut = ", output cut" if event.truncated else ""
         self._line(f"{INDENT}{outcome}, {took}{cut}", "dim")
 
-    def _some(self, folded: Folded, count: int) -> list[str]:
+    def _show_result(self, call: CallItem, result: ResultItem) -> None:
+        self._last_call = ""
+        style = "error" if result.is_error else "dim"
+        whole = Folded(call=call, lines=result_lines(text_of(result.output), style))
+        left = self._some(whole, self._folds.preview_lines)
+        if left:
+            self._folded.append(msgspec.structs.replace(whole, lines=left))
+            self._line(f"{INDENT}… {plural(len(left), 'more line')} (Ctrl-O or /full shows them)", "dim")
+
+    def _some(self, folded: Folded, count: int) -> list[Line]:
         """Write the first lines and return those that are left."""
-        for line in folded.lines[:count]:
-            self._line(f"{INDENT}{line}", folded.style)
+        for style, line in folded.lines[:count]:
+            self._line(f"{INDENT}{line}", style)
         return folded.lines[count:]
 
     def _line(self, text: str, style: str = "plain") -> None:
         """Write one line, on a screen broken between words and set in like its beginning."""
         if self._is_line_open:
-            self._write("\n")
+            self._surface.write("\n")
             self._is_line_open = False
         lines = [clean(text)]
-        if self._look.rich:
-            lines = wrap(lines[0], self._size()[0])
-        self._write("".join(f"{self._look.style(style, line)}\n" for line in lines))
-
-    def _write(self, text: str) -> None:
-        self._waiting.clear()
-        self._out.write(text)
-        self._out.flush()
-
-
-def _terminal_size() -> tuple[int, int]:
-    size = shutil.get_terminal_size()
-    return max(size.columns, 20), max(size.lines, 4)
+        if self.look.rich:
+            lines = wrap(lines[0], self._surface.size()[0])
+        self._surface.write("".join(f"{self.look.style(style, line)}\n" for line in lines))
 
 
 def _summary(call: CallItem, sign: str = "●") -> str:

@@ -9,15 +9,70 @@ import time
 from collections.abc import Callable, Generator
 from typing import TextIO
 
-from treadle.canon.events import RunEvent, ToolFinished, ToolStarted
+from treadle.canon.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    ToolFinished,
+    ToolStarted,
+)
 from treadle.cli.terminal.clean import clean
 
 SILENCE_S = 0.5
 """How long nothing must have been written before the line appears."""
 
 TICK_S = 0.25
-NAME_CHARS_MAX = 30
+NAME_CHARS_MAX = 40
 _ERASE = "\r\x1b[2K"
+
+
+class Activity:
+    """What a run does now, in a few words."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, str] = {}
+        self._asked: dict[str, str] = {}
+        self._progress = ""
+
+    def follow(self, event: RunEvent) -> None:
+        """Learn from an event what is waited for."""
+        match event:
+            case RunStarted() | RunEnded():
+                self._running.clear()
+                self._asked.clear()
+                self._progress = ""
+            case ToolStarted():
+                self._running[event.call.call_id] = event.call.name
+            case ToolFinished():
+                self._running.pop(event.call.call_id, None)
+                self._progress = ""
+            case ApprovalRequested():
+                self._asked[event.approval_id] = event.call.name
+            case ApprovalDecided():
+                self._asked.pop(event.approval_id, None)
+            case _:
+                pass
+
+    def progress(self, text: str) -> None:
+        """Hear what a tool says of its progress."""
+        self._progress = _short(text)
+
+    @property
+    def words(self) -> str:
+        """Say what is waited for."""
+        if self._asked:
+            return f"{_short(next(iter(self._asked.values())))} waits for your answer"
+        names = list(self._running.values())
+        if not names:
+            return "waiting"
+        said = f": {self._progress}" if self._progress else ""
+        return f"{_short(names[0])} runs{said}" if len(names) == 1 else f"{len(names)} tools run{said}"
+
+
+def _short(text: str) -> str:
+    return clean(text).replace("\n", "⏎")[:NAME_CHARS_MAX]
 
 
 class Waiting:
@@ -28,25 +83,19 @@ class Waiting:
         self._is_shown = is_shown
         self._clock = clock
         self._silent_since = clock()
-        self._running: dict[str, str] = {}
+        self.activity = Activity()
         self._painted = ""
 
     def follow(self, event: RunEvent) -> None:
         """Learn from an event what is waited for."""
-        match event:
-            case ToolStarted():
-                self._running[event.call.call_id] = event.call.name
-            case ToolFinished():
-                self._running.pop(event.call.call_id, None)
-            case _:
-                pass
+        self.activity.follow(event)
 
     def tick(self) -> None:
         """Say how long the silence lasts, once it lasts."""
         silent_s = self._clock() - self._silent_since
         if not self._is_shown or silent_s < SILENCE_S:
             return
-        text = f"… {self._awaited()}, {silent_s:.0f} s (Ctrl-C stops)"
+        text = f"… {self.activity.words}, {silent_s:.0f} s (Ctrl-C stops)"
         if text != self._painted:
             self._out.write(f"{_ERASE}{text}")
             self._out.flush()
@@ -59,13 +108,6 @@ class Waiting:
             self._out.flush()
             self._painted = ""
         self._silent_since = self._clock()
-
-    def _awaited(self) -> str:
-        names = list(self._running.values())
-        if not names:
-            return "waiting"
-        name = clean(names[0]).replace("\n", "⏎")[:NAME_CHARS_MAX]
-        return f"{name} runs" if len(names) == 1 else f"{len(names)} tools run"
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Looks at a guest without running it: what it is, what it imports and exports, and what would keep it from running."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,10 +10,12 @@ from treadle.cli.terminal.clean import clean
 from treadle.guests.abi import CALLS, MODULE_COMPATIBLE, RULES, TABLE_NAMES, TOOL, calls_of
 from treadle.guests.quarters import read_guest
 from treadle.guests.sandbox.compiler import Compiler, is_component_code
-from treadle.guests.sandbox.engine import EngineSpec
+from treadle.guests.sandbox.component import LOG_INTERFACES
+from treadle.guests.sandbox.engine import EngineSpec, engine_of
 from treadle.guests.sandbox.wasi import MODULES as WASI_MODULES
 
 Signature = tuple[tuple[str, ...], tuple[str, ...]]
+TOOL_GUEST = "tool guest"
 _ENTRIES = ("run", "_start", "main")
 
 
@@ -31,6 +34,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 def check(path: str, *, as_json: bool) -> int:
     """Print what a guest is; return whether it would run."""
     finding = look(read_guest(path))
+    if finding.kind == TOOL_GUEST and "describe" not in finding.exports and not Path(f"{path}.json").is_file():
+        problem = f"what its tools are is said nowhere: write {Path(path).name}.json beside it, or export `describe`"
+        finding = msgspec.structs.replace(finding, problems=[*finding.problems, problem])
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(finding)).decode())
     else:
@@ -46,9 +52,9 @@ def look(wasm: bytes) -> Finding:
     """
     compiler, spec = Compiler(), EngineSpec()
     compiled = compiler.compile(wasm, spec)
-    if is_component_code(wasm):
-        return Finding(kind="component (tools)", bytes=len(wasm))
     module = compiler.load(compiled, spec)
+    if is_component_code(wasm):
+        return _look_at_component(wasm, module, engine_of(spec.of(is_component=True)))
     imports: list[Any] = list(module.imports)
     exports: dict[str, Any] = {str(each.name): each.type for each in module.exports}
     tools = [name.removeprefix("tool_") for name, kind in exports.items() if _is_tool(name, kind)]
@@ -59,13 +65,28 @@ def look(wasm: bytes) -> Finding:
     if not has_entry and not tools:
         problems.append(f"it exports neither {', '.join(_ENTRIES)} (a session guest) nor tool_<name> (a tool guest)")
     return Finding(
-        kind="session guest" if has_entry else "tool guest",
+        kind="session guest" if has_entry else TOOL_GUEST,
         bytes=len(wasm),
         imports=[f"{each.module}.{each.name}" for each in imports],
         exports=sorted(exports),
         tools=tools,
         problems=problems,
         hints=_hints(exports, imports),
+    )
+
+
+def _look_at_component(wasm: bytes, component: Any, engine: Any) -> Finding:
+    imports, exports = sorted(component.type.imports(engine)), sorted(component.type.exports(engine))
+    problems = [f"it exports no `{name}`" for name in ("describe", "call") if name not in exports]
+    strange = [name for name in imports if name not in LOG_INTERFACES]
+    hints: list[str] = []
+    if any(name.startswith("wasi:") for name in strange):
+        hints.append("it imports WASI: build it with --stub-wasi, or give it a [[guest]] with a wasi_… grant")
+    problems += [f"it imports {name}, which is not there" for name in strange if not name.startswith("wasi:")]
+    if hints:
+        problems.append("it imports WASI, which is there only with a grant")
+    return Finding(
+        kind="component (tools)", bytes=len(wasm), imports=imports, exports=exports, problems=problems, hints=hints
     )
 
 
@@ -79,6 +100,10 @@ def _hints(exports: dict[str, Any], imports: list[Any]) -> list[str]:
         hints.append("it registers tools but exports neither cchat_alloc nor malloc: set tool_arena_ptr and _len")
     if any(str(each.module) == MODULE_COMPATIBLE for each in imports):
         hints.append(f"it imports `{MODULE_COMPATIBLE}`: the older rules hold for it")
+    if any(str(each.name) == "path_open" for each in imports):
+        hints.append(
+            "it opens files: there are none but in folders granted by --read, --write or a [[guest]]'s wasi_read"
+        )
     return hints
 
 

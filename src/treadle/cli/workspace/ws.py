@@ -121,7 +121,7 @@ def _desk(store: "Store") -> "Workspaces":
     from treadle.runtime import RandomIds
     from treadle.workspace.desk import Workspaces
 
-    return Workspaces(store, ids=RandomIds())
+    return Workspaces(store, ids=RandomIds(), key_id=None)
 
 
 async def _list(desk: "Workspaces", args: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import threading
@@ -25,14 +26,24 @@ from treadle.guests.sandbox.compiling import COMPONENT, REFUSED, Order, Refused,
 from treadle.guests.sandbox.engine import EngineSpec, engine_of, load_wasmtime
 from treadle.guests.sandbox.limits import COMPONENT_BYTES_MAX, SESSION_LIMITS
 
-ADDRESS_BYTES_MAX = 4_294_967_296
-COMPONENT_ADDRESS_BYTES_MAX = 17_179_869_184
-COMPILE_CPU_S = 60
-COMPILE_WALL_S = 120
 KEPT_MAX = 64
+_OUT_OF_TIME = frozenset({signal.SIGXCPU, signal.SIGKILL})
 _KEY_NAME = "key"
 _KEY_BYTES = 32
 _MAC_BYTES = 32
+
+
+class CompileLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What compiling one guest may cost: the system holds a child process to it."""
+
+    cpu_s: int
+    wall_s: float
+    address_bytes_max: int
+
+
+CORE_COST = CompileLimits(cpu_s=60, wall_s=120.0, address_bytes_max=4_294_967_296)
+COMPONENT_COST = CompileLimits(cpu_s=300, wall_s=600.0, address_bytes_max=17_179_869_184)
+"""A component brings a whole language along: tens of megabytes of code."""
 
 
 class BadGuest(RequestError):
@@ -54,9 +65,12 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
 class Compiler:
     """Compiles within limits; `folder` keeps what was compiled over restarts, `in_child=False` trusts the module."""
 
-    def __init__(self, folder: Path | None = None, *, in_child: bool = True) -> None:
+    def __init__(
+        self, folder: Path | None = None, *, in_child: bool = True, limits: CompileLimits | None = None
+    ) -> None:
         self._folder = folder
         self._in_child = in_child
+        self._limits = limits
         self._kept: OrderedDict[str, Compiled] = OrderedDict()
         self._loaded: OrderedDict[str, Any] = OrderedDict()
         self._lock = threading.Lock()
@@ -70,6 +84,7 @@ class Compiler:
         bytes_max = COMPONENT_BYTES_MAX if is_component else bytes_max
         if len(wasm) > bytes_max:
             raise BadGuest(f"The guest has {len(wasm)} bytes; at most {bytes_max} are taken.", param="path")
+        spec = spec.of(is_component=is_component)
         digest = f"{hashlib.sha256(wasm).hexdigest()}-{version('wasmtime')}-{spec.digest}"
         with self._lock:
             found = self._kept.get(digest)
@@ -108,24 +123,29 @@ class Compiler:
                 return compile_code(wasm, spec)
             except Refused as error:
                 raise _refusal(str(error)) from None
-        address = COMPONENT_ADDRESS_BYTES_MAX if is_component else ADDRESS_BYTES_MAX
-        order = Order(spec=spec, address_bytes_max=address, cpu_s=COMPILE_CPU_S)
+        limits = self._limits or (COMPONENT_COST if is_component else CORE_COST)
+        order = Order(spec=spec, address_bytes_max=limits.address_bytes_max, cpu_s=limits.cpu_s)
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "treadle.guests.sandbox.compiling"],
                 input=msgspec.json.encode(order) + b"\n" + wasm,
                 capture_output=True,
-                timeout=COMPILE_WALL_S,
+                timeout=limits.wall_s,
                 env=child_environment(),
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise _refusal(f"compiling took longer than {COMPILE_WALL_S} s") from None
+            raise _refusal(f"compiling took longer than {limits.wall_s:g} s") from None
         if done.returncode == 0:
             return done.stdout
         if done.returncode == REFUSED:
             raise _refusal(done.stderr.decode("utf-8", "replace")[:400])
-        raise _refusal(f"compiling needs more than {COMPILE_CPU_S} s of CPU or {address >> 30} GiB of memory")
+        if -done.returncode in _OUT_OF_TIME:
+            raise _refusal(f"compiling takes more than {limits.cpu_s} s of CPU")
+        said = done.stderr.decode("utf-8", "replace")
+        if "memory allocation of" in said or "MemoryError" in said or not said.strip():
+            raise _refusal(f"compiling needs more than {limits.address_bytes_max >> 20} MiB of memory")
+        raise _refusal(f"the compiler failed: {_why(said)}")
 
     def _read(self, digest: str) -> bytes | None:
         """Return what is on disk, if it is as it was written; what is not is taken away."""
@@ -134,11 +154,12 @@ class Compiler:
         path = self._folder / f"{digest}.cwasm"
         try:
             raw = path.read_bytes()
+            mac, code = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
+            if hmac.compare_digest(mac, self._mac(digest, code)):
+                path.touch()
+                return code
         except OSError:
             return None
-        mac, code = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
-        if hmac.compare_digest(mac, self._mac(digest, code)):
-            return code
         with contextlib.suppress(OSError):
             path.unlink()
         return None
@@ -153,6 +174,9 @@ class Compiler:
             part = self._folder / f"{digest}.{secrets.token_hex(4)}.part"
             part.write_bytes(self._mac(digest, code) + code)
             part.replace(self._folder / f"{digest}.cwasm")
+            files = sorted(self._folder.glob("*.cwasm"), key=lambda file: file.stat().st_mtime, reverse=True)
+            for file in files[KEPT_MAX:]:
+                file.unlink()
 
     def _mac(self, digest: str, code: bytes) -> bytes:
         return hmac.digest(self._key(), digest.encode() + b"\0" + code, "sha256")
@@ -161,17 +185,25 @@ class Compiler:
         """Return the secret of the folder, made by whoever comes first."""
         assert self._folder is not None, "without a folder nothing is signed"
         path = self._folder / _KEY_NAME
+        with contextlib.suppress(FileNotFoundError):
+            key = path.read_bytes()
+            if len(key) == _KEY_BYTES:
+                return key
+            path.unlink()
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part = self._folder / f"{_KEY_NAME}.{secrets.token_hex(4)}.part"
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
         with contextlib.suppress(FileExistsError):
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(secrets.token_bytes(_KEY_BYTES))
+            os.link(part, path)  # whole or not at all: nobody reads half a key
+        part.unlink()
         return path.read_bytes()
 
 
 def load_code(code: bytes, spec: EngineSpec, *, is_component: bool) -> Any:
     """Make a module or component of compiled code that is trusted."""
     wasmtime = load_wasmtime()
+    spec = spec.of(is_component=is_component)
     if not is_component:
         return wasmtime.Module.deserialize(engine_of(spec), code)
     from wasmtime.component import Component
@@ -192,6 +224,13 @@ def child_environment() -> dict[str, str]:
 
 def _refusal(why: str) -> BadGuest:
     return BadGuest(f"The guest cannot be compiled: {why}.", param="path")
+
+
+def _why(said: str) -> str:
+    """Return the sentence of a panic: the line after the one that says where."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    after = (line for place, line in enumerate(lines) if place and "panicked at" in lines[place - 1])
+    return next(after, lines[-1])[:200]
 
 
 def _trim(kept: OrderedDict[str, Any]) -> None:

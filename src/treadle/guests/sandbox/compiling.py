@@ -39,9 +39,10 @@ def compile_code(wasm: bytes, spec: EngineSpec) -> bytes:
         raise Refused("not a WASM module or component: its first bytes are others")
     from wasmtime.component import Component
 
-    kind = Component if wasm[:8] == COMPONENT else wasmtime.Module
+    is_component = wasm[:8] == COMPONENT
+    kind = Component if is_component else wasmtime.Module
     try:
-        return bytes(kind(engine_of(spec), wasm).serialize())
+        return bytes(kind(engine_of(spec.of(is_component=is_component)), wasm).serialize())
     except wasmtime.WasmtimeError as error:
         words = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise Refused(words[-1] if words else "it cannot be compiled") from None

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from treadle.guests.sandbox.engine import EngineSpec, engine_of, load_wasmtime, ticking
+from treadle.guests.sandbox.grant import Access
 from treadle.guests.sandbox.instance import Control
 from treadle.guests.sandbox.limits import StopCode, Stopped
 from treadle.guests.sandbox.native import HOST_FAULTS, watch
@@ -15,20 +16,22 @@ from treadle.guests.sandbox.native import HOST_FAULTS, watch
 LOG_INTERFACES = ("treadle:tool/host", "treadle:tool/host@1.0.0")
 INSTANCES_MAX = 64
 TABLES_MAX = 64
-MEMORIES_MAX = 16
+MEMORIES_MAX = 4
 _LEVEL = 2
 
 Log = Callable[[int, str], None]
 
 
 class ComponentBox:
-    """One component within its limits; belongs to the thread that made it."""
+    """One component within its limits; belongs to the thread that made it. WASI is there only with `access`."""
 
-    def __init__(self, component: Any, spec: EngineSpec, control: Control, log: Log) -> None:
+    def __init__(
+        self, component: Any, spec: EngineSpec, control: Control, log: Log, access: Access | None = None
+    ) -> None:
         self._wasmtime = load_wasmtime()
         self._owner = threading.get_ident()
         self.control = control
-        self._store = self._wasmtime.Store(engine_of(spec))
+        self._store = self._wasmtime.Store(engine_of(spec.of(is_component=True)))
         limits = control.limits
         self._store.set_limits(
             memory_size=limits.memory_bytes_max,
@@ -38,7 +41,7 @@ class ComponentBox:
             memories=MEMORIES_MAX,
         )
         self._kept = watch(self._store, control.must_stop)
-        self._instance = self._enter(lambda: self._link(log).instantiate(self._store, component))
+        self._instance = self._enter(lambda: self._link(log, access).instantiate(self._store, component))
 
     def call(self, name: str, *arguments: str) -> Any:
         """Call an exported function.
@@ -71,10 +74,13 @@ class ComponentBox:
         """Throw the instance away."""
         self._store.close()
 
-    def _link(self, log: Log) -> Any:
+    def _link(self, log: Log, access: Access | None) -> Any:
         from wasmtime.component import Linker
 
-        linker = Linker(engine_of_store(self._store))
+        linker = Linker(self._store.engine)
+        if access is not None:
+            access.attach(self._store)
+            linker.add_wasip2()
 
         def logged(_store: Any, *arguments: Any) -> None:
             try:
@@ -98,7 +104,9 @@ class ComponentBox:
         except (self._wasmtime.Trap, self._wasmtime.WasmtimeError, TypeError) as error:
             words = [line.strip() for line in str(error).splitlines() if line.strip()]
             code: StopCode = "link" if "import" in str(error) and "not found" in str(error) else "trap"
-            self.control.end(code, f"The guest stopped: {words[-1] if words else type(error).__name__}.")
+            # A trap says what it is last, a missing import first.
+            said = (words[0] if code == "link" else words[-1]) if words else type(error).__name__
+            self.control.end(code, f"The guest stopped: {said}.")
             raise Stopped(self.control.stop) from None  # pyright: ignore[reportArgumentType]
         finally:
             if is_outer:
@@ -106,8 +114,3 @@ class ComponentBox:
         if self.control.stop is not None:
             raise Stopped(self.control.stop)
         return value
-
-
-def engine_of_store(store: Any) -> Any:
-    """Return the engine of a store."""
-    return store.engine

@@ -32,6 +32,11 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     mode: EngineMode = "safe"
     memory_bytes_max: int = 67_108_864
+    is_component: bool = False
+
+    def of(self, *, is_component: bool) -> "EngineSpec":
+        """Return how a component, or a core module, is compiled under the same terms."""
+        return self if is_component == self.is_component else msgspec.structs.replace(self, is_component=is_component)
 
     @property
     def digest(self) -> str:
@@ -44,6 +49,17 @@ def load_wasmtime() -> Any:
 
     Raises: ConfigError, naming the extra that brings it.
     """
+    global _loaded
+    if _loaded is None:
+        _loaded = _load()
+    return _loaded
+
+
+_loaded: Any = None
+"""Finding out the version of a package takes longer than calling a guest: it is done once."""
+
+
+def _load() -> Any:
     try:
         wasmtime = importlib.import_module("wasmtime")
     except ImportError as error:
@@ -127,14 +143,16 @@ def engine_of(spec: EngineSpec) -> "Engine":
         return engine
 
 
-_FEATURES_OFF = ("wasm_threads", "wasm_memory64", "wasm_multi_memory", "shared_memory", "wasm_gc", "gc_support")
+_FEATURES_OFF = ("wasm_threads", "wasm_memory64", "shared_memory", "wasm_gc", "gc_support")
 
 
 def _config(wasmtime: Any, spec: EngineSpec) -> Any:
     config = wasmtime.Config()
     for feature in _FEATURES_OFF:
         setattr(config, feature, False)
-    config.wasm_component_model = True
+    config.wasm_component_model = spec.is_component
+    # The engine's own glue between the modules of a component has the memory of each.
+    config.wasm_multi_memory = spec.is_component
     config.epoch_interruption = True
     config.max_wasm_stack = STACK_BYTES
     config.cranelift_nan_canonicalization = True

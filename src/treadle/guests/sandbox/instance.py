@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from treadle.guests.sandbox.engine import EngineSpec, engine_of, load_wasmtime, ticking
+from treadle.guests.sandbox.grant import Access
 from treadle.guests.sandbox.limits import SandboxLimits, Stop, StopCode, Stopped
-from treadle.guests.sandbox.native import host_function, watch
+from treadle.guests.sandbox.native import Needed, Signature, call, host_function, needs_of, signature_of, watch
 
 if TYPE_CHECKING:
     from wasmtime import Func, Module, Store, Table
@@ -25,7 +26,6 @@ MESSAGE_CHARS_MAX = 400
 U32 = 0xFFFFFFFF
 
 HostFunction = Callable[..., int]
-Signature = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class Import(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,15 +122,16 @@ class Sandbox:
         )
         self._kept.append(watch(self._store, control.must_stop))
 
-    def start(self, imports: Imports, stub: Stub) -> None:
-        """Link and instantiate; the module's start function runs within the limits.
+    def start(self, imports: Imports, stub: Stub, access: Access | None = None) -> None:
+        """Link and instantiate; the module's start function runs within the limits. `access` is what was granted.
 
         Raises: Stopped.
         """
-        externs = [self._link(each, imports, stub) for each in self._module.imports]
+        if access is not None:
+            self._attach(access)
+        externs = [self._link(each, imports, stub, access) for each in needs_of(self._module)]
         instance: Any = self._enter(lambda: self._wasmtime.Instance(self._store, self._module, externs))
-        exports = instance.exports(self._store)
-        self._exports = {str(export.name): exports[str(export.name)] for export in self._module.exports}
+        self._exports = dict(instance.exports(self._store))
         if not isinstance(self._exports.get("memory"), self._wasmtime.Memory):
             raise self._ended("invalid", "The guest exports no memory named `memory`.")
 
@@ -147,7 +148,7 @@ class Sandbox:
 
     def fits(self, value: Any, signature: Signature) -> bool:
         """Tell whether a value is a function of that signature."""
-        return isinstance(value, self._wasmtime.Func) and _signature(value.type(self._store)) == signature
+        return isinstance(value, self._wasmtime.Func) and signature_of(value.type(self._store)) == signature
 
     def table(self, names: tuple[str, ...]) -> "Table | None":
         """Return the first table of functions: by these names in order, else as exported."""
@@ -161,12 +162,19 @@ class Sandbox:
         found = table.get(self._store, index)
         return found if isinstance(found, self._wasmtime.Func) else None
 
-    def call(self, function: "Func", *arguments: int) -> Any:
-        """Call the guest.
+    def call(self, function: "Func", *arguments: int) -> int:
+        """Call a function of the guest that returns an integer.
 
         Raises: Stopped, when it did not return by itself.
         """
-        return self._enter(lambda: function(self._store, *arguments))
+        return self._enter(lambda: call(self._store, function, arguments, has_result=True))
+
+    def do(self, function: "Func", *arguments: int) -> None:
+        """Call a function of the guest that returns nothing.
+
+        Raises: Stopped, when it did not return by itself.
+        """
+        self._enter(lambda: call(self._store, function, arguments, has_result=False))
 
     def read(self, pointer: int, length: int) -> bytes | None:
         """Return bytes of the guest's memory; None where the range is not all within it."""
@@ -204,22 +212,32 @@ class Sandbox:
     def _is_function_table(self, value: Any) -> bool:
         return isinstance(value, self._wasmtime.Table) and str(value.type(self._store).element) == "funcref"
 
-    def _link(self, wanted: Any, imports: Imports, stub: Stub) -> "Func":
-        """Make the host function for one import.
+    def _attach(self, access: Access) -> None:
+        try:
+            access.attach(self._store)
+        except self._wasmtime.WasmtimeError:
+            raise self._ended("link", "A folder that was granted to the guest cannot be opened.") from None
+
+    def _link(self, needed: Needed, imports: Imports, stub: Stub, access: Access | None) -> "Func":
+        """Make the host function for one import, or find the engine's own.
 
         Raises: Stopped.
         """
-        name = f"{wanted.module}.{wanted.name}"
-        if not isinstance(wanted.type, self._wasmtime.FuncType):
+        name = f"{needed.module}.{needed.name}"
+        if needed.signature is None:
             raise self._ended("link", f"The guest imports {name}, which is not a function.")
-        signature = _signature(wanted.type)
-        offered = imports.get((str(wanted.module), str(wanted.name)))
-        function = stub(str(wanted.module), str(wanted.name)) if offered is None else offered.function
+        granted = None if access is None else access.extern(self._store, needed.module, needed.name)
+        if granted is not None:
+            if signature_of(granted.type(self._store)) != needed.signature:
+                raise self._ended("link", f"The guest imports {name} with other types than it has.")
+            return granted
+        offered = imports.get((needed.module, needed.name))
+        function = stub(needed.module, needed.name) if offered is None else offered.function
         if function is None:
             raise self._ended("link", f"The guest imports {name}, which is not there.")
-        if offered is not None and offered.signature != signature:
+        if offered is not None and offered.signature != needed.signature:
             raise self._ended("link", f"The guest imports {name} with other types than it has.")
-        made, kept = host_function(self._store, wanted.type, function, ends=self._host_returned)
+        made, kept = host_function(self._store, needed, function, ends=self._host_returned)
         self._kept.append(kept)
         return made
 
@@ -262,10 +280,6 @@ class Sandbox:
 
 
 _NO_REASON = Stop(code="trap", message="The guest stopped.")
-
-
-def _signature(kind: Any) -> Signature:
-    return tuple(str(each) for each in kind.params), tuple(str(each) for each in kind.results)
 
 
 def _refuse_event_loop() -> None:

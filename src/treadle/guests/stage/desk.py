@@ -12,7 +12,7 @@ from treadle.canon.events import ItemDone, RunEnded, RunStarted, ToolFinished
 from treadle.canon.items import AnyItem, CallItem
 from treadle.canon.json import write_json
 from treadle.canon.request import Request, Surface
-from treadle.canon.tools import CallContext, Outcome, ServerTool, ToolPolicy
+from treadle.canon.tools import GUEST, CallContext, Outcome, ServerTool, ToolPolicy
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Toolbox
 from treadle.guests.stage.lines import Answered, Ask, Sent
@@ -20,7 +20,8 @@ from treadle.runs import Instead, RunHandle, Runs
 from treadle.runs.rooms import Tools
 from treadle.wire.chat import read_request
 
-SOURCE = "guest"
+WASM = "wasm"
+"""Where a guest's own tools run, whatever its isolation."""
 TOOL_TIMEOUT_S = 300.0
 """A guest's tool is bounded by its guest's own limits; this one only ends what those did not."""
 _NOT_CARRIED = ("stream", "stream_options", "n", "store", "background")
@@ -70,7 +71,7 @@ class Desk:
         if not ask.auto:
             return []
         policy = ToolPolicy(timeout_s=TOOL_TIMEOUT_S, output_bytes_max=ask.max_tool_output_bytes)
-        own = [ServerTool(spec=spec, policy=policy, source=SOURCE) for spec in ask.tools]
+        own = [ServerTool(spec=spec, policy=policy, source=GUEST) for spec in ask.tools]
         names = {spec.name for spec in ask.tools}
         others = [tool for tool in self._tools.tools() if tool.name not in names]
         return own + [tool for tool in others if any(fnmatchcase(tool.name, pattern) for pattern in granted)]
@@ -113,7 +114,7 @@ class _Toolbox:
         if answered.stop is not None and self.handle is not None:
             # Not awaited: the run is waiting for this very outcome, and takes it before it hears of its end.
             self._ending = asyncio.ensure_future(self.handle.cancel())
-        return answered.outcome
+        return msgspec.structs.replace(answered.outcome, sandbox=WASM)
 
 
 def _request(ask: Ask, model: str) -> Request:

@@ -4,7 +4,8 @@ A guest asks for a send; it is told which of its tools to call, answers each, an
 same messages go over a queue when the guest is a thread, and over a pipe when it is a process.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
 import msgspec
@@ -15,6 +16,8 @@ from treadle.canon.tools import Outcome, ToolSpec
 from treadle.canon.usage import Usage
 from treadle.guests.sandbox.limits import Stop
 
+log = logging.getLogger("treadle.guests")
+_PYTHON_LEVELS = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 LEVELS = ("trace", "debug", "info", "warning", "error")
 """The levels of `log`, by number."""
 Stream = Literal["log", "stdout", "stderr"]
@@ -76,6 +79,15 @@ class Said(Message, frozen=True, kw_only=True, omit_defaults=True, tag="said"):
     stream: Stream
     text: str
     level: int = 2
+
+
+def log_said(guest: str, said: Said) -> None:
+    """Put what a guest says into Treadle's own log, where nobody else listens to it."""
+    log.log(_PYTHON_LEVELS[said.level], "guest says", extra={"guest": guest, "stream": said.stream, "text": said.text})
+
+
+Hear = Callable[[Said], None]
+"""Who hears what a guest logs and prints."""
 
 
 class Line(Protocol):

@@ -15,9 +15,8 @@ from treadle.canon.tools import CallContext, Outcome, failure
 from treadle.guests.sandbox.compiler import child_environment
 from treadle.guests.sandbox.limits import SandboxLimits, Stop
 from treadle.guests.stage.desk import Desk, Visit
-from treadle.guests.stage.lines import Answered, Ask, Message, Said, Wanted
+from treadle.guests.stage.lines import Answered, Ask, Hear, Message, Said, Wanted
 from treadle.guests.stage.program import Ended
-from treadle.guests.stage.threads import Hear
 from treadle.guests.stage.worker import FRAME_BYTES_MAX, Done, FromWorker, Halt, Job, write_frame
 
 GRACE_S = 1.0

@@ -1,13 +1,14 @@
 """Runs one session guest from its first instruction to its end, in whatever thread or process it was given."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from treadle.guests.host import Host
 from treadle.guests.sandbox.engine import EngineSpec
-from treadle.guests.sandbox.instance import Control, Sandbox
+from treadle.guests.sandbox.grant import Access, Grant
+from treadle.guests.sandbox.instance import Control, Sandbox, Signature
 from treadle.guests.sandbox.limits import Stop, Stopped
 from treadle.guests.stage.lines import Line
 
@@ -46,15 +47,18 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     stdin: bytes = b""
 
 
-def run_program(module: "Module", spec: EngineSpec, control: Control, line: Line, start: Start) -> Ended:
-    """Run the guest; whatever it does is in what is returned."""
+def run_program(
+    module: "Module", spec: EngineSpec, control: Control, line: Line, start: Start, grant: Grant | None = None
+) -> Ended:
+    """Run the guest; whatever it does is in what is returned. With a grant only in a process that is the guest's."""
     began = time.monotonic()
     sandbox = Sandbox(module, spec, control)
     host = Host(sandbox, line, model=start.model, stdin=start.stdin)
     exit_code: int | None = None
     stop: Stop | None = None
     try:
-        sandbox.start(host.imports(), host.stub)
+        access = None if grant is None else Access(grant, host.print, start.stdin)
+        sandbox.start(host.imports(), host.stub, access)
         exit_code = _run(sandbox)
     except Stopped as stopped:
         stop = stopped.stop
@@ -78,23 +82,26 @@ def _run(sandbox: Sandbox) -> int:
     """
     initialize = sandbox.function("_initialize", (_NOTHING, _NOTHING))
     if initialize is not None:
-        sandbox.call(initialize)
+        sandbox.do(initialize)
     entry = find_entry(sandbox)
     if entry is None:
         sandbox.control.end("invalid", "The guest exports no `run`, `_start` or `main` that can be called.")
         raise Stopped(sandbox.control.stop or _INVALID)
-    function, count = entry
-    value: Any = sandbox.call(function, *([0] * count))
-    return 0 if value is None else int(value)
+    function, (parameters, results) = entry
+    arguments = [0] * len(parameters)
+    if results:
+        return sandbox.call(function, *arguments)
+    sandbox.do(function, *arguments)
+    return 0
 
 
-def find_entry(sandbox: Sandbox) -> "tuple[Func, int] | None":
-    """Return the function that a guest begins with, and how many arguments it takes."""
+def find_entry(sandbox: Sandbox) -> "tuple[Func, Signature] | None":
+    """Return the function that a guest begins with, and its signature."""
     for name, signatures in _ENTRIES:
         for signature in signatures:
             found = sandbox.function(name, signature)
             if found is not None:
-                return found, len(signature[0])
+                return found, signature
     return None
 
 

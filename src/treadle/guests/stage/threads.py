@@ -14,10 +14,9 @@ from treadle.guests.sandbox.engine import THREAD_STACK_BYTES
 from treadle.guests.sandbox.instance import Control
 from treadle.guests.sandbox.limits import Stop, Stopped
 from treadle.guests.stage.desk import Desk, Visit
-from treadle.guests.stage.lines import Answered, Ask, Said, Sent, Wanted
+from treadle.guests.stage.lines import Answered, Ask, Hear, Said, Sent, Wanted
 
 T = TypeVar("T")
-Hear = Callable[[Said], None]
 GIVE_UP_S = 10.0
 """How long a guest that gave up waits for the end of its run to be written down."""
 

@@ -9,12 +9,12 @@ from treadle.canon.tools import Outcome, failure
 from treadle.guests.caller import TOOL_SIGNATURE, Caller
 from treadle.guests.sandbox.component import ComponentBox
 from treadle.guests.sandbox.engine import EngineSpec
+from treadle.guests.sandbox.grant import Access, Grant
 from treadle.guests.sandbox.instance import Control, HostFunction, Sandbox
 from treadle.guests.sandbox.limits import Stop, Stopped
 from treadle.guests.sandbox.wasi import MODULES as WASI_MODULES
 from treadle.guests.sandbox.wasi import Wasi
-from treadle.guests.stage.lines import Said, Stream
-from treadle.guests.stage.threads import Hear
+from treadle.guests.stage.lines import Hear, Said, Stream
 
 if TYPE_CHECKING:
     from wasmtime import Module
@@ -34,12 +34,18 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes_max: int = 65_536
 
 
-def run_tool(code: Any, spec: EngineSpec, control: Control, call: ToolCall, hear: Hear) -> Outcome:
-    """Run a tool in a fresh instance; a guest that had to be stopped is a failed outcome too."""
+def run_tool(
+    code: Any, spec: EngineSpec, control: Control, call: ToolCall, hear: Hear, grant: Grant | None = None
+) -> Outcome:
+    """Run a tool in a fresh instance; a guest that had to be stopped is a failed outcome too.
+
+    With a grant only in a process that is the guest's.
+    """
+    output = _Output(control, hear)
+    access = None if grant is None else Access(grant, output.print)
+    run = _run_component if _is_component(code) else _run_core
     try:
-        if _is_component(code):
-            return _run_component(code, spec, control, call, hear)
-        return _run_core(code, spec, control, call, hear)
+        return run(code, spec, control, call, output, access)
     except Stopped as stopped:
         return _stopped(stopped.stop)
 
@@ -56,7 +62,7 @@ def describe(code: Any, spec: EngineSpec, control: Control) -> str | None:
         finally:
             box.close()
     call = ToolCall(name=DESCRIBE, arguments="{}", output_bytes_max=DESCRIPTION_BYTES_MAX)
-    sandbox = _open(code, spec, control, lambda _: None)
+    sandbox = _open(code, spec, control, _Output(control, lambda _: None))
     try:
         function = sandbox.function(DESCRIBE, TOOL_SIGNATURE)
         if function is None:
@@ -75,8 +81,15 @@ def tool_names(code: Any) -> list[str]:
     return [name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)]
 
 
-def _run_core(module: "Module", spec: EngineSpec, control: Control, call: ToolCall, hear: Hear) -> Outcome:
-    sandbox = _open(module, spec, control, hear)
+def _run_core(
+    module: "Module",
+    spec: EngineSpec,
+    control: Control,
+    call: ToolCall,
+    output: "_Output",
+    access: Access | None,
+) -> Outcome:
+    sandbox = _open(module, spec, control, output, access)
     try:
         function = sandbox.function(PREFIX + call.name, TOOL_SIGNATURE)
         if function is None:
@@ -86,31 +99,34 @@ def _run_core(module: "Module", spec: EngineSpec, control: Control, call: ToolCa
         sandbox.close()
 
 
-def _open(module: "Module", spec: EngineSpec, control: Control, hear: Hear) -> Sandbox:
+def _open(
+    module: "Module", spec: EngineSpec, control: Control, output: "_Output", access: Access | None = None
+) -> Sandbox:
     """Make an instance and let its runtime start.
 
     Raises: Stopped.
     """
     sandbox = Sandbox(module, spec, control)
-    wasi = Wasi(sandbox, _Output(control, hear))
+    wasi = Wasi(sandbox, output)
 
     def stub(name: str, function: str) -> HostFunction | None:
         return wasi.stub(function) if name in WASI_MODULES else None
 
     try:
-        sandbox.start({}, stub)
+        sandbox.start({}, stub, access)
         initialize = sandbox.function("_initialize", (_NOTHING, _NOTHING))
         if initialize is not None:
-            sandbox.call(initialize)
+            sandbox.do(initialize)
     except Stopped:
         sandbox.close()
         raise
     return sandbox
 
 
-def _run_component(code: Any, spec: EngineSpec, control: Control, call: ToolCall, hear: Hear) -> Outcome:
-    output = _Output(control, hear)
-    box = ComponentBox(code, spec, control, output.log)
+def _run_component(
+    code: Any, spec: EngineSpec, control: Control, call: ToolCall, output: "_Output", access: Access | None
+) -> Outcome:
+    box = ComponentBox(code, spec, control, output.log, access)
     try:
         ok, text = box.call_tool(call.name, call.arguments)
     finally:

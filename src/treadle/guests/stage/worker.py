@@ -1,9 +1,10 @@
 """A guest in a process of its own: `python -m` this runs one job after the other, each in a fresh instance.
 
 Frames of JSON, each behind its length, go both ways; compiled code follows its job as bytes. The process has no key of
-any provider, opens no file, and may be killed at any moment.
+any provider, opens no file but in folders that its job grants, and may be killed at any moment.
 """
 
+import os
 import queue
 import sys
 import threading
@@ -16,6 +17,7 @@ from treadle.canon.tools import Outcome
 from treadle.guests.sandbox.compiler import load_code
 from treadle.guests.sandbox.compiling import bound_process
 from treadle.guests.sandbox.engine import THREAD_STACK_BYTES, EngineSpec
+from treadle.guests.sandbox.grant import Grant
 from treadle.guests.sandbox.instance import Control
 from treadle.guests.sandbox.limits import SandboxLimits, Stop, Stopped
 from treadle.guests.stage.lines import Answered, Ask, Message, Said, Sent, Wanted
@@ -35,6 +37,7 @@ class Job(Message, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
     is_component: bool = False
     start: Start | None = None
     call: ToolCall | None = None
+    grant: Grant | None = None
 
 
 class Halt(Message, frozen=True, kw_only=True, omit_defaults=True, tag="halt"):
@@ -108,16 +111,23 @@ class Pipe:
 def _work(job: Job, code: bytes, pipe: Pipe, control: Control) -> None:
     module = load_code(code, job.spec, is_component=job.is_component)
     if job.start is not None:
-        pipe.send(Done(ended=run_program(module, job.spec, control, pipe, job.start)))
+        pipe.send(Done(ended=run_program(module, job.spec, control, pipe, job.start, job.grant)))
     elif job.call is not None:
-        outcome = run_tool(module, job.spec, control, job.call, pipe.say)
+        outcome = run_tool(module, job.spec, control, job.call, pipe.say, job.grant)
         pipe.send(Done(outcome=outcome, ended=Ended(stop=control.stop, cpu_s=control.cpu_s)))
+
+
+def _own_output() -> BinaryIO:
+    """Take standard output for frames alone: whatever else prints in this process goes to standard error."""
+    frames = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return frames
 
 
 def main() -> int:
     """Run jobs until the host closes the pipe."""
     bound_process(ADDRESS_BYTES_MAX, None)
-    source, pipe = sys.stdin.buffer, Pipe(sys.stdout.buffer)
+    source, pipe = sys.stdin.buffer, Pipe(_own_output())
     threading.stack_size(THREAD_STACK_BYTES)
     thread: threading.Thread | None = None
     while head := source.read(4):
@@ -142,4 +152,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Without the interpreter's farewell: a guest that still spins in its thread would only disturb it.
+    os._exit(main())

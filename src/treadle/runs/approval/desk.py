@@ -10,8 +10,9 @@ from treadle.runs.approval.rules import agrees, canonical_arguments, digest_of
 from treadle.runs.approvals import DenyAll
 from treadle.store.approvals.kept import ApprovalRow, Decision, Question
 from treadle.store.journal import RunRow, Store
+from treadle.upstream.direct import DIRECT_MODEL
 
-HEARD = frozenset({"chat", "messages", "gemini"})
+HEARD = frozenset({"chat", "messages", "gemini", "responses"})
 """APIs whose client holds its connection while the run waits."""
 LOOK_S = 1.0
 """How long the desk relies on being woken before it looks by itself."""
@@ -95,8 +96,10 @@ class ApprovalDesk:
             return  # somebody decided at the last moment, and that stands
 
     def _time_for(self, plea: Plea, run: RunRow | None) -> float:
-        waits = run is not None and run.protocol in HEARD and not run.background and not plea.is_deferred
-        return self._rules.wait_s if waits else self._rules.stored_s
+        if run is None or run.background or plea.is_deferred:
+            return self._rules.stored_s
+        is_heard = run.protocol in HEARD or run.model == DIRECT_MODEL
+        return self._rules.wait_s if is_heard else self._rules.stored_s
 
 
 def verdict_of(row: ApprovalRow) -> Verdict:

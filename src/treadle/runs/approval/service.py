@@ -1,5 +1,6 @@
 """Deciding: the one way in which a person, through whatever surface, says yes or no to a call."""
 
+import asyncio
 from typing import Any, Literal
 
 import msgspec
@@ -9,10 +10,14 @@ from treadle.canon.ids import RULE, IdSource
 from treadle.canon.json import BadJson, read_json
 from treadle.engine.ports import Clock
 from treadle.runs.approval.rules import canonical_arguments, make_rule
+from treadle.runs.setup import read_frame
 from treadle.store.approvals.kept import ApprovalRow, ApprovalStatus, Decision, RuleKind, RuleRow
 from treadle.store.journal import Store
+from treadle.tools.schema import BadSchema, Validator
 
 REASON_CHARS_MAX = 2_000
+FAULTS_WAIT_S = 2.0
+FAULTS_SHOWN_MAX = 10
 ARGUMENTS_BYTES_MAX = 1_048_576
 Scope = Literal["session", "project"]
 
@@ -39,7 +44,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Approvals:
     """Finds, lists and decides approvals, and keeps the rules that people want remembered."""
 
-    def __init__(self, store: Store, clock: Clock, ids: IdSource) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, ids: IdSource, *, arguments_bytes_max: int = ARGUMENTS_BYTES_MAX
+    ) -> None:
+        self._arguments_bytes_max = arguments_bytes_max
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -52,7 +60,7 @@ class Approvals:
         row = await self._store.approvals.find(approval_id, key_id=key_id)
         if row is None:
             raise NotFound(f"There is no approval {approval_id!r}.", hint="GET /treadle/v1/approvals lists them.")
-        return self._now(row)
+        return self.standing(row)
 
     async def page(
         self,
@@ -68,7 +76,7 @@ class Approvals:
         Raises: NotFound.
         """
         rows = await self._store.approvals.page(limit, key_id=key_id, status=status, run_id=run_id, before=before)
-        shown = [self._now(row) for row in rows]
+        shown = [self.standing(row) for row in rows]
         return [row for row in shown if status != "pending" or row.status == "pending"]
 
     async def decide(self, approval_id: str, answer: Answer, *, key_id: str | None = None) -> ApprovalRow:
@@ -80,7 +88,9 @@ class Approvals:
         if answer.digest is not None and answer.digest != row.question.digest:
             message = "The digest is not that of this call: what was read is not what would run."
             raise Conflict(message, code="approval_digest", param="digest")
-        arguments = _changed(answer, row)
+        arguments = _changed(answer, row, self._arguments_bytes_max)
+        if arguments is not None and row.status == "pending":
+            await self._check(row, arguments)
         rule = None if answer.remember is None else self._rule(answer, answer.remember, row)
         decision = Decision(
             status="approved" if answer.approve else "denied",
@@ -106,6 +116,21 @@ class Approvals:
         if not await self._store.approvals.delete_rule(rule_id, key_id=key_id):
             raise NotFound(f"There is no rule {rule_id!r}.", hint="GET /treadle/v1/approvals/rules lists them.")
 
+    async def _check(self, row: ApprovalRow, arguments: str) -> None:
+        """Let changed arguments stand that fit the schema which the model was offered.
+
+        Raises: ProtocolError, with all that is wrong.
+        """
+        frame = read_frame(await self._store.entries(row.run_id))
+        offers = {} if frame is None else {framed.name: framed.offer for framed in frame.offers}
+        offer = offers.get(row.question.tool)
+        if offer is None:
+            return
+        problem = await _faults(offer.spec.parameters, arguments)
+        if problem:
+            message = f"The arguments do not fit the parameters of {row.question.tool}: {problem}."
+            raise ProtocolError(message, param="arguments")
+
     def _rule(self, answer: Answer, remember: Remember, row: ApprovalRow) -> RuleRow:
         if not answer.approve:
             raise ProtocolError("Only an approval can be remembered.", param="remember")
@@ -123,21 +148,34 @@ class Approvals:
             key_id=row.key_id,
         )
 
-    def _now(self, row: ApprovalRow) -> ApprovalRow:
+    def standing(self, row: ApprovalRow) -> ApprovalRow:
         """Return the row as it is at this time: what is past its time can not be decided any more."""
         if row.status == "pending" and row.expires_at <= self._clock.now():
             return msgspec.structs.replace(row, status="expired")
         return row
 
 
-def _changed(answer: Answer, row: ApprovalRow) -> str | None:
+async def _faults(parameters: msgspec.Raw, arguments: str) -> str:
+    """Return what is wrong with arguments; empty when they fit. Listing it is bounded in time."""
+    value: Any = read_json(arguments)
+    try:
+        validator = Validator(parameters)
+        if validator.is_valid(value):
+            return ""
+        found = await asyncio.wait_for(asyncio.to_thread(validator.faults, value), FAULTS_WAIT_S)
+    except (BadSchema, TimeoutError) as error:
+        return str(error) or "they do not fit the schema"
+    return "; ".join(f"{fault.path or '/'} {fault.message}" for fault in found[:FAULTS_SHOWN_MAX])
+
+
+def _changed(answer: Answer, row: ApprovalRow, bytes_max: int) -> str | None:
     """Return the arguments to run with, if they are others than those that were asked about."""
     if answer.arguments is None:
         return None
     if not answer.approve:
         raise ProtocolError("A call that is denied has no arguments.", param="arguments")
-    if len(answer.arguments.encode("utf-8", "replace")) > ARGUMENTS_BYTES_MAX:
-        raise ProtocolError(f"The arguments are larger than {ARGUMENTS_BYTES_MAX} bytes.", param="arguments")
+    if len(answer.arguments.encode("utf-8", "replace")) > bytes_max:
+        raise ProtocolError(f"The arguments are larger than {bytes_max} bytes.", param="arguments")
     try:
         value: Any = read_json(answer.arguments)
     except BadJson as error:

@@ -23,6 +23,8 @@ from treadle.store.journal import RunJournal, RunRow, Store
 
 ATTEMPTS_MAX = 5
 """How many processes may drive a run before it is given up."""
+_FIRST = frozenset({"plan", "approval_decision", "approval_request"})
+"""What a run begins with: its first round, or what became of the calls that an earlier run left."""
 NOT_RUN = failure("interrupted", "Not run: the process that should have run it was stopped.")
 INTERRUPTED = ErrorInfo(code="interrupted", message="The process that ran this was stopped.", status=503)
 
@@ -39,6 +41,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     added: tuple[AnyItem, ...]
     opening: list[Numbered]
     recorded: list[Entry]
+    opened: int = 1
+
+    @property
+    def rest(self) -> list[Entry]:
+        """Return what is recorded after the first steps."""
+        return self.recorded[self.opened :]
 
     def loop(self, ports: Ports, *, wall_s: float | None = None, is_past: bool = True) -> Loop:
         """Make the loop again and check that it begins as it did.
@@ -46,9 +54,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         Raises: Diverged.
         """
         loop = make_loop(self.blueprint, ports, past=self.past if is_past else None, wall_s=wall_s)
-        [(_, plan)] = loop.begin()
-        assert plan is not None
-        Comparison(self.recorded[:1]).take([plan])
+        begun = [entry for _, entry in loop.begin() if entry is not None]
+        Comparison(self.recorded[: self.opened]).take(begun)
         return loop
 
 
@@ -67,7 +74,7 @@ async def read_record(store: Store, row: RunRow, before: Sequence[AnyItem]) -> R
 async def _read(store: Store, row: RunRow, before: Sequence[AnyItem], entries: list[Entry]) -> Record:
     frame = read_frame(entries)
     own = [entry for entry in entries if not entry.is_input]
-    first = next((position for position, entry in enumerate(own) if entry.kind == "plan"), None)
+    first = next((position for position, entry in enumerate(own) if entry.kind in _FIRST), None)
     if frame is None or first is None or row.request is None:
         raise Unreadable(f"The journal of {row.id} was begun by an older Treadle, or its content is gone.")
     teller = Teller()
@@ -80,12 +87,14 @@ async def _read(store: Store, row: RunRow, before: Sequence[AnyItem], entries: l
         frame=frame,
         history=(*before, *added),
     )
+    opened = 1 if frame.carried is None else len(frame.carried.calls)
     return Record(
         blueprint=blueprint,
         past=Past(entries, live),
         added=added,
-        opening=[numbered for events in told[: first + 1] for numbered in events],
+        opening=[numbered for events in told[: first + opened] for numbered in events],
         recorded=own[first:],
+        opened=opened,
     )
 
 
@@ -117,7 +126,7 @@ def _missing_results(entries: list[Entry], now: float) -> list[Entry]:
     own = [entry for entry in entries if not entry.is_input]
     items = [item_of_entry(entry) for entry in own if entry.kind in ("tool_call", "tool_result")]
     answered = {item.call_id for item in items if isinstance(item, ResultItem)}
-    started = {entry.call_id for entry in own if entry.kind == "tool_start"}
+    started = {entry.call_id for entry in own if entry.kind in ("tool_early", "tool_start")}
     return [
         entry_of_item(_result(item, UNKNOWN if item.call_id in started else NOT_RUN), at=now)
         for item in items

@@ -91,7 +91,7 @@ async def prove(record: Record, entries: Sequence[Entry], clock: Clock, ids: IdS
     """Drive an ended run again and compare every entry and every event with the first time."""
     nobody = _Nobody()
     ports = Ports(model=nobody, toolbox=nobody, clock=clock, approver=nobody, ids=ids)
-    judge = _Judge(record.recorded[1:])
+    judge = _Judge(record.rest)
     told = list(record.opening)
     problem: str | None = None
     try:
@@ -138,6 +138,7 @@ def fork_request(
         items=(*record.added, *kept),
         previous_response_id=None,
         background=False,
+        is_fresh=True,
         notes=(*notes, note),
     )
 

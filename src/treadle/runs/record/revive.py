@@ -3,6 +3,7 @@
 import logging
 
 from treadle.canon.errors import StoreError, TreadleError
+from treadle.canon.tools import GUEST
 from treadle.runs.history import Joined, read_history
 from treadle.runs.live import LiveRun
 from treadle.runs.record.continuation import Continuation, Diverged
@@ -49,14 +50,19 @@ class Reviver:
         previous = None if row.previous_id is None else await self._store.find_run(row.previous_id)
         before = [] if previous is None else await read_history(self._store, previous.id)
         record = await read_record(self._store, row, before)
+        if any(framed.offer is not None and framed.offer.source == GUEST for framed in record.blueprint.frame.offers):
+            # Its tools died with the guest, and a tool of this process may have the same name.
+            raise Unreadable("The guest that made the run and ran its tools is gone.")
         wall_s = record.blueprint.frame.limits.wall_s
         now = self._clock.now()
         left_s = None if wall_s is None else max(0.0, row.created_at + wall_s + record.past.waited_s(now) - now)
         joined = Joined(before=tuple(before), added=record.added, previous=previous)
+        if carried := record.blueprint.frame.carried:
+            await self._store.approvals.use(carried.approvals, row.id)
         loop = record.loop(ports_of(self._rooms, model), wall_s=left_s)
         live = LiveRun(row, loop, joined, await self._take_seat(row))
         live.opening = record.opening
-        live.journal = Continuation(journal, record.recorded[1:])
+        live.journal = Continuation(journal, record.rest)
         if row.id in await self._store.cancel_requests(self._owner):
             live.cancel()
         return live

@@ -14,6 +14,7 @@ from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
 from treadle.canon.plan import Plan, Planner
 from treadle.canon.tools import AUTO, Offer, ToolChoice, ToolSpec
 from treadle.engine.past import Ending, ReplyRecord
+from treadle.engine.turn import rejoined
 from treadle.runs.history import read_history
 from treadle.runs.record.recovery import Record, Unreadable, read_record
 from treadle.runs.setup import Blueprint
@@ -63,13 +64,21 @@ async def read_run(store: Store, row: RunRow) -> StoredRun:
     """
     if row.status not in ENDED:
         raise Conflict(f"The run {row.id!r} is still going on.", param="run")
+    return await read_so_far(store, row)
+
+
+async def read_so_far(store: Store, row: RunRow) -> StoredRun:
+    """Read a run back as far as it has come; a model call that is going on counts as interrupted.
+
+    Raises: Conflict, when it is of an older Treadle, or does not give the plans it was made with.
+    """
     before = [] if row.previous_id is None else await read_history(store, row.previous_id)
     try:
         record = await read_record(store, row, before)
     except Unreadable as error:
         raise Conflict(f"{error} Only a run that was stored whole can be made again.", param="run") from None
     offers = offers_of(record.blueprint)
-    calls = _Reader(record, offers).read(await store.entries(row.id))
+    calls = _Reader(record, offers).read(record.recorded)
     return StoredRun(row=row, added=record.added, offers=offers, calls=tuple(calls))
 
 
@@ -88,7 +97,8 @@ class _Reader:
         self._planner = Planner(record.blueprint.row.model, specs, request.options)
         if request.instructions:
             self._planner.add([text_message("system", request.instructions)])
-        self._planner.add(list(record.blueprint.history))
+        head, self._carried = record.blueprint.taken_up()
+        self._planner.add(head)
         self._record = record
         self._number = -1
         self._calls: list[ModelCall] = []
@@ -135,6 +145,9 @@ class _Reader:
     def _close(self) -> None:
         """Put the current call down, and let the next plan read what it gave."""
         if self._plan is None:
+            if self._carried is not None:
+                self._planner.add(rejoined(self._carried, self._results))
+                self._carried, self._results = None, []
             return
         plan, asked_at = self._plan
         reply, replied_at = self._reply or (ReplyRecord(ending="interrupted"), asked_at)

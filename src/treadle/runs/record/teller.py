@@ -23,7 +23,7 @@ from treadle.canon.items import AnyItem, CallItem, MessageItem, ResultItem
 from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
 from treadle.canon.request import Note
 from treadle.engine import tape
-from treadle.engine.approval import DecisionRecord, RequestRecord, decision_step, request_step
+from treadle.engine.approval import DecisionRecord, RequestRecord, as_run, decision_step, request_step
 from treadle.engine.past import ReplyRecord
 
 
@@ -39,6 +39,7 @@ class _Bookkeeping(msgspec.Struct):
     duration_s: float = 0.0
     bytes: int = 0
     truncated: bool = False
+    sandbox: str = ""
 
 
 class _Void(msgspec.Struct):
@@ -83,6 +84,9 @@ class Teller:
                 if self._held is None:
                     return [Numbered(event=noted, seq=entry.seq)]
                 self._held.append((entry.seq, noted))
+                return []
+            case "tool_early":
+                # Its start is told where the turn runs its calls.
                 return []
             case kind if kind in ITEM_KINDS and kind != "tool_result":
                 return self._item(entry)
@@ -137,8 +141,7 @@ class Teller:
                 void = msgspec.json.decode(data, type=_Void)
                 return [RoundBroken(round=void.round, indexes=void.indexes)]
             case "approval_request":
-                index, call = self._calls[entry.call_id or ""]
-                return [request_step(index, call, msgspec.json.decode(data, type=RequestRecord), entry.at)[0]]
+                return [self._request(entry, msgspec.json.decode(data, type=RequestRecord))]
             case "approval_decision":
                 return [self._decision(entry, msgspec.json.decode(data, type=DecisionRecord))]
             case "tool_start":
@@ -148,13 +151,23 @@ class Teller:
             case _:
                 return []
 
+    def _request(self, entry: Entry, record: RequestRecord) -> RunEvent:
+        """Tell what is asked."""
+        index, call = self._known(entry, record)
+        return request_step(index, call, record, entry.at)[0]
+
     def _decision(self, entry: Entry, record: DecisionRecord) -> RunEvent:
-        """Tell what was decided; a call that an earlier run made is known only from here on."""
+        """Tell what was decided; from here on the call is told as it runs."""
+        index, call = self._known(entry, record)
+        self._calls[call.call_id] = (index, as_run(call, record))
+        return decision_step(index, call, record, entry.at)[0]
+
+    def _known(self, entry: Entry, record: RequestRecord | DecisionRecord) -> tuple[int, CallItem]:
+        """Return the call that a question is about; one that an earlier run made is known only from here on."""
         if record.call is not None:
             self._calls[record.call.call_id] = (record.index, record.call)
             self._next_index = max(self._next_index, record.index + 1)
-        index, call = self._calls[entry.call_id or ""]
-        return decision_step(index, call, record, entry.at)[0]
+        return self._calls[entry.call_id or ""]
 
     def _start(self, entry: Entry, source: str) -> list[RunEvent]:
         """Tell the start of a call once, however often it was begun again."""
@@ -180,6 +193,7 @@ class Teller:
             duration_s=kept.duration_s,
             output_bytes=kept.bytes,
             truncated=kept.truncated,
+            sandbox=kept.sandbox,
         )
         return [*started, finished]
 

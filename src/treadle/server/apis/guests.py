@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.canon.errors import ProtocolError
 from treadle.guests.quarters import GuestModule
+from treadle.guests.sandbox.grant import Grant
 from treadle.guests.sandbox.limits import Stop
 from treadle.guests.stage.lines import LEVELS, Said
 from treadle.guests.stage.program import Ended
@@ -16,6 +17,28 @@ from treadle.server.http import Exchange, HttpError, read_body
 from treadle.server.service import Service
 
 INPUT_BYTES_MAX = 1_048_576
+
+
+class FolderView(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder that a guest was granted, by the name it has for the guest."""
+
+    path: str
+    is_writable: bool
+
+
+class GuestView(msgspec.Struct, frozen=True, kw_only=True):
+    """A configured guest: where it runs, what it was granted, and within which limits."""
+
+    name: str
+    model: str
+    isolation: str
+    engine: str
+    grants: tuple[str, ...]
+    folders: list[FolderView]
+    env: list[str]
+    cpu_s: float
+    wall_s: float
+    memory_bytes_max: int
 
 
 class NewGuestRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,7 +73,9 @@ class GuestRun(msgspec.Struct, frozen=True, kw_only=True):
 
 async def index(service: Service, exchange: Exchange) -> None:
     """GET /treadle/v1/guests: the configured session guests."""
-    await exchange.answer_json(200, {"guests": [{"name": name} for name in service.runtime.guests.names]})
+    guests = service.runtime.guests
+    views = [_describe(module) for module in guests.modules]
+    await exchange.answer_json(200, {"guests": views, "live": guests.live})
 
 
 async def create(service: Service, exchange: Exchange) -> None:
@@ -79,6 +104,23 @@ async def create(service: Service, exchange: Exchange) -> None:
         gone.cancel()
         work.cancel()
         await asyncio.wait((work, gone))
+
+
+def _describe(module: GuestModule) -> GuestView:
+    """Return what may be known of a guest: no path of this machine, and of variables only their names."""
+    wasi = module.wasi or Grant()
+    return GuestView(
+        name=module.name,
+        model=module.model,
+        isolation=module.isolation,
+        engine=module.engine,
+        grants=module.grants,
+        folders=[FolderView(path=folder.guest, is_writable=folder.is_writable) for folder in wasi.folders],
+        env=[name for name, _ in wasi.env],
+        cpu_s=module.limits.cpu_s,
+        wall_s=module.limits.wall_s,
+        memory_bytes_max=module.limits.memory_bytes_max,
+    )
 
 
 def _view(module: GuestModule, ended: Ended, said: list[Said]) -> GuestRun:

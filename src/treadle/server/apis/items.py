@@ -146,7 +146,7 @@ def _server_call(item: CallItem, result: ResultItem | None) -> ShownItem:
         "arguments": item.arguments,
         "output": None if is_error else text,
         "error": error,
-        "status": "failed" if is_error else "completed",
+        "status": "failed" if is_error else "incomplete" if result is None else "completed",
     }
 
 

@@ -30,6 +30,11 @@ class Source(Protocol):
         """Return what was dropped, coerced, emulated or repaired so far."""
         ...
 
+    @property
+    def cache(self) -> str:
+        """Return what the cache did for the answer: `hit`, `miss`, or nothing."""
+        ...
+
     def events(self) -> AsyncGenerator[list[Numbered], None]:
         """Yield what happens, in batches, until the end."""
         ...

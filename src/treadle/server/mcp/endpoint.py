@@ -22,8 +22,9 @@ class Endpoint:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._server = make_server(service.runtime, self._call)
         self._manager = StreamableHTTPSessionManager(
-            make_server(service.runtime, self._call),
+            self._server,
             max_request_body_size=service.runtime.settings.server.body_bytes_max,
             max_sessions=SESSIONS_MAX,
             session_idle_timeout=SESSION_IDLE_S,
@@ -40,6 +41,7 @@ class Endpoint:
 
     async def close(self) -> None:
         """End all sessions."""
+        self._server.changes.close()
         self._leaving.set()
         await asyncio.wait({self._task})
 

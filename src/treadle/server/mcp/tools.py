@@ -12,13 +12,15 @@ from typing import Any, cast
 
 import mcp_types as types
 from mcp import MCPError
-from mcp.server import Server, ServerRequestContext
+from mcp.server import NotificationOptions, Server, ServerRequestContext
+from mcp.server.models import InitializationOptions
 
 from treadle.canon.errors import RequestError, ToolFailed, TreadleError
 from treadle.canon.items import AnyPart, FilePart, ImagePart, ResultItem, TextPart, text_of
 from treadle.canon.json import BadJson, read_json
 from treadle.canon.tools import ServerTool, ToolPolicy
 from treadle.runtime import Runtime
+from treadle.server.mcp.changes import Changes
 
 PROGRESS_WAITING_MAX = 64
 _AUDIO = "audio/"
@@ -28,10 +30,28 @@ Context = ServerRequestContext[Any, Any]
 RunCall = Callable[[str, dict[str, Any], Callable[[str], None]], Awaitable[ResultItem]]
 
 
-def make_server(runtime: Runtime, run_call: RunCall | None = None) -> Server[Any]:
+class ToolServer(Server[Any]):
+    """An MCP server that says when its tools change; close it when it is done with."""
+
+    changes: Changes
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """Promise clients of the handshake era to say when the tools change."""
+        promised = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(promised, experimental_capabilities, extensions)
+
+
+def make_server(runtime: Runtime, run_call: RunCall | None = None) -> ToolServer:
     """Return an MCP server of this runtime's tools; `run_call` runs one, the runtime itself unless named."""
+    changes = Changes(runtime.registry)
 
     async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        changes.know(context)
         return types.ListToolsResult(tools=[_listed(tool) for tool in runtime.registry.tools()])
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -42,9 +62,16 @@ def make_server(runtime: Runtime, run_call: RunCall | None = None) -> Server[Any
         async with _Progress(context) as progress:
             return await _run(run_call or runtime.call, params, progress)
 
-    return Server(
-        "treadle", version=version("treadle"), title="Treadle", on_list_tools=list_tools, on_call_tool=call_tool
+    server = ToolServer(
+        "treadle",
+        version=version("treadle"),
+        title="Treadle",
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_subscriptions_listen=changes.listen,
     )
+    server.changes = changes
+    return server
 
 
 async def _run(run_call: RunCall, params: types.CallToolRequestParams, progress: "_Progress") -> types.CallToolResult:

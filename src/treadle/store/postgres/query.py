@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from treadle.canon.errors import NotFound
 from treadle.canon.events import Status
 from treadle.canon.messages import ITEM_KINDS, Entry
 from treadle.store.chain import KeptEntry, audit_lines
-from treadle.store.journal import AuditLine, Chunk, RunRow, StoredTurn
+from treadle.store.journal import QUESTION_CHARS_MAX, AuditLine, Chunk, RunRow, RunSearch, StoredTurn
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.rows import ENTRY_FIELDS, RUN_FIELDS, bind_text, read_entry, read_run, read_text
 
@@ -29,6 +31,14 @@ _NARROWED = {
     "session_id": "r.session_id = {}",
     "key_id": "r.key_id = {}",
     "fingerprint": "r.n IN (SELECT f.run FROM events f WHERE f.fingerprint = {})",
+    "model": "r.model = {}",
+    "tool": "EXISTS (SELECT 1 FROM events t WHERE t.run = r.n AND t.kind = 'tool_call' AND NOT t.is_input"
+    " AND t.name = {})",
+    # The code is an error's first field; read as JSON, a NUL that is quoted further on would be refused.
+    "error": 'r.error IS NOT NULL AND {0}::text IN (\'\', substring(r.error from \'^."code":"([^"]*)"\'))',
+    "text": f"EXISTS (SELECT 1 FROM events e WHERE e.run = r.n AND {_ITEMS}"
+    " AND strpos(lower(e.content), lower({}::text)) > 0)",
+    "since": "r.created_at >= {}::float8",
 }
 _ENTRIES = f"""
 SELECT {ENTRY_FIELDS} FROM {_EVENTS} WHERE e.run = {_RUN} AND e.seq > $2 ORDER BY e.seq LIMIT $3
@@ -69,6 +79,11 @@ _LAST_ROUND = f"""
 SELECT {ENTRY_FIELDS} FROM {_EVENTS} WHERE e.run = {_RUN} AND NOT e.is_input AND {_ITEMS}
 AND e.seq > (SELECT max(p.seq) FROM events p WHERE p.run = {_RUN} AND p.kind = 'plan') ORDER BY e.seq
 """
+_QUESTIONS = f"""
+SELECT r.id, (SELECT left(q.content, {QUESTION_CHARS_MAX}) FROM events q
+              WHERE q.run = r.n AND q.is_input AND q.kind = 'user' ORDER BY q.seq DESC LIMIT 1)
+FROM runs r WHERE r.id = ANY($1::text[])
+"""
 _CHUNKS = f"""
 SELECT c.first, c.count, c.data FROM chunks c WHERE c.run = {_RUN} AND c.first + c.count - 1 > $2 ORDER BY c.first
 """
@@ -78,6 +93,12 @@ SELECT coalesce(l.head, r.head), coalesce(l.sha256, r.sha256), e.epoch, e.sha256
 FROM runs r LEFT JOIN leases l ON l.run = r.n LEFT JOIN events e ON e.run = r.n LEFT JOIN blobs b ON b.sha256 = e.blob
 WHERE r.id = $1 ORDER BY e.seq
 """
+
+
+async def questions(connection: Connection, run_ids: Sequence[str]) -> dict[str, str]:
+    """Return the beginning of what each of the runs was asked."""
+    found = await connection.fetch(_QUESTIONS, [bind_text(run_id) for run_id in run_ids])
+    return {run_id: read_text(text) or "" for run_id, text in found if text is not None}
 
 
 class RunFilter(NamedTuple):
@@ -107,12 +128,25 @@ async def list_runs(connection: Connection, limit: int, before: str | None, only
 
     Raises: NotFound.
     """
+    wanted = {name: value for name, value in only._asdict().items() if value is not None}
+    return await _page(connection, wanted, limit, before)
+
+
+async def search_runs(connection: Connection, wanted: RunSearch, limit: int, before: str | None) -> list[RunRow]:
+    """Return a page of the runs that are looked for, newest first.
+
+    Raises: NotFound.
+    """
+    given = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not None}
+    return await _page(connection, given, limit, before)
+
+
+async def _page(connection: Connection, wanted: dict[str, str | float], limit: int, before: str | None) -> list[RunRow]:
     values: list[Any] = []
     conditions: list[str] = []
-    for name, value in only._asdict().items():
-        if value is not None:
-            values.append(bind_text(value))
-            conditions.append(_NARROWED[name].format(f"${len(values)}"))
+    for name, value in wanted.items():
+        values.append(bind_text(value) if isinstance(value, str) else value)
+        conditions.append(_NARROWED[name].format(f"${len(values)}"))
     if before is not None:
         values.append(await run_number(connection, before))
         conditions.append(f"r.n < ${len(values)}")
@@ -156,15 +190,23 @@ async def find_turns(
     return turns
 
 
-async def get_blob(connection: Connection, sha256: str, offset: int, length: int) -> bytes:
-    """Return a piece of a blob.
+_BLOB = """
+SELECT substr(data, $2::int + 1, $3::int) FROM blobs WHERE sha256 = $1 AND ($4::text IS NULL OR EXISTS (
+  SELECT 1 FROM blob_uses u JOIN runs kept ON kept.n = u.run JOIN runs asks ON asks.id = $4
+  WHERE u.blob = $1 AND kept.key_id = asks.key_id AND (
+    kept.n = asks.n OR kept.conversation_id = asks.conversation_id OR kept.session_id = asks.session_id)))
+"""
+
+
+async def get_blob(connection: Connection, piece: tuple[str, int, int], run_id: str | None) -> bytes:
+    """Return a piece of a blob: its sha256, an offset and a length; with a run, only of one that it may read.
 
     Raises: NotFound.
     """
+    sha256, offset, length = piece
     # One past the largest blob reads nothing, and more than that PostgreSQL cannot count.
     start, count = (max(0, min(number, _BYTES_MAX)) for number in (offset, length))
-    sql = "SELECT substr(data, $2::int + 1, $3::int) FROM blobs WHERE sha256 = $1"
-    found = await connection.fetchrow(sql, bind_text(sha256), start, count)
+    found = await connection.fetchrow(_BLOB, bind_text(sha256), start, count, bind_text(run_id))
     if found is None:
         raise NotFound(f"there is no blob {sha256!r}")
     return found[0]

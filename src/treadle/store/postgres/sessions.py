@@ -84,8 +84,10 @@ async def update(connection: Connection, session_id: str, name: str | None, meta
     return read_session(found)
 
 
-async def move_head(connection: Connection, session_id: str, run_id: str, expected: str | None, now: float) -> None:
-    """Let a session go on from a run, if it still stands where it is expected.
+async def move_head(
+    connection: Connection, session_id: str, run_id: str | None, expected: str | None, now: float
+) -> None:
+    """Let a session go on from a run, or from its beginning, if it still stands where it is expected.
 
     Raises: NotFound, Conflict.
     """
@@ -96,7 +98,7 @@ async def move_head(connection: Connection, session_id: str, run_id: str, expect
     stands_at = read_text(await connection.fetchval("SELECT id FROM runs WHERE n = $1", found[0]))
     if stands_at != expected:
         raise Conflict(f"the session {session_id} stands at {stands_at}, not at {expected}")
-    head = await run_number(connection, run_id)
+    head = None if run_id is None else await run_number(connection, run_id)
     sql = "UPDATE sessions SET head = $2, updated_at = $3 WHERE id = $1"
     await connection.execute(sql, bind_text(session_id), head, now)
 

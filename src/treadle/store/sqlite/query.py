@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import apsw
+import msgspec
 
 from treadle.canon.errors import NotFound
 from treadle.canon.events import Status
 from treadle.canon.messages import ITEM_KINDS, Entry
 from treadle.store.chain import audit_lines
-from treadle.store.journal import AuditLine, Chunk, RunRow, StoredTurn
+from treadle.store.journal import QUESTION_CHARS_MAX, AuditLine, Chunk, RunRow, RunSearch, StoredTurn
 from treadle.store.sqlite.connection import Value, select
 from treadle.store.sqlite.rows import (
     ENTRY_FIELDS,
@@ -20,6 +21,7 @@ from treadle.store.sqlite.rows import (
     read_entry,
     read_kept,
     read_run,
+    read_text,
 )
 
 _INTEGER_MAX = 2**62
@@ -35,6 +37,12 @@ _NARROWED = {
     "session_id": "r.session_id = ?",
     "key_id": "r.key_id = ?",
     "fingerprint": "r.n IN (SELECT f.run FROM events f WHERE f.fingerprint = ?)",
+    "model": "r.model = ?",
+    "tool": "EXISTS (SELECT 1 FROM events t WHERE t.run = r.n AND t.kind = 'tool_call' AND NOT t.is_input"
+    " AND t.name = ?)",
+    "error": "r.error IS NOT NULL AND ? IN ('', json_extract(r.error, '$.code'))",
+    "text": f"EXISTS (SELECT 1 FROM events e WHERE e.run = r.n AND {_ITEMS} AND holds(e.content, ?))",
+    "since": "r.created_at >= ?",
 }
 _ENTRIES = f"""
 SELECT {ENTRY_FIELDS} FROM {_EVENTS}
@@ -77,6 +85,11 @@ SELECT {ENTRY_FIELDS} FROM {_EVENTS} WHERE e.run = (SELECT n FROM runs WHERE id 
 AND e.seq > (SELECT max(p.seq) FROM events p WHERE p.run = (SELECT n FROM runs WHERE id = ?1) AND p.kind = 'plan')
 AND {_ITEMS} ORDER BY e.seq
 """
+_QUESTIONS = f"""
+SELECT r.id, (SELECT substr(q.content, 1, {QUESTION_CHARS_MAX}) FROM events q
+              WHERE q.run = r.n AND q.is_input = 1 AND q.kind = 'user' ORDER BY q.seq DESC LIMIT 1)
+FROM runs r WHERE r.id IN (SELECT value FROM json_each(?))
+"""
 _CHUNKS = """
 SELECT c.first, c.count, c.data FROM chunks c
 WHERE c.run = (SELECT n FROM runs WHERE id = ?1) AND c.first + c.count - 1 > ?2 ORDER BY c.first
@@ -92,6 +105,23 @@ SELECT coalesce(l.head, r.head), coalesce(l.sha256, r.sha256), {KEPT_FIELDS}
 FROM runs r LEFT JOIN leases l ON l.run = r.n LEFT JOIN events e ON e.run = r.n LEFT JOIN blobs b ON b.sha256 = e.blob
 WHERE r.id = ? ORDER BY e.seq
 """
+
+
+def search_runs(connection: apsw.Connection, wanted: RunSearch, limit: int, before: str | None) -> list[RunRow]:
+    """Return a page of the runs that are looked for, newest first.
+
+    Raises: NotFound.
+    """
+    given = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not None}
+    if "text" in given:
+        given["text"] = given["text"].casefold()
+    return _page(connection, given, limit, before)
+
+
+def questions(connection: apsw.Connection, run_ids: Sequence[str]) -> dict[str, str]:
+    """Return the beginning of what each of the runs was asked."""
+    found = select(connection, _QUESTIONS, _text_list(run_ids))
+    return {run_id: read_text(text) or "" for run_id, text in found if text is not None}
 
 
 class RunFilter(NamedTuple):
@@ -121,8 +151,14 @@ def list_runs(connection: apsw.Connection, limit: int, before: str | None, only:
 
     Raises: NotFound.
     """
-    wanted = {name: bind_text(value) for name, value in only._asdict().items() if value is not None}
-    conditions, values = [_NARROWED[name] for name in wanted], list[Value](wanted.values())
+    return _page(
+        connection, {name: value for name, value in only._asdict().items() if value is not None}, limit, before
+    )
+
+
+def _page(connection: apsw.Connection, wanted: dict[str, str | float], limit: int, before: str | None) -> list[RunRow]:
+    conditions = [_NARROWED[name] for name in wanted]
+    values: list[Value] = [bind_text(value) if isinstance(value, str) else value for value in wanted.values()]
     if before is not None:
         conditions.append("r.n < ?")
         values.append(run_number(connection, before))
@@ -168,13 +204,21 @@ def _text_list(texts: Sequence[str]) -> str:
     return json.dumps([text.encode("utf-8", "replace").decode() for text in texts])
 
 
-def get_blob(connection: apsw.Connection, sha256: str, offset: int, length: int) -> bytes:
-    """Return a piece of a blob.
+_BLOB = """
+SELECT substr(data, ?2 + 1, ?3) FROM blobs WHERE sha256 = ?1 AND (?4 IS NULL OR EXISTS (
+  SELECT 1 FROM blob_uses u JOIN runs kept ON kept.n = u.run JOIN runs asks ON asks.id = ?4
+  WHERE u.blob = ?1 AND kept.key_id = asks.key_id AND (
+    kept.n = asks.n OR kept.conversation_id = asks.conversation_id OR kept.session_id = asks.session_id)))
+"""
+
+
+def get_blob(connection: apsw.Connection, piece: tuple[str, int, int], run_id: str | None) -> bytes:
+    """Return a piece of a blob: its sha256, an offset and a length; with a run, only of one that it may read.
 
     Raises: NotFound.
     """
-    sql = "SELECT substr(data, ?2 + 1, ?3) FROM blobs WHERE sha256 = ?1"
-    found = select(connection, sql, bind_text(sha256), within(offset), within(length))
+    sha256, offset, length = piece
+    found = select(connection, _BLOB, bind_text(sha256), within(offset), within(length), bind_text(run_id))
     if not found:
         raise NotFound(f"there is no blob {sha256!r}")
     return found[0][0]

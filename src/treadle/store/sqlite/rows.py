@@ -117,11 +117,11 @@ def read_entry(values: Sequence[Any]) -> Entry:
         kind=kind,
         at=at,
         seq=seq,
-        content=_read_text(content),
+        content=read_text(content),
         data=None if data is None else msgspec.Raw(data),
-        name=_read_text(name),
-        call_id=_read_text(call_id),
-        item_id=_read_text(item_id),
+        name=read_text(name),
+        call_id=read_text(call_id),
+        item_id=read_text(item_id),
         is_input=bool(is_input),
     )
 
@@ -211,7 +211,8 @@ def read_session(values: Sequence[Any]) -> SessionRow:
     )
 
 
-def _read_text(value: str | bytes | None) -> str | None:
+def read_text(value: str | bytes | None) -> str | None:
+    """Read a text, also one that SQLite could only keep as bytes."""
     return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
 
 

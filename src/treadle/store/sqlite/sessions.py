@@ -80,8 +80,10 @@ def update(connection: apsw.Connection, session_id: str, name: str | None, metad
     return read_session(found[0])
 
 
-def move_head(connection: apsw.Connection, session_id: str, run_id: str, expected: str | None, now: float) -> None:
-    """Let a session go on from a run, if it still stands where it is expected.
+def move_head(
+    connection: apsw.Connection, session_id: str, run_id: str | None, expected: str | None, now: float
+) -> None:
+    """Let a session go on from a run, or from its beginning, if it still stands where it is expected.
 
     Raises: NotFound, Conflict.
     """
@@ -91,7 +93,7 @@ def move_head(connection: apsw.Connection, session_id: str, run_id: str, expecte
     stands = read_session(found[0]).head_run_id
     if stands != expected:
         raise Conflict(f"the session {session_id} stands at {stands}, not at {expected}")
-    head = run_number(connection, run_id)
+    head = None if run_id is None else run_number(connection, run_id)
     select(connection, "UPDATE sessions SET head = ?, updated_at = ? WHERE id = ?", head, now, session_id)
 
 

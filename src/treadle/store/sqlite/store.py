@@ -19,7 +19,8 @@ from treadle.canon.errors import StoreError
 from treadle.canon.events import ENDED, Status
 from treadle.canon.messages import Entry
 from treadle.store.approvals.sqlite import SqliteApprovals
-from treadle.store.journal import AuditLine, Chunk, RunJournal, RunRow, SessionKind, SessionRow, StoredTurn
+from treadle.store.journal import AuditLine, Chunk, RunJournal, RunRow, RunSearch, SessionKind, SessionRow, StoredTurn
+from treadle.store.keys.sqlite import SqliteKeys
 from treadle.store.sqlite import fence, query, retention, sessions
 from treadle.store.sqlite.connection import MEMORY, connect, select, store_error
 from treadle.store.sqlite.migrate import migrate, read_migrations
@@ -59,6 +60,11 @@ class SqliteStore:
     def approvals(self) -> SqliteApprovals:
         """Return where approvals are kept: in the same database."""
         return SqliteApprovals(self._read, self._write, self._watch.wake)
+
+    @property
+    def keys(self) -> SqliteKeys:
+        """Return where keys are kept: in the same database."""
+        return SqliteKeys(self._read, self._write)
 
     @property
     def workspaces(self) -> SqliteWorkspaces:
@@ -191,6 +197,17 @@ class SqliteStore:
         only = query.RunFilter(status, session_id, key_id, fingerprint)
         return await self._read(lambda connection: query.list_runs(connection, limit, before, only))
 
+    async def search_runs(self, wanted: RunSearch, *, limit: int = 50, before: str | None = None) -> list[RunRow]:
+        """Return the runs that are looked for, newest first.
+
+        Raises: NotFound.
+        """
+        return await self._read(lambda connection: query.search_runs(connection, wanted, limit, before))
+
+    async def questions(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Return the beginning of the last thing that each of the runs was asked, where that is known."""
+        return await self._read(lambda connection: query.questions(connection, run_ids))
+
     async def entries(self, run_id: str, *, after: int = 0, limit: int | None = None) -> list[Entry]:
         """Return the entries of a run whose number is above `after`, in order.
 
@@ -248,12 +265,16 @@ class SqliteStore:
             lambda connection: fence.put_blob(connection, query.run_number(connection, run_id), data)
         )
 
-    async def get_blob(self, sha256: str, offset: int, length: int) -> bytes:
-        """Return a piece of a blob.
+    async def get_blob(self, sha256: str, offset: int, length: int, *, run_id: str | None = None) -> bytes:
+        """Return a piece of a blob; with a run, only of one that it may read.
 
         Raises: NotFound.
         """
-        return await self._read(lambda connection: query.get_blob(connection, sha256, offset, length))
+
+        def work(connection: apsw.Connection) -> bytes:
+            return query.get_blob(connection, (sha256, offset, length), run_id)
+
+        return await self._read(work)
 
     async def create_session(self, row: SessionRow) -> None:
         """Keep a new session.
@@ -298,7 +319,7 @@ class SqliteStore:
         """
         return await self._forget(lambda connection: sessions.delete(connection, session_id, with_runs))
 
-    async def set_session_head(self, session_id: str, run_id: str, *, expected: str | None) -> None:
+    async def set_session_head(self, session_id: str, run_id: str | None, *, expected: str | None) -> None:
         """Let the session go on from `run_id`, if it still stands at `expected`.
 
         Raises: NotFound, Conflict.

@@ -133,9 +133,14 @@ class WorkspaceStore(Protocol):
         ...
 
     async def proposals(
-        self, *, workspace_id: str | None = None, status: ProposalStatus | None = None, limit: int = 100
+        self,
+        *,
+        workspace_id: str | None = None,
+        key_id: str | None = None,
+        status: ProposalStatus | None = None,
+        limit: int = 100,
     ) -> list[ProposalRow]:
-        """Return proposals, newest first."""
+        """Return proposals, newest first: of one workspace, of those of one key, or of all."""
         ...
 
     async def untold(self, workspace_id: str) -> list[ProposalRow]:

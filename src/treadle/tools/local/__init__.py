@@ -1,5 +1,6 @@
 """Tools on the files below one root and a shell in a sandbox, with the result shapes of S3."""
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ from treadle.tools.local.glob import make_glob
 from treadle.tools.local.grep import find_ripgrep, make_grep
 from treadle.tools.local.opener import Root
 from treadle.tools.local.outline import make_outline
-from treadle.tools.local.output import Shelf, make_output_read
+from treadle.tools.local.output import Piece, Shelf, make_output_read
 from treadle.tools.local.read import make_file_read
 from treadle.tools.local.write import Seen, make_file_edit, make_file_write
 from treadle.tools.sandbox import Sandbox
 
-__all__ = ["LOCAL_NAMES", "READING", "Root", "Shelf", "local_tools"]
+__all__ = ["LOCAL_NAMES", "READING", "Piece", "Root", "Shelf", "local_tools"]
 
 # A little more than the tools' own deadlines, so that they can still say how far they came.
 _READS = ToolPolicy(effect="read", approval="never", parallel=True, timeout_s=12.0)
@@ -36,6 +37,8 @@ _POLICIES = {
     "bash": _RUNS,
 }
 LOCAL_NAMES = tuple(_POLICIES)
+_BOXED = {"bash": 3, "grep": 2}
+"""Those that run a program, and the best level that it runs at; the others open files themselves."""
 READING = tuple(name for name, policy in _POLICIES.items() if policy.effect == "read")
 """Those that change nothing."""
 
@@ -76,9 +79,26 @@ def local_tools(
             policy=_policy(name, box, is_trusted=is_trusted),
             source="local",
             style="s3",
+        ).placed(
+            functools.partial(_level, box, _BOXED[name]) if name in _BOXED else "root",
+            _why(name, box, is_trusted=is_trusted),
         )
         for name in names
     ]
+
+
+def _level(sandbox: Sandbox, best: int) -> str:
+    return f"L{min(sandbox.found.level, best)}"
+
+
+def _why(name: str, sandbox: Sandbox, *, is_trusted: bool) -> dict[str, str]:
+    """Say what of a tool's policy the configuration decided."""
+    why: dict[str, str] = {}
+    if is_trusted and _POLICIES[name].approval == "always":
+        why["approval"] = 'tools.local.policy = "trust"'
+    if name == "bash" and sandbox.rules.network:
+        why["egress"] = "tools.local.network"
+    return why
 
 
 def _policy(name: str, sandbox: Sandbox, *, is_trusted: bool) -> ToolPolicy:

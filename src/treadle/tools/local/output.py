@@ -17,11 +17,13 @@ ENVELOPE_BYTES = 300
 """What the JSON around the text takes at most."""
 
 Put = Callable[[bytes, str], Awaitable[str]]
-Get = Callable[[str, int, int], Awaitable[bytes]]
+Piece = tuple[str, int, int]
+Get = Callable[[Piece, str], Awaitable[bytes]]
 
 
 class Shelf:
-    """Where whole outputs are kept: `put` takes bytes and a run's id, `get` a handle, an offset and a length."""
+    """Where whole outputs are kept: `put` takes bytes and a run's id, `get` a handle, an offset, a length and the id of
+    the run that asks. What another conversation or key kept is not there for it."""
 
     def __init__(self, put: Put | None = None, get: Get | None = None) -> None:
         self._put = put
@@ -36,17 +38,17 @@ class Shelf:
         except TreadleError:
             return None
 
-    async def get(self, handle: str, offset: int, length: int) -> bytes:
-        """Return a piece of what was kept.
+    async def get(self, piece: Piece, context: ToolContext) -> bytes:
+        """Return a piece of what was kept: of a handle, from an offset, so long.
 
-        Raises: ToolError, when there is no such handle.
+        Raises: ToolError, when there is no such handle for this run.
         """
         if self._get is None:
             raise ToolError("Nothing is kept here.", code="not_found")
         try:
-            return await self._get(handle, offset, length)
+            return await self._get(piece, context.run_id)
         except NotFound:
-            raise ToolError(f"There is no output with the handle {handle}.", code="not_found") from None
+            raise ToolError(f"There is no output with the handle {piece[0]} here.", code="not_found") from None
 
 
 def make_output_read(shelf: Shelf) -> Callable[..., Coroutine[Any, Any, Answer]]:
@@ -65,7 +67,7 @@ def make_output_read(shelf: Shelf) -> Callable[..., Coroutine[Any, Any, Answer]]
             offset: The first byte to show, counted from 0.
             length: How many bytes to show at most.
         """
-        data = await shelf.get(handle, offset, length + 1)
+        data = await shelf.get((handle, offset, length + 1), context)
         if not data:
             raise ToolError("The offset is past the end.", code="past_end")
         text, used = _fitting(data[:length], context.output_bytes_max - ENVELOPE_BYTES)

@@ -92,13 +92,14 @@ def visible(text: str) -> str:
 def _tool(listed: types.Tool, options: ServerOptions, call: Call) -> Tool:
     schema = _schema(listed.input_schema)
     output = _output(listed.output_schema)
+    policy, why = policy_of(_hints(listed.annotations), options)
     declared = ServerTool(
         spec=ToolSpec(
             name=join_name(options.name, listed.name),
             description=cut_text(visible(listed.description or listed.title or ""), DESCRIPTION_BYTES_MAX),
             parameters=msgspec.Raw(write_json(schema)),
         ),
-        policy=policy_of(_hints(listed.annotations), options),
+        policy=policy,
         source=options.source,
     )
     name = listed.name
@@ -106,7 +107,7 @@ def _tool(listed: types.Tool, options: ServerOptions, call: Call) -> Tool:
     async def handle(arguments: dict[str, Any], context: Any) -> object:
         return await call(name, arguments, context, output)
 
-    return foreign_tool(declared, handle)
+    return foreign_tool(declared, handle).placed("remote" if options.url else "process", why)
 
 
 def _hints(annotations: types.ToolAnnotations | None) -> Hints:

@@ -23,18 +23,28 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
     open_world: bool | None = None
 
 
-def policy_of(hints: Hints, options: ServerOptions) -> ToolPolicy:
-    """Decide how a tool may run."""
+def policy_of(hints: Hints, options: ServerOptions) -> tuple[ToolPolicy, dict[str, str]]:
+    """Decide how a tool may run, and say for each field who said so."""
     hinted = _hinted(hints, options.effect)
     is_believed = options.trusted or _EFFECTS.index(hinted) > _EFFECTS.index(options.effect)
     effect = hinted if is_believed else options.effect
-    return ToolPolicy(
+    is_inside = options.trusted and hints.open_world is False
+    policy = ToolPolicy(
         effect=effect,
         approval=options.approval,
         timeout_s=options.timeout_s,
         parallel=effect == "read",
-        egress=not (options.trusted and hints.open_world is False),
+        egress=not is_inside,
     )
+    table, annotation = f"[[mcp]] {options.name}", f"annotation of the MCP server {options.name}"
+    by_hint = annotation if is_believed and hinted != options.effect else table
+    return policy, {
+        "effect": by_hint,
+        "approval": table,
+        "timeout_s": table,
+        "parallel": by_hint if effect == "read" else "default",
+        "egress": annotation if is_inside else "MCP servers may reach anything",
+    }
 
 
 def _hinted(hints: Hints, otherwise: Effect) -> Effect:

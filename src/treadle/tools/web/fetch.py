@@ -25,7 +25,7 @@ _WRITTEN = re.compile(r"^(ascii|utf-|utf_|iso8859|cp\d|koi8|shift_jis|euc_|gb|bi
 def web_tools(client: GuardedClient) -> list[Tool]:
     """Return the tools that reach the web through a client."""
     policy = ToolPolicy(effect="read", parallel=True, egress=True, timeout_s=client.policy.timeout_s + TIMEOUT_MARGIN_S)
-    return [function_tool(make_http_get(client), policy=policy, source="web")]
+    return [function_tool(make_http_get(client), policy=policy, source="web").placed("guarded")]
 
 
 def make_http_get(client: GuardedClient) -> Callable[..., Coroutine[Any, Any, Answer]]:

@@ -118,8 +118,7 @@ class Recorder:
         return Recording(asked, self._secrets, self._monotonic, lambda call: self._write(endpoint, run_id, call))
 
     def _write(self, endpoint: Endpoint, run_id: str, call: Call) -> None:
-        name = _ODD.sub("_", f"{run_id or 'calls'}.{endpoint.name}")
-        file = self._folder / f"{name}{SUFFIX}"
+        file = recorded_file(self._folder, run_id, endpoint)
         try:
             descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             with os.fdopen(descriptor, "ab") as out:
@@ -127,6 +126,12 @@ class Recorder:
                 out.write(head + write_call(call))
         except OSError as error:
             log.warning("a call of run %s was not recorded: %s", run_id or "-", error.strerror or error)
+
+
+def recorded_file(folder: Path, run_id: str, endpoint: Endpoint) -> Path:
+    """Return where the calls of a run to an endpoint are recorded."""
+    name = _ODD.sub("_", f"{run_id or 'calls'}.{endpoint.name}")
+    return folder / f"{name}{SUFFIX}"
 
 
 def _header(endpoint: Endpoint) -> Header:

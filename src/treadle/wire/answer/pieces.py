@@ -13,6 +13,7 @@ from treadle.canon.request import Note
 
 JOINED = Note(code="name_joined", action="repaired", message="the name of a call came in pieces and was joined")
 
+NONE = "{}"
 _ABOUT_IDS = ("duplicate_call_id", "call_without_id")
 """Codes of what is said of a call before it begins, and does not hold of one that is none."""
 
@@ -24,7 +25,9 @@ class NamePieces:
         self._names = names
         self._held: tuple[int, CallItem] | None = None
         self._joined: dict[int, tuple[int, CallItem]] = {}
-        self._empty: set[int] = set()
+        self._pieces: dict[int, int] = {}
+        self._said: dict[int, str] = {}
+        self._spoken: set[int] = set()
         self._notes: list[Noted] = []
 
     def feed(self, event: ModelEvent) -> list[ModelEvent]:
@@ -32,13 +35,15 @@ class NamePieces:
         match event:
             case ItemAdded(item=CallItem() as call):
                 return self._begin(event.index, call)
-            case ArgumentsDelta() | ItemDone() if event.index in self._empty:
+            case ArgumentsDelta() if event.index in self._pieces:
+                return self._say(event.index, event.text)
+            case ItemDone() if event.index in self._pieces and event.index not in self._joined:
                 return []
-            case ArgumentsDelta() if event.index in self._joined:
-                return [ArgumentsDelta(index=self._joined[event.index][0], text=event.text)]
             case ItemDone(item=CallItem() as call) if event.index in self._joined:
                 index, first = self._joined[event.index]
-                return [ItemDone(index=index, item=_as(first, call))]
+                said = self._said.get(index)
+                untold = [] if said else [ArgumentsDelta(index=index, text=call.arguments)]
+                return [*untold, ItemDone(index=index, item=_as(first, call, said))]
             case Noted() if self._held is not None and event.note.code in _ABOUT_IDS:
                 self._notes.append(event)
                 return []
@@ -46,6 +51,15 @@ class NamePieces:
                 return [event]
             case _:
                 return [*self._release(), event]
+
+    def _say(self, piece: int, text: str) -> list[ModelEvent]:
+        """Tell arguments of any piece as the call's; a piece that has none is said to have `{}`, which is not told."""
+        if text == NONE and piece not in self._spoken:
+            return []
+        self._spoken.add(piece)
+        index = self._pieces[piece]
+        self._said[index] = self._said.get(index, "") + text
+        return [ArgumentsDelta(index=index, text=text)]
 
     def _begin(self, index: int, call: CallItem) -> list[ModelEvent]:
         held = self._held
@@ -59,9 +73,9 @@ class NamePieces:
         self._notes = []
         first, begun = held
         whole = msgspec.structs.replace(begun, name=name)
+        self._joined = {place: joined for place, joined in self._joined.items() if joined[0] != first}
         self._joined[index] = (first, whole)
-        self._empty |= {place for place, joined in self._joined.items() if joined[0] == first and place != index}
-        self._empty.add(first)
+        self._pieces |= {first: first, index: first}
         if name in self._names:
             self._held = None
             return [Noted(note=JOINED), ItemAdded(index=first, item=whole)]
@@ -84,8 +98,13 @@ class NamePieces:
         return [] if held is None else [ItemAdded(index=held[0], item=held[1]), *notes]
 
 
-def _as(first: CallItem, call: CallItem) -> CallItem:
-    """Return a call under the ids and the name with which it began."""
+def _as(first: CallItem, call: CallItem, said: str | None) -> CallItem:
+    """Return a call under the ids and the name with which it began, and with what all its pieces `said`."""
     return msgspec.structs.replace(
-        call, id=first.id, call_id=first.call_id, name=first.name, upstream_id=first.upstream_id
+        call,
+        id=first.id,
+        call_id=first.call_id,
+        name=first.name,
+        upstream_id=first.upstream_id,
+        arguments=call.arguments if said is None else said,
     )

@@ -56,6 +56,7 @@ class Encoder:
         self._retelling = Retelling(PROTOCOL)
         self._lanes = Lanes(self._out, ids, request.tools)
         self._response: ResponseObject | None = None
+        self._questions: list[ApprovalRequested] = []
         self._is_over = False
 
     def feed(self, event: RunEvent) -> list[bytes]:
@@ -81,6 +82,10 @@ class Encoder:
                 self._lanes.feed(event)
             case ToolStarted() | ToolFinished():
                 self._lanes.feed(event)
+            case ApprovalRequested():
+                self._questions.append(event)
+            case ApprovalDecided():
+                self._lanes.approve(event)
             case RunStarted():
                 self._start(event)
             case RoundStarted():
@@ -91,7 +96,7 @@ class Encoder:
                 self._end(event)
             case RoundBroken():
                 self._lanes.end(is_cut=False)
-            case Noted() | ApprovalDecided() | ApprovalRequested():
+            case Noted():
                 pass
             case _:
                 assert_never(event)
@@ -104,6 +109,10 @@ class Encoder:
     def _end(self, event: RunEnded) -> None:
         assert not self._is_over, "a run ends once"
         self._is_over = True
+        if event.status == "requires_action":
+            # What the client is asked stands last, and is asked only once the run has left it open.
+            for question in self._questions:
+                self._lanes.feed(question)
         self._lanes.end(is_cut=event.status == "incomplete")
         self._response = ended(self._current(), event, self._lanes.done)
         self._announce(_TERMINALS[self._response.status])

@@ -46,7 +46,14 @@ class _Head(_Label, kw_only=True):
     output_format: str | None = None
 
 
+class _Question(msgspec.Struct, kw_only=True):
+    id: str
+    name: str
+    arguments: msgspec.Raw = NULL
+
+
 _label = msgspec.json.Decoder(_Label)
+_question = msgspec.json.Decoder(_Question)
 _head = msgspec.json.Decoder(_Head)
 _server_call = msgspec.json.Decoder(_ServerCall)
 _string = msgspec.json.Decoder(str)
@@ -85,6 +92,16 @@ def read_server_call(raw: msgspec.Raw, path: str) -> tuple[CallItem, ResultItem]
         rc="interrupted" if unfinished else "ok" if error is None else "failed",
     )
     return made, gave
+
+
+def read_question(raw: msgspec.Raw, path: str) -> CallItem:
+    """Return the call that a question is about, named by the question: the store knows the rest of it.
+
+    Raises: ProtocolError, naming the field.
+    """
+    asked = read(_question, raw, path)
+    arguments = arguments_of(asked.arguments, at(path, "arguments"))
+    return CallItem(id=asked.id, call_id=asked.id, name=asked.name, arguments=arguments, side="server")
 
 
 def arguments_of(raw: msgspec.Raw, path: str) -> str:

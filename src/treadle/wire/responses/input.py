@@ -21,16 +21,18 @@ from treadle.canon.items import (
     ResultItem,
     Role,
 )
-from treadle.canon.request import Note
+from treadle.canon.request import Assent, Note
 from treadle.wire.fields import NULL, at, missing
 from treadle.wire.fields import read_value as read
 from treadle.wire.responses.content import PROTOCOL, Tally, extra_of, read_content, read_output, text_parts
-from treadle.wire.responses.hosted import arguments_of, is_own, read_server_call
+from treadle.wire.responses.hosted import arguments_of, is_own, read_question, read_server_call
 from treadle.wire.responses.seal import unseal
 from treadle.wire.responses.tools import flat_name
 from treadle.wire.turns import OpenCalls
 
 _ROLES: frozenset[str] = frozenset({"system", "developer", "user", "assistant"})
+_UPSTREAM_QUESTION = "mcpr_"
+"""How ids of questions begin that the official API asks about servers which it calls by itself."""
 _OF_PICTURE = re.compile(r"img_(?P<message>.+)_\d+")
 _ATTACHED = Note(
     code="input_call_attached",
@@ -51,10 +53,11 @@ class Reading(msgspec.Struct, kw_only=True):
     """What the input held: its items, the tool lists that travelled inside it (with their paths), and notes.
 
     `open` are the calls that still want a result, `servers` the labels of MCP servers that the upstream calls,
-    `named` the ids of the items so far.
+    `named` the ids of the items so far, `approvals` the answers to what Treadle asked.
     """
 
     items: list[AnyItem] = []
+    approvals: list[Assent] = []
     tools: list[tuple[str, list[msgspec.Raw]]] = []
     tally: Tally = msgspec.field(default_factory=Tally)
     open: OpenCalls = msgspec.field(default_factory=OpenCalls)
@@ -112,6 +115,12 @@ class _Reference(msgspec.Struct, kw_only=True):
     id: str
 
 
+class _Answer(msgspec.Struct, kw_only=True):
+    approval_request_id: str
+    approve: bool
+    reason: str | None = None
+
+
 _head = msgspec.json.Decoder(_Head)
 _message = msgspec.json.Decoder(_Message)
 _call = msgspec.json.Decoder(_Call)
@@ -119,6 +128,7 @@ _result = msgspec.json.Decoder(_Result)
 _reasoning = msgspec.json.Decoder(_Reasoning)
 _tool_list = msgspec.json.Decoder(_ToolList)
 _reference = msgspec.json.Decoder(_Reference)
+_answer = msgspec.json.Decoder(_Answer)
 
 
 def read_input(value: str | list[msgspec.Raw], servers: frozenset[str] = frozenset()) -> Reading:
@@ -256,6 +266,32 @@ def _read_server_call(reading: Reading, raw: msgspec.Raw, path: str) -> None:
         _read_opaque(reading, raw, path)
 
 
+def _read_question(reading: Reading, raw: msgspec.Raw, path: str) -> None:
+    """Read a question that is sent back: Treadle's own stands for its call, one of the upstream's only it can read."""
+    if is_own(raw, path, reading.servers):
+        reading.items.append(read_question(raw, path))
+    else:
+        _read_opaque(reading, raw, path)
+
+
+def _read_answer(reading: Reading, raw: msgspec.Raw, path: str) -> None:
+    """Read what a person decided; about a call of the upstream's own it is the upstream's to know."""
+    answer = read(_answer, raw, path)
+    asked = answer.approval_request_id
+    is_known = any(isinstance(item, OpaqueItem) and item.id == asked for item in reading.items)
+    if is_known or reading.servers or asked.startswith(_UPSTREAM_QUESTION):
+        _read_opaque(reading, raw, path)
+        return
+    reading.approvals.append(
+        Assent(
+            approval_id=asked,
+            approve=answer.approve,
+            reason=answer.reason or "",
+            field=at(path, "approval_request_id"),
+        )
+    )
+
+
 def _read_tools(reading: Reading, raw: msgspec.Raw, path: str) -> None:
     reading.tools.append((at(path, "tools"), read(_tool_list, raw, path).tools))
 
@@ -283,6 +319,8 @@ _READERS: dict[str, Callable[[Reading, msgspec.Raw, str], None]] = {
     "custom_tool_call_output": _read_custom_result,
     "reasoning": _read_reasoning,
     "mcp_call": _read_server_call,
+    "mcp_approval_request": _read_question,
+    "mcp_approval_response": _read_answer,
     "additional_tools": _read_tools,
     "item_reference": _read_reference,
 }

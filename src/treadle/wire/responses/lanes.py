@@ -7,7 +7,7 @@ until the next event, because only the end of the run tells whether its last ite
 
 from typing import assert_never
 
-from treadle.canon.events import ItemAdded, ItemDone, ToolFinished, ToolStarted
+from treadle.canon.events import ApprovalDecided, ApprovalRequested, ItemAdded, ItemDone, ToolFinished, ToolStarted
 from treadle.canon.ids import CALL_ITEM, MESSAGE, REASONING, SERVER_CALL, IdSource, shown_call_id
 from treadle.canon.items import CallItem, ImagePart, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
 from treadle.canon.tools import ToolSpec
@@ -23,6 +23,7 @@ from treadle.wire.responses.writers import (
     OpaqueWriter,
     Picture,
     PictureWriter,
+    QuestionWriter,
     ReasoningWriter,
     ServerCallWriter,
     Source,
@@ -31,7 +32,7 @@ from treadle.wire.responses.writers import (
 PICTURE = "img"
 """How ids of images begin, followed by the id of the message that has them."""
 
-Opening = ItemAdded | ItemDone | ToolStarted | ToolFinished
+Opening = ItemAdded | ItemDone | ToolStarted | ToolFinished | ApprovalRequested
 LaneEvent = Opening | Delta | Picture
 
 
@@ -54,6 +55,7 @@ class Lanes:
         self._lanes: dict[int, _Lane] = {}
         self._done: list[OutputItem] = []
         self._pictures = 0
+        self._approvals: dict[int, str] = {}
 
     @property
     def done(self) -> tuple[OutputItem, ...]:
@@ -73,6 +75,10 @@ class Lanes:
         if isinstance(event, ItemDone) and isinstance(event.item, MessageItem):
             self._add_pictures(event.item)
         self._advance()
+
+    def approve(self, event: ApprovalDecided) -> None:
+        """Remember which question a call that runs later was decided by."""
+        self._approvals[event.index] = event.approval_id
 
     def settle(self) -> None:
         """Close the item that is only held back because it might have been the last."""
@@ -112,10 +118,10 @@ class Lanes:
             lane.writer = PictureWriter(self._out, Place(item_id=event.id, output_index=len(self._done)), event)
             lane.is_settled = True
         elif isinstance(event, Opening):
-            source = event if isinstance(event, ToolStarted | ToolFinished) else event.item
+            source = event.item if isinstance(event, ItemAdded | ItemDone) else event
             if lane.writer is None:
                 lane.writer = self._open(source)
-            if isinstance(event, ItemDone | ToolFinished):
+            if isinstance(event, ItemDone | ToolFinished | ApprovalRequested):
                 lane.writer.settle(source)
                 lane.is_settled = True
         elif lane.writer is not None:
@@ -131,7 +137,9 @@ class Lanes:
             case CallItem():
                 return CallWriter(self._out, place, source, self._specs.get(source.name))
             case ToolStarted() | ToolFinished():
-                return ServerCallWriter(self._out, place, source)
+                return ServerCallWriter(self._out, place, source, self._approvals.get(source.index, ""))
+            case ApprovalRequested():
+                return QuestionWriter(self._out, place, source)
             case OpaqueItem():
                 return OpaqueWriter(self._out, place, source)
             case ResultItem() | ReferenceItem():
@@ -142,6 +150,8 @@ class Lanes:
     def _item_id(self, source: Source) -> str:
         if isinstance(source, ToolStarted | ToolFinished):
             return server_call_id(source.call) or self._ids.new(SERVER_CALL)
+        if isinstance(source, ApprovalRequested):
+            return source.approval_id
         return source.id or self._ids.new(_PREFIXES.get(type(source), MESSAGE))
 
     def _close_first(self, status: str) -> None:
@@ -160,6 +170,8 @@ def server_call_id(call: CallItem) -> str:
 
 def _is_shown(event: Opening) -> bool:
     """Tell whether an event begins an output item: server calls are shown by their run, results inside the call."""
+    if isinstance(event, ApprovalRequested):
+        return event.is_deferred
     if isinstance(event, ToolStarted | ToolFinished):
         return True
     item = event.item

@@ -89,6 +89,7 @@ def read_request(body: bytes) -> Request:
         background=bool(typed.background),
         previous_response_id=typed.previous_response_id,
         max_tool_calls=typed.max_tool_calls,
+        approvals=tuple(reading.approvals),
         notes=(*_mended(mended), *reading.tally.notes(), *shelf.notes),
     )
 

@@ -114,6 +114,15 @@ class ServerCall(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_call"):
     approval_request_id: str | None = None
 
 
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_approval_request"):
+    """A call that Treadle runs once a person agrees; the client's next request says what was decided."""
+
+    id: str
+    server_label: str
+    name: str
+    arguments: str
+
+
 class ImageCall(msgspec.Struct, frozen=True, kw_only=True, tag="image_generation_call"):
     """An image that the model gave, in base64."""
 
@@ -123,7 +132,7 @@ class ImageCall(msgspec.Struct, frozen=True, kw_only=True, tag="image_generation
     output_format: str | UnsetType = UNSET
 
 
-OutputItem = Message | Reasoning | FunctionCall | CustomCall | ServerCall | ImageCall | msgspec.Raw
+OutputItem = Message | Reasoning | FunctionCall | CustomCall | ServerCall | ApprovalRequest | ImageCall | msgspec.Raw
 
 
 class InputDetails(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,15 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from treadle.canon.events import ArgumentsDelta, ReasoningDelta, RefusalDelta, TextDelta, ToolFinished, ToolStarted
+from treadle.canon.events import (
+    ApprovalRequested,
+    ArgumentsDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+)
 from treadle.canon.items import (
     AnyItem,
     AnyPart,
@@ -22,8 +30,10 @@ from treadle.canon.items import (
 )
 from treadle.canon.tools import ToolSpec
 from treadle.wire.responses.events import CallEvent, ItemEvent, Outlet
+from treadle.wire.responses.hosted import OWN_LABEL
 from treadle.wire.responses.parts import REASONING, REFUSAL, SUMMARY, TEXT, Finality, PartRow, Place, finalities
 from treadle.wire.responses.response import (
+    ApprovalRequest,
     CustomCall,
     ErrorText,
     ExecutionError,
@@ -38,7 +48,7 @@ from treadle.wire.responses.seal import seal
 from treadle.wire.responses.tools import bare_name
 
 Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
-Source = AnyItem | ToolStarted | ToolFinished
+Source = AnyItem | ToolStarted | ToolFinished | ApprovalRequested
 
 
 class ItemWriter(Protocol):
@@ -236,13 +246,14 @@ class CallWriter(_Writer):
 class ServerCallWriter(_Writer):
     """Writes a call that Treadle runs itself, as an mcp_call: no client looks those up among its own tools."""
 
-    def __init__(self, out: Outlet, place: Place, event: ToolStarted | ToolFinished) -> None:
+    def __init__(self, out: Outlet, place: Place, event: ToolStarted | ToolFinished, approval_id: str = "") -> None:
         super().__init__(out, place)
         self._item = ServerCall(
             id=place.item_id,
             status="in_progress",
-            server_label=event.source or "treadle",
+            server_label=event.source or OWN_LABEL,
             name=event.call.name,
+            approval_request_id=approval_id or None,
         )
         self.announce("added", self._item)
         self.send("response.mcp_call.in_progress")
@@ -272,6 +283,30 @@ class ServerCallWriter(_Writer):
         """Send that the call is done; one that never got a result is incomplete."""
         if self._item.status == "in_progress":
             self._item = msgspec.structs.replace(self._item, status="incomplete")
+        return self.announce("done", self._item)
+
+
+class QuestionWriter(_Writer):
+    """Writes that a call waits for a person: an item that is whole at once."""
+
+    def __init__(self, out: Outlet, place: Place, event: ApprovalRequested) -> None:
+        super().__init__(out, place)
+        self._item = ApprovalRequest(
+            id=place.item_id,
+            server_label=event.source or OWN_LABEL,
+            name=event.call.name,
+            arguments=event.call.arguments or "{}",
+        )
+        self.announce("added", self._item)
+
+    def feed(self, delta: Delta) -> None:
+        """Take nothing: a question comes whole."""
+
+    def settle(self, final: Source) -> None:
+        """Take nothing: a question comes whole."""
+
+    def close(self, status: str) -> OutputItem:
+        """Send that the question is put."""
         return self.announce("done", self._item)
 
 

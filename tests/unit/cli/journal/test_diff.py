@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.messages import Entry
+from treadle.canon.items import ResultItem, TextPart
+from treadle.canon.messages import Entry, entry_of_item
 from treadle.cli.journal.diff import Pair, Step, compare, steps_of, write_pairs
 from treadle.cli.main import main
 from treadle.cli.terminal.look import Look
@@ -120,6 +121,17 @@ def test_an_entry_that_can_not_be_read_is_compared_as_it_is() -> None:
     worse = [Entry(kind="tool_call", at=0.0, seq=1, data=msgspec.Raw(b"8"))]
     assert [pair.op for pair in compare(steps_of(row, bad), steps_of(row, bad))] == ["equal", "equal"]
     assert [pair.op for pair in compare(steps_of(row, bad), steps_of(row, worse))] == ["equal", "changed"]
+
+
+def test_another_sandbox_is_a_difference() -> None:
+    """The same result from a command that less confined it is not the same run."""
+    row = RunRow(id="r", response_id="p", conversation_id="c", protocol="chat", model="m", created_at=0.0)
+    result = ResultItem(call_id="c1", name="bash", output=(TextPart(text="hi"),), rc="ok")
+    sides = [[entry_of_item(result, at=0.0, extra={"sandbox": level})] for level in ("L3", "L0")]
+    equal, changed = compare(*(steps_of(row, side) for side in sides))
+    assert (equal.op, changed.op) == ("equal", "changed")
+    assert changed.left is not None
+    assert changed.left.text == "bash ok [L3]: hi"
 
 
 def test_colours_and_control_characters() -> None:

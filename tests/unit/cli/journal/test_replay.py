@@ -31,7 +31,9 @@ def test_a_run_is_proved(here: Path, capsys: Capture) -> None:
     """Without any of its tools and without its model: the journal is enough."""
     [run_id] = asyncio.run(run_script(here))
     assert main(["replay", run_id]) == 0
-    assert capsys.readouterr().out.startswith(f"{run_id}: the same way again, byte for byte: 2 rounds, 1 calls")
+    proved, ran = capsys.readouterr().out.splitlines()
+    assert proved.startswith(f"{run_id}: the same way again, byte for byte: 2 rounds, 1 calls")
+    assert ran == "tools ran in: none (1)"
 
 
 def test_the_newest_run_is_meant_by_last(here: Path, capsys: Capture) -> None:
@@ -40,6 +42,7 @@ def test_the_newest_run_is_meant_by_last(here: Path, capsys: Capture) -> None:
     assert main(["replay", "last", "--json"]) == 0
     told = msgspec.json.decode(capsys.readouterr().out)
     assert (told["run"], told["same"], told["problem"]) == (ids[-1], True, None)
+    assert isinstance(told["sandboxes"], dict)
 
 
 def test_a_journal_that_was_changed_does_not_prove(here: Path, capsys: Capture) -> None:

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from treadle.cli.terminal.look import Look, look_of
+from treadle.cli.terminal.look import THEMES, Look, look_of
 
 
 class Terminal(io.StringIO):
@@ -29,6 +29,13 @@ class Terminal(io.StringIO):
 def test_the_look_fits_the_terminal(out: io.StringIO, env: dict[str, str], look: Look) -> None:
     """NO_COLOR, TERM=dumb and pipes are honoured."""
     assert look_of(out, env) == look
+
+
+def test_plain_wins_and_every_theme_has_every_style() -> None:
+    """A screen reader's terminal is a terminal all the same."""
+    assert look_of(Terminal(), {"TERM": "xterm"}, is_plain=True) == Look()
+    assert {frozenset(theme) for theme in THEMES.values()} == {frozenset(THEMES["dark"])}
+    assert Look(colour=True, theme="none").style("error", "x") == "x"
 
 
 def test_styles_need_colour() -> None:

@@ -1,25 +1,30 @@
 """The output of `treadle run`: three forms, notes apart, and the exit code of every ending."""
 
 import io
+import re
 
 import msgspec
 import pytest
 
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import (
+    ApprovalDecided,
+    ApprovalRequested,
     ItemAdded,
     Noted,
+    ReasoningDelta,
     RunEnded,
     RunEvent,
     RunStarted,
     TextDelta,
     ToolFinished,
     ToolStarted,
-    read_event,
 )
 from treadle.canon.items import CallItem, MessageItem, text_result
 from treadle.canon.request import Note
 from treadle.canon.usage import Usage
+from treadle.cli.talk.host import SessionInfo
+from treadle.cli.terminal.lines import DOCUMENTED
 from treadle.cli.terminal.output import WRITERS, Writer
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
@@ -127,22 +132,65 @@ def test_json_is_one_object() -> None:
         RunEnded(status="completed", usage=usage, limit="wall_time"),
     )
     assert msgspec.json.decode(out) == {
-        "run_id": "run_1",
-        "response_id": "resp_1",
-        "text": "a\x1bb\u202e",
-        "usage": {"input_tokens": 3, "output_tokens": 4},
+        "session": None,
+        "run": "run_1",
+        "result": "a\x1bb\u202e",
         "status": "completed",
         "limit": "wall_time",
+        "usage": {"input_tokens": 3, "output_tokens": 4},
+        "cost": None,
         "error": None,
     }
     assert (out.count("\n"), notes) == (1, "")
 
 
-def test_jsonl_is_one_event_a_line() -> None:
-    """Every event comes at once and reads back as itself."""
-    events = [STARTED, MESSAGE, TextDelta(index=0, text="a\nb"), finished(), RunEnded(status="completed")]
-    out, _, _ = write("jsonl", *events)
-    assert [read_event(line) for line in out.splitlines()] == events
+def test_jsonl_tells_the_documented_events_and_no_others() -> None:
+    """One object a line, each at once, in order; every kind that can come is documented."""
+    call = {"index": 0, "call": CALL, "approval_id": "apr_1"}
+    out, notes = io.StringIO(), io.StringIO()
+    writer = WRITERS["jsonl"](out, notes)
+    session = SessionInfo(id="sess_1", name="trip", updated_at=0.0)
+    writer.begin(session, "m")
+    for event in (
+        *(STARTED, MESSAGE, ReasoningDelta(index=0, text="hm"), TextDelta(index=0, text="a\nb")),
+        ApprovalRequested(**call, reasons=("add always needs approval",)),
+        ApprovalDecided(**call, status="approved", by="ada"),
+        *(ToolStarted(index=1, call=CALL), finished(), Noted(note=Note(code="c", action="dropped", message="x"))),
+        RunEnded(status="failed", error=ErrorInfo(code="gone", message="it is gone", hint="look")),
+    ):
+        writer.write(event)
+    writer.progress("half way")
+    writer.cost = 0.5
+    writer.finish()
+    lines = [msgspec.json.decode(line) for line in out.getvalue().splitlines()]
+    assert [line["type"] for line in lines] == [
+        *("session.started", "turn.started", "reasoning.delta", "text.delta", "approval.requested"),
+        *("approval.resolved", "tool.started", "tool.finished", "note", "tool.output.delta", "error", "turn.finished"),
+    ]
+    assert {line["type"] for line in lines} == set(DOCUMENTED)
+    for line in lines:
+        fields = re.findall(r"`(\w+)`", DOCUMENTED[line["type"]])
+        assert set(fields) == set(line) - {"type"}, line
+    by_type = {line["type"]: line for line in lines}
+    assert by_type["tool.started"] == {"type": "tool.started", "id": "call_1", "name": "add", "args": {"a": 1}}
+    assert by_type["turn.finished"]["cost"] == 0.5
+
+
+def test_arguments_that_are_no_json_are_told_as_they_are() -> None:
+    """A program can still show them."""
+    call = CallItem(call_id="c", name="add", arguments="{bad", side="server")
+    out, _, _ = write("jsonl", ToolStarted(index=0, call=call))
+    assert msgspec.json.decode(out)["args"] == "{bad"
+
+
+def test_a_limit_of_the_flags_and_a_bad_answer_have_their_codes() -> None:
+    """They count although the run itself was cancelled, or completed."""
+    _, _, writer = write("json", STARTED, RunEnded(status="cancelled"))
+    writer.limit = "timeout"
+    assert (writer.exit_code, writer.result.limit) == (4, "timeout")
+    _, _, writer = write("json", STARTED, RunEnded(status="completed"))
+    writer.error = ErrorInfo(code="schema_mismatch", message="no")
+    assert writer.exit_code == 1
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
 """The screen: what each event looks like, folding, the status line, and a scrollback that stays true."""
 
 import io
-from collections.abc import Callable
+import re
 
+import msgspec
 import pyte
 import pytest
 
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import (
+    ApprovalDecided,
     ItemAdded,
     Noted,
     ReasoningDelta,
@@ -18,12 +20,13 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import CallItem, MessageItem, text_result
+from treadle.canon.items import CallItem, MessageItem, text_message, text_result
+from treadle.canon.messages import entry_of_item
 from treadle.canon.request import Note
-from treadle.canon.usage import Usage
 from treadle.cli.terminal.look import Look
 from treadle.cli.terminal.results import Folds
 from treadle.cli.terminal.screen import Screen
+from treadle.cli.terminal.surface import Painter, Stream
 
 CALL = CallItem(call_id="call_1", name="glob", arguments='{"pattern":"*.c","path":"src/"}', side="server")
 OTHER = CallItem(call_id="call_2", name="add", arguments="{}", side="server")
@@ -32,7 +35,7 @@ OTHER = CallItem(call_id="call_2", name="add", arguments="{}", side="server")
 def show(*events: RunEvent) -> str:
     """Return what a plain screen shows of the events."""
     out = io.StringIO()
-    screen = Screen(out, Look())
+    screen = Screen(Stream(out), Look())
     for event in events:
         screen.show(event)
     return out.getvalue()
@@ -84,15 +87,20 @@ def test_results_of_any_shape_are_shown(text: str, lines: str) -> None:
 def test_a_long_result_is_folded_and_unfolded_step_by_step() -> None:
     """The lines beyond the fold are counted, and shown when asked for, so many at a time."""
     out = io.StringIO()
-    screen = Screen(out, Look(), folds=Folds(preview_lines=2, full_lines=3))
+    screen = Screen(Stream(out), Look(), folds=Folds(preview_lines=2, full_lines=3))
     screen.show(ToolStarted(index=1, call=OTHER))
     screen.show(finished("a\nb\nc\nd\ne\nf", OTHER))
-    assert out.getvalue().splitlines()[1:] == ["  a", "  b", "  … 4 more lines (/full shows them)", "  done, 12 ms"]
+    assert out.getvalue().splitlines()[1:] == [
+        "  a",
+        "  b",
+        "  … 4 more lines (Ctrl-O or /full shows them)",
+        "  done, 12 ms",
+    ]
     before = len(out.getvalue())
     for _ in range(3):
         screen.unfold()
     assert out.getvalue()[before:].splitlines() == [
-        *("● add()", "  c", "  d", "  e", "  … 1 more line (/full goes on)"),
+        *("● add()", "  c", "  d", "  e", "  … 1 more line (Ctrl-O or /full goes on)"),
         *("● add()", "  f"),
         "nothing is folded",
     ]
@@ -101,18 +109,18 @@ def test_a_long_result_is_folded_and_unfolded_step_by_step() -> None:
 def test_a_new_run_forgets_what_was_folded() -> None:
     """Only the results of the last turn can be unfolded."""
     out = io.StringIO()
-    screen = Screen(out, Look(), folds=Folds(preview_lines=1))
+    screen = Screen(Stream(out), Look(), folds=Folds(preview_lines=1))
     screen.show(finished("a\nb"))
     screen.show(RunStarted(run_id="r", response_id="p", model="m", created_at=0.0))
     screen.unfold()
     assert out.getvalue().endswith("\nnothing is folded\n")
 
 
-def test_twenty_lines_are_shown_without_being_asked_for() -> None:
+def test_two_hundred_lines_are_shown_without_being_asked_for() -> None:
     """A result of ordinary length stays whole."""
-    text = "\n".join("x" * 20)
+    text = "\n".join("x" * 200)
     assert "more line" not in show(finished(text))
-    assert "  … 1 more line (/full shows them)\n" in show(finished(f"{text}\nx"))
+    assert "  … 1 more line (Ctrl-O or /full shows them)\n" in show(finished(f"{text}\nx"))
 
 
 def test_a_failure_names_its_code_and_a_cut_is_said() -> None:
@@ -163,24 +171,19 @@ def test_nothing_of_models_and_tools_reaches_the_terminal_raw(event: RunEvent) -
     assert not set(shown) & set("\x1b\x9b\x07\r\u202e")
 
 
-def status(ended: RunEnded, model: str = "m") -> str:
+def status(ended: RunEnded, *words: str) -> str:
     """Return the line about a turn."""
     out = io.StringIO()
-    Screen(out, Look()).status(model, ended, 0.0456)
+    Screen(Stream(out), Look()).status(words, ended)
     return out.getvalue()
 
 
-def test_the_status_line_counts_the_turn() -> None:
-    """Model, rounds, calls, tokens and time; unknown tokens are called unknown, never 0."""
-    usage = Usage(input_tokens=100, output_tokens=23)
-    assert status(RunEnded(status="completed", usage=usage, rounds=2, calls=1)) == (
-        "m · 2 rounds · 1 call · 123 tokens · 46 ms\n"
-    )
-    assert (
-        status(RunEnded(status="cancelled", rounds=1)) == "m · 1 round · 0 calls · tokens unknown · 46 ms · cancelled\n"
-    )
-    assert status(RunEnded(status="completed", limit="max_iterations")).endswith(
-        " · limit reached: max_iterations (the key terminal.max_tool_turns)\n"
+def test_the_status_line_says_how_the_turn_ended() -> None:
+    """A limit by the key that moves it; an ordinary end says nothing more."""
+    assert status(RunEnded(status="completed"), "m", "46 ms") == "m · 46 ms\n"
+    assert status(RunEnded(status="cancelled"), "m") == "m · cancelled\n"
+    assert status(RunEnded(status="completed", limit="max_iterations"), "m") == (
+        "m · limit reached: max_iterations (the key terminal.max_tool_turns)\n"
     )
 
 
@@ -193,33 +196,49 @@ def test_a_failed_turn_says_why_and_what_to_do() -> None:
 def test_no_color_means_no_colour_codes() -> None:
     """Without colour only the paint of the open block uses escape sequences."""
     out = io.StringIO()
-    Screen(out, Look(rich=False, colour=False)).show(ToolStarted(index=1, call=CALL))
+    Screen(Stream(out), Look(rich=False, colour=False)).show(ToolStarted(index=1, call=CALL))
     assert "\x1b" not in out.getvalue()
 
 
-def ticking() -> Callable[[], float]:
-    """Return a clock that has always moved on by more than a frame."""
-    times = iter(range(1_000_000))
-    return lambda: float(next(times))
+class Glass:
+    """A surface that keeps what stays and what is open."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self._size = (columns, rows)
+        self.written = ""
+        self.painter: Painter | None = None
+
+    def write(self, text: str) -> None:
+        """Keep it."""
+        self.written += text
+
+    def paint(self, painter: Painter | None) -> None:
+        """Keep it."""
+        self.painter = painter
+
+    def size(self) -> tuple[int, int]:
+        """Return the size."""
+        return self._size
+
+    @property
+    def open(self) -> list[str]:
+        """Return the open lines."""
+        return [] if self.painter is None else self.painter(*self._size)
 
 
-@pytest.mark.parametrize("size", [1, 4, 17])
-def test_painting_over_leaves_exactly_the_finished_text(size: int) -> None:
-    """However often the open block is repainted, each line is in the scrollback once and in order."""
-    columns, rows = 30, 8
+@pytest.mark.parametrize("size", [1, 4, 17, 100_000])
+def test_the_finished_text_is_the_same_however_it_came(size: int) -> None:
+    """Each line is written once and in order; what is open is never part of it."""
     lines = [f"line number {number} of the answer" for number in range(40)]
     text = "\n\n".join(lines[:20]) + "\n\n```\n" + "\n".join(lines[20:]) + "\n```\n"
-    out = io.StringIO(newline="")
-    screen = Screen(out, Look(rich=True, colour=True), clock=ticking(), size=lambda: (columns, rows))
+    glass = Glass(30, 8)
+    screen = Screen(glass, Look(rich=True, colour=True))
     for start in range(0, len(text), size):
         screen.show(TextDelta(index=0, text=text[start : start + size]))
     screen.show(RunEnded(status="completed"))
-    terminal = pyte.HistoryScreen(columns, rows, history=1000)
-    pyte.Stream(terminal).feed(out.getvalue().replace("\n", "\r\n"))
-    history = ["".join(row[column].data for column in range(columns)) for row in terminal.history.top]
-    seen = "".join(line.strip() + " " for line in [*history, *terminal.display])
-    words = seen.replace("``` ", "").split()
-    assert words == " ".join(lines).split()
+    assert glass.open == []
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", glass.written)
+    assert plain.split() == " ".join(lines).split()
 
 
 def seen(text: str, columns: int, rows: int) -> list[str]:
@@ -231,65 +250,100 @@ def seen(text: str, columns: int, rows: int) -> list[str]:
 
 def test_code_is_set_in_and_its_fences_are_not_shown() -> None:
     """A person wants the code, not the marks around it."""
-    out = io.StringIO(newline="")
-    screen = Screen(out, Look(rich=True), clock=ticking(), size=lambda: (30, 12))
+    glass = Glass(30, 12)
+    screen = Screen(glass, Look(rich=True))
     for piece in ("Like ", "so:\n\n```py", "thon\nx = 1\n\nif x:\n    y\n``", "`\nDone", "."):
         screen.show(TextDelta(index=0, text=piece))
     screen.show(RunEnded(status="completed"))
-    assert seen(out.getvalue(), 30, 12)[:9] == ["Like so:", "", "  x = 1", "", "  if x:", "      y", "", "Done.", ""]
+    assert seen(glass.written, 30, 12)[:9] == ["Like so:", "", "  x = 1", "", "  if x:", "      y", "", "Done.", ""]
 
 
 def test_lines_of_our_own_are_broken_between_words() -> None:
     """On a screen no word is cut, and what follows is set in like the first line."""
-    out = io.StringIO(newline="")
-    screen = Screen(out, Look(rich=True), clock=ticking(), size=lambda: (20, 8))
+    glass = Glass(20, 8)
+    screen = Screen(glass, Look(rich=True))
     screen.show(finished("some words that are too long for it", OTHER))
     screen.error(ErrorInfo(code="x", message="there is no such thing here"))
-    assert out.getvalue().splitlines() == [
+    assert glass.written.splitlines() == [
         *("↳ add()", "  some words that", "  are too long for", "  it", "  done, 12 ms"),
         *("✗ there is no such", "thing here"),
     ]
 
 
-def test_silence_is_explained_and_the_line_leaves_no_trace() -> None:
-    """After half a second a line says what is waited for; the next output takes its place."""
-    now = [0.0]
-    out = io.StringIO(newline="")
-    screen = Screen(out, Look(rich=True), clock=lambda: now[0], size=lambda: (40, 6))
-    screen.begin()
-    screen.tick()
-    assert out.getvalue() == ""
-    now[0] = 1.0
-    screen.tick()
-    assert seen(out.getvalue(), 40, 6)[0] == "… waiting, 1 s (Ctrl-C stops)"
-    screen.show(ToolStarted(index=1, call=OTHER))
-    now[0] = 4.0
-    screen.tick()
-    assert seen(out.getvalue(), 40, 6)[:2] == ["● add()", "… add runs, 3 s (Ctrl-C stops)"]
-    screen.printed("half way")
-    screen.show(finished("1", OTHER))
-    assert seen(out.getvalue(), 40, 6)[:4] == ["● add()", "  printed: half way", "  1", "  done, 12 ms"]
-
-
-def test_a_screen_that_is_none_is_never_told_of_waiting() -> None:
-    """A pipe gets the conversation only."""
-    now = [0.0]
-    out = io.StringIO()
-    screen = Screen(out, Look(), clock=lambda: now[0])
-    now[0] = 60.0
-    screen.tick()
-    assert out.getvalue() == ""
-
-
 def test_an_open_block_higher_than_the_screen_is_painted_by_its_end() -> None:
     """What has left the screen is not painted over: only the last lines are, until the block is finished."""
-    columns, rows = 20, 6
-    out = io.StringIO(newline="")
-    screen = Screen(out, Look(rich=True), clock=ticking(), size=lambda: (columns, rows))
+    glass = Glass(20, 6)
+    screen = Screen(glass, Look(rich=True))
     for number in range(30):
         screen.show(TextDelta(index=0, text=f"- item {number}\n"))
-    terminal = pyte.HistoryScreen(columns, rows, history=1000)
-    pyte.Stream(terminal).feed(out.getvalue().replace("\n", "\r\n"))
-    assert list(terminal.history.top) == []
+    assert [line.strip() for line in glass.open] == [f"• item {number}" for number in range(24, 30)]
+    assert glass.written == ""
     screen.show(RunEnded(status="completed"))
-    assert out.getvalue().count("item 0") == 4 + 1
+    assert (glass.open, glass.written.count("item ")) == ([], 30)
+
+
+def test_an_open_line_of_code_is_shown_before_it_ends() -> None:
+    """Broken where the screen ends."""
+    glass = Glass(12, 6)
+    screen = Screen(glass, Look(rich=True))
+    screen.show(TextDelta(index=0, text="```\nabcdefghijklmnop"))
+    assert glass.open == ["  abcdefghij", "  klmnop"]
+
+
+def test_a_diff_in_a_result_is_shown_as_one() -> None:
+    """Added and removed lines in their colours, the counts below."""
+    out = io.StringIO()
+    screen = Screen(Stream(out), Look(colour=True))
+    diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new"
+    body = {"output": "Wrote 4 bytes to x", "bytes": 4, "added": 1, "removed": 1, "diff": diff}
+    screen.show(finished(msgspec.json.encode(body).decode()))
+    shown = out.getvalue()
+    assert "\x1b[31m      -old\x1b[0m\n" in shown
+    assert "\x1b[32m      +new\x1b[0m\n" in shown
+    assert "+1 -1" in shown
+    assert "bytes: 4" in shown
+
+
+def test_the_limit_of_the_loop_is_visible_in_the_result() -> None:
+    """The fields that name it stand there."""
+    body = '{"output":"x","count":1,"limit_reached":true,"limit_message":"Tool call limit reached (3)."}'
+    shown = show(finished(body))
+    assert "  limit_reached: true\n" in shown
+    assert '  limit_message: "Tool call limit reached (3)."\n' in shown
+
+
+def test_what_was_said_before_is_shown_as_it_was() -> None:
+    """Prompt, call, result and answer; an orphan of a crash has its result."""
+    entries = [
+        entry_of_item(item, at=0.0)
+        for item in (
+            text_message("user", "two\nlines"),
+            CALL,
+            text_result(CALL, "Interrupted.", is_error=True, rc="interrupted"),
+            text_message("assistant", "Done."),
+        )
+    ]
+    out = io.StringIO()
+    screen = Screen(Stream(out), Look())
+    screen.recall(entries)
+    assert out.getvalue() == ('\n> two\n  lines\n● glob(pattern="*.c", path="src/")\n  Interrupted.\nDone.\n')
+    assert screen.answer == "Done."
+
+
+def test_decisions_are_told_with_who_made_them() -> None:
+    """Changed arguments are shown; what nobody could be asked about says so in its result."""
+    decided = ApprovalDecided(index=0, call=CALL, approval_id="a", status="denied", by="ada", reason="no \x1b[2J")
+    assert show(decided) == "  glob denied by ada: no ␛[2J\n"
+    changed = ApprovalDecided(index=0, call=CALL, approval_id="a", status="approved", arguments='{"a":1}')
+    assert show(changed) == '  glob approved\n  changed to glob({"a":1})\n'
+    assert show(ApprovalDecided(index=0, call=CALL, approval_id="", status="denied")) == ""
+
+
+def test_long_arguments_are_cut_and_can_be_seen_whole() -> None:
+    """A file that is written does not flood the screen."""
+    call = CallItem(call_id="c", name="file_write", arguments=msgspec.json.encode({"content": "x" * 5000}).decode())
+    out = io.StringIO()
+    screen = Screen(Stream(out), Look())
+    screen.show(ToolStarted(index=0, call=call))
+    assert "characters (Ctrl-O or /full shows them)" in out.getvalue()
+    assert len(out.getvalue()) < 2_500

@@ -3,10 +3,10 @@
 import asyncio
 import io
 
-from treadle.canon.events import ToolFinished, ToolStarted
+from treadle.canon.events import ApprovalDecided, ApprovalRequested, RunEnded, ToolFinished, ToolStarted
 from treadle.canon.items import CallItem, text_result
 from treadle.cli.terminal import waiting
-from treadle.cli.terminal.waiting import Waiting, ticking
+from treadle.cli.terminal.waiting import Activity, Waiting, ticking
 
 CALLS = [CallItem(call_id=name, name=name, arguments="{}") for name in ("one\x1b", "two")]
 
@@ -38,6 +38,20 @@ def test_it_names_what_runs_and_counts_the_seconds() -> None:
         "… one␛ runs, 2 s (Ctrl-C stops)",
     ]
     assert out.getvalue().count("…") == len(shown)
+
+
+def test_it_says_what_a_tool_says_and_that_somebody_is_asked() -> None:
+    """A question comes first; the end of the run forgets everything."""
+    activity = Activity()
+    activity.follow(ToolStarted(index=0, call=CALLS[1]))
+    activity.progress("half\n\x1b way")
+    assert activity.words == "two runs: half⏎␛ way"
+    activity.follow(ApprovalRequested(index=0, call=CALLS[0], approval_id="a"))
+    assert activity.words == "one␛ waits for your answer"
+    activity.follow(ApprovalDecided(index=0, call=CALLS[0], approval_id="a", status="approved"))
+    assert activity.words == "two runs: half⏎␛ way"
+    activity.follow(RunEnded(status="cancelled"))
+    assert activity.words == "waiting"
 
 
 async def test_ticks_come_again_and_end_with_their_block(monkeypatch) -> None:

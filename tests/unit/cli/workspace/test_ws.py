@@ -146,10 +146,26 @@ def test_a_plan_is_shown_with_its_fingerprint_and_its_equals(shell: Shell) -> No
     rows = shell.json("plan", "last")
     shown = shell.json("plan", "last#1")
     assert [row["fingerprint"] for row in rows] == [shown["fingerprint"]]
-    assert len(shown["equal_in"]) == 1
+    [other] = shown["equal"]
+    assert (other["run_id"] != shown["run_id"], other["round"]) == (True, 1)
     assert shown["plan"]["items"][-1]["content"][0]["text"] == "hello"
-    assert shown["fingerprint"] in shell("plan", "last#1")
+    printed = shell("plan", "last#1")
+    assert shown["fingerprint"] in printed
+    assert f"the same was sent in {other['run_id']}#1" in printed
+    assert [each["run_id"] for each in shell.json("plan", shown["fingerprint"])] == [shown["run_id"], other["run_id"]]
+    assert f"{other['run_id']}#1  completed" in shell("plan", shown["fingerprint"])
+    shell("plan", "0" * 64)
+    assert "no model call sent the plan" in shell.error
     shell("plan", "last#9")
     assert "has 1 rounds, not 9" in shell.error
     shell("plan", "last#0")
     assert "'0' is no round" in shell.error
+
+
+def test_a_plan_says_what_changed_since_the_round_before(shell: Shell) -> None:
+    """The call and its result, and nothing else."""
+    shell("run", "What is the weather in Paris?")
+    assert [row["round"] for row in shell.json("plan", "last")] == [1, 2]
+    assert "since round 1: items +2 -0\n" in shell("plan", "last#2")
+    assert [item["type"] for item in shell.json("plan", "last#2")["diff"]["items_added"]] == ["call", "result"]
+    assert "since round" not in shell("plan", "last#1")

@@ -39,7 +39,9 @@ async def test_a_question_is_kept_with_all_that_a_person_needs() -> None:
         ("messages", False, False, 300.0),
         ("gemini", False, False, 300.0),
         ("chat", True, False, 3600.0),
-        ("responses", False, False, 3600.0),
+        ("responses", False, False, 300.0),
+        ("responses", False, True, 3600.0),
+        ("treadle", False, False, 3600.0),
         ("chat", False, True, 3600.0),
     ],
 )
@@ -91,7 +93,7 @@ async def test_who_waits_hears_the_decision() -> None:
 
 async def test_a_question_that_nobody_answers_expires() -> None:
     """It is not denied, and nobody can approve it afterwards."""
-    async with office(DeskRules(stored_s=30.0)) as at:
+    async with office(DeskRules(wait_s=30.0, stored_s=30.0)) as at:
         ticket = await at.ticket()
         at.clock.time += 30
         verdict = await asyncio.wait_for(at.desk.hear(ticket.approval_id, CONTEXT), WAIT_S)
@@ -103,7 +105,7 @@ async def test_a_question_that_nobody_answers_expires() -> None:
 
 async def test_a_decision_at_the_last_moment_stands() -> None:
     """The desk finds the time over while somebody has decided in it."""
-    async with office(DeskRules(stored_s=30.0)) as at:
+    async with office(DeskRules(wait_s=30.0, stored_s=30.0)) as at:
         ticket = await at.ticket()
         await at.service.decide(ticket.approval_id, Answer(approve=True))
         at.clock.time += 31

@@ -35,7 +35,7 @@ async def test_the_loser_of_a_race_leaves_no_rule() -> None:
 
 async def test_what_is_past_its_time_is_shown_and_kept_as_expired() -> None:
     """Before anybody has written it down, and after somebody tried to decide."""
-    async with office(DeskRules(stored_s=30.0)) as at:
+    async with office(DeskRules(wait_s=30.0, stored_s=30.0)) as at:
         ticket = await at.ticket()
         at.clock.time += 30
         assert (await at.service.find(ticket.approval_id)).status == "expired"

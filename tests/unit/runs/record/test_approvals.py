@@ -95,7 +95,7 @@ async def process(
         metrics=Metrics(),
         approver=ApprovalDesk(store, pause, ids, rules),
     )
-    runs = Runs(rooms, RunsOptions())
+    runs = Runs(rooms, RunsOptions(defers=False))
     await runs.open()
     try:
         yield Process(runs, store, Approvals(store, pause, ids))
@@ -129,7 +129,7 @@ async def recorded() -> tuple[RunRow, list[Entry], list[ApprovalRow]]:
 
 
 KINDS = [
-    *("tool_call", "tool_call", "tool_call", "reply", "approval_request", "approval_request"),
+    *("tool_call", "tool_early", "tool_call", "tool_call", "reply", "approval_request", "approval_request"),
     *("tool_start", "tool_result", "approval_decision", "tool_start", "tool_result", "approval_decision"),
     *("tool_result", "plan", "assistant", "reply", "status"),
 ]

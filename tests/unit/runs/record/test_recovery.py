@@ -69,15 +69,15 @@ async def finished(runs: Runs, run_id: str) -> RunEnded:
 
 FIRST_CUT = 4
 """The row, the question, the frame and the first plan become durable together."""
-TOGETHER = 10
+TOGETHER = 12
 """The results of calls that ran side by side become durable together: between them nothing can be cut."""
 
 
-@pytest.mark.parametrize("cut", [cut for cut in range(FIRST_CUT, 25) if cut != TOGETHER])
+@pytest.mark.parametrize("cut", [cut for cut in range(FIRST_CUT, 27) if cut != TOGETHER])
 async def test_a_run_goes_on_wherever_it_was_cut(cut):
     """Nothing written is lost or written twice, every call has one result, and only harmless calls run again."""
     row, whole = await recorded()
-    assert len(whole) == 25, [entry.kind for entry in whole]
+    assert len(whole) == 27, [entry.kind for entry in whole]
     entries = whole[:cut]
     tools = toolbox()
     async with running(rest_of(entries), tools, *TOOLS) as (runs, store):
@@ -99,6 +99,24 @@ async def test_a_run_goes_on_wherever_it_was_cut(cut):
     unknown = {entry.call_id for entry in after if entry.kind == "tool_result" and "outcome unknown" in entry.content}
     assert unknown == started & {"c"}
     assert proof.is_same, proof.problem
+
+
+async def test_a_read_that_had_begun_when_its_process_died_is_not_said_to_have_never_run():
+    """Its mark is durable with its call: the result says that it began, and what it gave is not used."""
+    row, whole = await recorded()
+    entries = whole[: FIRST_CUT + 2]
+    assert [entry.kind for entry in entries][-2:] == ["tool_call", "tool_early"]
+    async with running(FakeModel(*REPLIES), toolbox(), *TOOLS) as (runs, store):
+        await left_behind(store, row, entries)
+        await runs.take_over()
+        assert (await finished(runs, row.id)).status == "completed"
+        after = await store.entries(row.id)
+        found = await store.find_run(row.id)
+        assert found is not None
+        proof = await runs.prove(found)
+    assert proof.is_same, proof.problem
+    first = next(entry for entry in after if entry.kind == "tool_result")
+    assert (first.call_id, "Begun early, and its result is not used" in first.content) == ("a", True)
 
 
 async def test_a_call_that_runs_again_is_marked_again_with_the_same_key():

@@ -41,8 +41,9 @@ class Shell:
         self.kept[handle] = data
         return handle
 
-    async def _get(self, handle: str, offset: int, length: int) -> bytes:
-        if handle not in self.kept:
+    async def _get(self, piece: tuple[str, int, int], run_id: str) -> bytes:
+        handle, offset, length = piece
+        if handle not in self.kept or run_id != "run_1":
             raise NotFound("no")
         return self.kept[handle][offset : offset + length]
 
@@ -143,14 +144,20 @@ async def test_pages_end_on_characters(shell: Shell) -> None:
     handle = await shell._put(("é漢🌦" * 50).encode(), "run_1")
     text, offset = "", 0
     while True:
-        page = await shell.read(handle, offset=offset, length=16, context=ToolContext(output_bytes_max=340))
+        narrow = ToolContext(run_id="run_1", output_bytes_max=340)
+        page = await shell.read(handle, offset=offset, length=16, context=narrow)
         assert "�" not in page["output"]
         text += page["output"]
         if "next" not in page:
             break
         offset = page["next"]["offset"]
     assert text == "é漢🌦" * 50
-    for options, code in (({"offset": 10_000}, "past_end"), ({"handle": "0" * 64}, "not_found")):
+    stranger = {"context": ToolContext(run_id="run_2")}
+    for options, code in (
+        ({"offset": 10_000}, "past_end"),
+        ({"handle": "0" * 64}, "not_found"),
+        (stranger, "not_found"),
+    ):
         with pytest.raises(ToolError) as caught:
             await shell.read(**{"handle": handle, **options})
         assert caught.value.info.code == code

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from treadle.canon.events import ItemAdded, ItemDone, ModelEvent, Noted, TextDelta
+from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, ModelEvent, Noted, TextDelta
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import CallItem, text_message
 from treadle.canon.plan import Plan
@@ -113,3 +113,29 @@ def test_text_behind_a_piece_comes_behind_its_call() -> None:
     events = answered({"tool_calls": [piece("get_", "", "a")]}, {"content": "so"})
     kinds = [type(event) for event in events if isinstance(event, ItemAdded | TextDelta)]
     assert kinds == [ItemAdded, ItemAdded, TextDelta]
+
+
+def test_arguments_of_an_earlier_piece_are_the_call_s_too() -> None:
+    """A server that repeats the first index for what the second began loses nothing."""
+    events = answered(
+        {"tool_calls": [piece("get_", index=0)]},
+        {"tool_calls": [piece("time", index=1)]},
+        {"tool_calls": [piece(None, '{"zone":', index=0)]},
+        {"tool_calls": [piece(None, '"CET"}', index=0)]},
+    )
+    assert calls(events) == [("get_time", '{"zone":"CET"}')]
+    assert is_joined(events)
+    told = [event.text for event in events if isinstance(event, ArgumentsDelta)]
+    assert "".join(told) == '{"zone":"CET"}'
+
+
+def test_an_empty_object_in_the_middle_of_arguments_is_kept() -> None:
+    """Only a piece that says nothing else is taken to have none."""
+    events = answered(
+        {"tool_calls": [piece("get_", index=0)]},
+        {"tool_calls": [piece("time", index=1)]},
+        {"tool_calls": [piece(None, '{"zone":', index=1)]},
+        {"tool_calls": [piece(None, "{}", index=1)]},
+        {"tool_calls": [piece(None, "}", index=1)]},
+    )
+    assert calls(events) == [("get_time", '{"zone":{}}')]

@@ -1,0 +1,1 @@
+../../src/treadle/cli/wasm/starters/session.ts

@@ -1,0 +1,1 @@
+"""Who may do what, and how much of it: keys, what they may reach, rates and budgets."""

@@ -1,0 +1,53 @@
+"""What a key may use in a day, a month or altogether, and what it has used. The calendar is that of UTC."""
+
+from datetime import UTC, datetime
+
+from treadle.access.client import Client
+from treadle.canon.errors import Exhausted
+from treadle.canon.usage import Usage
+from treadle.store.keys.kept import KeyStore, Period, Spent
+
+TOTAL = "total"
+
+
+def periods_at(now: float) -> dict[Period, str]:
+    """Return the names under which what is used now is added up."""
+    day = datetime.fromtimestamp(now, UTC)
+    return {"day": f"{day:%Y-%m-%d}", "month": f"{day:%Y-%m}", "total": TOTAL}
+
+
+class Ledger:
+    """Adds up what keys use, and says when it is too much."""
+
+    def __init__(self, keys: KeyStore) -> None:
+        self._keys = keys
+
+    async def check(self, client: Client, now: float) -> None:
+        """Let a client start a run as long as its budget lasts. The last one may go over it.
+
+        Raises: Exhausted, saying which budget; StoreError.
+        """
+        budget = client.grant.budget
+        if not client.key_id or not (budget.tokens or budget.usd):
+            return
+        spent = await self.spent(client.key_id, budget.period, now)
+        if budget.tokens and spent.tokens >= budget.tokens:
+            raise _over(client, f"{spent.tokens} of {budget.tokens} tokens", budget.period)
+        if budget.usd and spent.usd >= budget.usd:
+            raise _over(client, f"${spent.usd:.2f} of ${budget.usd:.2f}", budget.period)
+
+    async def spend(self, key_id: str, usage: Usage | None, usd: float | None, now: float) -> None:
+        """Add what a run used. Raises: StoreError."""
+        used = usage or Usage()
+        spent = Spent(runs=1, input_tokens=used.input_tokens, output_tokens=used.output_tokens, usd=usd or 0.0)
+        for period in periods_at(now).values():
+            await self._keys.spend(key_id, period, spent)
+
+    async def spent(self, key_id: str, period: Period, now: float) -> Spent:
+        """Return what a key used in the period that is now. Raises: StoreError."""
+        return await self._keys.spent(key_id, periods_at(now)[period])
+
+
+def _over(client: Client, used: str, period: Period) -> Exhausted:
+    when = {"day": " today", "month": " this month", "total": ""}[period]
+    return Exhausted(f"The budget of the key {client.name!r} is used up{when}: {used}.", code="budget_exceeded")

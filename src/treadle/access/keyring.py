@@ -1,0 +1,114 @@
+"""The keyring: makes keys, checks the ones that clients bring, revokes them."""
+
+from collections import OrderedDict
+from typing import Protocol
+
+from treadle.access.client import Client, client_of
+from treadle.access.token import PEPPER_BYTES_MIN, Token, is_proved, mac_of, new_token, read_token
+from treadle.canon.errors import ConfigError, NotFound, ProtocolError, Unauthorised
+from treadle.canon.ids import KEY, IdSource
+from treadle.store.keys.kept import Grant, KeyRow, KeyStore
+
+KNOWN_S = 2.0
+"""How long what was read of a key is relied on: a key revoked elsewhere is refused here after that."""
+KNOWN_MAX = 4_096
+NAME_CHARS_MAX = 100
+
+
+class Clock(Protocol):
+    """Time, injected."""
+
+    def now(self) -> float:
+        """Return the wall clock."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        ...
+
+
+class Keyring:
+    """Fits one store. `pepper` is a secret of the server's: without it, what is stored proves no key."""
+
+    def __init__(self, keys: KeyStore, pepper: bytes, *, clock: Clock, ids: IdSource) -> None:
+        if len(pepper) < PEPPER_BYTES_MIN:
+            raise ConfigError(
+                f"the pepper of keys must have at least {PEPPER_BYTES_MIN} bytes", param="keys.pepper_env"
+            )
+        self._keys = keys
+        self._pepper = pepper
+        self._clock = clock
+        self._ids = ids
+        self._known: OrderedDict[str, tuple[float, KeyRow | None]] = OrderedDict()
+
+    async def create(self, name: str, grant: Grant, *, expires_in_s: float | None = None) -> tuple[KeyRow, Token]:
+        """Make a key and keep what proves it. The token is shown now or never.
+
+        Raises: ProtocolError, naming the field; Conflict, where the name is taken; StoreError.
+        """
+        if not name.strip() or len(name) > NAME_CHARS_MAX or not name.isprintable():
+            raise ProtocolError(f"A key's name has 1 to {NAME_CHARS_MAX} printable characters.", param="name")
+        if expires_in_s is not None and not expires_in_s > 0:
+            raise ProtocolError("A key must expire later than now.", param="expires")
+        token, now = new_token(), self._clock.now()
+        row = KeyRow(
+            id=self._ids.new(KEY),
+            name=name,
+            lookup=token.lookup,
+            mac=mac_of(token, self._pepper),
+            created_at=now,
+            grant=grant,
+            expires_at=None if expires_in_s is None else now + expires_in_s,
+        )
+        await self._keys.add(row)
+        self._known.pop(token.lookup, None)
+        return row, token
+
+    async def check(self, text: str | None) -> Client:
+        """Return whose key this is.
+
+        Raises: Unauthorised, saying no more to who does not hold the key; StoreError.
+        """
+        if not text:
+            raise Unauthorised(
+                "This server wants a key, and none came with the request.",
+                code="missing_api_key",
+                hint="send it as 'Authorization: Bearer tr_…' or as your API does; treadle keys create makes one",
+            )
+        token = read_token(text)
+        row = None if token is None else await self._find(token.lookup)
+        if token is None or not is_proved(token, None if row is None else row.mac, self._pepper) or row is None:
+            raise Unauthorised("The key is not one of this server's.", hint="treadle keys list shows which there are")
+        if row.revoked_at is not None:
+            raise Unauthorised(f"The key {row.name!r} was revoked.", code="revoked_api_key")
+        if row.expires_at is not None and row.expires_at <= self._clock.now():
+            raise Unauthorised(f"The key {row.name!r} has expired.", code="expired_api_key")
+        return client_of(row)
+
+    async def page(self, limit: int = 200, *, before: str | None = None) -> list[KeyRow]:
+        """Return keys, newest first."""
+        return await self._keys.page(limit, before=before)
+
+    async def revoke(self, id_or_name: str) -> KeyRow:
+        """Revoke a key, for ever; where this process checks it, at once.
+
+        Raises: NotFound, StoreError.
+        """
+        row = await self._keys.revoke(id_or_name, self._clock.now())
+        if row is None:
+            raise NotFound(f"There is no key {id_or_name!r}.", hint="treadle keys list shows which there are")
+        self._known.pop(row.lookup, None)
+        return row
+
+    async def _find(self, lookup: str) -> KeyRow | None:
+        """Return the key with this lookup, as it was a moment ago."""
+        now = self._clock.monotonic()
+        read_at, row = self._known.get(lookup, (-KNOWN_S, None))
+        if now - read_at < KNOWN_S:
+            return row
+        row = await self._keys.find(lookup)
+        self._known[lookup] = now, row
+        self._known.move_to_end(lookup)
+        if len(self._known) > KNOWN_MAX:
+            self._known.popitem(last=False)
+        return row

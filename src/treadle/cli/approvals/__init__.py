@@ -1,0 +1,1 @@
+"""`treadle approvals`: calls that wait for a person, decided from a terminal."""

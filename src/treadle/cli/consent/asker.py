@@ -1,0 +1,121 @@
+"""Answers the questions of a run: by policy where that may, else by asking the person, one question at a time."""
+
+import asyncio
+from collections.abc import Callable
+
+from treadle.canon.errors import Conflict, TreadleError
+from treadle.canon.events import ApprovalDecided, ApprovalRequested, RunEvent
+from treadle.canon.json import write_json
+from treadle.cli.consent.allowed import Scope
+from treadle.cli.consent.policy import Policy, Question, question_of
+from treadle.cli.inline.face import Face
+from treadle.cli.talk.host import Decision, Host
+from treadle.cli.terminal.card import card_lines, choices_for
+from treadle.cli.terminal.screen import Screen
+
+PERSON = "a person at the terminal"
+NOBODY = "nobody can be asked here"
+_SCOPES: dict[str, Scope] = {"s": "session", "p": "project"}
+
+
+class Asker:
+    """Follows a run and sees to it that each call that waits gets an answer."""
+
+    def __init__(
+        self, host: Host, policy: Policy, face: Face, screen: Screen, read: Callable[[str], str | None], root: str
+    ) -> None:
+        self._host = host
+        self._policy = policy
+        self._face = face
+        self._screen = screen
+        self._read = read
+        self._root = root
+        self._turn = asyncio.Lock()
+        self._open: dict[str, asyncio.Task[None]] = {}
+
+    def follow(self, event: RunEvent) -> None:
+        """Take a question up, or let go of one that was answered elsewhere."""
+        match event:
+            case ApprovalRequested() if not event.is_deferred:
+                question = question_of(event, self._root)
+                self._open[event.approval_id] = asyncio.ensure_future(self._answer(question))
+            case ApprovalDecided():
+                if (task := self._open.pop(event.approval_id, None)) is not None:
+                    task.cancel()
+            case _:
+                pass
+
+    async def close(self) -> None:
+        """Let go of every question: the run is over, or nobody follows it any more."""
+        waiting = list(self._open.values())
+        self._open.clear()
+        for task in waiting:
+            task.cancel()
+        if waiting:
+            await asyncio.wait(waiting)
+
+    async def _answer(self, question: Question) -> None:
+        while True:
+            decision = self._policy.decide(question)
+            if decision is None and not self._face.can_ask:
+                decision = Decision(approve=False, by="the terminal", reason=NOBODY, digest=question.digest)
+            if decision is None:
+                async with self._turn:
+                    decision = await self._ask(question)
+            try:
+                await self._host.decide(question.approval_id, decision)
+            except Conflict:
+                return  # somebody else was first, and the run tells what stands
+            except TreadleError as error:
+                self._screen.error(error.info)
+                if decision.arguments is not None:
+                    continue
+            return
+
+    async def _ask(self, question: Question) -> Decision:
+        if (remembered := self._policy.decide(question)) is not None:
+            return remembered  # what was remembered for the question before answers this one too
+        self._screen.lines(card_lines(self._policy, question, self._read))
+        while True:
+            key = await self._face.choose(choices_for(self._policy, question))
+            decision = await self._decision(question, key)
+            if decision is not None:
+                return decision
+
+    async def _decision(self, question: Question, key: str | None) -> Decision | None:
+        """Return what a key says; None when the person thought better of it."""
+        yes = Decision(approve=True, by=PERSON, digest=question.digest)
+        match key:
+            case "y":
+                return yes
+            case "s" | "p":
+                self._remember(question, _SCOPES[key])
+                return yes
+            case "e":
+                arguments = await self._edited(question)
+                return None if arguments is None else _with(yes, arguments)
+            case "N":
+                reason = await self._face.line("why not:")
+                return None if reason is None else Decision(approve=False, by=PERSON, reason=reason)
+            case _:
+                return Decision(approve=False, by=PERSON)
+
+    def _remember(self, question: Question, scope: Scope) -> None:
+        try:
+            rules = self._policy.remember(question, scope)
+        except OSError as error:
+            self._screen.say(f"not remembered: {error.strerror or error}", "error")
+            return
+        for rule in rules:
+            self._screen.say(f"  remembered for this {scope}: {rule.words}", "dim")
+
+    async def _edited(self, question: Question) -> str | None:
+        """Return other arguments; a command is edited as it is, everything else as JSON."""
+        if not question.is_shell:
+            return await self._face.line("arguments:", question.raw)
+        command = await self._face.line("command:", question.command)
+        return None if command is None else write_json({**question.arguments, "command": command}).decode()
+
+
+def _with(decision: Decision, arguments: str) -> Decision:
+    return Decision(approve=True, by=decision.by, digest=decision.digest, arguments=arguments)

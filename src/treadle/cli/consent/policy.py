@@ -1,0 +1,171 @@
+"""The terminal's answer to the question whether a call may run: yes, no, or ask the person.
+
+Pure but for the rules it is given. A call that follows untrusted output, or stood in text, is always asked about.
+"""
+
+import os
+from typing import Any, Literal, cast
+
+import msgspec
+
+from treadle.canon.events import ApprovalRequested
+from treadle.canon.json import BadJson, read_json
+from treadle.cli.consent.allowed import Allowances, Allowed, Scope
+from treadle.cli.consent.shell import Parsed, Simple, parse
+from treadle.cli.talk.host import Decision
+
+Mode = Literal["plan", "ask", "auto-edit", "trust"]
+CYCLE: tuple[Mode, ...] = ("plan", "ask", "auto-edit")
+MODES: dict[Mode, str] = {
+    "plan": "nothing is changed: every call that needs approval is denied",
+    "ask": "a person is asked before files are written and commands run, unless they only read",
+    "auto-edit": "files are written without asking; commands are asked about",
+    "trust": "nothing is asked",
+}
+SHELL = "bash"
+EDITS = frozenset({"file_write", "file_edit"})
+LOCAL = "local"
+CONFINED_LEVEL = 1
+REMEMBERED_LEVEL = 2
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that waits, read as far as it can be."""
+
+    approval_id: str
+    tool: str
+    source: str
+    arguments: dict[str, Any]
+    raw: str
+    reasons: tuple[str, ...] = ()
+    digest: str = ""
+    parsed: Parsed | None = None
+
+    @property
+    def is_shell(self) -> bool:
+        """Tell whether it is a command line."""
+        return self.tool == SHELL and self.source == LOCAL
+
+    @property
+    def is_edit(self) -> bool:
+        """Tell whether it writes one file inside the workspace."""
+        return self.tool in EDITS and self.source == LOCAL
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether it is asked for what the tool is, and not for what was read or how it came to be."""
+        return all(reason.startswith(f"{self.tool} ") for reason in self.reasons)
+
+    @property
+    def command(self) -> str:
+        """Return the command line."""
+        return str(self.arguments.get("command", ""))
+
+    @property
+    def cwd(self) -> str:
+        """Return the folder the command runs in."""
+        return os.path.normpath(str(self.arguments.get("cwd") or "."))
+
+
+def question_of(event: ApprovalRequested, root: str) -> Question:
+    """Read the question that an event asks."""
+    try:
+        value: Any = read_json(event.call.arguments)
+    except BadJson:
+        value = None
+    arguments = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    question = Question(
+        approval_id=event.approval_id,
+        tool=event.call.name,
+        source=event.source,
+        arguments=arguments,
+        raw=event.call.arguments,
+        reasons=event.reasons,
+        digest=event.digest,
+    )
+    if not question.is_shell:
+        return question
+    folder = os.path.normpath(os.path.join(root or "/", question.cwd))
+    return msgspec.structs.replace(question, parsed=parse(question.command, root=folder if root else ""))
+
+
+class Policy:
+    """Decides what it may, and knows what could be remembered."""
+
+    def __init__(self, mode: Mode, allowances: Allowances, *, sandbox: int | None = None) -> None:
+        self.mode: Mode = mode
+        self.allowances = allowances
+        self.sandbox = sandbox
+
+    def cycle(self) -> Mode:
+        """Go to the next mode; from `trust` to the strictest."""
+        self.mode = CYCLE[(CYCLE.index(self.mode) + 1) % len(CYCLE)] if self.mode in CYCLE else CYCLE[0]
+        return self.mode
+
+    def decide(self, question: Question) -> Decision | None:
+        """Return the answer that needs no person; None when one must be asked."""
+        if self.mode == "trust":
+            return Decision(approve=True, by="policy trust", digest=question.digest)
+        if question.is_plain and (rule := self._rule_for(question)):
+            return Decision(approve=True, by=rule, digest=question.digest)
+        if self.mode == "plan":
+            reason = "the terminal is in plan mode: say what you would do; nothing is changed now"
+            return Decision(approve=False, by="policy plan", reason=reason, digest=question.digest)
+        return None
+
+    def _rule_for(self, question: Question) -> str:
+        """Return by which rule a call may run unasked."""
+        if question.parsed is not None:
+            return self._shell_rule(question, question.parsed)
+        if question.is_edit and self.mode == "auto-edit":
+            return "policy: auto-edit"
+        if self.mode != "plan" and not question.is_shell and Allowed(tool=question.tool) in self.allowances:
+            return f"policy: remembered {question.tool}"
+        return ""
+
+    def _shell_rule(self, question: Question, parsed: Parsed) -> str:
+        level = self.sandbox or 0
+        if parsed.hazards or not parsed.commands or level < CONFINED_LEVEL or question.arguments.get("network"):
+            return ""
+        if all(each.reads or each.words[:1] == ("cd",) for each in parsed.commands):
+            return "policy: it only reads"
+        if level < REMEMBERED_LEVEL or self.mode == "plan" or any(each.is_stateful for each in parsed.commands):
+            return ""
+        is_known = all(each.reads or rule_of(question, each) in self.allowances for each in parsed.commands)
+        return "policy: remembered commands" if is_known else ""
+
+    def status_of(self, question: Question, command: Simple) -> str:
+        """Say what is known of one simple command."""
+        if command.reads and not (question.parsed and question.parsed.hazards):
+            return "only reads"
+        return "remembered" if rule_of(question, command) in self.allowances else "NEW"
+
+    def rules_for(self, question: Question, scope: Scope) -> list[Allowed]:
+        """Return what "always" would remember; nothing where nothing may be remembered."""
+        if not question.is_plain:
+            return []
+        if question.parsed is None:
+            # Whatever its arguments may be: that is granted for a session, and never for good.
+            return [] if question.is_shell or scope == "project" else [Allowed(tool=question.tool)]
+        parsed = question.parsed
+        news = [each for each in parsed.commands if not each.reads]
+        if parsed.hazards or not news or (self.sandbox or 0) < REMEMBERED_LEVEL or question.arguments.get("network"):
+            return []
+        if any(each.is_stateful for each in news) or (scope == "project" and any(each.is_far for each in news)):
+            return []
+        return [rule_of(question, each) for each in news]
+
+    def remember(self, question: Question, scope: Scope) -> list[Allowed]:
+        """Remember what a person agreed to.
+
+        Raises: OSError.
+        """
+        rules = self.rules_for(question, scope)
+        for rule in rules:
+            self.allowances.add(rule, scope)
+        return rules
+
+
+def rule_of(question: Question, command: Simple) -> Allowed:
+    """Return the rule that agrees to exactly this simple command, in the folder it runs in."""
+    return Allowed(tool=question.tool, command=command.text, cwd=question.cwd)

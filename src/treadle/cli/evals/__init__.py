@@ -1,0 +1,1 @@
+"""`treadle eval`: scenarios offline and live, and what can be done with the results."""

@@ -1,0 +1,236 @@
+"""A live run from the command line: which models, what it can cost, progress, and how it went."""
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from treadle.canon.errors import ConfigError, UpstreamError
+from treadle.cli import command
+from treadle.cli.evals.offline import write_reports
+from treadle.cli.evals.progress import Bar
+from treadle.cli.evals.runs import FOLDER
+from treadle.cli.terminal.clean import clean
+
+if TYPE_CHECKING:
+    from treadle.config import Settings
+    from treadle.evals.live.plan import LivePlan, Work
+    from treadle.evals.live.prices import Price
+    from treadle.evals.live.runner import LiveOptions, LiveRunner
+    from treadle.evals.results.folder import RunFolder, RunInfo
+    from treadle.evals.results.rows import Row
+    from treadle.evals.scenario import Scenario
+
+INVALID = 2
+BUDGET = 3
+JOBS = 4
+LISTING_S = 15.0
+OPENROUTER = "openrouter"
+
+
+def play_live(args: argparse.Namespace) -> int:
+    """Plan, print the bound, play, and report."""
+    from treadle.evals.live.plan import check_plan, write_plan
+    from treadle.evals.live.runner import LiveRunner
+
+    options = asyncio.run(_options(args))
+    plan = options.plan
+    check_plan(plan, budget_usd=args.budget_usd)
+    folder, work = _folder(args, options)
+    bounds = write_plan(plan, work, budget_usd=args.budget_usd, requests_max=args.max_requests)
+    print(clean(bounds), end="", file=sys.stderr)
+    if args.dry_run:
+        return command.OK
+    if args.resume is None:
+        folder.create(_info(args, options))
+    bar = Bar(len(work), sys.stderr)
+    runner = LiveRunner(options, folder, bar.tell)
+    try:
+        asyncio.run(runner.run(work))
+    except KeyboardInterrupt:
+        bar.close()
+        print(f"interrupted; go on with: treadle eval --live --resume {folder.path}", file=sys.stderr)
+        return command.CANCELLED
+    bar.close()
+    return _finish(args, folder, runner)
+
+
+async def _options(args: argparse.Namespace) -> "LiveOptions":
+    from treadle.canon.request import Options
+    from treadle.evals.live.plan import LivePlan
+    from treadle.evals.live.prices import read_price
+    from treadle.evals.live.runner import LiveOptions
+
+    settings = command.read_flags(args).settings
+    models = _models(args.models, settings, os.environ)
+    given = dict(read_price(text) for text in args.price)
+    prices = {**await _listed(settings, models, os.environ), **given}
+    plan = LivePlan(
+        models=tuple(models),
+        scenarios=tuple(_scenarios(args)),
+        trials=args.trials,
+        strategies=tuple(args.strategies or ("full",)),
+        output_tokens_max=args.max_tokens,
+        prices={model: prices[model] for model in [*models, args.judge] if model in prices},
+    )
+    return LiveOptions(
+        plan=plan,
+        settings=settings,
+        env=os.environ,
+        jobs=args.jobs or JOBS,
+        budget_usd=args.budget_usd,
+        requests_max=args.max_requests,
+        options=Options(temperature=args.temperature, seed=args.seed),
+        judge_model=args.judge,
+    )
+
+
+def _models(named: Sequence[str] | None, settings: "Settings", env: Mapping[str, str]) -> list[str]:
+    """Return the models to ask: named, or OPENROUTER_MODELS, or OPENROUTER_MODEL, or the default of an upstream."""
+    if named:
+        return list(named)
+    listed = env.get("OPENROUTER_MODELS", "") or env.get("OPENROUTER_MODEL", "")
+    if listed and env.get("OPENROUTER_API_KEY"):
+        return [f"{OPENROUTER}/{name.strip()}" for name in listed.split(",") if name.strip()]
+    return [settings.model] if settings.upstream and settings.model else []
+
+
+def _scenarios(args: argparse.Namespace) -> "list[Scenario]":
+    from treadle.evals.scenario import find_scenarios, load_scenario
+
+    found = [load_scenario(file) for file in find_scenarios(*args.paths)]
+    return [each for each in found if each.is_live and each.matches(args.scenarios or ())]
+
+
+async def _listed(settings: "Settings", models: Sequence[str], env: Mapping[str, str]) -> "dict[str, Price]":
+    """Ask the endpoints of the models for their prices; most tell none, and that is no error."""
+    import msgspec
+
+    from treadle.config import ToolsSection
+    from treadle.evals.live.prices import read_listing
+    from treadle.runtime import Parts, Runtime
+    from treadle.upstream.http import HttpClient
+    from treadle.upstream.model import UpstreamModel
+
+    alone = msgspec.structs.replace(settings, tools=ToolsSection(demo=False), record="")
+    router = Runtime(alone, parts=Parts(env=env)).router
+    found: dict[str, Price] = {}
+    lists: dict[str, dict[str, Price]] = {}
+    client = HttpClient()
+    try:
+        for name in models:
+            model = router.model_for(name)
+            if not isinstance(model, UpstreamModel):
+                continue
+            place = model.endpoint.name
+            if place not in lists:
+                try:
+                    lists[place] = read_listing(await client.get(model.endpoint, "models", LISTING_S))
+                except UpstreamError:
+                    lists[place] = {}
+            if model.name in lists[place]:
+                found[name] = lists[place][model.name]
+    finally:
+        await client.close()
+        await router.close()
+    return found
+
+
+def _folder(args: argparse.Namespace, options: "LiveOptions") -> "tuple[RunFolder, list[Work]]":
+    """Return where the run is kept, and what is left to do."""
+    from treadle.evals.results.folder import RunFolder
+
+    work = options.plan.work()
+    if args.resume is None:
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        return RunFolder(args.out or Path(FOLDER) / f"{stamp}-{args.name}"), work
+    folder = RunFolder(args.resume)
+    _check_same(folder, options.plan)
+    rows = folder.rows()
+    kept = [row for row in rows if row.outcome != "broken"]
+    if len(kept) < len(rows) and not args.dry_run:
+        folder.rewrite(kept)
+    done = {row.key for row in kept}
+    return folder, [each for each in work if each.key not in done]
+
+
+def _check_same(folder: "RunFolder", plan: "LivePlan") -> None:
+    """Refuse to go on with a run of other scenarios. Raises: ConfigError."""
+    from treadle.evals.results.fingerprint import scenario_fingerprint
+
+    before = folder.info().scenario_fingerprints
+    changed = [each.id for each in plan.scenarios if before.get(each.id) != scenario_fingerprint(each)]
+    if changed:
+        raise ConfigError(
+            f"the run {folder.path} was made with other scenarios: {', '.join(changed[:5])}",
+            param="resume",
+            hint="give the same paths and patterns, or begin a new run",
+        )
+
+
+def _info(args: argparse.Namespace, options: "LiveOptions") -> "RunInfo":
+    from treadle.evals.results.fingerprint import code_fingerprints, scenario_fingerprint
+    from treadle.evals.results.folder import RunInfo
+
+    plan = options.plan
+    sampling = {"temperature": args.temperature, "seed": args.seed, "max_tokens": args.max_tokens, "judge": args.judge}
+    return RunInfo(
+        name=args.name,
+        mode="live",
+        started_at=time.time(),
+        models=plan.models,
+        strategies=plan.strategies,
+        trials=plan.trials,
+        sampling={name: value for name, value in sampling.items() if value not in (None, "")},
+        endpoints={each.name: f"{each.base_url} ({each.protocol})" for each in options.settings.upstream},
+        fingerprints=code_fingerprints(),
+        scenario_fingerprints={each.id: scenario_fingerprint(each) for each in plan.scenarios},
+        scenarios=plan.scenarios,
+    )
+
+
+def _finish(args: argparse.Namespace, folder: "RunFolder", runner: "LiveRunner") -> int:
+    """Write the reports, print the table, and return how it went."""
+    from treadle.evals.results.history import append_history
+    from treadle.evals.results.junit import write_junit_rows
+    from treadle.evals.results.table import summarise, write_summary
+
+    rows = folder.rows()
+    write_reports(folder)
+    append_history(folder.path.parent, folder.info(), rows)
+    if args.junit is not None:
+        args.junit.write_text(write_junit_rows(rows), encoding="utf-8")
+    if args.json:
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(summarise(rows)), indent=2).decode())
+    else:
+        print(clean(write_summary(rows)), end="")
+    print(f"kept in {folder.path}; {runner.ledger.requests} requests", file=sys.stderr)
+    return exit_code(args, folder, rows, is_exhausted=runner.ledger.is_exhausted)
+
+
+def exit_code(args: argparse.Namespace, folder: "RunFolder", rows: "list[Row]", *, is_exhausted: bool) -> int:
+    """Return 3 when the budget ended it, 2 when it says nothing, 1 when it is worse than it should be."""
+    from treadle.evals.results.compare import check_comparable, compare, write_comparison
+    from treadle.evals.results.folder import RunFolder
+    from treadle.evals.results.table import summarise
+
+    if is_exhausted:
+        return BUDGET
+    summaries = summarise(rows)
+    if not summaries or not all(each.is_valid for each in summaries):
+        return INVALID
+    if args.at_least is not None and any(each.wilson[1] < args.at_least for each in summaries):
+        return command.ERROR
+    if args.baseline is not None:
+        before = RunFolder(args.baseline)
+        check_comparable(before.info(), folder.info())
+        found = compare(before.rows(), rows)
+        print(clean(write_comparison(found)), end="")
+        return command.ERROR if any(each.is_regression for each in found) else command.OK
+    return command.OK

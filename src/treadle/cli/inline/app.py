@@ -1,0 +1,463 @@
+"""The inline face: an editor that lives below the conversation and never repaints what has left it.
+
+Finished lines are written above the live part, in one frame with it, at most twenty times a second; keys are shown at
+once. prompt_toolkit reads the keys and draws the live part, and this decides when.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TextIO
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer, CompletionState
+from prompt_toolkit.completion import (
+    CompleteEvent,
+    Completer,
+    Completion,
+    ThreadedCompleter,
+    get_common_complete_suffix,
+)
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyPressEvent
+
+from treadle.cli.inline import keys
+from treadle.cli.inline.face import Actions
+from treadle.cli.inline.layout import EDITOR_ROWS_MAX, RESERVED_ROWS, STYLE, make_layout
+from treadle.cli.inline.output import FrameOutput
+from treadle.cli.inline.paste import Pastes
+from treadle.cli.terminal.card import Choice
+from treadle.cli.terminal.clean import clean
+from treadle.cli.terminal.look import Look
+from treadle.cli.terminal.surface import Painter
+
+FRAME_S = 0.05
+QUIT_S = 1.0
+"""How soon a second Ctrl-C must follow the first to leave an idle chat."""
+ARM_S = 0.4
+"""How long no key must have been pressed before a question takes keys: what was being typed is no answer."""
+TICK_S = 0.5
+PROMPT = "> "
+
+
+class InlineApplication(Application[None]):
+    """Draws again after the terminal has changed its size, knowing that it has broken the lines anew."""
+
+    def _on_resize(self) -> None:
+        screen = self.renderer.last_rendered_screen
+        columns = self.output.get_size().columns
+        if screen is not None and columns > 0:
+            above = range(screen.get_cursor_position(self.layout.current_window).y)
+            extra = sum((max(screen.data_buffer[row], default=0)) // columns for row in above)
+            self.output.cursor_up(extra if _rewraps(os.environ) else 0)
+        super()._on_resize()
+
+
+def _rewraps(env: Mapping[str, str]) -> bool:
+    """Tell whether the terminal is one that breaks old lines anew when it changes its width."""
+    return any(name in env for name in ("TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "WEZTERM_PANE", "WT_SESSION"))
+
+
+class Inline:
+    """Fits `Face`."""
+
+    def __init__(
+        self, out: TextIO, look: Look, *, history: History, completer: Completer, is_animated: bool = True
+    ) -> None:
+        self._actions: Actions | None = None
+        self._output = FrameOutput(out, term=os.environ.get("TERM", ""), has_colour=look.colour)
+        self._is_animated = is_animated
+        self._pastes = Pastes()
+        self._completer = completer
+        self._said: asyncio.Queue[str | None] = asyncio.Queue()
+        self._queued: list[str] = []
+        self._pending: list[str] = []
+        self._painter: Painter | None = None
+        self._open = ""
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_frame_at = 0.0
+        self._choices: list[Choice] = []
+        self._chosen: asyncio.Future[str] | None = None
+        self._borrowed: tuple[str, asyncio.Future[str | None], Document] | None = None
+        self._pressed_at = 0.0
+        self._interrupted_at = float("-inf")
+        self._notice = ""
+        self.buffer = Buffer(
+            multiline=True,
+            history=history,
+            completer=ThreadedCompleter(completer),
+            complete_while_typing=Condition(self._completes_alone),
+            tempfile_suffix=".md",
+        )
+        self.app = InlineApplication(
+            layout=make_layout(self, self.buffer),
+            style=STYLE,
+            key_bindings=keys.bind(self, self._key_actions()),
+            output=self._output,
+            full_screen=False,
+            erase_when_done=True,
+            terminal_size_polling_interval=None,
+        )
+        self.app.ttimeoutlen = 0.05
+        self.app.timeoutlen = 0.3
+        self.app.before_render += self._before_render
+        self.app.after_render += self._after_render
+        self.app.key_processor.before_key_press += self._pressed
+        self._task: asyncio.Task[None] | None = None
+        self._ticker: asyncio.Task[None] | None = None
+
+    @property
+    def can_ask(self) -> bool:
+        """Tell that somebody is there."""
+        return True
+
+    @property
+    def echoes(self) -> bool:
+        """Tell that the editor is empty once its text is sent."""
+        return False
+
+    async def open(self, actions: Actions) -> None:
+        """Show the editor."""
+        self._actions = actions
+        self._task = asyncio.create_task(self._run(), name="treadle-editor")
+        self._ticker = asyncio.create_task(self._tick(), name="treadle-clock")
+
+    async def close(self) -> None:
+        """Write what is left and give the terminal back."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._task is not None:
+            if self.app.is_running:
+                self.app.exit()
+            await asyncio.wait([self._task])
+        self._painter = None
+        self._flush_pending()
+        self._output.flush()
+
+    async def _run(self) -> None:
+        try:
+            await self.app.run_async(handle_sigint=False, set_exception_handler=False)
+        except EOFError:  # the terminal is gone
+            pass
+        finally:
+            self._said.put_nowait(None)
+
+    async def _tick(self) -> None:
+        """Let the seconds of the activity line go on."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self._actions is not None and self._actions.is_running:
+                self._wake()
+
+    async def read(self) -> str | None:
+        """Return what was said next; None when the person has left."""
+        text = await self._said.get()
+        if self._queued:
+            self._queued.pop(0)
+        return text
+
+    async def choose(self, choices: list[Choice]) -> str | None:
+        """Return the key of the answer; keys count once the person has stopped typing."""
+        chosen = asyncio.get_running_loop().create_future()
+        try:
+            await self._typing_stops()
+            self._choices, self._chosen = choices, chosen
+            self.app.invalidate()
+            return await chosen
+        finally:
+            self._choices, self._chosen = [], None
+            self.app.invalidate()
+
+    async def _typing_stops(self) -> None:
+        """Wait until no key has been pressed for a while."""
+        left_s = self._pressed_at + ARM_S - time.monotonic()
+        if left_s > 0:
+            await asyncio.sleep(left_s)
+            await self._typing_stops()
+
+    async def line(self, label: str, text: str = "") -> str | None:
+        """Borrow the editor for one line."""
+        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._borrowed = (f"{label} ", answer, self.buffer.document)
+        self.buffer.document = Document(text)
+        self.app.invalidate()
+        try:
+            return await answer
+        finally:
+            self.buffer.document = self._borrowed[2]
+            self._borrowed = None
+            self.app.invalidate()
+
+    def offer(self, text: str) -> None:
+        """Put a text into the editor, before what is there."""
+        self.buffer.document = Document(f"{text}\n{self.buffer.text}" if self.buffer.text else text)
+        self.app.invalidate()
+
+    def take_back(self) -> None:
+        """Put what was queued back into the editor: the turn it waited for was stopped."""
+        waiting: list[str] = []
+        while not self._said.empty():
+            if (text := self._said.get_nowait()) is not None:
+                waiting.append(text)
+        self._queued.clear()
+        if waiting:
+            self.offer("\n".join(waiting))
+
+    def write(self, text: str) -> None:
+        """Write lines for good, with the next frame."""
+        self._pending.append(text)
+        self._wake()
+
+    def paint(self, painter: Painter | None) -> None:
+        """Show open lines, with the next frame."""
+        self._painter = painter if self._is_animated else None
+        self._wake()
+
+    def refresh(self) -> None:
+        """Show the status anew, with the next frame."""
+        self._wake()
+
+    def size(self) -> tuple[int, int]:
+        """Return columns and rows."""
+        size = self._output.get_size()
+        return size.columns, size.rows
+
+    def redraw(self) -> None:
+        """Clear the screen and write the last lines again."""
+        with self._output.frame():
+            self.app.renderer.clear()
+            rows = max(1, self.size()[1] - RESERVED_ROWS)
+            last = list(self._output.kept)[-rows:]
+            self._output.write_raw("".join(f"{line}\r\n" for line in last))
+        self.app.invalidate()
+
+    def _wake(self) -> None:
+        """Have a frame drawn soon, but no sooner than the last one allows."""
+        if self._timer is not None:
+            return
+        wait_s = max(0.0, self._next_frame_at - time.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._draw)
+
+    def _draw(self) -> None:
+        self._timer = None
+        if self.app.is_running:
+            self.app.invalidate()
+
+    def _before_render(self, _: object) -> None:
+        """Write what is finished above the live part, and make the open lines of this frame."""
+        began = time.monotonic()
+        self._output.begin()
+        if self._pending or self._has_shrunk():
+            self.app.renderer.erase()
+            self._flush_pending()
+        columns, rows = self.size()
+        room = max(1, rows - RESERVED_ROWS - min(EDITOR_ROWS_MAX, self.buffer.document.line_count))
+        self._open = "" if self._painter is None else "\n".join(self._painter(columns, room))
+        # A long open block takes long to render: then there are fewer frames, never a busy loop.
+        self._next_frame_at = began + max(FRAME_S, 4 * (time.monotonic() - began))
+
+    def _after_render(self, _: object) -> None:
+        self._output.end()
+
+    def _has_shrunk(self) -> bool:
+        """Tell whether the live part has become smaller: the renderer would leave empty lines."""
+        screen = self.app.renderer.last_rendered_screen
+        if screen is None:
+            return False
+        columns, rows = self.size()
+        return self.app.layout.container.preferred_height(columns, rows).preferred < screen.height
+
+    def _flush_pending(self) -> None:
+        if self._pending:
+            self._output.commit("".join(self._pending))
+            self._pending.clear()
+
+    # What the layout shows.
+
+    def open_text(self) -> str:
+        """Return the open block."""
+        return self._open
+
+    def activity_text(self) -> str:
+        """Return what is waited for."""
+        return "" if self._actions is None or self._choices else self._actions.activity_line()
+
+    def queued_text(self) -> str:
+        """Return what is to be sent later."""
+        width = self.size()[0]
+        return "\n".join(clean(f"  queued: {text}").replace("\n", "⏎")[: width - 1] for text in self._queued)
+
+    def question_text(self) -> str:
+        """Return the choices, each with its key, as many lines as they need."""
+        return "\n".join(f"  [{choice.key}] {clean(choice.meaning)}" for choice in self._choices)
+
+    def label(self) -> str:
+        """Return what stands before the editor."""
+        return PROMPT if self._borrowed is None else self._borrowed[0]
+
+    def status_text(self) -> str:
+        """Return the status line, cut to the width."""
+        text = self._notice or ("" if self._actions is None else self._actions.status_line())
+        return clean(text)[: self.size()[0] - 1]
+
+    # What the keys depend on.
+
+    @property
+    def is_asking(self) -> bool:
+        """Tell whether a question waits for a key."""
+        return self._chosen is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether nothing is typed."""
+        return not self.buffer.text
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether no turn is going on."""
+        return self._actions is not None and not self._actions.is_running and self._borrowed is None
+
+    def _completes_alone(self) -> bool:
+        text = self.buffer.document.text_before_cursor
+        return self._borrowed is None and text.startswith("/") and " " not in text
+
+    # What the keys do.
+
+    def _key_actions(self) -> dict[str, Callable[[KeyPressEvent], None]]:
+        return {
+            "enter": self._enter,
+            "newline": lambda _: self.buffer.insert_text("\n"),
+            "interrupt": lambda _: self._interrupt(),
+            "escape": lambda _: self._escape(),
+            "earlier": lambda _: self._press("earlier"),
+            "leave": lambda _: self._leave(),
+            "complete": lambda _: self._complete(),
+            "policy": lambda _: self._back_tab(),
+            "unfold": lambda _: self._press("unfold"),
+            "editor": lambda _: self._edit(),
+            "redraw": lambda _: self.redraw(),
+            "suspend": lambda event: event.app.suspend_to_background(),
+            "answer": lambda event: self._answer(event.data),
+            "paste": lambda event: self.buffer.insert_text(self._pastes.fold(event.data)),
+        }
+
+    def _pressed(self, _: object) -> None:
+        self._pressed_at = time.monotonic()
+        self._notice = ""
+
+    def _press(self, action: str) -> None:
+        if self._actions is not None:
+            self._actions.press(action)
+
+    def _enter(self, event: KeyPressEvent) -> None:
+        buffer, state = self.buffer, self.buffer.complete_state
+        if state is not None and state.current_completion is not None and not buffer.text.startswith("/"):
+            buffer.complete_state = None  # what was chosen stands in the text already
+        elif buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+        elif self._borrowed is not None:
+            self._lend(buffer.text)
+        elif buffer.text.strip():
+            self._send()
+
+    def _send(self) -> None:
+        text = self._pastes.unfold(self.buffer.text)
+        self.buffer.append_to_history()
+        self.buffer.reset()
+        actions = self._actions
+        if actions is not None and actions.is_running and actions.is_instant(text):
+            actions.do_now(text)
+            return
+        if actions is not None and actions.is_running:
+            self._queued.append(text)
+        self._said.put_nowait(text)
+
+    def _lend(self, text: str | None) -> None:
+        if self._borrowed is not None and not self._borrowed[1].done():
+            self._borrowed[1].set_result(text)
+
+    def _answer(self, key: str) -> None:
+        if self._chosen is None or self._chosen.done():
+            return
+        if any(choice.key == key for choice in self._choices):
+            self._chosen.set_result(key)
+
+    def _escape(self) -> None:
+        """Esc stops what goes on; on an idle line it does nothing."""
+        if self._borrowed is not None:
+            self._lend(None)
+        elif self._actions is not None and self._actions.is_running:
+            self._stop()
+
+    def _interrupt(self) -> None:
+        """Ctrl-C stops the turn, else clears what was typed; on an empty line it leaves, if it comes twice."""
+        now = time.monotonic()
+        if self._borrowed is not None:
+            self._lend(None)
+        elif self._actions is not None and self._actions.is_running:
+            self._stop()
+        elif self.buffer.text:
+            self.buffer.reset()
+        elif now - self._interrupted_at <= QUIT_S:
+            self._said.put_nowait(None)
+        else:
+            self._interrupted_at = now
+            self._notice = "Ctrl-C again to quit, or Ctrl-D"
+
+    def _stop(self) -> None:
+        if self._actions is not None:
+            self._actions.interrupt()
+        self.take_back()
+
+    def _leave(self) -> None:
+        if self._borrowed is not None:
+            self._lend(None)
+            return
+        self._said.put_nowait(None)
+        if self._actions is not None and self._actions.is_running:
+            self._notice = "leaving after this turn; Ctrl-C stops it"
+
+    def _complete(self) -> None:
+        """Take the only completion, else what all of them begin with, and show them."""
+        buffer = self.buffer
+        if buffer.complete_state is not None:
+            buffer.complete_next()
+            return
+        found = self._find_completions()
+        if len(found) == 1:
+            buffer.apply_completion(found[0])
+            return
+        if common := get_common_complete_suffix(buffer.document, found):
+            buffer.insert_text(common)
+            found = self._find_completions()
+        if found:
+            buffer.complete_state = CompletionState(buffer.document, found)
+
+    def _find_completions(self) -> list[Completion]:
+        wish = CompleteEvent(completion_requested=True)
+        return list(self._completer.get_completions(self.buffer.document, wish))
+
+    def _back_tab(self) -> None:
+        if self.buffer.complete_state is not None:
+            self.buffer.complete_previous()
+        else:
+            self._press("policy")
+
+    def _edit(self) -> None:
+        self.buffer.document = Document(self._pastes.unfold(self.buffer.text))
+        self.buffer.open_in_editor()
+
+
+def open_history(path: Path) -> History:
+    """Return the history kept in a file, for the eyes of its owner only; in memory where none can be kept."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        return FileHistory(str(path))
+    return InMemoryHistory()

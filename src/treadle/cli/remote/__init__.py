@@ -1,0 +1,1 @@
+"""Conversations at a Treadle elsewhere, over its own HTTP API."""

@@ -1,0 +1,190 @@
+"""HTTP to a Treadle: JSON both ways, errors as what they were there, and event streams that are gone on with."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from treadle.canon.errors import (
+    ConfigError,
+    Conflict,
+    ErrorInfo,
+    Exhausted,
+    Forbidden,
+    NotFound,
+    ProtocolError,
+    TreadleError,
+    Unauthorised,
+)
+from treadle.canon.events import KeptAlive, RunEnded, RunEvent, read_event
+from treadle.wire.sse import Frame, SseReader
+
+CONNECT_S = 10.0
+ANSWER_S = 60.0
+IDLE_S = 60.0
+"""A stream that is silent for longer is dead: the server says something every ten seconds."""
+TRIES = 8
+PAUSE_S = 0.25
+PAUSE_MAX_S = 4.0
+FRAME_BYTES_MAX = 67_108_864
+_KINDS: dict[int, type[TreadleError]] = {
+    400: ProtocolError,
+    401: Unauthorised,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    422: ProtocolError,
+    429: Exhausted,
+}
+T = TypeVar("T")
+
+
+class Unreachable(TreadleError):
+    """The server can not be reached."""
+
+    code = "unreachable"
+    status = 503
+    retryable = True
+
+
+class _Refusal(msgspec.Struct):
+    error: ErrorInfo
+
+
+class Client:
+    """One server."""
+
+    def __init__(self, url: str, key: str = "") -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            hint = "such as http://127.0.0.1:8700"
+            raise ConfigError(f"{url!r} is no address of a server", param="--server", hint=hint)
+        self.place = url.rstrip("/")
+        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._session: Any = None
+
+    async def open(self) -> None:
+        """Make connections possible."""
+        import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=IDLE_S)
+        self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(self, path: str, kind: type[T], query: Mapping[str, object] | None = None) -> T:
+        """Ask for something. Raises: TreadleError."""
+        return _read(await self._ask("GET", path, None, query), kind)
+
+    async def post(self, path: str, body: object, kind: type[T], *, headers: Mapping[str, str] | None = None) -> T:
+        """Send something and read the answer. Raises: TreadleError."""
+        return _read(await self._ask("POST", path, body, None, headers), kind)
+
+    async def patch(self, path: str, body: object, kind: type[T]) -> T:
+        """Change something. Raises: TreadleError."""
+        return _read(await self._ask("PATCH", path, body, None), kind)
+
+    async def delete(self, path: str, query: Mapping[str, object] | None = None) -> None:
+        """Take something away. Raises: TreadleError."""
+        await self._ask("DELETE", path, None, query)
+
+    async def events(self, run_id: str) -> AsyncGenerator[RunEvent, None]:
+        """Yield the events of a run until its end; a connection that breaks is made again where it stopped.
+
+        Raises: TreadleError.
+        """
+        seen, tries = 0, 0
+        while True:
+            try:
+                async for frame in self._frames(f"/treadle/v1/runs/{segment(run_id)}/events", {"after": seen}):
+                    tries = 0
+                    event = read_event(frame.data)
+                    if isinstance(event, KeptAlive):
+                        continue
+                    seen = int(frame.id)
+                    yield event
+                    if isinstance(event, RunEnded):
+                        return
+            except Unreachable:
+                if tries >= TRIES:
+                    raise
+            tries += 1
+            if tries > TRIES:
+                raise Unreachable(f"{self.place} ends the stream of {run_id} again and again")
+            await asyncio.sleep(min(PAUSE_MAX_S, PAUSE_S * 2**tries))
+
+    async def _frames(self, path: str, query: Mapping[str, object]) -> AsyncGenerator[Frame, None]:
+        import aiohttp
+
+        reader = SseReader(FRAME_BYTES_MAX)
+        try:
+            async with self._session.get(self.place + path, params=_words(query)) as answer:
+                if answer.status >= 400:
+                    raise _refused(answer.status, await answer.read())
+                async for piece in answer.content.iter_any():
+                    for frame in reader.feed(piece):
+                        yield frame
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(error) from None
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        query: Mapping[str, object] | None,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
+        import aiohttp
+
+        data = None if body is None else msgspec.json.encode(body)
+        sent = {"content-type": "application/json", **(headers or {})} if data is not None else {}
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                request = self._session.request(
+                    method, self.place + path, data=data, headers=sent, params=_words(query or {})
+                )
+                async with request as answer:
+                    content: bytes = await answer.read()
+                    if answer.status >= 400:
+                        raise _refused(answer.status, content)
+                    return content
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(error) from None
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        why = str(error) or type(error).__name__
+        return Unreachable(f"{self.place} can not be reached: {why}", hint="is `treadle serve` running there?")
+
+
+def segment(name: str) -> str:
+    """Return a name as one segment of a path."""
+    return quote(name, safe="")
+
+
+def _words(query: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value) for name, value in query.items() if value not in (None, "")}
+
+
+def _read(content: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.MsgspecError as error:
+        raise Unreachable(
+            f"the server does not answer as a Treadle does: {error}", hint="is the address right?"
+        ) from None
+
+
+def _refused(status: int, content: bytes) -> TreadleError:
+    """Return the error that a server answered with, as the same kind of error here."""
+    try:
+        info = msgspec.json.decode(content, type=_Refusal).error
+    except msgspec.MsgspecError:
+        info = ErrorInfo(code="http_error", message=f"the server answered with status {status}")
+    kind = _KINDS.get(status, TreadleError)
+    return kind(info.message, code=info.code, param=info.param, hint=info.hint)

@@ -1,0 +1,205 @@
+"""The one port between the terminal and a Treadle: runs, approvals, sessions, tools, facts. Two things fit it.
+
+`here.Here` is the runtime in this process, `remote.Elsewhere` a server over HTTP. The screen knows neither.
+"""
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+import msgspec
+
+from treadle.canon.events import RunEvent, Status
+from treadle.canon.items import AnyItem
+from treadle.canon.messages import Entry
+from treadle.canon.tools import ServerTool
+from treadle.canon.usage import Usage
+
+FOLDER = "folder"
+"""The name in a session's metadata of the folder that it was begun in."""
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said in one turn: in a session, or, where nothing is kept, with all that was said before."""
+
+    items: tuple[AnyItem, ...]
+    model: str
+    session_id: str | None = None
+    schema: msgspec.Raw | None = None
+
+
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A kept conversation."""
+
+    id: str
+    name: str
+    updated_at: float
+    head_run_id: str | None = None
+    folder: str = ""
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of a kept conversation."""
+
+    id: str
+    status: Status
+    model: str = ""
+    previous_id: str | None = None
+    session_id: str | None = None
+    created_at: float = 0.0
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person, or a rule of theirs, says to a call; `arguments` to run it with others."""
+
+    approve: bool
+    by: str = ""
+    reason: str = ""
+    arguments: str | None = None
+    digest: str | None = None
+
+
+class ProposalInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """An open proposal of facts, in the words that a person reads before deciding."""
+
+    id: str
+    workspace: str
+    version: int
+    sha256: str | None
+    lines: list[str]
+
+
+class Host(Protocol):
+    """Where conversations are held."""
+
+    @property
+    def place(self) -> str:
+        """Return the address; nothing when it is this process."""
+        ...
+
+    @property
+    def keeps(self) -> bool:
+        """Tell whether conversations are kept, so that they can be resumed."""
+        ...
+
+    async def sandbox(self) -> int | None:
+        """Return the level that commands run at; None when it is not known."""
+        ...
+
+    async def start(self, ask: Ask) -> str:
+        """Start a run and return its id.
+
+        Raises: TreadleError.
+        """
+        ...
+
+    def events(self, run_id: str) -> AsyncGenerator[RunEvent, None]:
+        """Yield the events of a run, from its first one, until its end.
+
+        Raises: TreadleError.
+        """
+        ...
+
+    async def cancel(self, run_id: str) -> None:
+        """End a run.
+
+        Raises: TreadleError.
+        """
+        ...
+
+    async def decide(self, approval_id: str, decision: Decision) -> None:
+        """Answer the question whether a call may run.
+
+        Raises: TreadleError; Conflict, when it is answered already.
+        """
+        ...
+
+    async def list_sessions(self, limit: int, *, search: str = "") -> list[SessionInfo]:
+        """Return sessions, the one used last first."""
+        ...
+
+    async def find_session(self, id_or_name: str) -> SessionInfo:
+        """Return one session.
+
+        Raises: NotFound.
+        """
+        ...
+
+    async def create_session(self, name: str, folder: str) -> SessionInfo:
+        """Keep a new session.
+
+        Raises: Conflict, when the name is taken.
+        """
+        ...
+
+    async def rename_session(self, session_id: str, name: str) -> SessionInfo:
+        """Give a session another name.
+
+        Raises: TreadleError.
+        """
+        ...
+
+    async def fork_session(self, session_id: str, *, at: str | None = None) -> SessionInfo:
+        """Return a new session that goes on from the same place, or from an earlier run.
+
+        Raises: TreadleError.
+        """
+        ...
+
+    async def delete_session(self, session_id: str) -> None:
+        """Forget a session and what was said in it.
+
+        Raises: TreadleError.
+        """
+        ...
+
+    async def said(self, session_id: str) -> list[Entry]:
+        """Return the items of a session, oldest first."""
+        ...
+
+    async def list_runs(self, limit: int, *, session_id: str | None = None) -> list[RunInfo]:
+        """Return runs, newest first."""
+        ...
+
+    async def run_entries(self, run_id: str) -> list[Entry]:
+        """Return the journal of a run.
+
+        Raises: NotFound.
+        """
+        ...
+
+    async def tools(self) -> list[ServerTool]:
+        """Return the tools that models are offered."""
+        ...
+
+    async def models(self) -> list[str]:
+        """Return the names of known models."""
+        ...
+
+    async def check_model(self, name: str) -> None:
+        """Refuse a model that nobody serves.
+
+        Raises: TreadleError.
+        """
+        ...
+
+    def cost(self, model: str, usage: Usage | None) -> float | None:
+        """Return what a usage costs in US dollars; None when that is not known."""
+        ...
+
+    async def proposals(self) -> list[ProposalInfo]:
+        """Return the open proposals of facts."""
+        ...
+
+    async def confirm(self, proposal: ProposalInfo) -> None:
+        """Make a proposal fact, as it was shown.
+
+        Raises: TreadleError; Conflict, when it moved on.
+        """
+        ...
+
+    async def reject(self, proposal: ProposalInfo, reason: str) -> None:
+        """Refuse a proposal.
+
+        Raises: TreadleError.
+        """
+        ...

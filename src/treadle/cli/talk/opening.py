@@ -1,0 +1,44 @@
+"""Opens what a conversation needs: the Treadle that the flags name, and the policy of the folder."""
+
+import argparse
+import contextlib
+import os
+from collections.abc import AsyncGenerator, Callable
+from typing import TYPE_CHECKING
+
+from treadle.cli import command
+from treadle.cli.consent.allowed import FILE_NAME, Allowances
+from treadle.cli.consent.policy import Mode, Policy
+
+if TYPE_CHECKING:
+    from treadle.cli.talk.host import Host
+    from treadle.config import Settings
+
+
+@contextlib.asynccontextmanager
+async def opened_host(
+    args: argparse.Namespace, settings: "Settings", heard: Callable[[str], object]
+) -> "AsyncGenerator[Host, None]":
+    """Open the Treadle that the flags name: this process, or a server. `heard` is told of the progress of tools.
+
+    Raises: TreadleError.
+    """
+    if args.server:
+        from treadle.cli.remote.elsewhere import Elsewhere
+
+        async with Elsewhere(args.server, command.server_key(args)) as far:
+            yield far
+        return
+    from treadle.cli.talk.here import Here
+    from treadle.runtime import Runtime
+    from treadle.runtime.parts import Parts
+
+    async with Runtime(settings, parts=Parts(report=lambda _, text: (heard(text), None)[1])) as runtime:
+        yield Here(runtime)
+
+
+def make_policy(mode: Mode, root: str) -> Policy:
+    """Return the policy of a folder, with what is remembered for it."""
+    from treadle.config.reader import data_directory
+
+    return Policy(mode, Allowances(os.path.realpath(root), data_directory(os.environ) / FILE_NAME))

@@ -1,0 +1,153 @@
+"""A call that waits for a person, as the lines of a card: all of the command, each command in it, and the change.
+
+The whole command is shown before anything is asked: a first line can hide what follows it.
+"""
+
+import os
+from collections.abc import Callable
+from difflib import unified_diff
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from treadle.canon.json import write_json
+from treadle.cli.terminal.words import plural
+
+if TYPE_CHECKING:
+    from treadle.cli.consent.allowed import Scope
+    from treadle.cli.consent.policy import Policy, Question
+
+DIFF_LINES_MAX = 80
+DIFFED_BYTES_MAX = 2_097_152
+INDENT = "    "
+Line = tuple[str, str]
+"""A style and a text."""
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer that a person may give: its key, its word, and what it means for this call."""
+
+    key: str
+    word: str
+    meaning: str
+
+
+def choices_for(policy: "Policy", question: "Question") -> list[Choice]:
+    """Return the answers that this call allows; "always" only where something may be remembered, and what exactly."""
+    found = [Choice(key="y", word="yes", meaning="once")]
+    scopes: tuple[tuple[str, Scope, str], ...] = (("s", "session", "this session"), ("p", "project", "this project"))
+    for key, scope, where in scopes:
+        if rules := policy.rules_for(question, scope):
+            what = ", ".join(rule.words for rule in rules)
+            found.append(Choice(key=key, word=scope, meaning=f"always in {where}: {what}"))
+    found.append(Choice(key="e", word="edit", meaning="change it first"))
+    found.append(Choice(key="n", word="no", meaning="not this"))
+    found.append(Choice(key="N", word="why", meaning="no, and say why"))
+    return found
+
+
+def card_lines(policy: "Policy", question: "Question", read: Callable[[str], str | None]) -> list[Line]:
+    """Return the card; `read` gives the text of a file of the workspace, where that can be read from here."""
+    title = f"{question.tool} wants to run{_conditions(policy, question)}"
+    lines: list[Line] = [("ask", title)]
+    if question.is_shell:
+        lines += [("plain", f"{INDENT}{line}") for line in question.command.split("\n")]
+        lines += _commands(policy, question)
+    elif question.is_edit:
+        lines += _change(question, read)
+    else:
+        shown = write_json(question.arguments) if question.arguments else question.raw.encode("utf-8", "replace")
+        pretty = msgspec.json.format(shown, indent=2) if question.arguments else shown
+        lines += [("plain", f"{INDENT}{line}") for line in pretty.decode().split("\n")]
+    return [*lines, *(("dim", f"  why: {reason}") for reason in question.reasons)]
+
+
+def _conditions(policy: "Policy", question: "Question") -> str:
+    if not question.is_shell:
+        return ""
+    level = "unknown" if policy.sandbox is None else f"L{policy.sandbox}"
+    network = "on" if question.arguments.get("network") else "off"
+    timeout = question.arguments.get("timeout_s", 120)
+    where = "" if question.cwd == "." else f", in {question.cwd}"
+    return f" (sandbox {level}, network {network}, timeout {timeout} s{where})"
+
+
+def _commands(policy: "Policy", question: "Question") -> list[Line]:
+    parsed = question.parsed
+    if parsed is None:
+        return []
+    texts = [each.text.replace("\n", "⏎") for each in parsed.commands]
+    width = min(max(map(len, texts), default=0), 50)
+    lines: list[Line] = []
+    if len(texts) > 1 or parsed.hazards:
+        for number, (text, each) in enumerate(zip(texts, parsed.commands, strict=True), 1):
+            status = policy.status_of(question, each)
+            lines.append(("plain" if status == "NEW" else "dim", f"  {number} {text:<{width}}  {status}"))
+    return [*lines, *(("dim", f"  can not be remembered: {hazard}") for hazard in parsed.hazards)]
+
+
+def _change(question: "Question", read: Callable[[str], str | None]) -> list[Line]:
+    path = str(question.arguments.get("path", ""))
+    old = read(path)
+    new = _written(question, old)
+    if new is None:
+        edits = [("removed", "-", "old"), ("added", "+", "new")]
+        return [
+            (style, f"{INDENT}{sign}{line}")
+            for style, sign, name in edits
+            for line in str(question.arguments.get(name, "")).split("\n")
+        ]
+    return diff_of(path, old or "", new, is_new=old is None)
+
+
+def _written(question: "Question", old: str | None) -> str | None:
+    """Return what a file would hold; None when that can not be said from here."""
+    arguments = question.arguments
+    if question.tool == "file_write":
+        return str(arguments.get("content", ""))
+    before = str(arguments.get("old", ""))
+    if old is None or not before or before not in old:
+        return None
+    return old.replace(before, str(arguments.get("new", "")), -1 if arguments.get("replace_all") else 1)
+
+
+def diff_of(path: str, old: str, new: str, *, is_new: bool = False) -> list[Line]:
+    """Return a change as a diff of at most 80 lines, and its counts."""
+    if len(old) + len(new) > DIFFED_BYTES_MAX:
+        return [("dim", f"{INDENT}{path}: {len(old)} → {len(new)} characters, too large to compare here")]
+    names = ("(new file)" if is_new else f"a/{path}", f"b/{path}")
+    lines = list(unified_diff(old.splitlines(), new.splitlines(), *names, lineterm=""))
+    added = sum(line.startswith("+") for line in lines[2:])
+    removed = sum(line.startswith("-") for line in lines[2:])
+    shown = styled_diff(lines[:DIFF_LINES_MAX])
+    left = len(lines) - DIFF_LINES_MAX
+    more = f", {plural(left, 'line')} of it not shown" if left > 0 else ""
+    return [*shown, ("dim", f"{INDENT}+{added} -{removed}{more}")]
+
+
+def styled_diff(lines: list[str]) -> list[Line]:
+    """Return the lines of a diff with their styles."""
+    return [(_diff_style(number, line), f"{INDENT}{line}") for number, line in enumerate(lines)]
+
+
+def _diff_style(number: int, line: str) -> str:
+    if number < 2 and line.startswith(("---", "+++")):
+        return "dim"
+    return {"+": "added", "-": "removed", "@": "dim"}.get(line[:1], "plain")
+
+
+def file_reader(root: str) -> Callable[[str], str | None]:
+    """Return what reads a file below a root, for showing only: nothing outside, no link, nothing large."""
+    top = os.path.realpath(root)
+
+    def read(path: str) -> str | None:
+        whole = os.path.realpath(os.path.join(top, path))
+        if not whole.startswith(top.rstrip("/") + "/") or not os.path.isfile(whole):
+            return None
+        try:
+            with open(whole, encoding="utf-8", errors="replace", newline="") as file:
+                return file.read(DIFFED_BYTES_MAX + 1)
+        except OSError:
+            return None
+
+    return read

@@ -1,0 +1,75 @@
+"""Calls one tool of a tool guest, as a run would: its arguments checked, in a fresh instance, within its limits."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from treadle.canon.errors import NotFound
+from treadle.canon.items import CallItem
+from treadle.canon.tools import CallContext, Outcome
+from treadle.cli import command
+from treadle.cli.terminal.clean import clean
+from treadle.guests.modules import ToolGuest
+from treadle.guests.quarters import GuestModule, Quarters
+from treadle.guests.sandbox.compiler import Compiler
+from treadle.guests.stage.lines import Said
+from treadle.tools import Registry, Runner
+
+if TYPE_CHECKING:
+    from treadle.config import Settings
+
+
+def call_tool(settings: "Settings", guest: str, tool: str, arguments: str, *, as_json: bool) -> int:
+    """Call a tool and print what the model would read.
+
+    Raises: NotFound, ConfigError, BadGuest.
+    """
+    outcome = asyncio.run(_call(settings, _module(settings, guest), tool, arguments))
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(outcome)).decode())
+    else:
+        print(clean(outcome.text))
+    return command.ERROR if outcome.is_error else command.OK
+
+
+def _module(settings: "Settings", guest: str) -> GuestModule:
+    """Return the configured tool guest of that name, else the file as one."""
+    from treadle.runtime import guest_limits, guest_modules
+
+    configured = (each for each in guest_modules(settings, os.environ) if each.kind == "tools")
+    found = next((each for each in configured if each.name == guest), None)
+    return found or GuestModule(
+        name=Path(guest).stem,
+        path=guest,
+        kind="tools",
+        isolation=settings.guests.isolation,
+        engine=settings.guests.engine,
+        limits=guest_limits(settings, is_tool=True),
+    )
+
+
+async def _call(settings: "Settings", module: GuestModule, tool: str, arguments: str) -> Outcome:
+    from treadle.runtime import SystemClock
+    from treadle.runtime.toolset import compiled_folder
+
+    quarters = Quarters(Compiler(compiled_folder(settings, os.environ)))
+    registry = Registry(ToolGuest(quarters, module, hear=_show).tools())
+    if registry.get(tool) is None:
+        known = ", ".join(each.name for each in registry.tools())
+        raise NotFound(f"{module.name} has no tool {tool!r}", param="tool", hint=f"there is {known}")
+    runner = Runner(registry, clock=SystemClock())
+    try:
+        item = CallItem(call_id="call_1", name=tool, arguments=arguments)
+        return await runner.run(item, CallContext(run_id="", call_id="call_1"))
+    finally:
+        runner.close()
+        await quarters.close()
+
+
+def _show(said: Said) -> None:
+    from treadle.cli.wasm.command import show
+
+    show(said)

@@ -1,0 +1,88 @@
+"""Reads that begin while the model still says the calls behind them.
+
+Nothing of it is told when it begins; a mark stands beside the call in the journal, durable with it. Once the model has
+ended well, the call is announced and answered in its place, and what it gave is taken from here. After any other end
+it is stopped, and what it gave is not used.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from treadle.canon.tools import Outcome
+from treadle.engine.ports import Clock
+from treadle.engine.turn import PlannedCall
+
+Run = Callable[[PlannedCall], Awaitable[Outcome]]
+_NOT_RUN, _UNUSED = "Not run: ", "Begun early, and its result is not used: "
+
+
+class Begun:
+    """One call under way: when it began, and, once it has, when it ended."""
+
+    def __init__(self, planned: PlannedCall, run: Run, clock: Clock) -> None:
+        self._clock = clock
+        self.begun = clock.monotonic()
+        self.ended: float | None = None
+        self.task = asyncio.create_task(self._run(planned, run))
+
+    async def _run(self, planned: PlannedCall, run: Run) -> Outcome:
+        outcome = await run(planned)
+        self.ended = self._clock.monotonic()
+        return outcome
+
+
+class Early:
+    """The reads of a turn that began before the model ended."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._under_way: dict[str, Begun] = {}
+        self._seen: set[str] = set()
+        self._marked: list[PlannedCall] = []
+
+    def __contains__(self, call_id: str) -> bool:
+        return call_id in self._seen
+
+    def __bool__(self) -> bool:
+        return bool(self._seen)
+
+    def mark(self, ready: Sequence[PlannedCall], call_id: str) -> bool:
+        """Note a call that is to begin, if it is one of those that may; tell whether it is."""
+        found = [planned for planned in ready if planned.call.call_id == call_id]
+        self._marked += found
+        return bool(found)
+
+    def begin(self, run: Run) -> None:
+        """Let the calls begin that were noted."""
+        marked, self._marked = self._marked, []
+        for planned in marked:
+            self._seen.add(planned.call.call_id)
+            self._under_way[planned.call.call_id] = Begun(planned, run, self._clock)
+
+    def take(self, call_id: str) -> Begun | None:
+        """Hand over a call that has begun, to whoever waits for it."""
+        return self._under_way.pop(call_id, None)
+
+    async def drop(self) -> None:
+        """Stop what nobody took, and wait until it has stopped."""
+        self._marked.clear()
+        dropped = [begun.task for begun in self._under_way.values()]
+        self._under_way.clear()
+        for task in dropped:
+            task.cancel()
+        if dropped:
+            await asyncio.wait(dropped)
+            for task in dropped:
+                if not task.cancelled():
+                    task.exception()
+
+
+def unused(outcome: Outcome) -> Outcome:
+    """Word the outcome of a call that had begun before its turn broke off, as no call that never ran."""
+    return msgspec.structs.replace(
+        outcome,
+        text=outcome.text.replace(_NOT_RUN, _UNUSED, 1),
+        summary=None if outcome.summary is None else outcome.summary.replace(_NOT_RUN, _UNUSED, 1),
+    )

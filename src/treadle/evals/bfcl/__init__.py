@@ -1,0 +1,1 @@
+"""An anchor from outside: the questions of the Berkeley Function Calling Leaderboard, asked through the gateway."""

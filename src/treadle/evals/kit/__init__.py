@@ -1,0 +1,1 @@
+"""The tools of the toolkit beside those of the workspace: plain ones, a small world of things, and distractors."""

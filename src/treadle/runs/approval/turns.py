@@ -1,0 +1,77 @@
+"""A turn that an earlier run left with questions open: which calls it has, and how the next run takes it up. Pure."""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from treadle.canon.items import AnyItem, CallItem, MessageItem, ResultItem
+from treadle.engine.approval import RequestRecord
+from treadle.engine.turn import Carried, PlannedCall
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that an earlier run left to be decided, and what was asked about it."""
+
+    call: CallItem
+    record: RequestRecord
+
+
+class Carriage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run begins with instead of a model call: `order` are the ids of all calls of the turn."""
+
+    calls: tuple[PlannedCall, ...]
+    order: tuple[str, ...]
+
+    @property
+    def approvals(self) -> tuple[str, ...]:
+        """Return the ids of the approvals that are used up by the run."""
+        decided = (planned.decision for planned in self.calls)
+        return tuple(record.approval_id for record in decided if record is not None and record.approval_id)
+
+    @property
+    def is_left(self) -> bool:
+        """Tell whether a question of the turn still stands."""
+        return any(planned.is_deferred for planned in self.calls)
+
+    def take_up(self, history: Sequence[AnyItem]) -> tuple[list[AnyItem], Carried]:
+        """Return what the model has read up to the turn's calls, and how the run goes on from there."""
+        head, results, tail = split(history, self.order)
+        return head, Carried(calls=self.calls, order=self.order, results=tuple(results), tail=tuple(tail))
+
+
+def order_of(items: Sequence[AnyItem], call_ids: Collection[str]) -> tuple[str, ...]:
+    """Return the ids of all calls of the turn that these calls stand in, in call order."""
+    start = end = _last(items, call_ids)
+    while start > 0 and _is_said(items[start - 1]):
+        start -= 1
+    while end + 1 < len(items) and _is_said(items[end + 1]):
+        end += 1
+    return tuple(item.call_id for item in items[start : end + 1] if isinstance(item, CallItem))
+
+
+def split(history: Sequence[AnyItem], order: Collection[str]) -> tuple[list[AnyItem], list[ResultItem], list[AnyItem]]:
+    """Part a conversation: up to the calls of a turn, the results that they have, and what comes after them."""
+    end = _last(history, order) + 1
+    while end < len(history) and _is_said(history[end]):
+        end += 1
+    results = [item for item in history if isinstance(item, ResultItem) and item.call_id in order]
+    rest = [[item for item in part if not _answers(item, order)] for part in (history[:end], history[end:])]
+    return rest[0], results, rest[1]
+
+
+def goes_on(tail: Sequence[AnyItem]) -> bool:
+    """Tell whether somebody spoke after the turn, instead of only deciding."""
+    return any(isinstance(item, MessageItem) and item.role != "assistant" for item in tail)
+
+
+def _last(items: Sequence[AnyItem], call_ids: Collection[str]) -> int:
+    return max(at for at, item in enumerate(items) if isinstance(item, CallItem) and item.call_id in call_ids)
+
+
+def _is_said(item: AnyItem) -> bool:
+    """Tell whether an item can stand among the calls of a turn: what the model said."""
+    return not isinstance(item, ResultItem) and not (isinstance(item, MessageItem) and item.role != "assistant")
+
+
+def _answers(item: AnyItem, call_ids: Collection[str]) -> bool:
+    return isinstance(item, ResultItem) and item.call_id in call_ids

@@ -1,0 +1,191 @@
+"""Finds the answer that a model gave to an equal plan before, and tells it in the model's place.
+
+There is no second store: the journal knows every plan by its fingerprint and every answer piece by piece. So what is
+purged, deleted or expired is not given again, and a key only ever meets its own runs.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from treadle.canon.errors import TreadleError
+from treadle.canon.events import Finished, ItemAdded, ItemDone, ModelEvent, Noted
+from treadle.canon.ids import ITEM, IdSource
+from treadle.canon.messages import Entry
+from treadle.canon.plan import Plan
+from treadle.canon.request import Note, Request
+from treadle.canon.tools import Offer
+from treadle.canon.usage import Usage
+from treadle.engine.past import Past
+from treadle.engine.ports import Clock, Model
+from treadle.store.chain import plan_fingerprint
+from treadle.store.journal import RunRow, Store
+from treadle.wire.notes import HOSTED
+
+CacheOutcome = Literal["hit", "miss"]
+HIT = "cache_hit"
+"""The code of the note that says whose answer a model call got; its field is the id of the run that asked the model."""
+CANDIDATES_MAX = 4
+"""How many of the newest runs with an equal plan are looked at before the model is asked."""
+_WHOLE = ("done", "stop_sequence", "calls")
+
+
+class CacheRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How old and how large an answer may be that is given again."""
+
+    ttl_s: float = 86_400.0
+    bytes_max: int = 1_048_576
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model said once, and in which run."""
+
+    run_id: str
+    events: tuple[ModelEvent, ...]
+
+
+def is_repeatable(request: Request, offers: Mapping[str, Offer]) -> bool:
+    """Tell whether an earlier answer will do for a request: nothing that may follow from it has an effect.
+
+    Tools of the client and of the provider may have any. Several choices shall differ, and a strict request shall know
+    what of it is lost.
+    """
+    if request.is_fresh or request.strict_fidelity or request.surface.choices != 1 or HOSTED in request.options.extra:
+        return False
+    return all(_only_reads(offer) for offer in offers.values())
+
+
+class Answers:
+    """The answers in a store."""
+
+    def __init__(self, store: Store, clock: Clock, rules: CacheRules) -> None:
+        self._store = store
+        self._clock = clock
+        self._rules = rules
+
+    async def find(self, fingerprint: str, key_id: str) -> Answer | None:
+        """Return the newest answer that a model gave to this plan in a completed run of this key, if it will do."""
+        try:
+            rows = await self._store.list_runs(
+                limit=CANDIDATES_MAX, status="completed", key_id=key_id, fingerprint=fingerprint
+            )
+            for row in rows:
+                answer = await self._first_hand(row, fingerprint, key_id)
+                if answer is not None:
+                    return answer
+        except TreadleError:
+            # Whoever cannot look asks the model.
+            return None
+        return None
+
+    async def _first_hand(self, row: RunRow, fingerprint: str, key_id: str) -> Answer | None:
+        """Return the answer in a run; one that was itself given again is taken from where it was first said, so that
+        no answer grows older than it may."""
+        answer = await self._said(row, fingerprint)
+        origin = None if answer is None else _origin_of(answer.events)
+        if origin is None:
+            return answer
+        first = await self._store.find_run(origin, key_id=key_id)
+        return None if first is None or first.status != "completed" else await self._said(first, fingerprint)
+
+    async def _said(self, row: RunRow, fingerprint: str) -> Answer | None:
+        is_old = row.ended_at is None or row.ended_at < self._clock.now() - self._rules.ttl_s
+        if is_old or not row.store:
+            return None
+        entries = [entry for entry in await self._store.entries(row.id) if not entry.is_input]
+        try:
+            events = _answer_to(fingerprint, entries, self._rules.bytes_max)
+        except (msgspec.MsgspecError, ValueError, AssertionError):
+            # A journal that cannot be read has no answer.
+            return None
+        return None if events is None else Answer(run_id=row.id, events=tuple(events))
+
+
+class CachedModel:
+    """A model that is asked only what it was not asked before. Fits the engine's port."""
+
+    def __init__(
+        self, model: Model, answers: Answers, ids: IdSource, key_id: str, count: Callable[[CacheOutcome], None]
+    ) -> None:
+        self._model = model
+        self._answers = answers
+        self._ids = ids
+        self._key_id = key_id
+        self._count = count
+        self.first: CacheOutcome | None = None
+
+    async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+        """Yield the answer that an equal plan had, else what the model says.
+
+        Raises: as the model.
+        """
+        answer = await self._answers.find(plan.fingerprint, self._key_id)
+        outcome: CacheOutcome = "miss" if answer is None else "hit"
+        self.first = self.first or outcome
+        self._count(outcome)
+        if answer is not None:
+            yield self._told_again(answer)
+            return
+        stream = self._model.stream(plan, run_id)
+        try:
+            async for batch in stream:
+                yield batch
+        finally:
+            await stream.aclose()
+
+    def _told_again(self, answer: Answer) -> list[ModelEvent]:
+        """Return an answer as one of its own: items have new ids, calls keep theirs, so that later plans can be equal
+        too, and no token was used for it."""
+        note = Note(code=HIT, action="kept", message=f"The answer is that of {answer.run_id}.", field=answer.run_id)
+        events: list[ModelEvent] = [Noted(note=note)]
+        fresh: dict[int, str] = {}
+        for event in answer.events:
+            if isinstance(event, ItemAdded | ItemDone):
+                prefix = event.item.id.rpartition("_")[0] or ITEM
+                item_id = fresh.setdefault(event.index, self._ids.new(prefix))
+                events.append(msgspec.structs.replace(event, item=msgspec.structs.replace(event.item, id=item_id)))
+            elif isinstance(event, Finished):
+                events.append(msgspec.structs.replace(event, usage=Usage()))
+            else:
+                events.append(event)
+        return events
+
+
+def _only_reads(offer: Offer) -> bool:
+    policy = offer.policy
+    return offer.side == "server" and policy is not None and policy.effect == "read" and not policy.exec
+
+
+def _answer_to(fingerprint: str, entries: Sequence[Entry], bytes_max: int) -> list[ModelEvent] | None:
+    """Return what was said in the last model call of a run that had this plan and ended as it should."""
+    sizes: list[int] = []
+    wanted: list[int] = []
+    for entry in entries:
+        if entry.kind == "plan":
+            if plan_fingerprint(entry) == fingerprint:
+                wanted.append(len(sizes))
+            sizes.append(0)
+        elif sizes:
+            sizes[-1] += _size(entry)
+    past = Past(entries)
+    for number in reversed(wanted):
+        known = past.round(number)
+        is_whole = known is not None and known.reply is not None and known.reply.ending == "finished"
+        if not is_whole or sizes[number] > bytes_max:
+            continue
+        assert known is not None
+        assert known.reply is not None
+        events = past.hear(number, known.reply.base)
+        if isinstance(events[-1], Finished) and events[-1].stop in _WHOLE:
+            return events
+    return None
+
+
+def _origin_of(events: Sequence[ModelEvent]) -> str | None:
+    notes = (event.note for event in events if isinstance(event, Noted))
+    return next((note.field for note in notes if note.code == HIT), None)
+
+
+def _size(entry: Entry) -> int:
+    return len((entry.content or "").encode("utf-8", "replace")) + (0 if entry.data is None else len(bytes(entry.data)))

@@ -1,0 +1,40 @@
+"""From settings to how each tool may run."""
+
+import logging
+
+import msgspec
+
+from treadle.canon.tools import Effect
+from treadle.config.settings import EffectSection, Settings, ToolRule
+from treadle.tools.policy import EffectDefaults, Policies, Rule
+
+log = logging.getLogger("treadle.tools")
+
+_EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write", "destructive")
+
+
+def make_policies(settings: Settings) -> Policies:
+    """Return what the settings say of all tools; what a repository may not loosen is logged."""
+    rules = [_rule(rule, f"[[tools.rule]] #{number}") for number, rule in enumerate(settings.tools.rule, 1)]
+    rules += [
+        _rule(rule, f"[[tools.tighten]] #{number}", is_repository=True)
+        for number, rule in enumerate(settings.tools.tighten, 1)
+    ]
+    return Policies(
+        rules,
+        by_effect={effect: _defaults(getattr(settings.policy, effect)) for effect in _EFFECTS},
+        timeout_s=settings.limits.tool_timeout_s,
+        told=lambda words: log.warning("%s", words),
+    )
+
+
+def _rule(rule: ToolRule, by: str, *, is_repository: bool = False) -> Rule:
+    fields = {name: getattr(rule, name) for name in ToolRule.__struct_fields__ if name != "name"}
+    return Rule(**fields, by=rule.name or by, is_repository=is_repository)
+
+
+def _defaults(section: EffectSection) -> EffectDefaults:
+    """Return what a section sets: a value at its default sets nothing."""
+    fields = msgspec.structs.fields(EffectSection)
+    chosen = {field.name: getattr(section, field.name) for field in fields}
+    return EffectDefaults(**{field.name: chosen[field.name] for field in fields if chosen[field.name] != field.default})

@@ -1,0 +1,113 @@
+"""Treadle's own API: a stored run once more. Forked from some round, replayed to prove it, exported to keep it."""
+
+import msgspec
+
+from treadle.canon.errors import NotFound, ProtocolError
+from treadle.runs import RunHandle
+from treadle.runs.record.rounds import read_run
+from treadle.runs.record.tapes import tape_run
+from treadle.server.console.wire import endpoint_of
+from treadle.server.http import Exchange, Header, HttpError, read_body
+from treadle.server.runs import find_run, view_of
+from treadle.server.service import Service
+from treadle.server.stream import read
+from treadle.store.export import write_run
+from treadle.store.journal import RunRow
+from treadle.store.sessions import chain_of
+from treadle.upstream.cassette.tape import write_cassette
+
+
+class Fork(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of POST …/fork: just before which round, and with which model if not the same."""
+
+    round: int = 1
+    model: str | None = None
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of POST …/replay: whether the tools really run again, in a new run."""
+
+    live_tools: bool = False
+
+
+async def fork(service: Service, exchange: Exchange) -> None:
+    """POST /treadle/v1/runs/{run_id}/fork: a new run that goes on from just before a round.
+
+    Raises: ProtocolError, NotFound, RequestError for a round that the run does not have.
+    """
+    wanted = await read(await service.body(exchange) or b"{}", lambda body: read_body(body, Fork))
+    row = await find_run(service, exchange.params["run_id"])
+    _refuse_leaving(service)
+    handle = await service.runtime.runs.fork(row, round_number=wanted.round, model=wanted.model or None)
+    await _answer_started(service, exchange, handle)
+
+
+async def replay(service: Service, exchange: Exchange) -> None:
+    """POST /treadle/v1/runs/{run_id}/replay: drive it again from its journal and say whether it is the same.
+
+    With `live_tools` it is a new run, in which the model says what it said and the tools really run.
+    Raises: ProtocolError, NotFound, RequestError for a run that goes on or whose content is gone.
+    """
+    wanted = await read(await service.body(exchange) or b"{}", lambda body: read_body(body, Replay))
+    row = await find_run(service, exchange.params["run_id"])
+    if wanted.live_tools:
+        _refuse_leaving(service)
+        await _answer_started(service, exchange, await service.runtime.runs.run_tools_again(row))
+        return
+    proof = await service.runtime.runs.prove(row)
+    await exchange.answer_json(200, {"run": row.id, "is_same": proof.is_same, **msgspec.structs.asdict(proof)})
+
+
+async def export(service: Service, exchange: Exchange) -> None:
+    """GET /treadle/v1/runs/{run_id}/export?format: its journal (jsonl), a cassette, or a scenario.
+
+    Raises: ProtocolError, NotFound; Conflict for a run that goes on.
+    """
+    form = exchange.query().get("format", "jsonl")
+    if form not in _FORMS:
+        raise ProtocolError(f"format must be one of {', '.join(_FORMS)}.", param="format")
+    row = await find_run(service, exchange.params["run_id"])
+    suffix, content_type, write = _FORMS[form]
+    data = await write(service, row)
+    await exchange.answer(200, data, content_type, (_attachment(row, suffix),))
+
+
+async def _journal(service: Service, row: RunRow) -> bytes:
+    store = service.runtime.store
+    audited = await store.audit(row.id)
+    return b"".join(write_run(row, await store.entries(row.id), audited))
+
+
+async def _cassette(service: Service, row: RunRow) -> bytes:
+    endpoint, name = endpoint_of(service.runtime, row.model)
+    return write_cassette(tape_run(await read_run(service.runtime.store, row), endpoint, name).cassette)
+
+
+async def _scenario(service: Service, row: RunRow) -> bytes:
+    if service.write_scenario is None:
+        raise NotFound("This server writes no scenarios.", param="format", hint="treadle export RUN --scenario FILE")
+    store = service.runtime.store
+    runs = [await read_run(store, each) for each in reversed(await chain_of(store, row.id))]
+    return service.write_scenario(runs).encode()
+
+
+_FORMS = {
+    "jsonl": ("jsonl", b"application/x-ndjson", _journal),
+    "cassette": ("cassette.jsonl", b"application/x-ndjson", _cassette),
+    "scenario": ("toml", b"application/toml; charset=utf-8", _scenario),
+}
+
+
+def _refuse_leaving(service: Service) -> None:
+    if service.is_draining:
+        raise HttpError(503, "shutting_down", "This server is shutting down.", retry_after_s=1.0)
+
+
+async def _answer_started(service: Service, exchange: Exchange, handle: RunHandle) -> None:
+    row = await find_run(service, handle.run_id)
+    location = (b"location", f"/treadle/v1/runs/{row.id}".encode())
+    await exchange.answer_json(201, view_of(service, row), (location,))
+
+
+def _attachment(row: RunRow, suffix: str) -> Header:
+    return (b"content-disposition", f'attachment; filename="{row.id}.{suffix}"'.encode())

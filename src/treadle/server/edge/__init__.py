@@ -1,0 +1,1 @@
+"""The edge of the network: what is bounded before there is a whole request."""

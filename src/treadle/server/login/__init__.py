@@ -1,0 +1,1 @@
+"""Logins of people: links, cookies, scopes, and the gate before Treadle's own API and its pages."""

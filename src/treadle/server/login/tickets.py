@@ -1,0 +1,99 @@
+"""Tickets: what a one-time link and a cookie say, signed so that nobody else can write one. Pure but for randomness.
+
+A link is good for one login, within a few minutes. The process that took it remembers that, and a process takes no
+link that is older than itself, so that a restart makes none good again. A cookie is good at every process that has
+the same secret, until its time is over or its owner logs out.
+"""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from typing import Literal, get_args
+
+import msgspec
+
+Scope = Literal["viewer", "operator", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+"""From the least to the most: each may do what those before it may."""
+
+TICKET_CHARS_MAX = 2_048
+SECRET_BYTES = 32
+REMEMBERED_MAX = 10_000
+"""How many used links and ended logins are remembered; the oldest are past their time long before."""
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was signed: for whom, what they may do, since when and until when."""
+
+    kind: Literal["link", "cookie"]
+    id: str
+    name: str
+    scope: Scope
+    made_at: float
+    expires_at: float
+
+
+class Tickets:
+    """Writes tickets and reads them again."""
+
+    def __init__(self, secret: bytes, began_at: float) -> None:
+        assert len(secret) >= SECRET_BYTES, "a secret that can be guessed is none"
+        self._secret = secret
+        self._began_at = began_at
+        self._spent: dict[str, float] = {}
+
+    def link(self, name: str, scope: Scope, now: float, seconds: float) -> str:
+        """Write the ticket of a one-time link."""
+        return self._write(_made("link", name, scope, now, seconds))
+
+    def redeem(self, text: str, now: float, seconds: float) -> tuple[str, Ticket] | None:
+        """Take a link's ticket and return the cookie that it becomes; None for one that is used, late or not ours."""
+        link = self._read(text, "link", now)
+        if link is None or link.made_at < self._began_at:
+            return None
+        self._spend(link, now)
+        cookie = _made("cookie", link.name, link.scope, now, seconds)
+        return self._write(cookie), cookie
+
+    def cookie(self, text: str, now: float) -> Ticket | None:
+        """Return who a cookie is of; None for one that is ended, late or not ours."""
+        return self._read(text, "cookie", now)
+
+    def end(self, cookie: Ticket, now: float) -> None:
+        """Let a cookie be good no more, here."""
+        self._spend(cookie, now)
+
+    def _write(self, ticket: Ticket) -> str:
+        body = base64.urlsafe_b64encode(msgspec.json.encode(ticket)).rstrip(b"=")
+        return f"{body.decode()}.{self._sign(body)}"
+
+    def _read(self, text: str, kind: str, now: float) -> Ticket | None:
+        body, dot, signature = text.partition(".")
+        if not dot or len(text) > TICKET_CHARS_MAX or not text.isascii():
+            return None
+        if not hmac.compare_digest(self._sign(body.encode()), signature):
+            return None
+        ticket = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=Ticket)
+        is_good = ticket.kind == kind and now < ticket.expires_at and ticket.id not in self._spent
+        return ticket if is_good else None
+
+    def _sign(self, body: bytes) -> str:
+        digest = hmac.digest(self._secret, body, hashlib.sha256)
+        return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+    def _spend(self, ticket: Ticket, now: float) -> None:
+        self._spent = {each: until for each, until in self._spent.items() if until > now}
+        while len(self._spent) >= REMEMBERED_MAX:
+            del self._spent[next(iter(self._spent))]
+        self._spent[ticket.id] = ticket.expires_at
+
+
+def may(scope: Scope, needed: Scope) -> bool:
+    """Tell whether one scope is enough for what needs another."""
+    return SCOPES.index(scope) >= SCOPES.index(needed)
+
+
+def _made(kind: Literal["link", "cookie"], name: str, scope: Scope, now: float, seconds: float) -> Ticket:
+    fresh = secrets.token_urlsafe(12)
+    return Ticket(kind=kind, id=fresh, name=name, scope=scope, made_at=now, expires_at=now + seconds)

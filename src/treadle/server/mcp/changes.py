@@ -1,0 +1,63 @@
+"""Says to MCP clients that the tools changed: those that listen, and those of the handshake era that listed them."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+from mcp.server import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from treadle.tools.registry import Registry
+
+CLIENTS_MAX = 256
+SEND_S = 5.0
+"""How long one client may take to be told; whoever does not read is not waited for."""
+
+
+class Changes:
+    """Watches a registry. Many changes at once are said once."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._bus = InMemorySubscriptionBus()
+        self.listen = ListenHandler(self._bus, max_subscriptions=CLIENTS_MAX)
+        self._sessions: dict[int, ServerSession] = {}
+        self._telling: asyncio.Task[None] | None = None
+        self._registry = registry
+        self._known = registry.tools()
+        self._unwatch = registry.watch(self._changed)
+
+    def know(self, context: ServerRequestContext[Any, Any]) -> None:
+        """Remember a client that has a list of the tools; one of the stateless era asks to be told itself."""
+        session = context.session
+        if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return
+        # Every request has a session object of its own; what the client said of itself is the same in all of them.
+        self._sessions.pop(id(session.client_params), None)
+        self._sessions[id(session.client_params)] = session
+        while len(self._sessions) > CLIENTS_MAX:
+            del self._sessions[next(iter(self._sessions))]
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._unwatch()
+        if self._telling is not None:
+            self._telling.cancel()
+
+    def _changed(self) -> None:
+        if self._telling is None or self._telling.done():
+            with contextlib.suppress(RuntimeError):
+                # Without a running loop there is no client either.
+                self._telling = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        """Tell all clients, unless the tools are as they were after all."""
+        before, self._known = self._known, self._registry.tools()
+        if self._known == before:
+            return
+        await self._bus.publish(ToolsListChanged())
+        for session in list(self._sessions.values()):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SEND_S):
+                    await session.send_tool_list_changed()

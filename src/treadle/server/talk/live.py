@@ -1,0 +1,188 @@
+"""The one event stream of a browser: what changes in the lists, and what happens in the runs that its tabs show.
+
+What is sent of a run is made by `screen`, so that a page only applies it. A page that reconnects names how far it
+was told: of the lists by a cursor, of each run by the number of its events.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from treadle.canon.errors import NotFound, ProtocolError
+from treadle.canon.events import RunEnded
+from treadle.canon.json import write_json
+from treadle.server.apis.approvals import view as approval_view
+from treadle.server.http import Exchange
+from treadle.server.runs import view_of as run_view
+from treadle.server.service import Service
+from treadle.server.sessions import view_of as session_view
+from treadle.server.talk.changes import WINDOW, Changes, Look, Rows
+from treadle.server.talk.routes import read_mode
+from treadle.server.talk.screen import Mode, Op, Screen, ending, merge
+from treadle.server.workspaces.bodies import proposal_view
+from treadle.server.workspaces.routes import desk
+from treadle.store.journal import RunRow
+from treadle.wire.sse import write_frame
+
+RUNS_MAX = 50
+WAITING_MAX = 64
+"""Frames that wait for a slow browser, before what it follows waits too."""
+PACE_S = 0.04
+"""The pause after a piece of a run, in which the next ones gather: no eye is faster."""
+
+LAST_WORDS_S = 0.5
+"""How long a server that leaves waits for what is still to be told."""
+
+_KEPT_ALIVE = write_frame(b"{}", "kept_alive")
+
+
+async def follow(service: Service, exchange: Exchange) -> None:
+    """GET /treadle/v1/live?runs&after&mode: `runs` is a list of ID:N, `after` the last event's id.
+
+    Raises: ProtocolError, NotFound.
+    """
+    query = exchange.query()
+    mode = read_mode(query)
+    watched = [(await _find(service, run_id), after) for run_id, after in read_watched(query.get("runs", ""))]
+    changes = service.changes = service.changes or Changes(_topics(service), service.runtime.clock)
+    await changes.look()
+    place = changes.place(query.get("after", ""))
+    await exchange.begin()
+    if place is None:
+        place = changes.place(changes.cursor()) or 0
+        await exchange.write(write_frame(b"{}", "hello", changes.cursor()))
+    frames: asyncio.Queue[bytes] = asyncio.Queue(WAITING_MAX)
+    sources = [_tell_changes(changes, place, frames.put)]
+    sources += [_tell_run(service, run, after, mode, frames.put) for run, after in watched]
+    await _carry(service, exchange, frames, sources)
+
+
+def read_watched(text: str) -> list[tuple[str, int]]:
+    """Read which runs a browser follows, and how many of their events it has.
+
+    Raises: ProtocolError.
+    """
+    pairs = [pair for pair in text.split(",") if pair]
+    if len(pairs) > RUNS_MAX:
+        raise ProtocolError(f"At most {RUNS_MAX} runs are followed at once.", param="runs")
+    found: list[tuple[str, int]] = []
+    for pair in pairs:
+        run_id, _, number = pair.rpartition(":")
+        if not run_id or not (number.isascii() and number.isdigit() and len(number) <= 16):
+            raise ProtocolError("runs is a list of ID:NUMBER with commas between.", param="runs")
+        found.append((run_id, int(number)))
+    return found
+
+
+async def _carry(
+    service: Service, exchange: Exchange, frames: "asyncio.Queue[bytes]", sources: Sequence[Coroutine[Any, Any, None]]
+) -> None:
+    """Write what the sources tell until the browser goes away or the server leaves; the runs go on without it."""
+    tasks = [asyncio.create_task(source) for source in sources]
+    gone = asyncio.create_task(exchange.disconnected())
+    leaving = asyncio.create_task(_leaving(service, tasks[1:]))
+    keep_alive_s = service.runtime.settings.server.keep_alive_s
+    try:
+        while not (gone.done() or leaving.done()):
+            frame = await _next(frames, (gone, leaving), keep_alive_s)
+            await exchange.write(b"".join([frame, *_waiting(frames)]))
+    finally:
+        for task in (*tasks, gone, leaving):
+            task.cancel()
+        await asyncio.wait((*tasks, gone, leaving))
+    if gone.cancelled():
+        await exchange.end(b"".join(_waiting(frames)))
+
+
+async def _leaving(service: Service, runs: "Sequence[asyncio.Task[None]]") -> None:
+    """Wait until the server leaves; the runs have ended by then, and their ends are still told."""
+    await service.leaving.wait()
+    if runs:
+        await asyncio.wait(runs, timeout=LAST_WORDS_S)
+
+
+async def _next(frames: "asyncio.Queue[bytes]", ends: "tuple[asyncio.Task[Any], ...]", keep_alive_s: float) -> bytes:
+    """Return the next frame; an empty event after a silence, nothing when it is over."""
+    reading = asyncio.create_task(frames.get())
+    done, _ = await asyncio.wait((reading, *ends), timeout=keep_alive_s, return_when=asyncio.FIRST_COMPLETED)
+    if reading in done:
+        return reading.result()
+    reading.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        return await reading
+    return b"" if done else _KEPT_ALIVE
+
+
+def _waiting(frames: "asyncio.Queue[bytes]") -> list[bytes]:
+    found: list[bytes] = []
+    while not frames.empty():
+        found.append(frames.get_nowait())
+    return found
+
+
+Put = Callable[[bytes], Coroutine[Any, Any, None]]
+
+
+async def _tell_changes(changes: Changes, after: int, put: Put) -> None:
+    async with aclosing(changes.follow(after)) as told:
+        async for batch in told:
+            for change in batch:
+                await put(write_frame(change.data, change.topic, changes.cursor(change.number)))
+
+
+async def _tell_run(service: Service, run: RunRow, after: int, mode: Mode, put: Put) -> None:
+    """Tell what happens in a run after its first events; what came before is only needed to know where things are."""
+    screen, number = Screen(mode), 0
+    async with aclosing(service.runtime.runs.attach(run).events()) as events:
+        async for batch in events:
+            ops: list[Op] = []
+            start = max(after, number)
+            for numbered in batch:
+                number += 1
+                made = screen.feed(numbered.event)
+                if isinstance(numbered.event, RunEnded):
+                    made.append({"op": "turn", **await _ended(service, run.id, numbered.event)})
+                if number > after:
+                    ops += made
+            if number > start:
+                frame = {"run": run.id, "from": start, "n": number, "ops": merge(ops)}
+                await put(write_frame(write_json(frame), "ops"))
+                await asyncio.sleep(PACE_S)
+
+
+async def _ended(service: Service, run_id: str, ended: RunEnded) -> Op:
+    """Say how a run ended, with what it used; by then its row says so too."""
+    row = await service.runtime.store.find_run(run_id)
+    cost = None if row is None else service.runtime.prices.cost(row.model, ended.usage)
+    return {**ending(ended), "usage": ended.usage, "cost_usd": cost}
+
+
+def _topics(service: Service) -> dict[str, Look]:
+    """Return how each list is looked at."""
+    runtime = service.runtime
+
+    async def runs() -> Rows:
+        rows = await runtime.store.list_runs(limit=WINDOW)
+        asked = await runtime.store.questions([row.id for row in rows])
+        return {row.id: run_view(service, row, asked.get(row.id)) for row in rows}
+
+    async def sessions() -> Rows:
+        return {row.id: session_view(row) for row in await runtime.store.list_sessions(WINDOW, key_id="")}
+
+    async def approvals() -> Rows:
+        return {row.id: approval_view(row) for row in await runtime.approvals.page(WINDOW)}
+
+    async def proposals() -> Rows:
+        standings = await desk(service).standings(None, status=None, limit=WINDOW)
+        return {each.proposal.id: proposal_view(each) for each in standings}
+
+    return {"run": runs, "session": sessions, "approval": approvals, "proposal": proposals}
+
+
+async def _find(service: Service, run_id: str) -> RunRow:
+    row = await service.runtime.store.find_run(run_id)
+    if row is None:
+        raise NotFound(f"There is no run {run_id!r}.", param="runs")
+    return row

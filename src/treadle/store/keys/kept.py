@@ -1,0 +1,101 @@
+"""What is kept of a client's key: how to find and check it, what it may do, what it has used. Never the key itself."""
+
+from typing import Literal, Protocol
+
+import msgspec
+
+from treadle.canon.errors import Conflict
+
+Role = Literal["none", "viewer", "operator", "admin"]
+Period = Literal["day", "month", "total"]
+TAKEN = "key_taken"
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How much a key may do at a time; 0 sets no bound."""
+
+    requests_per_min: int = 0
+    tokens_per_min: int = 0
+    runs_max: int = 0
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How much a key may use in a period, of the calendar in UTC; 0 sets no bound."""
+
+    tokens: int = 0
+    usd: float = 0.0
+    period: Period = "total"
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a key may do. `apis`, `models` and `tools` are patterns, of which one must fit."""
+
+    apis: tuple[str, ...] = ("*",)
+    models: tuple[str, ...] = ("*",)
+    tools: tuple[str, ...] = ("*",)
+    role: Role = "none"
+    rates: Rates = Rates()
+    budget: Budget = Budget()
+
+
+class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A key: `lookup` is the part by which it is found, `mac` proves the rest."""
+
+    id: str
+    name: str
+    lookup: str
+    mac: bytes
+    created_at: float
+    grant: Grant = Grant()
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What a key used in a period. `usd` counts only what had a price."""
+
+    runs: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Return all tokens."""
+        return self.input_tokens + self.output_tokens
+
+
+class KeyStore(Protocol):
+    """Where keys are kept."""
+
+    async def add(self, row: KeyRow) -> None:
+        """Keep a key.
+
+        Raises: Conflict (code `key_taken`): its id, its name or its lookup is there already.
+        """
+        ...
+
+    async def find(self, lookup: str) -> KeyRow | None:
+        """Return the key with this lookup, also one that is expired or revoked."""
+        ...
+
+    async def page(self, limit: int = 200, *, before: str | None = None) -> list[KeyRow]:
+        """Return keys, newest first; `before` is the id of the last one of the page before."""
+        ...
+
+    async def revoke(self, id_or_name: str, at: float) -> KeyRow | None:
+        """Revoke a key for ever, once: a second time changes nothing. Return it, if it is there."""
+        ...
+
+    async def spend(self, key_id: str, period: str, spent: Spent) -> None:
+        """Add to what a key used in a period."""
+        ...
+
+    async def spent(self, key_id: str, period: str) -> Spent:
+        """Return what a key used in a period."""
+        ...
+
+
+def taken(row: KeyRow) -> Conflict:
+    """Return the error of a key that is there already."""
+    return Conflict(f"There is a key {row.name!r} already.", code=TAKEN, param="name")

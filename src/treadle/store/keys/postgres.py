@@ -1,0 +1,92 @@
+"""Keys on PostgreSQL."""
+
+from typing import Any
+
+import msgspec
+
+from treadle.store.keys.kept import Grant, KeyRow, Spent, taken
+from treadle.store.postgres.connection import Connection
+from treadle.store.postgres.query import within
+from treadle.store.postgres.rows import bind_plain, bind_text
+from treadle.store.workspaces.postgres import Reads, Writes
+
+_FIELDS = "id, name, lookup, mac, created_at, expires_at, revoked_at, powers"
+_ADD = f"INSERT INTO keys ({_FIELDS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING n"
+_FIND = f"SELECT {_FIELDS} FROM keys WHERE lookup = $1"
+_PAGE = f"""
+SELECT {_FIELDS} FROM keys
+WHERE $1::text IS NULL OR n < (SELECT n FROM keys WHERE id = $1) ORDER BY n DESC LIMIT $2
+"""
+_REVOKE = f"""
+UPDATE keys SET revoked_at = coalesce(revoked_at, $2)
+WHERE n = (SELECT n FROM keys WHERE id = $1 OR name = $1 ORDER BY (id = $1) DESC LIMIT 1) RETURNING {_FIELDS}
+"""
+_SPEND = """
+INSERT INTO key_usage AS old (key_id, period, runs, input_tokens, output_tokens, usd) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (key_id, period) DO UPDATE SET
+  runs = old.runs + excluded.runs,
+  input_tokens = old.input_tokens + excluded.input_tokens,
+  output_tokens = old.output_tokens + excluded.output_tokens,
+  usd = old.usd + excluded.usd
+"""
+_SPENT = "SELECT runs, input_tokens, output_tokens, usd FROM key_usage WHERE key_id = $1 AND period = $2"
+
+_powers = msgspec.json.Decoder(Grant)
+
+
+class PostgresKeys:
+    """Fits `kept.KeyStore`, over the connections of a PostgresStore."""
+
+    def __init__(self, read: Reads, write: Writes) -> None:
+        self._read = read
+        self._write = write
+
+    async def add(self, row: KeyRow) -> None:
+        """Keep a key.
+
+        Raises: Conflict.
+        """
+        texts = (
+            bind_plain("keys.id", row.id),
+            bind_plain("keys.name", row.name),
+            bind_plain("keys.lookup", row.lookup),
+        )
+        powers = msgspec.json.encode(row.grant).decode()
+        values = (*texts, row.mac, row.created_at, row.expires_at, row.revoked_at, powers)
+        if await self._write(lambda connection: connection.fetchrow(_ADD, *values)) is None:
+            raise taken(row)
+
+    async def find(self, lookup: str) -> KeyRow | None:
+        """Return the key with this lookup."""
+        found = await self._read(lambda connection: connection.fetchrow(_FIND, bind_text(lookup)))
+        return None if found is None else _read_key(found)
+
+    async def page(self, limit: int = 200, *, before: str | None = None) -> list[KeyRow]:
+        """Return keys, newest first."""
+        values = bind_text(before), within(limit)
+        return [_read_key(row) for row in await self._read(lambda connection: connection.fetch(_PAGE, *values))]
+
+    async def revoke(self, id_or_name: str, at: float) -> KeyRow | None:
+        """Revoke a key for ever, and return it."""
+        found = await self._write(lambda connection: connection.fetchrow(_REVOKE, bind_text(id_or_name), at))
+        return None if found is None else _read_key(found)
+
+    async def spend(self, key_id: str, period: str, spent: Spent) -> None:
+        """Add to what a key used in a period."""
+        values = (spent.runs, spent.input_tokens, spent.output_tokens, spent.usd)
+
+        async def work(connection: Connection) -> None:
+            await connection.execute(_SPEND, bind_text(key_id), period, *values)
+
+        await self._write(work)
+
+    async def spent(self, key_id: str, period: str) -> Spent:
+        """Return what a key used in a period."""
+        found = await self._read(lambda connection: connection.fetchrow(_SPENT, bind_text(key_id), period))
+        return Spent() if found is None else Spent(**dict(found))
+
+
+def _read_key(row: Any) -> KeyRow:
+    values = dict(row)
+    powers = values.pop("powers")
+    return KeyRow(**values, grant=_powers.decode(powers))

@@ -1,0 +1,102 @@
+"""Keys on SQLite."""
+
+from typing import Any
+
+import apsw
+import msgspec
+
+from treadle.store.keys.kept import Grant, KeyRow, Spent, taken
+from treadle.store.sqlite.connection import select
+from treadle.store.sqlite.query import within
+from treadle.store.sqlite.rows import bind_text
+from treadle.store.workspaces.sqlite import Runs
+
+_FIELDS = "id, name, lookup, mac, created_at, expires_at, revoked_at, powers"
+_ADD = f"INSERT INTO keys ({_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING n"
+_FIND = f"SELECT {_FIELDS} FROM keys WHERE lookup = ?"
+_PAGE = f"""
+SELECT {_FIELDS} FROM keys
+WHERE ?1 IS NULL OR n < (SELECT n FROM keys WHERE id = ?1) ORDER BY n DESC LIMIT ?2
+"""
+_REVOKE = f"""
+UPDATE keys SET revoked_at = coalesce(revoked_at, ?2)
+WHERE n = (SELECT n FROM keys WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1) RETURNING {_FIELDS}
+"""
+_SPEND = """
+INSERT INTO key_usage (key_id, period, runs, input_tokens, output_tokens, usd) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (key_id, period) DO UPDATE SET
+  runs = runs + excluded.runs,
+  input_tokens = input_tokens + excluded.input_tokens,
+  output_tokens = output_tokens + excluded.output_tokens,
+  usd = usd + excluded.usd
+"""
+_SPENT = "SELECT runs, input_tokens, output_tokens, usd FROM key_usage WHERE key_id = ? AND period = ?"
+
+_powers = msgspec.json.Decoder(Grant)
+
+
+class SqliteKeys:
+    """Fits `kept.KeyStore`, over the connections of a SqliteStore."""
+
+    def __init__(self, read: Runs, write: Runs) -> None:
+        self._read = read
+        self._write = write
+
+    async def add(self, row: KeyRow) -> None:
+        """Keep a key.
+
+        Raises: Conflict.
+        """
+        texts = [bind_text(text) for text in (row.id, row.name, row.lookup)]
+        powers = msgspec.json.encode(row.grant).decode()
+        values = (*texts, row.mac, row.created_at, row.expires_at, row.revoked_at, powers)
+        if not await self._write(lambda connection: select(connection, _ADD, *values)):
+            raise taken(row)
+
+    async def find(self, lookup: str) -> KeyRow | None:
+        """Return the key with this lookup."""
+        found = await self._read(lambda connection: select(connection, _FIND, bind_text(lookup)))
+        return _read_key(found[0]) if found else None
+
+    async def page(self, limit: int = 200, *, before: str | None = None) -> list[KeyRow]:
+        """Return keys, newest first."""
+        values = bind_text(before), within(limit)
+        return [_read_key(row) for row in await self._read(lambda connection: select(connection, _PAGE, *values))]
+
+    async def revoke(self, id_or_name: str, at: float) -> KeyRow | None:
+        """Revoke a key for ever, and return it."""
+        found = await self._write(lambda connection: select(connection, _REVOKE, bind_text(id_or_name), at))
+        return _read_key(found[0]) if found else None
+
+    async def spend(self, key_id: str, period: str, spent: Spent) -> None:
+        """Add to what a key used in a period."""
+        values = (spent.runs, spent.input_tokens, spent.output_tokens, spent.usd)
+
+        def job(connection: apsw.Connection) -> None:
+            select(connection, _SPEND, bind_text(key_id), period, *values)
+
+        await self._write(job)
+
+    async def spent(self, key_id: str, period: str) -> Spent:
+        """Return what a key used in a period."""
+        found = await self._read(lambda connection: select(connection, _SPENT, bind_text(key_id), period))
+        return Spent() if not found else _read_spent(found[0])
+
+
+def _read_key(values: tuple[Any, ...]) -> KeyRow:
+    key_id, name, lookup, mac, created_at, expires_at, revoked_at, powers = values
+    return KeyRow(
+        id=key_id,
+        name=name,
+        lookup=lookup,
+        mac=mac,
+        created_at=created_at,
+        expires_at=expires_at,
+        revoked_at=revoked_at,
+        grant=_powers.decode(powers),
+    )
+
+
+def _read_spent(values: tuple[Any, ...]) -> Spent:
+    runs, input_tokens, output_tokens, usd = values
+    return Spent(runs=runs, input_tokens=input_tokens, output_tokens=output_tokens, usd=usd)

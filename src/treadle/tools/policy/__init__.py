@@ -1,0 +1,6 @@
+"""How each tool may run, and who said so."""
+
+from treadle.tools.policy.effective import Policies
+from treadle.tools.policy.rules import EffectDefaults, Rule, fits
+
+__all__ = ["EffectDefaults", "Policies", "Rule", "fits"]

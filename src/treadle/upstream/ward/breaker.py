@@ -1,0 +1,100 @@
+"""The circuit breaker of one endpoint: closed, open, or half open with a bounded number of trials.
+
+It opens when enough of the latest calls failed. After a while a trial may pass, and only so many at once: fifty
+callers that wait for the end of the pause do not all run into a sick endpoint. A trial that fails opens it again for
+twice as long, one that succeeds closes it. What a call has to say that began before the breaker last changed is not
+heard. Pure: the time is given.
+"""
+
+from collections import deque
+from typing import Literal
+
+import msgspec
+
+State = Literal["closed", "open", "half_open"]
+
+
+class BreakerRules(msgspec.Struct, frozen=True, kw_only=True):
+    """When it opens (`share` of at least `calls_min` calls within `window_s` failed), and for how long."""
+
+    calls_min: int = 10
+    share: float = 0.5
+    window_s: float = 30.0
+    open_s: float = 10.0
+    open_s_max: float = 120.0
+    trials_max: int = 1
+
+
+class Permit(msgspec.Struct, frozen=True, kw_only=True):
+    """Leave to make one call. Hand it back with what came of it, once."""
+
+    era: int
+    is_trial: bool
+
+
+class Breaker:
+    """Counts the outcomes of calls and says whether another may be made."""
+
+    def __init__(self, rules: BreakerRules | None = None) -> None:
+        self._rules = rules or BreakerRules()
+        self._outcomes: deque[tuple[float, bool]] = deque()
+        self._failures = 0
+        self._era = 0
+        self._is_open = False
+        self._until = 0.0
+        self._pause_s = self._rules.open_s
+        self._trials = 0
+
+    def state(self, now: float) -> State:
+        """Return what it is at this time."""
+        if not self._is_open:
+            return "closed"
+        return "open" if now < self._until else "half_open"
+
+    def wait_s(self, now: float) -> float:
+        """Return how long nobody shall ask; for a half open one with all trials under way, until they may be over."""
+        left = self._until - now
+        return 0.0 if not self._is_open else max(left, 1.0)
+
+    def take(self, now: float) -> Permit | None:
+        """Return leave to make a call, or None."""
+        match self.state(now):
+            case "closed":
+                return Permit(era=self._era, is_trial=False)
+            case "half_open" if self._trials < self._rules.trials_max:
+                self._trials += 1
+                return Permit(era=self._era, is_trial=True)
+            case _:
+                return None
+
+    def give_back(self, permit: Permit, now: float, *, ok: bool | None) -> None:
+        """Hear what came of a call; None, where that says nothing of the endpoint (the client left)."""
+        if permit.era != self._era:
+            return
+        if permit.is_trial:
+            self._trials -= 1
+            if ok is not None:
+                self._turn(now, is_open=not ok, pause_s=min(self._pause_s * 2, self._rules.open_s_max))
+            return
+        if ok is None:
+            return
+        self._count(now, ok=ok)
+        enough = len(self._outcomes) >= self._rules.calls_min
+        if enough and self._failures >= self._rules.share * len(self._outcomes):
+            self._turn(now, is_open=True, pause_s=self._rules.open_s)
+
+    def _count(self, now: float, *, ok: bool) -> None:
+        self._outcomes.append((now, ok))
+        self._failures += not ok
+        while self._outcomes[0][0] <= now - self._rules.window_s:
+            self._failures -= not self._outcomes.popleft()[1]
+
+    def _turn(self, now: float, *, is_open: bool, pause_s: float) -> None:
+        """Open or close: a new era, in which nothing has been counted."""
+        self._era += 1
+        self._is_open = is_open
+        self._until = now + pause_s
+        self._pause_s = pause_s
+        self._outcomes.clear()
+        self._failures = 0
+        self._trials = 0

@@ -1,0 +1,69 @@
+"""Whether a refused call is made once more, and when: full jitter, what the provider asks for, and a budget.
+
+Pure, but for the dice that are given. A call that has begun to answer is never made again.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from treadle.canon.errors import BrokenStream, CircuitOpen, UpstreamError, UpstreamStatus, UpstreamTimeout
+
+
+class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How often and how soon. `share` of all calls may be repeated ones, `spare` of them before any call was made."""
+
+    retries: int = 2
+    backoff_s: float = 0.5
+    backoff_s_max: float = 8.0
+    retry_after_s_max: float = 60.0
+    share: float = 0.1
+    spare: float = 10.0
+
+
+class Budget:
+    """How many calls may be repeated, as a share of those made: a sick endpoint is not asked thrice as much."""
+
+    def __init__(self, rules: RetryRules) -> None:
+        self._rules = rules
+        self._left = rules.spare
+
+    def earn(self) -> None:
+        """Count a call that was made for the first time."""
+        self._left = min(self._left + self._rules.share, self._rules.spare)
+
+    def spend(self) -> bool:
+        """Take leave to repeat one, if there is any left."""
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+
+def pause_s(error: UpstreamError, attempt: int, rules: RetryRules, dice: Callable[[], float]) -> float | None:
+    """Return how long to wait before a call is made again, after this many attempts; None, where it shall not be.
+
+    A provider that asks for more patience than a client has is not asked again: the client is told to come back.
+    Silence is not retried, for it took its whole time limit already.
+    """
+    if attempt > rules.retries or not error.is_retryable or isinstance(error, UpstreamTimeout | CircuitOpen):
+        return None
+    jitter = dice() * min(rules.backoff_s * 2 ** (attempt - 1), rules.backoff_s_max)
+    asked = error.retry_after
+    if asked is None:
+        return jitter
+    return None if asked > rules.retry_after_s_max else asked + jitter
+
+
+def goes_elsewhere(error: UpstreamError) -> bool:
+    """Tell whether another endpoint may do better: not, where the request itself was refused."""
+    if isinstance(error, UpstreamStatus):
+        return error.is_retryable or error.upstream_status in (401, 402, 403, 404)
+    return True
+
+
+def is_sickness(error: UpstreamError) -> bool:
+    """Tell whether an error speaks against the endpoint, rather than against the request, the key or the quota."""
+    if isinstance(error, UpstreamStatus):
+        return error.upstream_status >= 500 or error.upstream_status == 408
+    return isinstance(error, UpstreamTimeout | BrokenStream) or type(error) is UpstreamError

@@ -1,0 +1,93 @@
+"""Logging in by a one-time link, and what each scope may do on the page."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from browser.conftest import Watched, new_context
+from browser.host import hosted
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+ALWAYS = '[server]\nlogin = "always"\n'
+MAKE_LINK = """async (scope) => {
+  const headers = {'content-type': 'application/json', 'x-treadle-page': '1'};
+  const body = JSON.stringify({name: 'ada', scope});
+  return (await (await fetch('/treadle/v1/logins', {method: 'POST', body, headers})).json()).path;
+}"""
+
+
+def test_a_link_logs_in_once(browser: Browser, tmp_path: Path, shots: Path) -> None:
+    """Without it there is a page that says how; with it the chat; a second use is refused."""
+    with hosted(tmp_path, toml=ALWAYS) as server:
+        context = new_context(browser)
+        seen = Watched(context.new_page(), server)
+        page = seen.open()
+        expect(page.get_by_role("heading", name="Log in to Treadle")).to_be_visible()
+        page.screenshot(path=shots / "login.png")
+        page.goto(f"{server.url}{server.login}")
+        expect(page.get_by_role("heading", name="What would you like to know?")).to_be_visible()
+        assert server.login.partition("#")[2] not in page.url
+        cookie = context.cookies()[0]
+        assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Strict", "/")
+        assert page.evaluate("document.cookie") == ""
+        seen.ask("Add 2 and 3")
+        expect(page.locator(".prose")).to_contain_text("demo model")
+        page.reload()
+        expect(page.locator(".prose")).to_contain_text("demo model")
+        other = new_context(browser)
+        second = other.new_page()
+        second.goto(f"{server.url}{server.login}")
+        expect(second.get_by_role("status")).to_contain_text("This link was used already")
+        second.goto(f"{server.url}/")
+        expect(second.get_by_role("heading", name="Log in to Treadle")).to_be_visible()
+        other.close()
+        context.close()
+        assert seen.strays == []
+
+
+def test_logging_out_ends_it(browser: Browser, tmp_path: Path) -> None:
+    """The cookie is gone here and good nowhere."""
+    with hosted(tmp_path, toml=ALWAYS) as server:
+        context = new_context(browser)
+        page = context.new_page()
+        page.goto(f"{server.url}{server.login}")
+        expect(page.get_by_role("heading", name="What would you like to know?")).to_be_visible()
+        kept = context.cookies()
+        page.get_by_role("button", name="More").click()
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_role("heading", name="Log in to Treadle")).to_be_visible()
+        assert context.cookies() == []
+        context.add_cookies(kept)
+        page.goto(f"{server.url}/")
+        expect(page.get_by_role("heading", name="Log in to Treadle")).to_be_visible()
+        context.close()
+
+
+def test_a_viewer_may_only_look(browser: Browser, tmp_path: Path) -> None:
+    """The page offers nothing that the server would refuse, and the server refuses it all the same."""
+    with hosted(tmp_path, toml=ALWAYS) as server:
+        admins = new_context(browser)
+        seen = Watched(admins.new_page(), server)
+        seen.page.goto(f"{server.url}{server.login}")
+        expect(seen.page.get_by_role("heading", name="What would you like to know?")).to_be_visible()
+        seen.ask("Add 2 and 3")
+        expect(seen.page.get_by_role("button", name="Copy answer")).to_be_visible()
+        address = seen.page.url
+        link = server.url + seen.page.evaluate(MAKE_LINK, "viewer")
+        context = new_context(browser)
+        page = context.new_page()
+        page.goto(link)
+        expect(page.get_by_placeholder("You may only look")).to_be_disabled()
+        page.goto(address)
+        expect(page.locator(".prose")).to_contain_text("demo model")
+        expect(page.get_by_role("button", name="Ask again")).to_have_count(0)
+        expect(page.get_by_role("button", name="Edit")).to_have_count(0)
+        status = page.evaluate(
+            """async () => (await fetch('/treadle/v1/sessions', {method: 'POST', body: '{"name": "x"}',
+            headers: {'content-type': 'application/json', 'x-treadle-page': '1'}})).status"""
+        )
+        assert status == 403
+        context.close()
+        admins.close()

@@ -1,0 +1,90 @@
+"""Clients' keys as every store keeps them."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from treadle.canon.errors import Conflict
+from treadle.store.journal import Store
+from treadle.store.keys.kept import TAKEN, Budget, Grant, KeyRow, Rates, Spent
+
+GRANT = Grant(
+    apis=("chat", "responses"),
+    models=("gpt-*",),
+    tools=("get_*",),
+    role="viewer",
+    rates=Rates(requests_per_min=60, runs_max=4),
+    budget=Budget(tokens=1_000, usd=2.5, period="month"),
+)
+
+
+def key(name: str = "ann", **fields: object) -> KeyRow:
+    """A key."""
+    row = KeyRow(
+        id=f"key_{name}", name=name, lookup=f"lookup{name}", mac=bytes(range(32)), created_at=1_000.0, grant=GRANT
+    )
+    return msgspec.structs.replace(row, **fields)
+
+
+async def test_a_key_is_found_by_its_lookup_as_it_was_kept(store: Store) -> None:
+    """Every field survives, bytes included."""
+    row = key(expires_at=2_000.0)
+    await store.keys.add(row)
+    assert await store.keys.find(row.lookup) == row
+    assert await store.keys.find("other") is None
+    assert await store.keys.find("") is None
+
+
+@pytest.mark.parametrize("field", ["id", "name", "lookup"])
+async def test_no_two_keys_share_what_names_them(store: Store, field: str) -> None:
+    """The second is refused, and the first stands."""
+    row, other = key(), key("bob")
+    await store.keys.add(row)
+    with pytest.raises(Conflict) as caught:
+        await store.keys.add(msgspec.structs.replace(other, **{field: getattr(row, field)}))
+    assert caught.value.info.code == TAKEN
+    assert await store.keys.page() == [row]
+
+
+async def test_keys_are_listed_newest_first_in_pages(store: Store) -> None:
+    """Also the revoked ones."""
+    rows = [key(name) for name in "abcde"]
+    for row in rows:
+        await store.keys.add(row)
+    first = await store.keys.page(2)
+    rest = await store.keys.page(10, before=first[-1].id)
+    assert [row.name for row in (*first, *rest)] == ["e", "d", "c", "b", "a"]
+
+
+async def test_a_key_is_revoked_once_and_for_ever(store: Store) -> None:
+    """By its id or its name; the first time stands."""
+    await store.keys.add(key())
+    await store.keys.add(key("bob"))
+    assert await store.keys.revoke("nobody", 5.0) is None
+    by_name = await store.keys.revoke("ann", 5.0)
+    by_id = await store.keys.revoke("key_ann", 9.0)
+    assert by_name == by_id == key(revoked_at=5.0)
+    assert await store.keys.find("lookupbob") == key("bob")
+
+
+async def test_an_id_is_nobody_else_s_name(store: Store) -> None:
+    """A key that is named like another's id does not stand in for it."""
+    await store.keys.add(key())
+    await store.keys.add(msgspec.structs.replace(key("bob"), name="key_ann"))
+    revoked = await store.keys.revoke("key_ann", 5.0)
+    assert revoked is not None
+    assert revoked.id == "key_ann"
+
+
+async def test_what_is_spent_adds_up_by_key_and_period(store: Store) -> None:
+    """Also when many write at once."""
+    once = Spent(runs=1, input_tokens=10, output_tokens=5, usd=0.25)
+    await asyncio.gather(*(store.keys.spend("key_ann", "2026-11", once) for _ in range(20)))
+    await store.keys.spend("key_ann", "total", once)
+    await store.keys.spend("key_bob", "2026-11", once)
+    spent = await store.keys.spent("key_ann", "2026-11")
+    assert spent == Spent(runs=20, input_tokens=200, output_tokens=100, usd=5.0)
+    assert spent.tokens == 300
+    assert await store.keys.spent("key_ann", "total") == once
+    assert await store.keys.spent("key_eve", "total") == Spent()

@@ -1,0 +1,67 @@
+"""Budgets: when a key has used enough."""
+
+import pytest
+
+from treadle.access.budget import Ledger, periods_at
+from treadle.access.client import LOCAL, Client
+from treadle.canon.errors import Exhausted
+from treadle.canon.usage import Usage
+from treadle.store.address import MEMORY
+from treadle.store.keys.kept import Budget, Grant
+from treadle.store.open import open_store
+
+NOV_30 = 1_796_083_199.0
+"""One second before December 2026, in UTC."""
+
+
+@pytest.fixture
+async def ledger():
+    """A ledger over a store of its own."""
+    store = open_store(MEMORY)
+    await store.open()
+    yield Ledger(store.keys)
+    await store.close()
+
+
+def client(**fields: object) -> Client:
+    """A key with a budget."""
+    return Client(key_id="key_1", name="ann", grant=Grant(budget=Budget(**fields)))  # type: ignore[arg-type]
+
+
+def test_the_calendar_is_that_of_utc():
+    """Whatever the machine's time zone."""
+    assert periods_at(NOV_30) == {"day": "2026-11-30", "month": "2026-11", "total": "total"}
+    assert periods_at(NOV_30 + 1) == {"day": "2026-12-01", "month": "2026-12", "total": "total"}
+
+
+async def test_a_key_is_refused_when_its_tokens_are_used_up(ledger):
+    """The run that goes over is not cut; the next is refused."""
+    ann = client(tokens=100)
+    await ledger.check(ann, NOV_30)
+    await ledger.spend("key_1", Usage(input_tokens=90, output_tokens=20), None, NOV_30)
+    with pytest.raises(Exhausted, match="110 of 100 tokens"):
+        await ledger.check(ann, NOV_30)
+
+
+async def test_a_month_s_budget_is_whole_again_in_the_next(ledger):
+    """And a budget for ever is not."""
+    await ledger.spend("key_1", Usage(input_tokens=1), 3.0, NOV_30)
+    with pytest.raises(Exhausted, match="this month"):
+        await ledger.check(client(usd=2.5, period="month"), NOV_30)
+    await ledger.check(client(usd=2.5, period="month"), NOV_30 + 1)
+    with pytest.raises(Exhausted):
+        await ledger.check(client(usd=2.5), NOV_30 + 1)
+
+
+async def test_who_has_no_budget_is_never_refused(ledger):
+    """Nor whoever needs no key."""
+    await ledger.spend("key_1", Usage(input_tokens=10**12), 10.0**6, NOV_30)
+    await ledger.check(client(), NOV_30)
+    await ledger.check(LOCAL, NOV_30)
+
+
+async def test_a_run_without_a_usage_counts_as_a_run(ledger):
+    """What is unknown adds nothing."""
+    await ledger.spend("key_1", None, None, NOV_30)
+    spent = await ledger.spent("key_1", "total", NOV_30)
+    assert (spent.runs, spent.tokens, spent.usd) == (1, 0, 0.0)

@@ -1,0 +1,192 @@
+"""What runs unasked, what is asked, what may be remembered."""
+
+from pathlib import Path
+
+import pytest
+
+from treadle.canon.events import ApprovalRequested
+from treadle.canon.items import CallItem
+from treadle.canon.json import write_json
+from treadle.cli.consent.allowed import Allowances, Allowed
+from treadle.cli.consent.policy import Mode, Policy, Question, question_of
+
+
+def ask(tool: str, reasons: tuple[str, ...] | None = None, source: str = "local", **arguments: object) -> Question:
+    """Return a question about a call."""
+    call = CallItem(call_id="c", name=tool, arguments=write_json(arguments).decode(), side="server")
+    why = (f"{tool} always needs approval",) if reasons is None else reasons
+    event = ApprovalRequested(index=0, call=call, approval_id="apr_1", source=source, digest="d", reasons=why)
+    return question_of(event, "/w")
+
+
+def bash(command: str, **more: object) -> Question:
+    """Return a question about a command line."""
+    return ask("bash", command=command, **more)
+
+
+def policy(mode: Mode = "ask", sandbox: int | None = 3) -> Policy:
+    """Return a policy that remembers nothing yet."""
+    return Policy(mode, Allowances("/w"), sandbox=sandbox)
+
+
+@pytest.mark.parametrize("line", ["ls -la", "git status && git diff | head", "cd src && ls"])
+def test_commands_that_only_read_run_unasked_in_a_sandbox(line: str) -> None:
+    """From level 1 on, in every mode."""
+    for mode in ("plan", "ask", "auto-edit"):
+        decision = policy(mode, 1).decide(bash(line))
+        assert decision is not None
+        assert decision.approve
+        assert decision.digest == "d"
+
+
+@pytest.mark.parametrize(
+    ("question", "sandbox"),
+    [
+        (bash("ls"), 0),
+        (bash("ls"), None),
+        (bash("ls", network=True), 3),
+        (bash("ls $(id)"), 3),
+        (bash("rm x"), 3),
+        (bash(""), 3),
+        (ask("bash", ("bash always needs approval", "untrusted output of http_get was read before"), command="ls"), 3),
+        (ask("bash", ("the call stood in the model's text and has effects",), command="ls"), 3),
+        (ask("bash", source="mcp:other", command="ls"), 3),
+        (ask("file_write", path="a", content="b"), 3),
+        (ask("other"), 3),
+    ],
+)
+def test_everything_else_is_asked(question: Question, sandbox: int | None) -> None:
+    """Unconfined, with a network, after untrusted output, from text, of another source, or with effects."""
+    assert policy("ask", sandbox).decide(question) is None
+
+
+def test_plan_denies_and_says_why() -> None:
+    """The model shall say what it would do."""
+    decision = policy("plan").decide(bash("rm x"))
+    assert decision is not None
+    assert not decision.approve
+    assert "plan mode" in decision.reason
+
+
+def test_auto_edit_writes_files_and_asks_for_commands() -> None:
+    """Only local edits, and not after untrusted output."""
+    chosen = policy("auto-edit")
+    decision = chosen.decide(ask("file_edit", path="a", old="b", new="c"))
+    assert decision is not None
+    assert decision.approve
+    assert chosen.decide(bash("rm x")) is None
+    assert chosen.decide(ask("file_edit", ("untrusted output of x was read before",), path="a")) is None
+    assert chosen.decide(ask("file_edit", source="mcp:x", path="a")) is None
+
+
+def test_trust_asks_nothing() -> None:
+    """It is only to be had from the command line and the user's configuration."""
+    decision = policy("trust", 0).decide(bash("rm -rf $X"))
+    assert decision is not None
+    assert decision.approve
+
+
+def test_the_key_goes_round_the_careful_modes() -> None:
+    """Trust is never reached by a key, and left by it."""
+    chosen = policy("plan")
+    assert [chosen.cycle() for _ in range(3)] == ["ask", "auto-edit", "plan"]
+    assert policy("trust").cycle() == "plan"
+
+
+def test_always_remembers_each_new_command_exactly() -> None:
+    """A compound gives one rule for each command that does not only read; they hold in other compounds."""
+    chosen = policy()
+    rules = chosen.remember(bash("git status && rm -rf ./tmp"), "session")
+    assert rules == [Allowed(tool="bash", command="rm -rf ./tmp", cwd=".")]
+    for line, is_known in [
+        ("rm -rf ./tmp", True),
+        ("ls; rm -rf ./tmp", True),
+        ("rm -rf ./tmp2", False),
+        ("rm -rf ./tmp && rm x", False),
+        ("rm -rf ./tmp $(id)", False),
+        ("cd / && rm -rf ./tmp", False),
+    ]:
+        assert (chosen.decide(bash(line)) is not None) == is_known, line
+
+
+def test_a_rule_holds_in_its_folder_only() -> None:
+    """The same words mean another thing elsewhere."""
+    chosen = policy()
+    chosen.remember(bash("rm -rf ./tmp", cwd="src"), "session")
+    assert chosen.decide(bash("rm -rf ./tmp")) is None
+    assert chosen.decide(bash("rm -rf ./tmp", cwd="./src/")) is not None
+
+
+@pytest.mark.parametrize(
+    ("question", "sandbox"),
+    [
+        (bash("echo $(id) > x"), 3),
+        (bash("cat <<E > x\nE"), 3),
+        (bash("sh -c 'rm x'"), 3),
+        (bash("find . -exec rm {} +"), 3),
+        (bash("rm x > /etc/y"), 3),
+        (bash("cd x && rm y"), 3),
+        (bash("rm x", network=True), 3),
+        (bash("rm x"), 1),
+        (bash("rm x"), None),
+        (ask("bash", ("untrusted output of x was read before",), command="rm x"), 3),
+        (ask("other", ("untrusted output of x was read before",)), 3),
+    ],
+)
+def test_nothing_is_remembered_where_it_would_grant_too_much(question: Question, sandbox: int | None) -> None:
+    """And nothing is offered to be."""
+    chosen = policy("ask", sandbox)
+    assert chosen.rules_for(question, "session") == []
+    assert chosen.remember(question, "project") == []
+
+
+def test_what_reaches_far_is_remembered_for_the_session_only() -> None:
+    """git push, package installs."""
+    chosen = policy()
+    assert chosen.rules_for(bash("git push"), "session") != []
+    assert chosen.rules_for(bash("git push"), "project") == []
+
+
+def test_another_tool_is_remembered_by_its_name() -> None:
+    """Whatever its arguments, for the session only, and not in plan mode."""
+    chosen = policy()
+    assert chosen.rules_for(ask("deploy", source="python", a=1), "project") == []
+    chosen.remember(ask("deploy", source="python", a=1), "session")
+    assert chosen.decide(ask("deploy", source="python", a=2)) is not None
+    chosen.mode = "plan"
+    decision = chosen.decide(ask("deploy", source="python", a=2))
+    assert decision is not None
+    assert not decision.approve
+
+
+def test_arguments_that_are_no_object_are_asked_about() -> None:
+    """The question can still be shown."""
+    call = CallItem(call_id="c", name="bash", arguments="[1", side="server")
+    question = question_of(ApprovalRequested(index=0, call=call, approval_id="a", source="local"), "/w")
+    assert (question.arguments, question.raw) == ({}, "[1")
+    assert policy().decide(question) is None
+
+
+def test_rules_of_a_project_outlive_the_terminal(tmp_path: Path) -> None:
+    """In the user's data directory, readable by them alone; other projects keep theirs."""
+    file = tmp_path / "deep" / "allowed.json"
+    rule, other = Allowed(tool="bash", command="make", cwd="."), Allowed(tool="x")
+    Allowances("/a", file).add(rule, "project")
+    Allowances("/b", file).add(other, "project")
+    again = Allowances("/a", file)
+    assert (again.project, rule in again, other in again) == ([rule], True, False)
+    assert file.stat().st_mode & 0o777 == 0o600
+    again.remove(rule)
+    assert Allowances("/a", file).project == []
+    assert Allowances("/b", file).project == [other]
+
+
+def test_rules_of_a_session_are_forgotten_with_it(tmp_path: Path) -> None:
+    """A broken file holds no rules."""
+    (tmp_path / "allowed.json").write_text("{", encoding="utf-8")
+    allowances = Allowances("/a", tmp_path / "allowed.json")
+    allowances.add(Allowed(tool="x"), "session")
+    allowances.add(Allowed(tool="x"), "session")
+    assert len(allowances.session) == 1
+    allowances.forget()
+    assert Allowed(tool="x") not in allowances

@@ -1,0 +1,97 @@
+"""A live run from the command line against a local server: bounds, what is kept, and going on after an interruption."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from treadle.cli.main import main
+from treadle.evals.results.folder import RunFolder
+from treadle.upstream.loopback import ScriptServer
+from unit.evals.live.flaky import FlakyModel, Rates
+from unit.evals.live.test_live import SCENARIOS
+
+START_S = 20
+
+
+class Serving:
+    """A model on loopback, in a thread of its own: the command has its own loop."""
+
+    def __init__(self, model: FlakyModel) -> None:
+        self._model = model
+        self._ready = threading.Event()
+        self._stop: Callable[[], None] = lambda: None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
+        self.url = ""
+
+    def __enter__(self) -> "Serving":
+        self._thread.start()
+        assert self._ready.wait(START_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        self._thread.join(START_S)
+
+    async def _main(self) -> None:
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        async with ScriptServer(self._model) as server:
+            self.url = server.url
+            self._stop = lambda: loop.call_soon_threadsafe(stopped.set) and None
+            self._ready.set()
+            await stopped.wait()
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FlakyModel]:
+    """Serve a perfect model, configured in a folder of its own."""
+    for name in ("OPENROUTER_API_KEY", "OPENROUTER_MODEL", "OPENROUTER_MODELS", "TREADLE_EVAL_LIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    model = FlakyModel(SCENARIOS, Rates())
+    with Serving(model) as serving:
+        upstream = f'[[upstream]]\nname = "local"\nbase_url = "{serving.url}"\nmodels = ["m"]\n'
+        (tmp_path / "treadle.toml").write_text(upstream)
+        yield model
+
+
+FLAGS = ["--live", "--models", "m", "--scenarios", ",".join(each.id for each in SCENARIOS), "--price", "m=1/2"]
+
+
+def test_a_run_that_reached_its_bound_is_gone_on_with(
+    served: FlakyModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 3, then 0; nothing is asked twice, and everything is in one folder."""
+    out = tmp_path / "runs" / "one"
+    flags = [*FLAGS, "--trials", "2", "--jobs", "1"]
+    assert main(["eval", *flags, "--max-requests", "5", "-o", str(out)]) == 3
+    first = RunFolder(out).rows()
+    assert 0 < len(first) < 8
+    assert main(["eval", *flags, "--resume", str(out), "--at-least", "0.9"]) == 0
+    rows = RunFolder(out).rows()
+    assert len({row.key for row in rows}) == len(rows) == 8
+    assert rows[: len(first)] == first
+    assert {row.outcome for row in rows} == {"pass"}
+    captured = capsys.readouterr()
+    assert "4 scenarios × 2 trials" in captured.err
+    assert "pass^k" in captured.out
+    assert {path.name for path in out.iterdir()} >= {"report.html", "junit.xml", "cassettes", "transcripts"}
+    assert (out.parent / "history.jsonl").exists()
+    assert main(["eval", "history", str(out.parent)]) == 0
+    assert main(["eval", "quirks", str(out)]) == 0
+    assert "calls" in capsys.readouterr().out
+
+
+def test_a_run_is_not_gone_on_with_by_other_scenarios(
+    served: FlakyModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its numbers would mean two things."""
+    out = tmp_path / "one"
+    assert main(["eval", *FLAGS, "--trials", "1", "-o", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["passed"] == 4
+    flags = [*FLAGS[:4], "select.similar_names", *FLAGS[5:]]
+    assert main(["eval", *flags, "--resume", str(out)]) == 2
+    assert "was made with other scenarios" in capsys.readouterr().err

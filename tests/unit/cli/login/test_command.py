@@ -1,0 +1,53 @@
+"""`treadle login`: a link that the running server takes, or a word on why there can be none."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from treadle.cli.main import main
+from treadle.config import Settings, StoreSection
+from treadle.server.login.secret import read_secret
+from treadle.server.login.tickets import Tickets
+
+
+def _config(folder: Path, text: str) -> list[str]:
+    path = folder / "treadle.toml"
+    path.write_text(text, encoding="utf-8")
+    return ["login", "--config", str(path), "--store", f"sqlite:///{folder}/treadle.db"]
+
+
+def test_the_link_is_good_at_the_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is signed with the secret beside the journal, with the scope and the name that were asked for."""
+    arguments = _config(tmp_path, '[server]\nlogin = "always"\nport = 9001\n')
+    assert main([*arguments, "--scope", "viewer", "--name", "ada", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    url, _, ticket = printed["url"].partition("#")
+    assert (url, printed["scope"]) == ("http://127.0.0.1:9001/login", "viewer")
+    settings = Settings(store=StoreSection(url=f"sqlite:///{tmp_path}/treadle.db"))
+    made = Tickets(read_secret(settings, {}), began_at=0.0).redeem(ticket, 0.0, 60.0)
+    assert made is not None
+    assert (made[1].name, made[1].scope) == ("ada", "viewer")
+
+
+def test_the_address_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Behind a proxy the server does not know its own name."""
+    arguments = _config(tmp_path, '[server]\nlogin = "always"\n')
+    assert main([*arguments, "--url", "https://treadle.example.org/"]) == 0
+    assert capsys.readouterr().out.startswith("https://treadle.example.org/login#")
+
+
+def test_where_nobody_need_log_in_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A link that is of no use is none."""
+    assert main(_config(tmp_path, "")) == 2
+    assert "nobody need log in" in capsys.readouterr().err
+
+
+def test_a_secret_that_nobody_shares_makes_no_link(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a file beside the journal the server could not know the link."""
+    monkeypatch.delenv("TREADLE_LOGIN_SECRET", raising=False)
+    arguments = _config(tmp_path, '[server]\nlogin = "always"\n[store]\npersistence = "off"\n')
+    assert main(arguments) == 2
+    assert "TREADLE_LOGIN_SECRET" in capsys.readouterr().err

@@ -1,0 +1,99 @@
+"""Cards: everything is shown before it is asked."""
+
+from pathlib import Path
+
+import pytest
+
+from treadle.canon.events import ApprovalRequested
+from treadle.canon.items import CallItem
+from treadle.canon.json import write_json
+from treadle.cli.consent.allowed import Allowances
+from treadle.cli.consent.policy import Policy, Question, question_of
+from treadle.cli.terminal.card import card_lines, choices_for, diff_of, file_reader
+
+POLICY = Policy("ask", Allowances("/w"), sandbox=2)
+
+
+def ask(tool: str, **arguments: object) -> Question:
+    """Return a question."""
+    call = CallItem(call_id="c", name=tool, arguments=write_json(arguments).decode(), side="server")
+    why = (f"{tool} always needs approval",)
+    return question_of(ApprovalRequested(index=0, call=call, approval_id="a", source="local", reasons=why), "/w")
+
+
+def shown(question: Question, files: dict[str, str] | None = None) -> list[str]:
+    """Return the lines of a card."""
+    return [text for _, text in card_lines(POLICY, question, (files or {}).get)]
+
+
+def test_a_command_is_shown_whole_with_its_conditions_and_each_command_in_it() -> None:
+    """A harmless first line hides nothing."""
+    assert shown(ask("bash", command="# tidy up\ngit status &&\nrm -rf ./tmp", cwd="src", timeout_s=5)) == [
+        "bash wants to run (sandbox L2, network off, timeout 5 s, in src)",
+        *("    # tidy up", "    git status &&", "    rm -rf ./tmp"),
+        "  1 git status    only reads",
+        "  2 rm -rf ./tmp  NEW",
+        "  why: bash always needs approval",
+    ]
+
+
+def test_what_can_not_be_remembered_says_why() -> None:
+    """And nothing is called harmless then."""
+    lines = shown(ask("bash", command="echo $(id)"))
+    assert "  1 echo $(id)  NEW" in lines
+    assert "  can not be remembered: a substitution runs another command" in lines
+    assert [choice.key for choice in choices_for(POLICY, ask("bash", command="echo $(id)"))] == ["y", "e", "n", "N"]
+
+
+def test_choices_say_exactly_what_would_be_remembered() -> None:
+    """For the session and for the project."""
+    choices = {choice.key: choice.meaning for choice in choices_for(POLICY, ask("bash", command="ls; make; make x"))}
+    assert choices["s"] == "always in this session: exactly `make`, exactly `make x`"
+    assert choices["p"] == "always in this project: exactly `make`, exactly `make x`"
+    assert list(choices) == ["y", "s", "p", "e", "n", "N"]
+
+
+def test_a_write_is_shown_as_a_diff_with_its_counts() -> None:
+    """Against what the file holds now."""
+    lines = card_lines(POLICY, ask("file_write", path="a.txt", content="one\nthree\n"), {"a.txt": "one\ntwo\n"}.get)
+    assert ("removed", "    -two") in lines
+    assert ("added", "    +three") in lines
+    assert ("dim", "    +1 -1") in lines
+
+
+def test_a_new_file_and_an_edit_that_can_not_be_read_are_shown_too() -> None:
+    """From another machine there is only what the call says."""
+    assert "    --- (new file)" in shown(ask("file_write", path="a.txt", content="one\n"))
+    assert shown(ask("file_edit", path="a.txt", old="x\ny", new="z"))[1:4] == ["    -x", "    -y", "    +z"]
+    edited = shown(ask("file_edit", path="a", old="b", new="c"), {"a": "a\nb\n"})
+    assert "    -b" in edited
+
+
+def test_other_calls_are_shown_with_all_their_arguments() -> None:
+    """As JSON a person can read; what is no JSON as it is."""
+    assert '      "deep": [' in shown(ask("deploy", deep=[1]))
+    call = CallItem(call_id="c", name="x", arguments="[no", side="server")
+    question = question_of(ApprovalRequested(index=0, call=call, approval_id="a", source="python"), "/w")
+    assert "    [no" in [text for _, text in card_lines(POLICY, question, lambda _: None)]
+
+
+def test_a_long_diff_is_cut_and_a_huge_one_only_counted() -> None:
+    """Eighty lines are enough to see what it is about."""
+    old, new = "a\n" * 200, "b\n" * 200
+    lines = diff_of("x", old, new)
+    assert len(lines) == 81
+    assert lines[-1][1] == "    +200 -200, 323 lines of it not shown"
+    assert len(diff_of("x", "a" * 2_097_152, "b")) == 1
+
+
+@pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "link", "folder", "gone"])
+def test_a_card_reads_nothing_outside_the_folder(tmp_path: Path, path: str) -> None:
+    """Neither by dots, nor by a link."""
+    root = tmp_path / "root"
+    (root / "folder").mkdir(parents=True)
+    (tmp_path / "outside").write_text("secret", encoding="utf-8")
+    (root / "link").symlink_to(tmp_path / "outside")
+    (root / "in").write_text("fine", encoding="utf-8")
+    read = file_reader(str(root))
+    assert read(path) is None
+    assert read("in") == "fine"

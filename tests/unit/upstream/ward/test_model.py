@@ -1,0 +1,215 @@
+"""A guarded model: retries, fallbacks, places and the breaker, all before the first event."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from treadle.canon.errors import BrokenStream, CircuitOpen, ErrorInfo, UpstreamError, UpstreamStatus, UpstreamTimeout
+from treadle.canon.events import Failed, Finished, ModelEvent, Noted, TextDelta
+from treadle.canon.plan import Plan
+from treadle.upstream.endpoint import Endpoint
+from treadle.upstream.ward import Bed, BreakerRules, GuardedModel, RetryRules, Ward, WardRules
+
+PLAN = Plan(model="m", items=())
+TEXT = TextDelta(index=0, text="hello")
+DONE = Finished(stop="done")
+DOWN = UpstreamStatus("down", status=503)
+RULES = WardRules(retry=RetryRules(retries=2, backoff_s=1.0), breaker=BreakerRules(calls_min=2, open_s=10.0))
+
+
+class Timer:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return 1_000.0 + self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+
+
+class Counted:
+    """Counts what the wards say."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str]] = []
+
+    def upstream_asked(self, upstream: str, outcome: str) -> None:
+        self.said.append((upstream, outcome))
+
+    def upstream_retried(self, upstream: str, *, elsewhere: bool) -> None:
+        self.said.append((upstream, "elsewhere" if elsewhere else "again"))
+
+
+class Played:
+    """A model whose calls go as told: an error to raise, or batches to yield; the last of them for ever."""
+
+    def __init__(self, name: str, *calls: UpstreamError | list[list[ModelEvent]]) -> None:
+        self.endpoint = Endpoint(name=name, base_url=f"https://{name}.example/v1")
+        self.name = ""
+        self._calls = list(calls)
+        self.made = 0
+
+    async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+        call = self._calls[min(self.made, len(self._calls) - 1)]
+        self.made += 1
+        if isinstance(call, UpstreamError):
+            raise call
+        for batch in call:
+            yield list(batch)
+
+
+class Hall:
+    """Some played models with wards that share a clock and a meter."""
+
+    def __init__(self, *models: Played, rules: WardRules = RULES) -> None:
+        self.timer, self.meter = Timer(), Counted()
+        self.wards = [
+            Ward(model.endpoint, rules, clock=self.timer, meter=self.meter, dice=lambda: 1.0) for model in models
+        ]
+        self.model = GuardedModel([Bed(*pair) for pair in zip(models, self.wards, strict=True)])  # type: ignore[arg-type]
+
+    async def ask(self) -> list[ModelEvent]:
+        """Make one call and return all its events."""
+        return [event async for batch in self.model.stream(PLAN, "run_1") for event in batch]
+
+
+def notes(events: list[ModelEvent]) -> list[str]:
+    """Return the codes of what is noted."""
+    return [event.note.code for event in events if isinstance(event, Noted)]
+
+
+async def test_a_call_refused_before_its_first_byte_is_made_again_with_pauses():
+    """And the run knows that it was."""
+    model = Played("a", DOWN, DOWN, [[TEXT], [DONE]])
+    hall = Hall(model, rules=WardRules(retry=RULES.retry, breaker=BreakerRules(calls_min=9)))
+    events = await hall.ask()
+    assert notes(events) == ["upstream_retried", "upstream_retried"]
+    assert events[2:] == [TEXT, DONE]
+    assert hall.timer.slept == [1.0, 2.0]
+    assert hall.meter.said == [("a", "failed"), ("a", "again"), ("a", "failed"), ("a", "again"), ("a", "ok")]
+
+
+async def test_the_last_refusal_is_what_the_client_hears():
+    """Not the first, which may be long over."""
+    model = Played("a", UpstreamError("reset"), DOWN, DOWN)
+    with pytest.raises(UpstreamStatus, match="down"):
+        await Hall(model, rules=WardRules(breaker=BreakerRules(calls_min=9))).ask()
+    assert model.made == 3
+
+
+async def test_an_answer_that_has_begun_is_never_asked_for_again():
+    """Neither there nor elsewhere: the client saw a part of it."""
+    cut = Failed(error=BrokenStream("cut").info)
+    model = Played("a", [[TEXT], [cut]])
+    other = Played("b", [[TEXT], [DONE]])
+    assert await Hall(model, other).ask() == [TEXT, cut]
+    assert (model.made, other.made) == (1, 0)
+
+
+async def test_a_refused_request_is_neither_repeated_nor_taken_elsewhere():
+    """It would be refused there too."""
+    model, other = Played("a", UpstreamStatus("bad", status=400)), Played("b", [[DONE]])
+    with pytest.raises(UpstreamStatus, match="bad"):
+        await Hall(model, other).ask()
+    assert (model.made, other.made) == (1, 0)
+
+
+async def test_the_next_upstream_is_asked_when_the_first_does_not_answer():
+    """And the run names both."""
+    model, other = Played("a", UpstreamTimeout("silent")), Played("b", [[TEXT], [DONE]])
+    hall = Hall(model, other)
+    events = await hall.ask()
+    assert notes(events) == ["upstream_fallback"]
+    assert events[1:] == [TEXT, DONE]
+    assert hall.meter.said == [("a", "failed"), ("a", "elsewhere"), ("b", "ok")]
+
+
+async def test_a_sick_upstream_is_left_alone_and_tried_once_after_the_pause():
+    """The client is told why, and when to come back."""
+    model = Played("a", DOWN, DOWN, DOWN, [[DONE]])
+    hall = Hall(model, rules=WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
+    for _ in range(2):
+        with pytest.raises(UpstreamStatus):
+            await hall.ask()
+    with pytest.raises(CircuitOpen) as caught:
+        await hall.ask()
+    assert model.made == 2
+    assert caught.value.info.status == 503
+    assert caught.value.info.retry_after_s == 10.0
+    assert "down" in caught.value.message
+    hall.timer.time = 10.0
+    with pytest.raises(UpstreamStatus):
+        await hall.ask()
+    hall.timer.time = 30.0
+    assert await hall.ask() == [DONE]
+    assert hall.wards[0].health().breaker == "closed"
+
+
+async def test_an_answer_that_breaks_off_counts_against_the_upstream_and_one_that_was_left_does_not():
+    """Also after the first event."""
+    cut = Failed(error=ErrorInfo(code="upstream_broken_stream", message="cut", status=502))
+    hall = Hall(Played("a", [[TEXT], [cut]]))
+    for _ in range(2):
+        await hall.ask()
+    assert hall.wards[0].health().breaker == "open"
+    left = Hall(Played("b", [[TEXT], [DONE]]))
+    for _ in range(5):
+        stream = left.model.stream(PLAN, "run_1")
+        await anext(stream)
+        await stream.aclose()
+    assert left.meter.said == [("b", "left")] * 5
+    assert left.wards[0].health().live == 0
+
+
+async def test_the_budget_ends_retries_before_their_number_does():
+    """Three calls and three repeats, not eighteen calls."""
+    model = Played("a", DOWN)
+    rules = WardRules(retry=RetryRules(retries=5, share=0.1, spare=3.0), breaker=BreakerRules(calls_min=99))
+    hall = Hall(model, rules=rules)
+    for _ in range(3):
+        with pytest.raises(UpstreamStatus):
+            await hall.ask()
+    assert model.made == 6
+
+
+async def test_who_finds_no_place_in_time_is_told_so():
+    """And a place is free again when its call ends."""
+    gate = asyncio.Event()
+
+    class Slow(Played):
+        async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+            yield [TEXT]
+            await gate.wait()
+            yield [DONE]
+
+    hall = Hall(Slow("a"), rules=WardRules(streams_max=1, queue_s=0.01))
+    first = hall.model.stream(PLAN, "run_1")
+    await anext(first)
+    with pytest.raises(UpstreamTimeout, match="no place free"):
+        await hall.ask()
+    assert hall.wards[0].health().live == 1
+    gate.set()
+    assert [batch async for batch in first] == [[DONE]]
+    assert await hall.ask() == [TEXT, DONE]
+
+
+async def test_a_place_that_its_caller_no_longer_wants_goes_to_the_next():
+    """A cancelled wait takes no place with it."""
+    hall = Hall(Played("a", [[TEXT], [DONE]]), rules=WardRules(streams_max=1, queue_s=5.0))
+    first = hall.model.stream(PLAN, "run_1")
+    await anext(first)
+    waiting = asyncio.create_task(hall.ask())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await first.aclose()
+    assert await hall.ask() == [TEXT, DONE]
