@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-browser test-clients test-guests test-sandbox check check-js format bench chaos fuzz clean
+.PHONY: help setup run test test-browser test-clients test-guests test-sandbox eval check check-js format bench chaos fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-sandbox: $(STAMP) ## hostile commands against every sandbox level that this
 	@$(BIN)/python -m pytest tests/sandbox -rs $(ARGS)
 	@PYTHONPATH=tests $(BIN)/python -m sandbox.plain $(ARGS)
 
+eval: $(STAMP) ## play the scenarios offline (ARGS="--live --models …" asks real models)
+	@$(BIN)/treadle eval $(ARGS)
+
 check: $(STAMP) ## format, lint, types, imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -59,6 +62,7 @@ bench: $(STAMP) ## measure the overhead per request, event and tool round (ratio
 	@$(BIN)/python -m bench.guests
 	@$(BIN)/python -m bench.pages
 	@$(BIN)/python -m bench.tools
+	@$(BIN)/python -m bench.terminal
 
 chaos: $(STAMP) ## kill, freeze and starve real processes; minutes
 	@$(BIN)/python -m pytest tests/chaos $(ARGS)

@@ -32,6 +32,20 @@ _SECRET_NAME = re.compile(r"key|token|secret|passw|credential|authorization|cook
 _KNOWN_RC: frozenset[str] = frozenset(get_args(RC))
 _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
+REFUSALS = (
+    "missing_api_key",
+    "invalid_api_key",
+    "revoked_api_key",
+    "expired_api_key",
+    "key_scope",
+    "rate_limit_address",
+    "rate_limit_requests",
+    "rate_limit_tokens",
+    "rate_limit_runs",
+    "budget_exceeded",
+)
+"""Why requests are refused, as a label."""
+
 upstream_request: ContextVar[str] = ContextVar("treadle_upstream_request", default="")
 """The id that the provider gave the last model call of the run this task works for: it is in the logs of its tools."""
 
@@ -58,6 +72,7 @@ class Metrics:
         self.requests = self._counter("treadle_http_requests", "HTTP requests, by route and status.", "route", "status")
         self.request_latency = self._histogram("treadle_http_request_duration_seconds", "Time to the last byte.")
         self._cached = self._counter("treadle_cached_answers", "Model calls looked for in the cache.", "outcome")
+        self._turned_away = self._counter("treadle_refused_requests", "Requests refused for who or how much.", "code")
         self._guest_cpu = self._counter("treadle_guest_cpu_seconds", "CPU that WASM guests used.")
         self._guest_stops = self._counter("treadle_guest_stops", "WASM guests that ended, by stop code or ok.", "code")
         self._compiles = self._histogram("treadle_guest_compile_seconds", "Time to compile a WASM guest.")
@@ -109,6 +124,10 @@ class Metrics:
     def cache_looked(self, outcome: str) -> None:
         """Count a model call that was looked for in the cache: a hit or a miss."""
         self._cached.labels(outcome).inc()
+
+    def refused(self, code: str) -> None:
+        """Count a request that was refused because of its key, or of what it had used up."""
+        self._turned_away.labels(code if code in REFUSALS else "other").inc()
 
     def guest_ended(self, code: str, cpu_s: float) -> None:
         """Count the end of a WASM guest, by its stop code or `ok`, and the CPU it used."""

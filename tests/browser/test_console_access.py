@@ -169,10 +169,10 @@ def test_a_map_of_scenarios_leads_to_transcripts_and_compares(browser: Browser, 
     seen = Watched(context.new_page(), shown.console)
     page = seen.page
     visit(page, shown, "evals")
-    page.get_by_role("link", name="new", exact=True).click()
+    page.get_by_role("link", name="2-new", exact=True).click()
     expect(page.get_by_role("link", name="s1, offline: 0/1 passed")).to_be_visible()
     expect(page.get_by_role("link", name="s2, offline: broken passed")).to_be_visible()
-    page.get_by_role("combobox", name="Against").select_option("old")
+    page.get_by_role("combobox", name="Against").select_option("1-old")
     expect(page.get_by_role("link", name="s1, offline: 0/1 passed, worse")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="lost 1")).to_contain_text("s1")
     page.get_by_role("combobox", name="Show").select_option("different")

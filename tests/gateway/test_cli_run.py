@@ -9,8 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treadle.canon.events import RunEnded, RunStarted, ToolFinished, read_event
-
 TREADLE = [sys.executable, "-m", "treadle.cli.main"]
 QUESTION = "what is the weather in Paris?"
 TOOLS = '''
@@ -41,6 +39,16 @@ def wait_long(name: str) -> str:
 '''
 
 
+BIG = '''
+from treadle import tool
+
+@tool(effect="read")
+def be_big(name: str) -> str:
+    """Be big for a name."""
+    return "x" * 200_000
+'''
+
+
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a person who has nothing set."""
@@ -64,7 +72,7 @@ def test_one_prompt_is_answered_through_a_tool(env: dict[str, str], tmp_path: Pa
     done = treadle("run", QUESTION, env=env, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Paris" in done.stdout
-    assert done.stderr.startswith('treadle: get_weather(city="Paris") → ok, ')
+    assert 'treadle: get_weather(city="Paris") → ok, ' in done.stderr
     assert (tmp_path / ".local/share/treadle/treadle.db").exists()
 
 
@@ -73,22 +81,23 @@ def test_json_is_one_object(env: dict[str, str], tmp_path: Path) -> None:
     done = treadle("-p", QUESTION, "--output", "json", env=env, cwd=tmp_path)
     result = msgspec.json.decode(done.stdout)
     assert done.returncode == 0
-    assert list(result) == ["run_id", "response_id", "text", "usage", "status", "limit", "error"]
-    assert result["run_id"].startswith("run_")
-    assert result["response_id"].startswith("resp_")
-    assert (result["status"], result["limit"], result["error"]) == ("completed", None, None)
-    assert "Paris" in result["text"]
+    assert list(result) == ["session", "run", "result", "status", "limit", "usage", "cost", "error"]
+    assert result["run"].startswith("run_")
+    assert result["session"].startswith("sess_")
+    assert (result["status"], result["limit"], result["cost"], result["error"]) == ("completed", None, None, None)
+    assert "Paris" in result["result"]
     assert done.stderr == ""
 
 
 def test_jsonl_is_the_events_of_the_run(env: dict[str, str], tmp_path: Path) -> None:
-    """One event a line, from the start to exactly one end, with the tool's result between."""
+    """One event a line, from the session to exactly one end, with the tool's result between."""
     done = treadle("run", QUESTION, "--output", "jsonl", env=env, cwd=tmp_path)
-    events = [read_event(line) for line in done.stdout.splitlines()]
-    assert isinstance(events[0], RunStarted)
-    assert [type(event) for event in events].count(RunEnded) == 1
-    assert isinstance(events[-1], RunEnded)
-    assert [event.call.name for event in events if isinstance(event, ToolFinished)] == ["get_weather"]
+    events = [msgspec.json.decode(line) for line in done.stdout.splitlines()]
+    types = [event["type"] for event in events]
+    assert types[:4] == ["session.started", "turn.started", "tool.started", "tool.finished"]
+    assert (types.count("turn.finished"), types[-1]) == (1, "turn.finished")
+    assert events[2]["args"] == {"city": "Paris"}
+    assert "Paris" in "".join(event["text"] for event in events if event["type"] == "text.delta")
 
 
 def test_piped_text_is_part_of_the_prompt(env: dict[str, str], tmp_path: Path) -> None:
@@ -190,10 +199,79 @@ def test_a_signal_cancels_the_run(env: dict[str, str], tmp_path: Path, number: i
             if '"tool.started"' in line:
                 process.send_signal(number)
     assert process.returncode == code
-    events = [read_event(line) for line in seen]
-    assert isinstance(events[-1], RunEnded)
-    assert events[-1].status == "cancelled"
-    assert [event.result.is_error for event in events if isinstance(event, ToolFinished)] == [True]
+    events = [msgspec.json.decode(line) for line in seen]
+    assert (events[-1]["type"], events[-1]["status"]) == ("turn.finished", "cancelled")
+    assert [event["ok"] for event in events if event["type"] == "tool.finished"] == [False]
+
+
+def test_what_may_run_is_said_by_flags(env: dict[str, str], tmp_path: Path) -> None:
+    """`--yes` approves; without it a command that changes something is denied, one that reads runs."""
+    words = ("run", "Use wipe_disk `sda`", "--tools", "mine.py")
+    assert "wiped" in treadle(*words, "--yes", env=env, cwd=tmp_path).stdout
+    changed = treadle("run", "Use bash `touch made`", env=env, cwd=tmp_path)
+    assert (changed.returncode, (tmp_path / "made").exists()) == (3, False)
+    assert "nobody can be asked" in changed.stdout
+
+
+def test_a_conversation_is_gone_on_with_and_an_ephemeral_one_is_not_kept(env: dict[str, str], tmp_path: Path) -> None:
+    """`-c` finds the last one of the folder; the answer goes into a file too."""
+    treadle("run", QUESTION, "--ephemeral", env=env, cwd=tmp_path)
+    lost = treadle("run", "-c", "hello", env=env, cwd=tmp_path)
+    assert (lost.returncode, lost.stdout) == (1, "")
+    assert "no conversation of this folder" in lost.stderr
+    first = msgspec.json.decode(treadle("-p", QUESTION, "--output", "json", env=env, cwd=tmp_path).stdout)
+    words = ("run", "-c", "hello", "--output", "json", "--last-message", "last.md")
+    again = msgspec.json.decode(treadle(*words, env=env, cwd=tmp_path).stdout)
+    assert again["session"] == first["session"]
+    assert (tmp_path / "last.md").read_text(encoding="utf-8") == again["result"]
+
+
+def test_an_answer_that_does_not_follow_the_schema_is_an_error(env: dict[str, str], tmp_path: Path) -> None:
+    """The answer is there, what is wrong is said, and the exit code tells."""
+    (tmp_path / "s.json").write_text('{"type":"object"}', encoding="utf-8")
+    done = treadle("run", "hello", "--schema", "s.json", "--output", "json", env=env, cwd=tmp_path)
+    result = msgspec.json.decode(done.stdout)
+    assert (done.returncode, result["status"], result["error"]["code"]) == (1, "completed", "schema_mismatch")
+
+
+@pytest.mark.parametrize(
+    ("flags", "limit"), [(("--timeout", "1.5"), "timeout"), (("--max-turns", "1"), "max_iterations")]
+)
+def test_limits_of_the_flags_end_the_turn(
+    env: dict[str, str], tmp_path: Path, flags: tuple[str, str], limit: str
+) -> None:
+    """With their exit code, and their name in the result."""
+    prompt = "Use wait_long `ada`" if limit == "timeout" else QUESTION
+    tools = ("--tools", "mine.py") if limit == "timeout" else ()
+    done = treadle("run", prompt, *flags, *tools, "--output", "json", env=env, cwd=tmp_path)
+    assert (done.returncode, msgspec.json.decode(done.stdout)["limit"]) == (4, limit)
+
+
+def test_a_cost_that_is_too_high_ends_the_turn(env: dict[str, str], tmp_path: Path) -> None:
+    """Between rounds, by the prices of the configuration."""
+    (tmp_path / "treadle.toml").write_text('[[price]]\nmodel = "demo"\ninput = 1e9\noutput = 1e9\n', encoding="utf-8")
+    done = treadle("run", QUESTION, "--max-cost", "0.5", "--output", "json", env=env, cwd=tmp_path)
+    assert (done.returncode, msgspec.json.decode(done.stdout)["limit"]) == (4, "max_cost")
+
+
+def test_a_slow_reader_gets_everything(env: dict[str, str], tmp_path: Path) -> None:
+    """Also through a pipe that another program made non-blocking: nothing is cut."""
+    source, sink = os.pipe()
+    os.set_blocking(sink, False)
+    (tmp_path / "big.py").write_text(BIG, encoding="utf-8")
+    with subprocess.Popen(
+        [*TREADLE, "run", "Use be_big `ada`", "--tools", "big.py", "--output", "jsonl"],
+        env={**env, "TREADLE_TERMINAL__MAX_TOOL_OUTPUT_BYTES": "1000000"},
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=sink,
+    ) as process:
+        os.close(sink)
+        with open(source, "rb", buffering=0) as reader:
+            data = b"".join(iter(lambda: reader.read(1000), b""))
+    assert process.returncode == 0
+    lines = [msgspec.json.decode(line) for line in data.splitlines()]
+    assert (len(data) > 200_000, lines[-1]["type"]) == (True, "turn.finished")
 
 
 def test_a_reader_that_leaves_is_no_traceback(env: dict[str, str], tmp_path: Path) -> None:

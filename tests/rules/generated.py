@@ -12,7 +12,11 @@ import msgspec
 
 from rules.tree import ROOT, files, shown
 from treadle.canon.tools import SANDBOXES, ToolPolicy
+from treadle.cli.consent.policy import MODES
+from treadle.cli.inline.keys import BUILT_IN, KEYS
 from treadle.cli.main import COMMANDS
+from treadle.cli.slash.table import COMMANDS as SLASH
+from treadle.cli.terminal.lines import DOCUMENTED as RUN_EVENTS
 from treadle.cli.wire.dialects import rows as dialect_rows
 from treadle.config import write_example
 from treadle.config.repository import TIGHTER as REPOSITORY_KEYS
@@ -138,7 +142,35 @@ def _value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value) if value != () else "none"
 
 
+def _keys() -> str:
+    """Write the keys of the chat."""
+    rows = [(key.shown, key.does) for key in KEYS] + list(BUILT_IN)
+    return "\n".join(["| key | what it does |", "|---|---|", *(f"| {shown} | {does} |" for shown, does in rows), ""])
+
+
+def _slash_commands() -> str:
+    """Write the commands inside the chat."""
+    rows = [f"| {_code(f'{name} {slash.takes}'.strip())} | {slash.summary} |" for name, slash in SLASH.items()]
+    return "\n".join(["| command | what it does |", "|---|---|", *rows, ""])
+
+
+def _run_events() -> str:
+    """Write the events of `treadle run --output jsonl`."""
+    rows = [f"| `{name}` | {fields} |" for name, fields in RUN_EVENTS.items()]
+    return "\n".join(["| `type` | fields |", "|---|---|", *rows, ""])
+
+
+def _terminal_policies() -> str:
+    """Write what runs unasked in the terminal."""
+    rows = [f"| `{mode}` | {words} |" for mode, words in MODES.items()]
+    return "\n".join(["| policy | what it means |", "|---|---|", *rows, ""])
+
+
 GENERATORS: dict[str, Callable[[], str]] = {
+    "terminal-keys": _keys,
+    "terminal-commands": _slash_commands,
+    "terminal-events": _run_events,
+    "terminal-policies": _terminal_policies,
     "policy-fields": _policy_fields,
     "repository-keys": _repository_keys,
     "sandboxes": _sandboxes,

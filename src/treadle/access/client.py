@@ -33,6 +33,16 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
         if ROLES.index(self.grant.role) < ROLES.index(role):
             raise self._refused(f"what needs the role {role!r}", "role")
 
+    def reach(self, *, is_read: bool) -> str | None:
+        """Return whose things the client may look at or change: those of its own key, or with a role everybody's."""
+        needed: Role = "viewer" if is_read else "operator"
+        return None if ROLES.index(self.grant.role) >= ROLES.index(needed) else self.key_id
+
+    @property
+    def tools(self) -> tuple[str, ...] | None:
+        """Return the patterns of the server tools that the client's runs may be offered; None is all."""
+        return None if "*" in self.grant.tools else self.grant.tools
+
     def _refused(self, what: str, scope: str, param: str | None = None) -> Forbidden:
         return Forbidden(
             f"The key {self.name!r} may not use {what}.",
@@ -44,6 +54,9 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
 LOCAL = Client()
 """Whoever asks where no keys are needed."""
+
+ANYBODY = Client(name="anybody", grant=Grant())
+"""Whoever asks for what is open to all, such as whether the server lives."""
 
 
 def client_of(row: KeyRow) -> Client:

@@ -82,6 +82,7 @@ _SAMPLES: dict[str, dict[str, object]] = {
         "tools": ["*"],
     },
     "price": {"model": "gpt-*", "input": 2.5, "output": 10.0, "cached": 0.25, "cache_write": 2.5},
+    "rate": {"api": "responses", "requests_per_min": 60},
     "mcp": {
         "name": "files",
         "command": ["npx", "-y", "@modelcontextprotocol/server-filesystem", "."],

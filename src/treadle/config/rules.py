@@ -31,6 +31,7 @@ def find_contradictions(settings: Settings, origins: Mapping[str, str]) -> list[
         *_upstream_problems(settings),
         *_route_problems(settings),
         *_price_problems(settings),
+        *_rate_problems(settings),
         *_guest_problems(settings),
         *_mcp_problems(settings),
         *_tool_problems(settings),
@@ -131,6 +132,14 @@ def _price_problems(settings: Settings) -> Iterable[Problem]:
         for key in ("cached", "cache_write"):
             if (getattr(price, key) or 0.0) < 0:
                 yield Problem(path=f"price[{index}].{key}", message="expected a number >= 0")
+
+
+def _rate_problems(settings: Settings) -> Iterable[Problem]:
+    for number, text in enumerate(settings.rates.proxies):
+        try:
+            ipaddress.ip_network(text)
+        except ValueError as error:
+            yield Problem(path=f"rates.proxies[{number}]", message=str(error), hint="for example 10.0.0.0/8")
 
 
 def _policy_problems(settings: Settings) -> Iterable[Problem]:

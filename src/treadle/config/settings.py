@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from treadle.config.access import ApiRate, KeysSection, RatesSection
+from treadle.config.section import Section
 from treadle.store.address import PASSWORD_ENV
 
 SQLITE = "sqlite:///"
@@ -20,10 +22,6 @@ OnDisconnect = Literal["cancel", "continue"]
 Isolation = Literal["thread", "process"]
 Tier = Literal["native", "marked", "markerless"]
 TIERS: tuple[Tier, ...] = ("native", "marked", "markerless")
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of treadle.toml."""
 
 
 class ServerSection(Section, frozen=True, kw_only=True):
@@ -50,7 +48,9 @@ class ServerSection(Section, frozen=True, kw_only=True):
         Literal["debug", "info", "warning", "error"], Meta(description="how much to log on stderr")
     ] = "info"
     mcp: Annotated[bool, Meta(description="serve the tools to MCP clients at /mcp")] = False
-    evals: Annotated[str, Meta(description="folder with the runs of `treadle eval` that the console shows")] = "runs"
+    evals: Annotated[str, Meta(description="folder with the runs of `treadle eval` that the console shows")] = (
+        "eval-runs"
+    )
     login: Annotated[
         Literal["auto", "always", "never"],
         Meta(description='who opens the pages logs in by a link; "auto": where other machines can reach them'),
@@ -514,11 +514,14 @@ class Settings(Section, frozen=True, kw_only=True):
     workspace: WorkspaceSection = WorkspaceSection()
     repair: RepairSection = RepairSection()
     cache: CacheSection = CacheSection()
+    keys: KeysSection = KeysSection()
+    rates: RatesSection = RatesSection()
     guests: GuestsSection = GuestsSection()
     upstreams: UpstreamsSection = UpstreamsSection()
     upstream: tuple[Upstream, ...] = ()
     route: tuple[Route, ...] = ()
     price: tuple[Price, ...] = ()
+    rate: tuple[ApiRate, ...] = ()
     guest: tuple[Guest, ...] = ()
     mcp: tuple[Mcp, ...] = ()
 

@@ -75,11 +75,10 @@ Grader = Callable[[Expect, Evidence], str | None]
 
 
 def grade(expectations: Sequence[Expect], evidence: Evidence) -> list[Verdict]:
-    """Return the verdict of every grader that was asked for, after the two that always are."""
-    verdicts = [
-        _verdict("script", "; ".join(evidence.mismatches) or None),
-        _verdict("log", "; ".join(log_problems(evidence.transcript)) or None),
-    ]
+    """Return the verdict of every grader that was asked for, after those that always are; only a script has one."""
+    verdicts = [_verdict("log", "; ".join(log_problems(evidence.transcript)) or None)]
+    if evidence.setting == "offline":
+        verdicts.insert(0, _verdict("script", "; ".join(evidence.mismatches) or None))
     verdicts += [_verdict("cuts", "; ".join(evidence.cuts))] if evidence.cuts else []
     for expect in expectations:
         if expect.only not in (None, evidence.setting) or not _is_played(expect, evidence):

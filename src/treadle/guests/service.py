@@ -11,7 +11,7 @@ from treadle.canon.errors import NotFound
 from treadle.guests.quarters import GuestModule, Quarters, off_loop
 from treadle.guests.sandbox.compiler import BadGuest, Compiled
 from treadle.guests.sandbox.instance import Control
-from treadle.guests.stage.desk import Desk, Visit
+from treadle.guests.stage.desk import Desk, Sender, Visit
 from treadle.guests.stage.lines import Hear, log_said
 from treadle.guests.stage.processes import Assignment
 from treadle.guests.stage.program import Ended, Start, run_program
@@ -56,9 +56,15 @@ class Guests:
         return module
 
     async def run(
-        self, module: GuestModule, *, stdin: bytes = b"", hear: Hear | None = None, wasm: bytes | None = None
+        self,
+        module: GuestModule,
+        *,
+        stdin: bytes = b"",
+        hear: Hear | None = None,
+        wasm: bytes | None = None,
+        sender: Sender | None = None,
     ) -> Ended:
-        """Run a guest to its end; being cancelled stops it. What it does wrong is in what is returned.
+        """Run a guest to its end, for a sender; being cancelled stops it. What it does wrong is in what is returned.
 
         Raises: NotFound, BadGuest, TooManyGuests, ConfigError.
         """
@@ -67,7 +73,7 @@ class Guests:
             if compiled.is_component:
                 raise BadGuest("A component cannot be a session guest, only a tool guest.", param="path")
             start = Start(model=module.model, stdin=stdin)
-            visit = Visit(module.grants)
+            visit = Visit(module.grants, sender)
             run = self._in_process if module.isolation == "process" else self._in_thread
             ended = await run(module, compiled, start, visit, hear or partial(log_said, module.name))
         ended = msgspec.structs.replace(ended, run_ids=tuple(visit.run_ids))

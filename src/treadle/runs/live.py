@@ -106,6 +106,7 @@ class LiveRun:
         self.is_cancelled = False
         self.abort_error: ErrorInfo | None = None
         self.is_over = False
+        self.is_lost = False
         self.has_said = False
         self.round = 0
         self.has_asked = False

@@ -7,6 +7,7 @@ import msgspec
 
 from treadle.canon.ids import IdSource
 from treadle.canon.tools import ServerTool
+from treadle.canon.usage import Usage
 from treadle.engine.limits import GATEWAY_LIMITS, Limits
 from treadle.engine.loop import Ports
 from treadle.engine.ports import Approver, Clock, Model, Toolbox
@@ -36,6 +37,45 @@ class Tools(Protocol):
         ...
 
 
+class Tolls(Protocol):
+    """Counts the runs of each key, and what they use."""
+
+    def check(self, key_id: str) -> None:
+        """Let a run begin beside those that go on.
+
+        Raises: Exhausted.
+        """
+        ...
+
+    def enter(self, key_id: str) -> None:
+        """Count a run that goes on here."""
+        ...
+
+    def leave(self, key_id: str) -> None:
+        """Count it out."""
+        ...
+
+    async def spend(self, key_id: str, model: str, usage: Usage | None) -> None:
+        """Charge what a run used, once its end is durable."""
+        ...
+
+
+class Free:
+    """Counts nothing. Fits `Tolls`."""
+
+    def check(self, key_id: str) -> None:
+        """Let every run begin."""
+
+    def enter(self, key_id: str) -> None:
+        """Count nothing."""
+
+    def leave(self, key_id: str) -> None:
+        """Count nothing."""
+
+    async def spend(self, key_id: str, model: str, usage: Usage | None) -> None:
+        """Charge nobody."""
+
+
 class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How runs are made here. `defers` ends a run of the Responses API where it would wait for a person."""
 
@@ -63,6 +103,7 @@ class Rooms(msgspec.Struct, frozen=True, kw_only=True):
     ids: IdSource
     metrics: Metrics
     approver: Approver = DenyAll()
+    tolls: Tolls = Free()
 
 
 class Instead(msgspec.Struct, frozen=True, kw_only=True):

@@ -77,7 +77,7 @@ class Runs:
             is_told=self._options.is_told and self._options.persistence,
         )
         self._reviver = Reviver(rooms, self._options.owner, self._sessions)
-        self._supervisor = Supervisor(rooms.store, rooms.clock, rooms.metrics, lease)
+        self._supervisor = Supervisor(rooms.store, rooms.clock, rooms.metrics, lease, rooms.tolls)
         self._live: dict[str, LiveRun] = {}
         self._remembered: dict[str, LiveRun] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -181,6 +181,7 @@ class Runs:
         seat = None if session_id is None else await self._sessions.enter(session_id, key_id)
         try:
             live = await self._prepare(request, seat, key_id, limits or self._limits(request), idempotency, instead)
+            self._rooms.tolls.check(key_id)
         except BaseException:
             self._sessions.leave(seat)
             raise
@@ -206,6 +207,7 @@ class Runs:
 
     def _drive(self, live: LiveRun) -> None:
         self._live[live.row.id] = live
+        self._rooms.tolls.enter(live.row.key_id)
         live.task = asyncio.create_task(self._run(live), name=live.row.id)
 
     async def _run(self, live: LiveRun) -> None:
@@ -215,6 +217,7 @@ class Runs:
         finally:
             self._metrics.live_runs.dec()
             self._live.pop(live.row.id, None)
+            self._rooms.tolls.leave(live.row.key_id)
             self._sessions.leave(live.seat)
             if live.row.idempotency_key is not None and not live.row.store:
                 self._remember(live)

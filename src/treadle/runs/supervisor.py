@@ -23,12 +23,14 @@ from treadle.runs.live import LiveRun
 from treadle.runs.record.continuation import Continuation, Diverged
 from treadle.runs.record.recovery import close_run
 from treadle.runs.relay import Relay
+from treadle.runs.rooms import Free, Tolls
 from treadle.store.journal import RunRow, Store
 from treadle.telemetry import Metrics, upstream_request
 
 log = logging.getLogger("treadle.runs")
 
 HANDED_OVER = RunEnded(status="failed", error=ErrorInfo(code="handed_over", message="Another process goes on with it."))
+FREE = Free()
 INTERNAL = ErrorInfo(code="internal_error", message="Treadle failed; the log says why.", status=500)
 
 
@@ -47,11 +49,12 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 class Supervisor:
     """Runs live runs to their end."""
 
-    def __init__(self, store: Store, clock: Clock, metrics: Metrics, lease: Lease) -> None:
+    def __init__(self, store: Store, clock: Clock, metrics: Metrics, lease: Lease, tolls: Tolls = FREE) -> None:
         self._store = store
         self._clock = clock
         self._metrics = metrics
         self._lease = lease
+        self._tolls = tolls
 
     async def see_through(self, live: LiveRun) -> None:
         """Run one run to its end, whatever happens to it; its end is told exactly once."""
@@ -62,6 +65,8 @@ class Supervisor:
             live.ended = await self._drive(live)
             if live.is_handed_over:
                 return
+            if not live.is_lost:
+                await self._tolls.spend(live.row.key_id, live.row.model, live.ended.usage)
             await self._tidy(live, live.ended)
         finally:
             if live.relay is not None:
@@ -176,6 +181,7 @@ class Supervisor:
 
     def _lost(self, live: LiveRun, error: ErrorInfo) -> RunEnded:
         """Tell the end of a run that cannot be journalled any more; whoever takes it over writes the real one."""
+        live.is_lost = True
         log.error("run lost its journal", extra={"run_id": live.row.id, "code": error.code})
         ended = RunEnded(status="failed", error=error, ended_at=self._clock.now())
         if not live.is_over:

@@ -16,6 +16,7 @@ from treadle.runs.cache.answers import CacheRules
 from treadle.runs.offers import OfferRules
 from treadle.store.address import MEMORY, PostgresAddress, is_postgres
 from treadle.store.journal import Store
+from treadle.store.keys.kept import Rates
 from treadle.store.open import open_store
 from treadle.tools import RunnerLimits
 from treadle.upstream.endpoint import Endpoint
@@ -54,6 +55,14 @@ def desk_rules(settings: Settings, *, is_attended: bool) -> DeskRules:
         stored_s=asked.stored_s,
         is_open=asked.enabled and is_attended,
         project=asked.project or str(Path.cwd()),
+    )
+
+
+def account_limits(settings: Settings) -> Rates:
+    """Return how much a key may ask at a time that says nothing itself."""
+    rates = settings.rates
+    return Rates(
+        requests_per_min=rates.requests_per_min, tokens_per_min=rates.tokens_per_min, runs_max=rates.runs_max
     )
 
 

@@ -5,6 +5,9 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from treadle.access.accounts import Accounts
+from treadle.access.client import LOCAL, Client
+from treadle.access.rates import Rates
 from treadle.canon.errors import ConfigError, RequestError, ToolFailed
 from treadle.canon.events import ApprovalRequested, RunEnded, RunEvent, ToolFinished
 from treadle.canon.ids import SESSION
@@ -17,10 +20,10 @@ from treadle.guests.quarters import Quarters
 from treadle.guests.sandbox.compiler import Compiler
 from treadle.guests.service import Guests
 from treadle.guests.stage.desk import Desk
-from treadle.runs import Rooms, Runs
+from treadle.runs import Instead, Rooms, Runs
 from treadle.runs.approval.desk import ApprovalDesk
 from treadle.runs.approval.service import Approvals
-from treadle.runtime.options import desk_rules, known_secrets, make_store, runner_limits, runs_options
+from treadle.runtime.options import account_limits, desk_rules, known_secrets, make_store, runner_limits, runs_options
 from treadle.runtime.parts import DEFAULT_PARTS, Parts
 from treadle.runtime.toolset import (
     add_guest_tools,
@@ -108,8 +111,13 @@ class Runtime:
         self.approvals = Approvals(
             self.store, self.clock, self.ids, arguments_bytes_max=self.settings.limits.arguments_bytes_max
         )
+        self.rates = Rates(self.clock.monotonic)
+        self.accounts = Accounts(
+            self.store.keys, self.rates, self.clock, self.prices.cost, account_limits(self.settings)
+        )
         rooms = Rooms(
             store=self.store,
+            tolls=self.accounts,
             approver=ApprovalDesk(self.store, self.clock, self.ids, rules),
             models=Models(self.router, serves_calls=self.settings.server.mcp),
             tools=self.registry,
@@ -175,27 +183,30 @@ class Runtime:
             if not ended:
                 await handle.cancel()
 
-    async def session(self, name: str) -> str:
-        """Return the id of the session of that name, made now if there is none.
+    async def session(self, name: str, *, key_id: str = "") -> str:
+        """Return the id of a key's session of that name, made now if there is none.
 
         Raises: RequestError for a name that cannot be one.
         """
-        found = await self.store.find_session(name, key_id="")
+        found = await self.store.find_session(name, key_id=key_id)
         if found is not None:
             return found.id
         if not name.strip() or len(name) > SESSION_NAME_CHARS_MAX:
             raise RequestError(f"A session's name has 1 to {SESSION_NAME_CHARS_MAX} characters.", param="session")
         now = self.clock.now()
-        row = SessionRow(id=self.ids.new(SESSION), name=name, created_at=now, updated_at=now)
+        row = SessionRow(id=self.ids.new(SESSION), name=name, key_id=key_id, created_at=now, updated_at=now)
         await self.store.create_session(row)
         return row.id
 
-    async def call(self, tool: str, arguments: dict[str, Any], heard: Callable[[str], None]) -> ResultItem:
+    async def call(
+        self, tool: str, arguments: dict[str, Any], heard: Callable[[str], None], client: Client = LOCAL
+    ) -> ResultItem:
         """Make one call in a run of its own, without a model; `heard` is told of its progress. Leaving cancels it.
 
         Raises: RequestError, StoreError; ToolFailed, when the run ended without a result.
         """
-        handle = await self.runs.start(direct_request(tool, arguments))
+        instead = Instead(allowed=client.tools)
+        handle = await self.runs.start(direct_request(tool, arguments), key_id=client.key_id, instead=instead)
         self._listeners[handle.run_id] = heard
         result, ended = None, None
         try:

@@ -9,11 +9,12 @@ import hashlib
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Required, TypedDict, TypeVar
+from typing import Any, NotRequired, Required, TypedDict, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
+from treadle.access.client import ANYBODY, Client
 from treadle.canon.errors import ErrorInfo, LimitExceeded, ProtocolError, RequestError
 from treadle.canon.json import type_errors, write_json
 from treadle.wire.errors import write_error
@@ -32,6 +33,7 @@ class Scope(TypedDict):
     path: str
     query_string: bytes
     headers: Iterable[Header]
+    client: NotRequired[tuple[str, int] | None]
 
 
 class Message(TypedDict, total=False):
@@ -50,6 +52,11 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 """Any ASGI application: frameworks disagree about the types of its arguments."""
 
+HeardHead = Callable[[tuple[Header, ...]], None]
+CLIENT_IN_SCOPE = "treadle.client"
+"""Where an application that answers for us finds who asks."""
+
+SAFE_METHODS = frozenset({"GET", "HEAD"})
 JSON = b"application/json"
 NO_STORE = (b"cache-control", b"no-store")
 _ALWAYS: tuple[Header, ...] = (
@@ -129,6 +136,7 @@ class Exchange:
     """A request, and the one answer to it.
 
     Of a request that may come again it keeps what tells that it did: the body as `content`, or only its `digest`.
+    `client` is who asks, `also` what is said of their limits in the head of the answer.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
@@ -137,6 +145,8 @@ class Exchange:
         self.headers = dict(scope["headers"])
         self.request_id = request_id
         self.params: dict[str, str] = {}
+        self.client: Client = ANYBODY
+        self.also: tuple[Header, ...] = ()
         self.begun = False
         self.status = 0
         self.content = b""
@@ -149,6 +159,17 @@ class Exchange:
     def header(self, name: bytes) -> str:
         """Return a header of the request, or an empty string."""
         return self.headers.get(name, b"").decode("latin-1")
+
+    @property
+    def peer(self) -> str:
+        """Return the address that the connection comes from."""
+        client = self._scope.get("client")
+        return client[0] if client else ""
+
+    @property
+    def reach(self) -> str | None:
+        """Return the key whose things the client may reach by this method in Treadle's own API; None is everybody's."""
+        return self.client.reach(is_read=self.method in SAFE_METHODS)
 
     @property
     def envelope(self) -> str:
@@ -260,8 +281,8 @@ class Exchange:
         """Send the last of the stream."""
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
-    async def delegate(self, application: Application, body: bytes) -> None:
-        """Let another ASGI application answer; the body was read already."""
+    async def delegate(self, application: Application, body: bytes, heard: HeardHead | None = None) -> None:
+        """Let another ASGI application answer; the body was read already. `heard` sees the head of its answer."""
         waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Message:
@@ -269,11 +290,14 @@ class Exchange:
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":
-                await self._start(message.get("status", 200), tuple(message.get("headers", ())))
+                head = tuple(message.get("headers", ()))
+                if heard is not None:
+                    heard(head)
+                await self._start(message.get("status", 200), head)
             else:
                 await self._send(message)
 
-        await application(self._scope, receive, send)
+        await application({**self._scope, CLIENT_IN_SCOPE: self.client}, receive, send)
 
     async def _start(self, status: int, headers: tuple[Header, ...]) -> None:
         assert not self.begun, "an exchange has one answer"
@@ -281,7 +305,9 @@ class Exchange:
         self.status = status
         request_id = self.request_id.encode("latin-1")
         named = [(name, request_id) for name in _REQUEST_ID_HEADERS.get(self.envelope, (b"x-request-id",))]
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *_ALWAYS, *named]})
+        await self._send(
+            {"type": "http.response.start", "status": status, "headers": [*headers, *self.also, *_ALWAYS, *named]}
+        )
 
 
 def read_number(query: dict[str, str], name: str, *, default: int, least: int, most: int = 2**53) -> int:

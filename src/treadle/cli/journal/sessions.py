@@ -23,7 +23,7 @@ EPILOG = """\
 Without an action the sessions are listed, the one used last first. A session is named by its id or its name.
 
 examples:
-  treadle sessions
+  treadle sessions --here
   treadle sessions search "train to Lyon"
   treadle sessions show trip
   treadle sessions rename trip "Trip to Lyon"
@@ -35,7 +35,7 @@ examples:
 def describe(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.epilog = EPILOG
-    parser.set_defaults(limit=LIMIT)
+    parser.set_defaults(limit=LIMIT, query=None, here=False)
     _add_list_flags(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
 
@@ -64,6 +64,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_list_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-q", "--query", metavar="TEXT", help="only those whose name or messages hold a text")
+    parser.add_argument("--here", action="store_true", help="only those that were begun in this folder")
     parser.add_argument("-n", "--limit", type=int, help=f"how many at most (default: {LIMIT})")
     _add_flags(parser)
 
@@ -80,8 +82,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _list(store: "Store", args: argparse.Namespace) -> int:
-    text = vars(args).get("text")
+    text = vars(args).get("text") or args.query
     rows = await store.list_sessions(max(1, args.limit), search=text)
+    if args.here:
+        from treadle.cli.talk.here import folder_of
+
+        here = str(command.project_root(Path.cwd()))
+        rows = [row for row in rows if folder_of(row.metadata) == here]
     if args.json:
         _print_json([view_of(row) for row in rows])
         return command.OK

@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
     if not is_shared(settings, os.environ):
         raise ConfigError(
             "this journal keeps no secret that the server could know this link by",
-            param="TREADLE_LOGIN_SECRET",
-            hint="set TREADLE_LOGIN_SECRET for the server and for this command alike",
+            param="TREADLE_SECRET",
+            hint="set TREADLE_SECRET for the server and for this command alike",
         )
     now = time.time()
     url = args.url or Address(host=settings.server.host, port=settings.server.port).url

@@ -12,9 +12,13 @@ from typing import TextIO
 from treadle.canon.events import (
     ApprovalDecided,
     ApprovalRequested,
+    ReasoningDelta,
+    RefusalDelta,
+    RoundStarted,
     RunEnded,
     RunEvent,
     RunStarted,
+    TextDelta,
     ToolFinished,
     ToolStarted,
 )
@@ -35,6 +39,7 @@ class Activity:
         self._running: dict[str, str] = {}
         self._asked: dict[str, str] = {}
         self._progress = ""
+        self._state = "waiting"
 
     def follow(self, event: RunEvent) -> None:
         """Learn from an event what is waited for."""
@@ -42,7 +47,13 @@ class Activity:
             case RunStarted() | RunEnded():
                 self._running.clear()
                 self._asked.clear()
-                self._progress = ""
+                self._progress, self._state = "", "waiting"
+            case RoundStarted():
+                self._state = "waiting"
+            case TextDelta() | RefusalDelta():
+                self._state = "answering"
+            case ReasoningDelta():
+                self._state = "thinking"
             case ToolStarted():
                 self._running[event.call.call_id] = event.call.name
             case ToolFinished():
@@ -66,7 +77,7 @@ class Activity:
             return f"{_short(next(iter(self._asked.values())))} waits for your answer"
         names = list(self._running.values())
         if not names:
-            return "waiting"
+            return self._state
         said = f": {self._progress}" if self._progress else ""
         return f"{_short(names[0])} runs{said}" if len(names) == 1 else f"{len(names)} tools run{said}"
 

@@ -28,7 +28,7 @@ table{border-collapse:collapse;margin:1rem 0}th,td{padding:.3rem .6rem;border:1p
 th{font-weight:600}td.n{text-align:right;font-variant-numeric:tabular-nums}
 td.cell{text-align:center;font-variant-numeric:tabular-nums}td.cell a{color:inherit;text-decoration:none;display:block}
 details{border:1px solid var(--line);border-radius:6px;margin:.5rem 0;padding:.4rem .8rem}
-summary{cursor:pointer}.pass{color:var(--pass)}.fail{color:var(--fail)}.broken{color:var(--broken)}
+summary{cursor:pointer}[id]{scroll-margin-top:4rem}.pass{color:var(--pass)}.fail{color:var(--fail)}.broken{color:var(--broken)}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.2rem 0 .6rem;padding:.4rem .6rem;background:#8881;
 border-radius:4px}
 .who{font-weight:600;font-size:.85rem;opacity:.75}
@@ -46,6 +46,8 @@ def write_page(info: RunInfo, rows: Sequence[Row], find: Find) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(info.name)}</title><style>{_STYLE}</style></head><body>"
     )
+    if info.mode != "offline":  # live samples are kept in the order in which they ended
+        rows = sorted(rows, key=lambda row: (row.scenario, row.model, row.strategy, row.trial))
     parts = [
         head,
         f"<h1>{escape(info.name)}</h1>",
@@ -64,7 +66,7 @@ def _facts(info: RunInfo, rows: Sequence[Row]) -> str:
     endpoints = " · ".join(f"{name} at {url}" for name, url in sorted(info.endpoints.items()))
     lines = [
         f"{len(rows)} samples of {len({row.scenario for row in rows})} scenarios, {info.mode}",
-        f"graders of version {info.grader_version} · {prints}",
+        " · ".join(part for part in (f"graders of version {info.grader_version}", prints) if part),
         endpoints,
         " · ".join(f"{name} {value}" for name, value in sorted(info.sampling.items())),
     ]
@@ -135,8 +137,9 @@ def _sample(row: Row, find: Find) -> str:
     mark = f'<span class="{row.outcome}">{row.outcome}</span>'
     where = " · ".join(part for part in (row.arm, row.protocol, f"trial {row.trial}") if part)
     parts = [
-        f'<details id="{_anchor(row)}"><summary>{mark} {escape(row.scenario)} · {escape(where)}</summary>',
-        f"<p>{escape(row.title)}</p>",
+        f"<details><summary>{mark} {escape(row.scenario)} · {escape(where)}</summary>",
+        # A link to something inside opens what it is in; a link to the whole would not.
+        f'<p id="{_anchor(row)}">{escape(row.title)}</p>',
         f'<p class="{row.outcome}">{escape(row.reason)}</p>' if row.reason else "",
         _verdicts(row),
         "".join(
@@ -190,6 +193,8 @@ def _entry(entry: Entry) -> str:
         text = f"{end.status}{f', limit {end.limit}' if end.limit else ''}"
         text += f": {end.error.code}, {end.error.message}" if end.error is not None else ""
         return f'<div class="who">end</div>{_pre(text)}'
+    if entry.kind == "status":
+        return ""
     data = b"" if entry.data is None else bytes(entry.data)
     text = entry.content or (msgspec.json.format(data, indent=1).decode() if data else "")
     return f'<div class="who">{escape(entry.kind)}</div>{_pre(text)}' if text else ""

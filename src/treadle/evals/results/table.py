@@ -19,6 +19,7 @@ PASS_K = 4
 BROKEN_SHARE_MAX = 0.02
 """Above this share of broken samples the run says nothing."""
 _QUIRKS_SHOWN = 3
+_HELP = ("offline", "bare", "repair", "full")
 
 
 class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,8 +59,9 @@ class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise(rows: Sequence[Row]) -> list[ArmSummary]:
-    """Return the summary of each model and strategy."""
-    return [_summary(arm, group) for arm, group in by(rows, lambda row: row.arm).items()]
+    """Return the summary of each model and strategy, strategies from the least help to the most."""
+    found = [_summary(arm, group) for arm, group in by(rows, lambda row: row.arm).items()]
+    return sorted(found, key=lambda each: (each.model, _HELP.index(each.strategy) if each.strategy in _HELP else 0))
 
 
 def _summary(arm: str, rows: Sequence[Row]) -> ArmSummary:

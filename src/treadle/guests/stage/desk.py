@@ -17,6 +17,7 @@ from treadle.engine.limits import Limits
 from treadle.engine.ports import Toolbox
 from treadle.guests.stage.lines import Answered, Ask, Sent
 from treadle.runs import Instead, RunHandle, Runs
+from treadle.runs.offers import narrow
 from treadle.runs.rooms import Tools
 from treadle.wire.chat import read_request
 
@@ -30,11 +31,24 @@ _NOT_CARRIED = ("stream", "stream_options", "n", "store", "background")
 CallTool = Callable[[CallItem, CallContext], Awaitable[Answered]]
 
 
-class Visit:
-    """One guest at the desk: which of Treadle's own tools it was granted, and the runs that were made for it."""
+Admit = Callable[[str], Awaitable[None]]
+"""Lets a client ask a model, or raises."""
 
-    def __init__(self, granted: Sequence[str] = ()) -> None:
+
+class Sender(msgspec.Struct, frozen=True, kw_only=True):
+    """For whom a guest runs: whose key its runs are of, the server tools that one may use, and what lets it ask."""
+
+    key_id: str = ""
+    allowed: tuple[str, ...] | None = None
+    admit: Admit | None = None
+
+
+class Visit:
+    """One guest at the desk: which of Treadle's own tools it was granted, for whom it runs, and the runs made for it."""
+
+    def __init__(self, granted: Sequence[str] = (), sender: Sender | None = None) -> None:
         self.granted = tuple(granted)
+        self.sender = sender or Sender()
         self.run_ids: list[str] = []
 
 
@@ -52,10 +66,14 @@ class Desk:
         """Run a send to its end; being cancelled cancels its run. Whatever fails is in what is returned."""
         try:
             request = _request(ask, ask.model or self._default_model)
-            offered = _Offered(self._offers(ask, visit.granted))
+            offered = _Offered(self._offers(ask, visit))
             toolbox = _Toolbox({spec.name for spec in ask.tools}, call_tool, self._toolbox)
+            sender = visit.sender
+            if sender.admit is not None:
+                await sender.admit(request.model)
             instead = Instead(tools=offered, toolbox=toolbox)
-            handle = await self._runs.start(request, limits=self._limits_of(ask), instead=instead)
+            limits = self._limits_of(ask)
+            handle = await self._runs.start(request, key_id=sender.key_id, limits=limits, instead=instead)
         except TreadleError as error:
             return Sent(error=error.info)
         toolbox.handle = handle
@@ -66,15 +84,15 @@ class Desk:
             await handle.cancel()
             raise
 
-    def _offers(self, ask: Ask, granted: Sequence[str]) -> list[ServerTool]:
+    def _offers(self, ask: Ask, visit: Visit) -> list[ServerTool]:
         """Offer the guest's own tools, and of Treadle's those that it was granted; a guest's own name goes first."""
         if not ask.auto:
             return []
         policy = ToolPolicy(timeout_s=TOOL_TIMEOUT_S, output_bytes_max=ask.max_tool_output_bytes)
         own = [ServerTool(spec=spec, policy=policy, source=GUEST) for spec in ask.tools]
         names = {spec.name for spec in ask.tools}
-        others = [tool for tool in self._tools.tools() if tool.name not in names]
-        return own + [tool for tool in others if any(fnmatchcase(tool.name, pattern) for pattern in granted)]
+        others = [tool for tool in narrow(self._tools.tools(), visit.sender.allowed) if tool.name not in names]
+        return own + [tool for tool in others if any(fnmatchcase(tool.name, pattern) for pattern in visit.granted)]
 
     def _limits_of(self, ask: Ask) -> Limits:
         chosen: dict[str, Any] = {

@@ -12,7 +12,7 @@ from treadle.canon.errors import Forbidden
 from treadle.config import Settings
 from treadle.server.guard import is_loopback
 from treadle.server.http import Exchange, HttpError
-from treadle.server.login.secret import read_secret
+from treadle.server.login.secret import read_secret, secret_for
 from treadle.server.login.tickets import SECRET_BYTES, Scope, Ticket, Tickets, may
 
 MARK = b"x-treadle-page"
@@ -38,6 +38,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 RULES: tuple[Rule, ...] = (
     Rule("/treadle/v1/logins", "admin", "admin"),
+    Rule("/treadle/v1/keys", "admin", "admin"),
     Rule("/treadle/v1/logout", "viewer", "viewer"),
     Rule("/", "viewer", "operator"),
 )
@@ -56,10 +57,16 @@ LOCAL = Person(name=LOCAL_NAME, scope="admin")
 
 
 def asks_for_login(settings: Settings) -> bool:
-    """Tell whether people must log in: always, never, or where others than this machine's own can come."""
+    """Tell whether people must log in: always, never, or where others can come or programs must bring keys."""
     server = settings.server
     if server.login != "auto":
         return server.login == "always"
+    return is_exposed(settings) or settings.keys.required == "always"
+
+
+def is_exposed(settings: Settings) -> bool:
+    """Tell whether others than this machine's own can come."""
+    server = settings.server
     return not is_loopback(server.host) or server.allow_remote or bool(server.allowed_hosts)
 
 
@@ -83,8 +90,15 @@ class Gate:
                 401,
                 "login_needed",
                 "Log in to use this.",
-                hint="Open the link that `treadle serve` printed, or make one with `treadle login`.",
+                hint="Open the link that `treadle serve` printed, or make one with `treadle login`; programs send a key.",
             )
+        self.allow(exchange, person)
+
+    def allow(self, exchange: Exchange, person: Person) -> None:
+        """Let a person do this, or say why not.
+
+        Raises: Forbidden.
+        """
         rule = next(rule for rule in RULES if exchange.path.startswith(rule.prefix))
         is_read = exchange.method in _SAFE
         needed = rule.reads if is_read else rule.writes
@@ -113,7 +127,7 @@ def make_gate(settings: Settings, now: float) -> Gate:
     Raises: ConfigError.
     """
     needs_login = asks_for_login(settings)
-    secret = read_secret(settings) if needs_login else secrets.token_bytes(SECRET_BYTES)
+    secret = secret_for("login", read_secret(settings)) if needs_login else secrets.token_bytes(SECRET_BYTES)
     return Gate(Tickets(secret, now), needs_login=needs_login)
 
 

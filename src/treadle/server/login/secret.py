@@ -1,21 +1,30 @@
-"""The secret that signs cookies: from the environment where several processes share it, else beside the journal.
+"""The secret of an installation: from the environment where several processes share it, else beside the journal.
 
-A file is made with the rights of its owner alone. Where none can be kept the secret lasts as long as the process.
+It signs cookies and proves clients' keys, each with a secret made from it for that purpose alone. A file is made with
+the rights of its owner alone. Where none can be kept, logins last as long as the process, and there can be no keys.
 """
+
+import hashlib
+import hmac
 
 import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from treadle.canon.errors import ConfigError
 from treadle.config import Settings
 from treadle.config.settings import SQLITE
 from treadle.server.login.tickets import SECRET_BYTES
 
-VARIABLE = "TREADLE_LOGIN_SECRET"
-FILE = "login.key"
+VARIABLE = "TREADLE_SECRET"
+OTHER_VARIABLE = "TREADLE_LOGIN_SECRET"
+"""What the variable was called when only logins used it."""
+
+FILE = "secret.key"
 CHARS_MIN = 32
+Purpose = Literal["login", "keys"]
 
 
 def read_secret(settings: Settings, env: Mapping[str, str] | None = None) -> bytes:
@@ -23,19 +32,52 @@ def read_secret(settings: Settings, env: Mapping[str, str] | None = None) -> byt
 
     Raises: ConfigError for one that could be guessed.
     """
-    given = (os.environ if env is None else env).get(VARIABLE, "")
-    if given:
-        if len(given) < CHARS_MIN:
-            message = f"{VARIABLE} has fewer than {CHARS_MIN} characters and could be guessed."
-            raise ConfigError(message, param=VARIABLE, hint="python -c 'import secrets; print(secrets.token_hex(32))'")
-        return given.encode()
-    path = _path(settings)
-    return secrets.token_bytes(SECRET_BYTES) if path is None else _kept(path)
+    return _find(settings, os.environ if env is None else env) or secrets.token_bytes(SECRET_BYTES)
+
+
+def kept_secret(settings: Settings, env: Mapping[str, str] | None = None) -> bytes:
+    """Return the secret of this installation, which is the same tomorrow and in every other process.
+
+    Raises: ConfigError where nobody keeps one, or it could be guessed.
+    """
+    found = _find(settings, os.environ if env is None else env)
+    if found is None:
+        path = _path(settings)
+        why = "beside a journal that is not a file" if path is None else f"in {path}"
+        raise ConfigError(
+            f"keys need a secret that lasts, and none can be kept {why}",
+            param=VARIABLE,
+            hint=f"set {VARIABLE} to the same text for every process: {_MAKE}",
+        )
+    return found
+
+
+def secret_for(purpose: Purpose, secret: bytes) -> bytes:
+    """Return what one purpose uses: whoever learns it learns nothing of the others."""
+    return hmac.digest(secret, f"treadle:{purpose}".encode(), hashlib.sha256)
 
 
 def is_shared(settings: Settings, env: Mapping[str, str]) -> bool:
     """Tell whether another process with the same settings finds the same secret."""
-    return bool(env.get(VARIABLE)) or _path(settings) is not None
+    return bool(_given(env)) or _path(settings) is not None
+
+
+_MAKE = "python -c 'import secrets; print(secrets.token_hex(32))'"
+
+
+def _given(env: Mapping[str, str]) -> str:
+    return env.get(VARIABLE, "") or env.get(OTHER_VARIABLE, "")
+
+
+def _find(settings: Settings, env: Mapping[str, str]) -> bytes | None:
+    given = _given(env)
+    if given:
+        if len(given) < CHARS_MIN:
+            message = f"{VARIABLE} has fewer than {CHARS_MIN} characters and could be guessed."
+            raise ConfigError(message, param=VARIABLE, hint=_MAKE)
+        return given.encode()
+    path = _path(settings)
+    return None if path is None else _kept(path)
 
 
 def _path(settings: Settings) -> Path | None:
@@ -45,23 +87,23 @@ def _path(settings: Settings) -> Path | None:
     return Path(journal).parent / FILE if is_file else None
 
 
-def _kept(path: Path) -> bytes:
-    """Return the secret in a file; what can not be read or written is made up for this process."""
+def _kept(path: Path) -> bytes | None:
+    """Return the secret in a file, made now if it is missing; None where it can be neither read nor written."""
     fresh = secrets.token_bytes(SECRET_BYTES)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
-        return _read(path) or fresh
+        return _read(path)
     except OSError:
-        return fresh
+        return None
     with os.fdopen(descriptor, "wb") as file:
         file.write(fresh)
     return fresh
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path) -> bytes | None:
     try:
         kept = path.read_bytes()
     except OSError:
-        return b""
-    return kept if len(kept) >= SECRET_BYTES else b""
+        return None
+    return kept if len(kept) >= SECRET_BYTES else None

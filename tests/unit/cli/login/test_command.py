@@ -47,7 +47,7 @@ def test_a_secret_that_nobody_shares_makes_no_link(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a file beside the journal the server could not know the link."""
-    monkeypatch.delenv("TREADLE_LOGIN_SECRET", raising=False)
+    monkeypatch.delenv("TREADLE_SECRET", raising=False)
     arguments = _config(tmp_path, '[server]\nlogin = "always"\n[store]\npersistence = "off"\n')
     assert main(arguments) == 2
-    assert "TREADLE_LOGIN_SECRET" in capsys.readouterr().err
+    assert "TREADLE_SECRET" in capsys.readouterr().err

@@ -47,7 +47,7 @@ def test_the_table_never_shows_a_rate_without_its_interval_and_number() -> None:
 def test_a_run_with_too_much_broken_says_nothing() -> None:
     """More than two percent; each strategy is an arm of its own."""
     rows = [*ROWS, row("a.add", "broken", 3), row("a.add", "pass", 1, strategy="bare")]
-    full, bare = summarise(rows)
+    bare, full = summarise(rows)
     assert (full.is_valid, bare.arm, bare.is_valid) == (False, "m (bare)", True)
     assert "INVALID: 1 of 5 samples are broken" in write_summary(rows)
     assert "no failure in 1: the failure rate is below 95.0%" in write_summary(rows)

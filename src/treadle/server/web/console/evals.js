@@ -27,7 +27,7 @@ function EvalList() {
       ${runs.length === 0 && html`<p class="nothing">There is no run of scenarios in the folder that server.evals names. <code>treadle eval</code> makes them.</p>`}
       ${runs.length > 0 && html`<${Table} label="Runs of scenarios" names=${["Run", "Began", "Models", "Passed", "Failed", "Broken", "Cost"]}
         rows=${runs.map((/** @type {any} */ run, /** @type {number} */ n) => [
-          html`<a href=${address(["evals", run.id])}>${run.name || run.id}</a>${runs[n + 1] && html` <a class="small" href=${address(["evals", run.id], { vs: runs[n + 1].id })}>against the one before</a>`}`,
+          html`<a href=${address(["evals", run.id])}>${run.id}</a>${runs[n + 1] && html` <a class="small" href=${address(["evals", run.id], { vs: runs[n + 1].id })}>against the one before</a>`}`,
           run.started_at ? clock(run.started_at) : "", run.models.join(", ") || run.mode, ...["pass", "fail", "broken"].map((name) => run.outcomes[name] ?? 0), money(run.cost_usd),
         ])} />`}
     <//></section>`;
@@ -85,7 +85,7 @@ function EvalView({ place }) {
         <label><span>Show</span><select value=${place.query.get("show") ?? ""} onChange=${choose("show")}>
           ${SHOWN.map(([value, name]) => html`<option key=${value} value=${value} disabled=${value === "changed" && !vs}>${name}</option>`)}</select></label>
         <label><span>Against</span><select value=${vs} onChange=${choose("vs")}><option value="">no other run</option>
-          ${all.filter((/** @type {any} */ run) => run.id !== place.id).map((/** @type {any} */ run) => html`<option key=${run.id} value=${run.id}>${run.name || run.id}</option>`)}</select></label>
+          ${all.filter((/** @type {any} */ run) => run.id !== place.id).map((/** @type {any} */ run) => html`<option key=${run.id} value=${run.id}>${run.id}</option>`)}</select></label>
       </form>
       ${other.trouble && html`<${Note} message=${other.trouble.message} advice=${other.trouble.advice} isBad=${true} />`}
       ${other.data && html`<${Comparison} before=${other.data} after=${loaded.data} />`}
@@ -97,7 +97,8 @@ function EvalView({ place }) {
 /** @param {{run: any}} props */
 function Summary({ run }) {
   const judged = (run.outcomes.pass ?? 0) + (run.outcomes.fail ?? 0);
-  return html`<h2>${run.name || run.id}</h2><${Facts} rows=${[
+  return html`<h2>${run.id}</h2><${Facts} rows=${[
+    ["Name", run.name],
     ["Began", run.started_at ? clock(run.started_at) : ""],
     ["Models", run.models.join(", ") || run.mode],
     ["Passed", judged ? `${run.outcomes.pass ?? 0} of ${judged}` : ""],
@@ -186,7 +187,7 @@ function Transcript({ data, run }) {
 function Played({ trace }) {
   return html`<article class="card"><header><h3>${trace.question || "(nothing said)"}</h3></header>
     ${trace.rounds.map((/** @type {any} */ round, /** @type {number} */ n) => html`<section key=${n} aria-label=${`Round ${round.number}`}>
-      <p class="small">round ${round.number} · ${round.stop ?? round.state} · ${count(round.items)} items</p>
+      <p class="small">round ${round.number} · ${round.stop ?? round.state} · asked with ${count(round.items)} items</p>
       ${round.text && html`<p class="text">${round.text}</p>`}
       ${round.calls.map((/** @type {any} */ call) => html`<details class="fold" key=${call.call_id}><summary><code>${call.name}</code> <${State} of=${call.state} /></summary>
         <${Code} text=${pretty(call.arguments)} language="json" label="Arguments" /><${Code} text=${pretty(call.output ?? "")} label="Result" wrap=${true} /></details>`)}

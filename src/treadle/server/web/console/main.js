@@ -97,6 +97,7 @@ function Tabs({ current }) {
   const proposals = useLoaded("/treadle/v1/proposals?status=open&limit=100");
   useChanges(["approval"], approvals.reload);
   useChanges(["proposal"], proposals.reload);
+  useEffect(() => document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [current]);
   /** @type {Record<string, number>} */
   const counts = { approvals: approvals.data?.approvals?.length ?? 0, facts: proposals.data?.proposals?.length ?? 0 };
   return html`<nav class="tabs" aria-label="Views">${VIEWS.map((one) => html`<a key=${one.name} href=${address([one.name])}

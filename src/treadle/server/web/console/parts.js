@@ -7,29 +7,40 @@ import { Copy, count, Dialog, html, Note, pretty, useEffect, useLayoutEffect, us
 
 /**
  * Something that is fetched; what was there stays while it is fetched again.
- * @typedef {{data: any, trouble: import("../shared/api.js").Trouble | null, isLoading: boolean, reload: () => void}} Loaded
+ * @typedef {{data: any, trouble: import("../shared/api.js").Trouble | null, reload: () => void}} Loaded
  */
 
 /**
- * Fetch a document, and again when its path changes or it is asked for.
+ * Fetch a document, and again when its path changes or it is asked for; asked while it comes, once more after that.
  * @param {string} path nothing is fetched for an empty one
  * @returns {Loaded}
  */
 export function useLoaded(path) {
-  const [state, setState] = useState({ path: "", data: /** @type {any} */ (null), trouble: /** @type {any} */ (null), isLoading: false });
+  const [state, setState] = useState({ path: "", data: /** @type {any} */ (null), trouble: /** @type {any} */ (null) });
   const [turn, setTurn] = useState(0);
+  const busy = useRef({ isOn: false, isAgain: false });
   useEffect(() => {
     if (!path) return undefined;
     const control = new AbortController();
-    setState((old) => ({ ...(old.path === path ? old : { data: null, trouble: null }), path, isLoading: true }));
+    busy.current = { isOn: true, isAgain: false };
+    const done = (/** @type {(old: any) => any} */ change) => {
+      if (control.signal.aborted) return;
+      const { isAgain } = busy.current;
+      busy.current = { isOn: false, isAgain: false };
+      setState(change);
+      if (isAgain) setTurn((n) => n + 1);
+    };
     getJson(path, control.signal).then(
-      (data) => setState({ path, data, trouble: null, isLoading: false }),
-      (error) => control.signal.aborted || setState((old) => ({ ...old, trouble: asTrouble(error), isLoading: false })),
+      (data) => done(() => ({ path, data, trouble: null })),
+      (error) => done((old) => ({ path, data: old.path === path ? old.data : null, trouble: asTrouble(error) })),
     );
     return () => control.abort();
   }, [path, turn]);
-  const isOf = state.path === path;
-  return { data: isOf ? state.data : null, trouble: isOf ? state.trouble : null, isLoading: state.isLoading, reload: () => setTurn((n) => n + 1) };
+  const reload = () => {
+    if (busy.current.isOn) busy.current.isAgain = true;
+    else setTurn((n) => n + 1);
+  };
+  return state.path === path ? { ...state, reload } : { data: null, trouble: null, reload };
 }
 
 /**

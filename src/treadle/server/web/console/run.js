@@ -57,21 +57,20 @@ function useFollow(id, isGoing, reload) {
   latest.current = reload;
   useEffect(() => {
     if (!isGoing) return undefined;
-    let timer = 0;
-    const soon = (/** @type {number} */ ms) => {
-      timer ||= setTimeout(() => {
-        timer = 0;
-        if (!document.hidden) latest.current();
-        soon(ANYWAY_MS);
-      }, ms);
+    let isSoon = false;
+    const read = () => {
+      isSoon = false;
+      timer = setTimeout(read, ANYWAY_MS);
+      if (!document.hidden) latest.current();
     };
-    const now = () => {
+    let timer = setTimeout(read, ANYWAY_MS);
+    const hear = () => {
+      if (isSoon) return;
+      isSoon = true;
       clearTimeout(timer);
-      timer = 0;
-      soon(AGAIN_MS);
+      timer = setTimeout(read, AGAIN_MS);
     };
-    const stops = [live.watch(id, 0, now), live.on("run", (row) => row.id === id && now())];
-    soon(ANYWAY_MS);
+    const stops = [live.watch(id, 0, hear), live.on("run", (row) => row.id === id && hear())];
     return () => {
       clearTimeout(timer);
       stops.forEach((stop) => stop());
@@ -94,7 +93,7 @@ function nodesOf({ run, trace }) {
       tokens: tokens(round.usage), cost: money(round.cost_usd), of: round,
     });
     for (const call of round.calls) nodes.push({
-      id: `call-${call.call_id}`, level: 3, kind: "call", name: call.name, state: call.state, parent: round.number > 0 ? parent : "run",
+      id: `call-${call.call_id}`, level: round.number > 0 ? 3 : 2, kind: "call", name: call.name, state: call.state, parent: round.number > 0 ? parent : "run",
       from: call.started_at ?? call.called_at, to: call.ended_at ?? (call.state === "running" ? null : call.called_at),
       waits: call.approval?.asked_at ? [call.approval.asked_at, call.approval.decided_at] : null, tokens: "", cost: "", of: call,
     });

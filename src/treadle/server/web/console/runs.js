@@ -148,6 +148,7 @@ export function Session({ place }) {
     <h2>${data.name || data.id}</h2>
     <p class="small">${data.id} · used ${ago(data.updated_at)} · ${count(data.messages.length)}${data.has_more ? "+" : ""} entries</p>
     <div class="row actions">
+      <a class="box" href=${`/#${encodeURIComponent(data.id)}`}>Open in the chat</a>
       <a class="box" href=${address(["runs"], { session: data.id })}>Its runs</a>
       ${data.head_run_id && html`<a class="box" href=${address(["runs", data.head_run_id])}>Last run</a>`}
       <a class="box" href=${`${path}/export?format=md`} download>Export as Markdown</a>

@@ -1,0 +1,45 @@
+"""The settings of who may come in and how much they may ask. Described as those in `settings`."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from treadle.config.section import Section
+
+
+class KeysSection(Section, frozen=True, kw_only=True):
+    """Keys of clients. `treadle keys` makes them."""
+
+    required: Annotated[
+        Literal["auto", "always", "never"],
+        Meta(description='whether programs must bring a key; "auto": where other machines can reach the server'),
+    ] = "auto"
+
+
+class RatesSection(Section, frozen=True, kw_only=True):
+    """How much may be asked at a time. 0 sets no bound; what a key says of itself goes before what is said here."""
+
+    requests_per_min: Annotated[
+        int, Meta(ge=0, description="requests of a key in a minute; without keys, of an address")
+    ] = 0
+    tokens_per_min: Annotated[
+        int, Meta(ge=0, description="tokens of a key in a minute, counted when a run has ended")
+    ] = 0
+    runs_max: Annotated[int, Meta(ge=0, description="runs of a key that go on at once in one process")] = 0
+    address_requests_per_min: Annotated[
+        int, Meta(ge=0, description="requests of one address in a minute, with whatever keys")
+    ] = 0
+    proxies: Annotated[
+        tuple[str, ...], Meta(description='networks whose X-Forwarded-For is believed, such as ["10.0.0.0/8"]')
+    ] = ()
+
+
+class ApiRate(Section, frozen=True, kw_only=True):
+    """How much of one API a key may ask, beside its other limits. Several are several `[[rate]]` tables."""
+
+    api: Annotated[
+        Literal["chat", "responses", "messages", "gemini", "treadle", "mcp"], Meta(description="the API it is about")
+    ]
+    requests_per_min: Annotated[
+        int, Meta(ge=1, description="requests of a key in a minute; without keys, of an address")
+    ]

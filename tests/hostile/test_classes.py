@@ -1,0 +1,64 @@
+"""Every class of bad input against a running server: the right refusal or the right answer, and the server lives on."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hostile.rows import LIVE, classes, covered, table
+from hostile.table import Row, Scene
+from rules.tree import ROOT
+
+SECONDS_MAX = 25.0
+"""For one row, on a machine that does much else; a server that hangs takes longer."""
+
+
+@pytest.mark.parametrize("row", LIVE, ids=[row.id for row in LIVE])
+def test_a_class_of_bad_input_gets_what_its_row_says(scene: Scene, row: Row) -> None:
+    """Refused, accepted or repaired as told; afterwards the process is well, and neither memory nor time ran away."""
+    assert row.tries is not None
+    scene.house.forget_peak()
+    before, began = scene.house.memory_bytes(), time.monotonic()
+    row.tries(scene)
+    took = time.monotonic() - began
+    grown = scene.house.memory_bytes(peak=True) - before
+    assert scene.house.is_well() == ""
+    assert took < SECONDS_MAX
+    assert grown < row.peak_bytes_max, f"{grown / 1e6:.0f} MB"
+
+
+def test_every_class_has_one_row() -> None:
+    """The list of classes and the table agree, and both count 173."""
+    listed, rows = classes(), table()
+    assert [row.id for row in rows] == listed
+    assert len(set(listed)) == len(listed) == 173
+
+
+def test_every_row_is_tried_here_or_names_its_tests() -> None:
+    """No row without a real attempt, and none without a reason."""
+    assert [row.id for row in table() if bool(row.tries) == bool(row.tests) or not row.why] == []
+
+
+@pytest.mark.slow
+def test_the_tests_that_rows_name_are_collected(capsys: pytest.CaptureFixture[str]) -> None:
+    """A test that was renamed or removed leaves its class untried, and that is found here. Prints the count."""
+    wanted = {test for row in covered() for test in row.tests}
+    files = sorted({test.partition("::")[0] for test in wanted})
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-o", "addopts=", "-p", "no:schemathesis", *files],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": "tests"},
+    )
+    collected = set(found.stdout.splitlines())
+    plain = {name.partition("[")[0] for name in collected}
+    missing = sorted(test for test in wanted if test not in collected and test not in plain)
+    assert missing == [], found.stdout[-2_000:]
+    untried = {row.id for row in covered() if not set(row.tests) & (collected | plain)}
+    with capsys.disabled():
+        print(f"\nclasses of bad input with a test: {len(table()) - len(untried)}/{len(classes())}")
+    assert not untried
