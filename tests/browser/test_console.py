@@ -251,7 +251,8 @@ def test_every_view_has_a_key_and_says_when_it_is_empty(page: Page, console: Con
     for key, words in (
         ("6", "breaker closed"),
         ("7", "No guest is configured"),
-        ("8", "There is no run of scenarios"),
+        ("8", "There is no key."),
+        ("9", "There is no run of scenarios"),
     ):
         page.keyboard.press(key)
         expect(page.get_by_text(words)).to_be_visible()
@@ -263,8 +264,8 @@ def test_every_view_has_a_key_and_says_when_it_is_empty(page: Page, console: Con
     expect(page.locator("html")).to_have_attribute("data-theme", "light")
     page.keyboard.press("1")
     page.get_by_label("Said or called").focus()
-    page.keyboard.type("8t")
-    expect(page.get_by_label("Said or called")).to_have_value("8t")
+    page.keyboard.type("9t")
+    expect(page.get_by_label("Said or called")).to_have_value("9t")
 
 
 def test_what_is_not_there_is_said_kindly(seen: Watched, console: Console) -> None:

@@ -15,7 +15,7 @@ from unit.server.console.scored import write
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 LOOKS: dict[str, dict[str, Any]] = {"light": {}, "dark": {"dark": True}, "phone": {"width": 390, "height": 844}}
-TELLING = ("runs", "run", "plan", "approvals", "facts", "tools", "eval")
+TELLING = ("runs", "run", "plan", "approvals", "facts", "tools", "keys", "eval")
 """Views that have everything which looks other in the dark or on a phone."""
 
 
@@ -30,6 +30,7 @@ class Shown:
         console.run("fail")
         self.waiting, _ = console.ask_for("notes.txt", session="letters")
         console.propose(city="Tampere", role="smith")
+        console.call("POST", "/treadle/v1/keys", {"name": "robots", "budget": {"usd": 5.0, "period": "month"}})
         session = console.call("GET", "/treadle/v1/sessions")["sessions"][-1]["id"]
         run = f"/console/runs/{self.broken}"
         self.views = {
@@ -46,6 +47,7 @@ class Shown:
             "tools": "/console/tools/delete_file",
             "upstreams": "/console/upstreams",
             "guests": "/console/guests",
+            "keys": "/console/keys",
             "evals": "/console/evals",
             "eval": "/console/evals/2-new?vs=1-old&cell=s1%0Aoffline",
             "sample": "/console/evals/2-new/s1%2Fx.1",
@@ -66,6 +68,7 @@ WORDS = {
     "tools": "Who says so",
     "upstreams": "breaker closed",
     "guests": "No guest is configured",
+    "keys": "Used of the budget",
     "evals": "against the one before",
     "eval": "lost 1",
     "sample": "Set foo.",
@@ -209,6 +212,7 @@ def test_who_may_only_look_cannot_do_anything(browser: Browser, tmp_path: Path) 
         )
         viewer.goto(f"{console.url}/console/approvals")
         expect(viewer.get_by_role("article", name="delete_file, pending")).to_be_visible()
+        expect(viewer.get_by_role("link", name="Keys")).to_have_count(0)
         for name in ("Approve", "Deny", "Edit"):
             expect(viewer.get_by_role("button", name=name, exact=True)).to_be_disabled()
         viewer.goto(f"{console.url}/console/runs/{started.json()['id']}")

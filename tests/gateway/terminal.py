@@ -32,7 +32,7 @@ from treadle import tool
 @tool(effect="read")
 def count_lines(name: str) -> str:
     """Count the lines of a name."""
-    return "\\n".join(f"row {number}" for number in range(250)) + "\\x1b]0;owned\\x07"
+    return "\\n".join(f"row {number}" for number in range(30)) + "\\x1b]0;owned\\x07"
 
 @tool(effect="read", timeout_s=60)
 def wait_short(name: str) -> str:
@@ -164,4 +164,5 @@ def person_env(home: Path) -> dict[str, str]:
     """Return the environment of a person at an ordinary terminal, with tools of their own in mine.py."""
     (home / "mine.py").write_text(TOOLS, encoding="utf-8")
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}
-    return {**kept, "HOME": str(home), "PYTHONUTF8": "1", "TERM": "xterm-256color"}
+    folded = {"TREADLE_TERMINAL__FOLD_LINES": "20"}
+    return {**kept, **folded, "HOME": str(home), "PYTHONUTF8": "1", "TERM": "xterm-256color"}

@@ -36,7 +36,7 @@ def test_a_turn_is_typed_streamed_and_counted(chat: Terminal) -> None:
     places = [
         text.index(part)
         for part in (
-            *("> Use count_lines", '● count_lines(name="ada")', "row 0", "row 199", "… 50 more lines"),
+            *("> Use count_lines", '● count_lines(name="ada")', "row 0", "row 19", "… 10 more lines"),
             *("count_lines answered", "demo ·"),
         )
     ]
@@ -50,14 +50,14 @@ def test_a_folded_result_can_be_seen_whole(chat: Terminal) -> None:
     """Ctrl-O shows what was left out, and so does /full; then nothing is folded."""
     chat.type("Use count_lines `ada`\r")
     chat.until("tokens")
-    before = chat.text.index("… 50 more lines (Ctrl-O or /full shows them)")
-    assert "row 200" not in chat.text[:before]
+    before = chat.text.index("… 10 more lines (Ctrl-O or /full shows them)")
+    assert "row 20" not in chat.text[:before]
     chat.prompt(2)
     chat.type("\x0f")
     chat.until("● count_lines", 2)
-    chat.until("row 249", 2)
+    chat.until("row 29", 2)
     shown = chat.text[chat.text.rindex("● count_lines") :].splitlines()
-    assert [line.strip() for line in shown[1:4]] == ["row 200", "row 201", "row 202"]
+    assert [line.strip() for line in shown[1:4]] == ["row 20", "row 21", "row 22"]
     chat.type("/full\r")
     chat.until("nothing is folded")
 
@@ -127,6 +127,18 @@ def test_several_lines_are_one_prompt(chat: Terminal) -> None:
     chat.until("tokens")
     assert chat.text.count("● count_lines") == 1
     assert "  now" in chat.text
+
+
+def test_the_live_part_follows_the_size_of_the_window(chat: Terminal) -> None:
+    """What is typed stays, and neither the editor nor the status line is left behind."""
+    chat.type("half a thought")
+    chat.until_live("> half a thought")
+    for number, size in enumerate(((60, 20), (110, 35), (40, 10)), 1):
+        chat.resize(*size)
+        chat.type("!")
+        chat.until_live("> half a thought" + "!" * number)
+    assert sum(line.startswith(">") for line in chat.lines) == 1
+    assert chat.text.count("ask ·") == 1
 
 
 def test_slash_commands_are_completed(chat: Terminal) -> None:
@@ -227,7 +239,7 @@ def test_the_conversation_goes_on_from_turn_to_turn(env: dict[str, str], tmp_pat
         [*TREADLE, "chat", "--store", "sqlite:///chat.db"],
         env=env,
         cwd=tmp_path,
-        input="hello\nhello again\n/new\nhello anew\n",
+        input="weather in Rome?\nweather in Paris?\n/new\nweather in Oslo?\n",
         capture_output=True,
         text=True,
         timeout=60,

@@ -42,7 +42,7 @@ def wait_long(name: str) -> str:
 BIG = '''
 from treadle import tool
 
-@tool(effect="read")
+@tool(effect="read", output_bytes_max=500_000)
 def be_big(name: str) -> str:
     """Be big for a name."""
     return "x" * 200_000

@@ -8,16 +8,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 BOUND_S = 30.0
-RECEIVE_TIMEOUT_S = 3.0
+RECEIVE_TIMEOUT_S = 2.0
 MEBIBYTE = 1_048_576
-KEPT_ITEMS = '"What must not be lost."'
+UPSTREAM_KEY = "sk-hostile-0123456789abcdef"
 CONFIG = """
 default_model = "good"
 [server]
@@ -40,6 +40,7 @@ name = "hostile"
 base_url = "{upstream}/v1"
 models = ["*"]
 connect_s = 5.0
+key_env = "HOSTILE_KEY"
 {more}
 """
 _ADDRESS = re.compile(r"http://(?P<host>[0-9.]+):(?P<port>[0-9]+)/")
@@ -69,6 +70,7 @@ class House:
         self.host = host
         self.port = port
         self.folder = folder
+        self.key = ""
         self.kept = ""
         self.kept_body = b""
 
@@ -86,11 +88,11 @@ class House:
         """Send a well-formed request with that body."""
         data = json.dumps(body).encode() if isinstance(body, dict) else body
         sent = {"content-type": "application/json"} if data is not None else {}
+        sent |= {"authorization": f"Bearer {self.key}"} if self.key else {}
         with closing(http.client.HTTPConnection(self.host, self.port, timeout=BOUND_S)) as connection:
-            try:
+            # Refused before all of it was sent: the answer is there.
+            with suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, path, data, {**sent, **(headers or {})})
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # refused before all of it was sent: the answer is there
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
             return Answer(answer.status, found, answer.read())
@@ -148,8 +150,25 @@ def read_answer(connection: socket.socket) -> Answer:
     return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
 
 
+def environment() -> dict[str, str]:
+    """Return what the processes of a house are told."""
+    secret = "a secret of a test, with thirty-two characters"
+    return {**os.environ, "HOSTILE_KEY": UPSTREAM_KEY, "TREADLE_SECRET": secret}
+
+
+def make_key(running: House) -> str:
+    """Make the first key of a house, as its owner does on the command line."""
+    command = [sys.executable, "-m", "treadle.cli.main", "keys", "create", "owner", "--role", "admin", "--json"]
+    config = ["--config", str(running.folder / "treadle.toml")]
+    made = subprocess.run([*command, *config], capture_output=True, text=True, timeout=BOUND_S, env=environment())
+    assert made.returncode == 0, made.stderr
+    return json.loads(made.stdout)["key"]
+
+
 @contextmanager
-def house(folder: Path, upstream: str, *, server: str = "", more: str = "", flags: tuple[str, ...] = ()) -> Iterator[House]:
+def house(
+    folder: Path, upstream: str, *, server: str = "", more: str = "", flags: tuple[str, ...] = ()
+) -> Iterator[House]:
     """Start a server with a configuration of its own, and end it."""
     config = folder / "treadle.toml"
     config.write_text(
@@ -162,7 +181,11 @@ def house(folder: Path, upstream: str, *, server: str = "", more: str = "", flag
         stderr=log,
         text=True,
         cwd=folder,
-        env={**os.environ, "TREADLE_SECRET": "a secret of a test, with thirty-two characters"},
+        env={
+            **os.environ,
+            "HOSTILE_KEY": UPSTREAM_KEY,
+            "TREADLE_SECRET": "a secret of a test, with thirty-two characters",
+        },
     )
     assert process.stdout is not None
     try:

@@ -5,13 +5,25 @@ from pathlib import Path
 
 import msgspec
 
-from hostile import rows_http, rows_json
+from hostile import rows_auth, rows_http, rows_json, rows_output, rows_protocol, rows_upstream
 from hostile.table import Row
 from hostile.upstream import Reply
 
 HERE = Path(__file__).parent
-LIVE: tuple[Row, ...] = (*rows_http.ROWS, *rows_json.ROWS)
-REPLIES: dict[str, Reply] = {}
+LIVE: tuple[Row, ...] = (
+    *rows_http.ROWS,
+    *rows_json.ROWS,
+    *rows_protocol.ROWS,
+    *rows_upstream.ROWS,
+    *rows_output.ROWS,
+    *rows_auth.ROWS,
+)
+REPLIES: dict[str, Reply] = {
+    **rows_protocol.REPLIES,
+    **rows_upstream.REPLIES,
+    **rows_output.REPLIES,
+    **rows_auth.REPLIES,
+}
 
 
 def classes() -> list[str]:

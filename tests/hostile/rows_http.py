@@ -169,7 +169,10 @@ ROWS = (
         tries=several(
             broken(lambda api: post(api, b"x: " + b"a" * 65_536 + b"\r\n"), 431, "headers_too_large"),
             broken(
-                lambda api: post(api, b"x: ")[:-2], 431, "headers_too_large", lambda: (b"a" * 65_536 for _ in range(160))
+                lambda api: post(api, b"x: ")[:-2],
+                431,
+                "headers_too_large",
+                lambda: (b"a" * 65_536 for _ in range(160)),
             ),
         ),
     ),

@@ -86,7 +86,9 @@ ROWS = (
         comes="refused",
         why="two readers would read two requests",
         tries=several(
-            refused(lambda api: api.body(more=b'"model":"good","model":"other"'), 400, "duplicate_field", field="model"),
+            refused(
+                lambda api: api.body(more=b'"model":"good","model":"other"'), 400, "duplicate_field", field="model"
+            ),
             refused(lambda api: api.body(more=b'"user":1,"\\u0075ser":2'), 400, "duplicate_field", field="user"),
         ),
     ),
@@ -126,7 +128,9 @@ ROWS = (
         why="what is behind the object would be read by nobody",
         tries=refused(lambda api: api.body() + b" {}", 400, "invalid_json"),
     ),
-    Row(id="json.empty_body", comes="refused", why="nothing is asked", tries=refused(lambda _: b"", 400, "invalid_json")),
+    Row(
+        id="json.empty_body", comes="refused", why="nothing is asked", tries=refused(lambda _: b"", 400, "invalid_json")
+    ),
     Row(
         id="json.top_level_scalar",
         comes="refused",
@@ -145,7 +149,9 @@ ROWS = (
         why="an unknown field is passed on or noted, however it is called",
         tries=several(
             accepted(lambda api: api.body(more=b'"' + b"k" * 1_000_000 + b'":1')),
-            refused(lambda api: api.body(more=b'"' + b"k" * 1_000_000 + b'":1'), 400, "invalid_value", apis=("treadle",)),
+            refused(
+                lambda api: api.body(more=b'"' + b"k" * 1_000_000 + b'":1'), 400, "invalid_value", apis=("treadle",)
+            ),
         ),
     ),
     Row(

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from hostile.rows import LIVE, classes, covered, table
-from hostile.table import Row, Scene
+from hostile.table import APIS, VENDORS, Row, Scene, send
 from rules.tree import ROOT
 
 SECONDS_MAX = 25.0
@@ -16,8 +16,9 @@ SECONDS_MAX = 25.0
 
 
 @pytest.mark.parametrize("row", LIVE, ids=[row.id for row in LIVE])
-def test_a_class_of_bad_input_gets_what_its_row_says(scene: Scene, row: Row) -> None:
+def test_a_class_of_bad_input_gets_what_its_row_says(request: pytest.FixtureRequest, row: Row) -> None:
     """Refused, accepted or repaired as told; afterwards the process is well, and neither memory nor time ran away."""
+    scene: Scene = request.getfixturevalue("locked" if row.needs_keys else "scene")
     assert row.tries is not None
     scene.house.forget_peak()
     before, began = scene.house.memory_bytes(), time.monotonic()
@@ -27,6 +28,14 @@ def test_a_class_of_bad_input_gets_what_its_row_says(scene: Scene, row: Row) -> 
     assert scene.house.is_well() == ""
     assert took < SECONDS_MAX
     assert grown < row.peak_bytes_max, f"{grown / 1e6:.0f} MB"
+
+
+def test_a_call_that_is_meant_leaves_its_trace(scene: Scene) -> None:
+    """The tool by which rows see that nothing ran does run when it is called as it should be."""
+    before = scene.effects()
+    for api in VENDORS:
+        assert send(scene, api, APIS[api].body(model="good-pay"), "good-pay").status == 200
+    assert scene.effects() == [*before, *["paid 7"] * len(VENDORS)]
 
 
 def test_every_class_has_one_row() -> None:

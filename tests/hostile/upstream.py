@@ -45,7 +45,9 @@ def frame(value: Any) -> bytes:
 def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> bytes:
     """Write a chunk of a chat answer."""
     choice = {"index": 0, "delta": delta or {}, "finish_reason": finish}
-    return frame({"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice], **more})
+    return frame(
+        {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice], **more}
+    )
 
 
 def call(arguments: str, *, name: str | None = "get_weather", call_id: str | None = "call_1", index: Any = 0) -> bytes:

@@ -4,12 +4,14 @@ A document marks such a text with `<!-- generated: NAME -->` and `<!-- end -->`,
 """
 
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast, get_args
 
 import msgspec
 
+from hostile.rows import table as bad_inputs
 from rules.tree import ROOT, files, shown
 from treadle.canon.tools import SANDBOXES, ToolPolicy
 from treadle.cli.consent.policy import MODES
@@ -131,6 +133,26 @@ def _repository_keys() -> str:
     return ", ".join(f"`{key}`" for key in sorted(REPOSITORY_KEYS)) + "\n"
 
 
+def _bad_inputs() -> str:
+    """Write how many classes of bad input there are, and what comes of them."""
+    groups = tomllib.loads((ROOT / "tests" / "hostile" / "classes.toml").read_text(encoding="utf-8"))
+    head = ["| classes of bad input | | refused | accepted | repaired | tried by |", "|---|---|---|---|---|---|"]
+    rows: list[str] = []
+    for group, fields in groups.items():
+        found = [row for row in bad_inputs() if row.id.startswith(f"{group}.")]
+        counts = [sum(row.comes == comes for row in found) for comes in ("refused", "accepted", "repaired")]
+        live = sum(row.tries is not None for row in found)
+        by = (
+            "this suite"
+            if live == len(found)
+            else "others"
+            if not live
+            else f"this suite {live}, others {len(found) - live}"
+        )
+        rows.append(f"| {fields['title']} | {len(found)} | {' | '.join(map(str, counts))} | {by} |")
+    return "\n".join([*head, *rows, ""])
+
+
 def _description(kind: object) -> str:
     metas = (meta for meta in get_args(kind)[1:] if isinstance(meta, msgspec.Meta))
     return next((meta.description for meta in metas if meta.description), "")
@@ -171,6 +193,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "terminal-commands": _slash_commands,
     "terminal-events": _run_events,
     "terminal-policies": _terminal_policies,
+    "bad-inputs": _bad_inputs,
     "policy-fields": _policy_fields,
     "repository-keys": _repository_keys,
     "sandboxes": _sandboxes,

@@ -11,6 +11,7 @@ from treadle.canon.errors import NotFound
 from treadle.canon.events import RunEnded
 from treadle.canon.items import ReasoningItem
 from treadle.canon.messages import Entry, entry_of_item, item_of_entry
+from treadle.canon.request import DIRECT_MODEL
 from treadle.store.journal import INLINE_BYTES_MAX, RunJournal, RunRow, SessionRow, Store
 
 THOUGHT = entry_of_item(ReasoningItem(id="rs_1", summary=("because",)), at=1_005.0)
@@ -301,6 +302,25 @@ async def test_a_run_reads_only_what_its_own_conversation_and_key_kept(
         assert await store.get_blob(name, 0, 4, run_id="run_2") == b"kept"
     with pytest.raises(NotFound, match="blob"):
         await store.get_blob(name, 0, 4, run_id="run_3")
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_readable"),
+    [({"model": DIRECT_MODEL}, True), ({}, False), ({"model": DIRECT_MODEL, "key_id": "stranger"}, False)],
+    ids=["another call", "a model's run", "another key"],
+)
+async def test_calls_without_a_model_read_what_each_other_kept(
+    store: Store, fields: dict[str, str], is_readable: bool
+) -> None:
+    """Each is a run of its own, and what one had to cut the next one reads on; within their key, and nobody else."""
+    await start(store, run_row(model=DIRECT_MODEL), [])
+    await start(store, run_row("2", **fields), [])
+    name = await store.put_blob(b"kept by run_1", run_id="run_1")
+    if is_readable:
+        assert await store.get_blob(name, 5, 2, run_id="run_2") == b"by"
+    else:
+        with pytest.raises(NotFound, match="blob"):
+            await store.get_blob(name, 5, 2, run_id="run_2")
 
 
 async def test_an_unknown_blob_or_run_is_refused(store: Store) -> None:

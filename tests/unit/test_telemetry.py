@@ -115,3 +115,20 @@ def test_log_lines_are_json_on_one_line():
         "message": f"two\nlines {REDACTED}",
         "run_id": "run_1",
     }
+
+
+def test_a_clients_key_is_blanked_wherever_it_stands() -> None:
+    """Nobody knows it beforehand, but it has a form of its own."""
+    key = f"tr_{'0a' * 8}_{'b1' * 32}"
+    assert Redactor().text(f"refused {key} here") == f"refused {REDACTED} here"
+    assert Redactor(["sk-very-secret"]).text(f"?key={key}&x=sk-very-secret") == f"?key={REDACTED}&x={REDACTED}"
+    assert Redactor().text("tr_short") == "tr_short"
+
+
+def test_refusals_are_counted_by_a_closed_set_of_codes() -> None:
+    """What is not in it is other."""
+    metrics = Metrics()
+    for code in ("budget_exceeded", "made-up"):
+        metrics.refused(code)
+    assert metrics.registry.get_sample_value("treadle_refused_requests_total", {"code": "budget_exceeded"}) == 1
+    assert metrics.registry.get_sample_value("treadle_refused_requests_total", {"code": "other"}) == 1

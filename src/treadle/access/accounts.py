@@ -1,28 +1,31 @@
 """The accounts of keys: whether another run may begin, which ones go on, and what those that ended have used.
 
-Runs and tokens are counted in this process; budgets are in the store, and so everybody's. The budget is looked at
-before a run and charged when its end is durable: a process that dies between the two forgets to charge that run, and
-no run is ever charged twice.
+Runs and tokens are counted in this process; budgets are in the store, and so everybody's. A budget is looked at before
+a run begins. What a run used is counted here when its end is told, which is durable by then, and written down right
+after: a process that dies in between forgets to charge that run, and no run is ever charged twice.
 """
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
 
 import msgspec
 
-from treadle.access.budget import Ledger
+from treadle.access.budget import Ledger, used_by
 from treadle.access.client import Client
 from treadle.access.keyring import Clock
 from treadle.access.rates import Hit, Rates
 from treadle.canon.errors import Exhausted, TreadleError
 from treadle.canon.usage import Usage
-from treadle.store.keys.kept import KeyStore
+from treadle.store.journal import RunRow
+from treadle.store.keys.kept import Budget, KeyStore, Spent
 from treadle.store.keys.kept import Rates as Limits
 
 log = logging.getLogger("treadle.access")
 
 MINUTE_S = 60.0
+UNBOUNDED = Budget()
 RUNS_RETRY_S = 1.0
 """When to come back for a place: nobody knows when a run ends."""
 
@@ -41,6 +44,7 @@ class Accounts:
         self._limits = limits
         self._runs: Counter[str] = Counter()
         self._runs_max: dict[str, int] = {}
+        self._owed: dict[str, _Debt] = {}
 
     @property
     def ledger(self) -> Ledger:
@@ -68,7 +72,9 @@ class Accounts:
         if tokens is not None and not tokens.allowed:
             message = f"The limit of {tokens.limit} tokens per minute is reached."
             raise Exhausted(message, code="rate_limit_tokens", retry_after_s=tokens.reset_s)
-        await self._ledger.check(client, self._clock.now())
+        if client.grant.budget != UNBOUNDED:
+            await self._settled(client.key_id)
+            await self._ledger.check(client, self._clock.now())
 
     def check(self, key_id: str) -> None:
         """Let a run begin beside those that go on.
@@ -80,27 +86,56 @@ class Accounts:
             message = f"The limit of {most} runs at once is reached."
             raise Exhausted(message, code="rate_limit_runs", retry_after_s=RUNS_RETRY_S)
 
-    def enter(self, key_id: str) -> None:
+    def enter(self, row: RunRow) -> None:
         """Count a run that goes on."""
-        self._runs[key_id] += 1
+        self._runs[row.key_id] += 1
 
-    def leave(self, key_id: str) -> None:
-        """Count it out."""
-        self._runs[key_id] -= 1
-        if not self._runs[key_id]:
-            del self._runs[key_id]
+    def owe(self, row: RunRow, usage: Usage | None) -> None:
+        """Count what a run used at once, before anybody hears of its end and asks for more."""
+        used = used_by(usage, self._cost(row.model, usage))
+        self._rates.add(_tokens(row.key_id), MINUTE_S, used.tokens)
+        if row.key_id:
+            self._owed[row.id] = _Debt(row.key_id, used)
 
-    async def spend(self, key_id: str, model: str, usage: Usage | None) -> None:
-        """Charge what a run used; where that cannot be written it is logged, for the run is over."""
-        used = usage or Usage()
-        self._rates.add(_tokens(key_id), MINUTE_S, used.input_tokens + used.output_tokens)
-        if not key_id:
+    async def settle(self, row: RunRow) -> None:
+        """Charge what a run owes; where that cannot be written it is logged, for the run is over."""
+        debt = self._owed.get(row.id)
+        if debt is None:
             return
         try:
-            await self._ledger.spend(key_id, usage, self._cost(model, usage), self._clock.now())
+            await self._ledger.add(debt.key_id, debt.used, self._clock.now())
         except TreadleError as error:
-            fields = {"owner": key_id, "model": model, "code": error.info.code, **msgspec.structs.asdict(used)}
-            log.warning("run not charged", extra=fields)
+            used = msgspec.structs.asdict(debt.used)
+            log.warning("run not charged", extra={"run_id": row.id, "code": error.info.code, **used})
+        self._forget(row)
+
+    def leave(self, row: RunRow) -> None:
+        """Count it out."""
+        self._forget(row)
+        self._runs[row.key_id] -= 1
+        if not self._runs[row.key_id]:
+            del self._runs[row.key_id]
+
+    def _forget(self, row: RunRow) -> None:
+        debt = self._owed.pop(row.id, None)
+        if debt is not None:
+            debt.settled.set()
+
+    async def _settled(self, key_id: str) -> None:
+        """Wait until all is written down that a key is known to owe: that takes as long as a commit."""
+        for debt in [each for each in self._owed.values() if each.key_id == key_id]:
+            await debt.settled.wait()
+
+
+class _Debt:
+    """What a run used and is not written down yet."""
+
+    __slots__ = ("key_id", "settled", "used")
+
+    def __init__(self, key_id: str, used: Spent) -> None:
+        self.key_id = key_id
+        self.used = used
+        self.settled = asyncio.Event()
 
 
 def _tokens(key_id: str) -> str:

@@ -16,6 +16,12 @@ def periods_at(now: float) -> dict[Period, str]:
     return {"day": f"{day:%Y-%m-%d}", "month": f"{day:%Y-%m}", "total": TOTAL}
 
 
+def used_by(usage: Usage | None, usd: float | None) -> Spent:
+    """Return what one run used."""
+    used = usage or Usage()
+    return Spent(runs=1, input_tokens=used.input_tokens, output_tokens=used.output_tokens, usd=usd or 0.0)
+
+
 class Ledger:
     """Adds up what keys use, and says when it is too much."""
 
@@ -38,8 +44,10 @@ class Ledger:
 
     async def spend(self, key_id: str, usage: Usage | None, usd: float | None, now: float) -> None:
         """Add what a run used. Raises: StoreError."""
-        used = usage or Usage()
-        spent = Spent(runs=1, input_tokens=used.input_tokens, output_tokens=used.output_tokens, usd=usd or 0.0)
+        await self.add(key_id, used_by(usage, usd), now)
+
+    async def add(self, key_id: str, spent: Spent, now: float) -> None:
+        """Add to what a key used, in every period that is now. Raises: StoreError."""
         for period in periods_at(now).values():
             await self._keys.spend(key_id, period, spent)
 

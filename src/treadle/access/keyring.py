@@ -4,6 +4,7 @@ from collections import OrderedDict
 from typing import Protocol
 
 from treadle.access.client import Client, client_of
+from treadle.access.grants import check_grant
 from treadle.access.token import PEPPER_BYTES_MIN, Token, is_proved, mac_of, new_token, read_token
 from treadle.canon.errors import ConfigError, NotFound, ProtocolError, Unauthorised
 from treadle.canon.ids import KEY, IdSource
@@ -32,9 +33,7 @@ class Keyring:
 
     def __init__(self, keys: KeyStore, pepper: bytes, *, clock: Clock, ids: IdSource) -> None:
         if len(pepper) < PEPPER_BYTES_MIN:
-            raise ConfigError(
-                f"the pepper of keys must have at least {PEPPER_BYTES_MIN} bytes", param="keys.pepper_env"
-            )
+            raise ConfigError(f"the pepper of keys must have at least {PEPPER_BYTES_MIN} bytes", param="TREADLE_SECRET")
         self._keys = keys
         self._pepper = pepper
         self._clock = clock
@@ -50,6 +49,7 @@ class Keyring:
             raise ProtocolError(f"A key's name has 1 to {NAME_CHARS_MAX} printable characters.", param="name")
         if expires_in_s is not None and not expires_in_s > 0:
             raise ProtocolError("A key must expire later than now.", param="expires")
+        check_grant(grant)
         token, now = new_token(), self._clock.now()
         row = KeyRow(
             id=self._ids.new(KEY),

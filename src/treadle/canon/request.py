@@ -9,6 +9,8 @@ from treadle.canon.json import OptionalRaw
 from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
 
 Protocol = Literal["chat", "responses", "messages", "gemini", "treadle"]
+DIRECT_MODEL = "treadle:call"
+"""What a run names as its model that makes one call and asks no model."""
 NoteAction = Literal["dropped", "coerced", "emulated", "repaired", "buffered", "kept"]
 
 

@@ -94,7 +94,7 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
     with contextlib.redirect_stdout(Prints(screen.printed)):
         async with opened_host(args, settings, lambda text: [tell(text) for tell in heard]) as host:
             conversation = Conversation(host, command.asked_model(args, settings), folder=root)
-            policy = make_policy(args.policy or terminal.policy, root)
+            policy = make_policy(terminal.policy, root)
             chat = Chat(conversation, face, screen, policy, COMMANDS, root)
             heard.append(chat.activity.progress)
             interrupts.guard(chat)

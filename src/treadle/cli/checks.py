@@ -56,6 +56,7 @@ def check_settings(settings: Settings, env: Mapping[str, str], *, is_offline: bo
         *check_upstreams(settings, env, is_offline=is_offline),
         check_tools(settings),
         check_port(settings),
+        check_keys(settings, env),
     ]
 
 
@@ -225,6 +226,24 @@ def check_port(settings: Settings) -> Check:
                 name="port", state="note", detail=detail, advice="treadle may run already; --port takes another"
             )
     return Check(name="port", state="ok", detail=f"{server.host}:{server.port} is free")
+
+
+def check_keys(settings: Settings, env: Mapping[str, str]) -> Check:
+    """Look whether strangers could use the gateway, and whether keys can be known again tomorrow."""
+    from treadle.server.clients.identity import asks_for_key
+    from treadle.server.login.gate import asks_for_login, is_exposed
+    from treadle.server.login.secret import VARIABLE, is_shared
+
+    if not asks_for_key(settings):
+        if not is_exposed(settings):
+            return Check(name="keys", state="ok", detail="not needed: only this machine can reach the gateway")
+        detail = "other machines can reach the gateway, and it asks no program for a key"
+        return Check(name="keys", state="note", detail=detail, advice='keys.required = "auto" asks for one')
+    if settings.store.persistence == "off" or not is_shared(settings, env):
+        advice = f"keep a journal in a file or a database, and set {VARIABLE} for every process"
+        return Check(name="keys", state="broken", detail="needed, and nothing keeps them", advice=advice)
+    people = "people log in" if asks_for_login(settings) else "people can not log in (server.login)"
+    return Check(name="keys", state="ok", detail=f"needed by programs; {people}; `treadle keys create` makes one")
 
 
 def check_openat2() -> Check:

@@ -37,6 +37,7 @@ _FLAG_KEYS = {
     "tools": "tools.load",
     "model": "default_model",
     "record": "record",
+    "policy": "terminal.policy",
 }
 """The flag of a command and the key it sets."""
 
@@ -182,7 +183,7 @@ def exit_code(error: TreadleError) -> int:
     match error:
         case ConfigError():
             return USAGE
-        case RequestError() if error.param in ("model", "prompt", "file"):
+        case RequestError() if error.param in ("model", "prompt", "files"):
             return USAGE
         case NotApproved():
             return DENIED

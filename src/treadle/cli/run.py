@@ -80,6 +80,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Answer one prompt."""
     prompt, files = args.prompt, list(args.files)
+    args.policy = "trust" if args.yes else args.policy
     if args.prompt_flag is not None:
         files = [prompt, *files] if prompt is not None else files
         prompt = args.prompt_flag
@@ -145,7 +146,7 @@ class _Turn:
                 conversation = Conversation(host, command.asked_model(args, settings), folder=folder)
                 conversation.schema = schema
                 await self._enter(conversation)
-                policy = make_policy("trust" if args.yes else args.policy or settings.terminal.policy, folder)
+                policy = make_policy(settings.terminal.policy, folder)
                 interrupts.guard(conversation)
                 with ticking(writer.tick), self._deadline(conversation):
                     await self._follow(conversation, policy, said)
@@ -208,7 +209,7 @@ class _Turn:
             policy.sandbox = await host.sandbox()
         decision = policy.decide(question_of(event, conversation.folder))
         try:
-            await host.decide(event.approval_id, decision or Decision(approve=False, by="treadle run", reason=NOBODY))
+            await host.decide(event.approval_id, decision or Decision(approve=False, by="policy ask", reason=NOBODY))
         except TreadleError as error:
             self._writer.note(f"the question about {event.call.name} was not answered: {error.message}")
 

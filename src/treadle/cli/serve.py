@@ -117,6 +117,8 @@ def tell_reload(place: str, outcome: "list[str] | ConfigError") -> None:
 
 def greeting(runtime: "Runtime", url: str, login: str = "") -> list[str]:
     """Return the lines that say where to look and what answers."""
+    from treadle.server.clients.identity import asks_for_key
+
     settings = runtime.settings
     upstreams = ", ".join(upstream.name for upstream in settings.upstream)
     tools = ", ".join(tool.name for tool in runtime.registry.tools())
@@ -124,10 +126,12 @@ def greeting(runtime: "Runtime", url: str, login: str = "") -> list[str]:
     return [
         f"Treadle is at {url}/",
         *([f"  log in   {url}{login} (works once; `treadle login` makes another)"] if login else []),
+        f"  console  {url}/console",
         f"  OpenAI   {url}/v1 (Chat Completions and Responses)",
         f"  others   {url} (Anthropic Messages and Gemini)",
         f"  models   {upstreams or 'the demo model (a key such as OPENAI_API_KEY brings a real one)'}",
         f"  tools    {tools or 'none'}",
+        *(["  keys     needed: `treadle keys create NAME` makes one"] if asks_for_key(settings) else []),
         f"  journal  {shown_url(settings.store.url) if is_kept else 'off'}",
         *([f"  records  every upstream call, into {settings.record}"] if settings.record else []),
         "Ctrl-C stops it.",

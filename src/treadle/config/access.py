@@ -2,12 +2,11 @@
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
-from treadle.config.section import Section
 
-
-class KeysSection(Section, frozen=True, kw_only=True):
+class KeysSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keys of clients. `treadle keys` makes them."""
 
     required: Annotated[
@@ -16,7 +15,7 @@ class KeysSection(Section, frozen=True, kw_only=True):
     ] = "auto"
 
 
-class RatesSection(Section, frozen=True, kw_only=True):
+class RatesSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much may be asked at a time. 0 sets no bound; what a key says of itself goes before what is said here."""
 
     requests_per_min: Annotated[
@@ -34,7 +33,7 @@ class RatesSection(Section, frozen=True, kw_only=True):
     ] = ()
 
 
-class ApiRate(Section, frozen=True, kw_only=True):
+class ApiRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much of one API a key may ask, beside its other limits. Several are several `[[rate]]` tables."""
 
     api: Annotated[

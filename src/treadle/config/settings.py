@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Meta
 
 from treadle.config.access import ApiRate, KeysSection, RatesSection
-from treadle.config.section import Section
 from treadle.store.address import PASSWORD_ENV
 
 SQLITE = "sqlite:///"
@@ -22,6 +21,10 @@ OnDisconnect = Literal["cancel", "continue"]
 Isolation = Literal["thread", "process"]
 Tier = Literal["native", "marked", "markerless"]
 TIERS: tuple[Tier, ...] = ("native", "marked", "markerless")
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of treadle.toml."""
 
 
 class ServerSection(Section, frozen=True, kw_only=True):

@@ -63,6 +63,8 @@ def reasons_for(call: CallItem, policy: ToolPolicy, tainted: tuple[str, ...], *,
 
 
 TAINT = "untrusted output"
+POLICY = "policy "
+"""How the name of whoever decided begins when it was a rule of theirs, and not they themselves."""
 
 
 def request_step(index: int, call: CallItem, record: RequestRecord, at: float) -> tuple[ApprovalRequested, Entry]:
@@ -115,7 +117,8 @@ def refusal_of(record: DecisionRecord) -> Outcome | None:
         case "approved":
             return None
         case "denied":
-            return failure("denied", f"Not run: a person denied this call{said}.")
+            who = record.by if record.by.startswith(POLICY) else "a person"
+            return failure("denied", f"Not run: {who} denied this call{said}.")
         case "expired":
             return failure("expired", "Not run: nobody decided about this call in time. No person denied it.")
         case "cancelled":

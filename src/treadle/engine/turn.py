@@ -151,6 +151,7 @@ class Turn:
     ) -> None:
         self._planner = planner
         self._carried: Carried | None = None
+        self._carried_offers: dict[str, Offer] = {}
         self._deferred: set[str] = set()
         self._offers = offers
         self._choice = choice
@@ -161,7 +162,9 @@ class Turn:
         self._final = False
         self._base = 0
         self._next_base = 0
-        self._tainted = [*dict.fromkeys(name for item in planner.items if (name := self._taint_of(item)))]
+        self._tainted: dict[str, str] = {}
+        for item in planner.items:
+            self._read(item)
         self._open: dict[int, _OpenItem] = {}
         self._calls: dict[int, tuple[str, str | None]] = {}
         self._done: list[tuple[int, AnyItem]] = []
@@ -200,9 +203,14 @@ class Turn:
         """Tell whether the run ends where it would wait for a person."""
         return self._limits.approvals == "defer"
 
+    def distrust(self, tainted: Mapping[str, str]) -> None:
+        """Take note of tools that are not offered, and their sources, whose untrusted output was read before."""
+        self._tainted = {**tainted, **self._tainted}
+
     def carry(self, carried: Carried) -> None:
         """Begin with calls that an earlier run left, instead of a model call."""
         self._carried = carried
+        self._carried_offers = {each.call.name: each.offer for each in carried.calls if each.offer is not None}
         self._next_base = len(carried.calls)
 
     def begin(self) -> AskModel | RunTools:
@@ -378,21 +386,20 @@ class Turn:
         """Let the model read the results; those of an earlier run's turn stand there, in call order."""
         carried, self._carried = self._carried, None
         for result in (*(carried.results if carried is not None else ()), *results):
-            name = self._taint_of(result)
-            if name and name not in self._tainted:
-                self._tainted.append(name)
+            self._read(result)
         if carried is None:
             self._planner.add(list(results))
             return
         self._budget.calls += len(results)
         self._planner.add(rejoined(carried, results))
 
-    def _taint_of(self, item: AnyItem) -> str:
-        """Return the name of the tool if the item is something it gave that anybody may have written."""
+    def _read(self, item: AnyItem) -> None:
+        """Remember the tool, and where it comes from, if the item is what it gave and anybody may have written that."""
         if not isinstance(item, ResultItem) or item.rc in NEVER_READ:
-            return ""
-        offer = self._offers.get(item.name)
-        return item.name if offer is not None and offer.policy is not None and offer.policy.taints else ""
+            return
+        for offer in (self._offers.get(item.name), self._carried_offers.get(item.name)):
+            if offer is not None and offer.policy is not None and offer.policy.taints:
+                self._tainted.setdefault(item.name, offer.source)
 
     @property
     def _goes_on_elsewhere(self) -> bool:
@@ -469,18 +476,20 @@ class Turn:
         """
         if self._limits.taint == "off" or not policy.reaches_out:
             return ()
-        names = self._tainted
         if policy.effect == "read" and not policy.exec and offer.source.startswith("mcp:"):
-            names = [name for name in names if self._offers[name].source != offer.source]
-        return tuple(names)
+            return tuple(name for name, source in self._tainted.items() if source != offer.source)
+        return tuple(self._tainted)
 
     def _rule_for(self, call: CallItem, offer: Offer | None) -> str:
-        """Say whether a call that stood in text may run: one without effects, else as the limits say.
+        """Say whether a call that stood in text may run: one that does no harm, else as the limits say.
 
-        What had not even a marker never runs a tool with effects.
+        What had not even a marker never runs a tool with effects, also none that can be repeated.
         """
         policy = offer.policy if offer is not None else None
-        if call.origin not in FROM_TEXT or policy is None or (policy.effect in HARMLESS and not policy.exec):
+        if call.origin not in FROM_TEXT or policy is None:
+            return "allow"
+        harmless = ("read",) if call.origin == "guessed" else HARMLESS
+        if policy.effect in harmless and not policy.exec:
             return "allow"
         return "deny" if call.origin == "guessed" else self._limits.recovered_effects
 

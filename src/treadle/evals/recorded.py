@@ -73,16 +73,23 @@ def scenario_of(runs: Sequence[StoredRun]) -> dict[str, Any]:
     last = runs[-1].row
     questions = [each for each in happened if isinstance(each, str)]
     title = " ".join(questions[-1].split())[:TITLE_CHARS_MAX]
+    script = list(_script(happened))
     return {
         "id": f"recorded.{_ODD.sub('_', last.id.lower()).strip('_')}",
         "title": f"As recorded: {title}",
         "tags": ["recorded"],
+        "protocols": ["chat"] if any(map(_is_of_chat, script)) else [],
         "limits": _limits(runs),
         "turn": [{"user": question} for question in questions],
         "tool": list(_tools(runs, happened)),
-        "script": list(_script(happened)),
+        "script": script,
         "expect": _expectations(runs, happened),
     }
+
+
+def _is_of_chat(turn: dict[str, Any]) -> bool:
+    """Tell whether a turn is only the same where it is spelled as here: cut after so many bytes, or refused."""
+    return "refusal" in turn or "disconnect_after" in turn.get("faults", {})
 
 
 def write_scenario(document: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from treadle.engine.ports import Approver, Clock, Model, Toolbox
 from treadle.runs.approvals import DenyAll
 from treadle.runs.cache.answers import CacheRules
 from treadle.runs.offers import OfferRules
-from treadle.store.journal import Store
+from treadle.store.journal import RunRow, Store
 from treadle.telemetry import Metrics
 
 
@@ -47,16 +47,20 @@ class Tolls(Protocol):
         """
         ...
 
-    def enter(self, key_id: str) -> None:
+    def enter(self, row: RunRow) -> None:
         """Count a run that goes on here."""
         ...
 
-    def leave(self, key_id: str) -> None:
-        """Count it out."""
+    def owe(self, row: RunRow, usage: Usage | None) -> None:
+        """Count what a run used, at the moment its end is told."""
         ...
 
-    async def spend(self, key_id: str, model: str, usage: Usage | None) -> None:
-        """Charge what a run used, once its end is durable."""
+    async def settle(self, row: RunRow) -> None:
+        """Write down what it used, if its end was told; raise nothing."""
+        ...
+
+    def leave(self, row: RunRow) -> None:
+        """Count it out."""
         ...
 
 
@@ -66,14 +70,17 @@ class Free:
     def check(self, key_id: str) -> None:
         """Let every run begin."""
 
-    def enter(self, key_id: str) -> None:
+    def enter(self, row: RunRow) -> None:
         """Count nothing."""
 
-    def leave(self, key_id: str) -> None:
+    def owe(self, row: RunRow, usage: Usage | None) -> None:
         """Count nothing."""
 
-    async def spend(self, key_id: str, model: str, usage: Usage | None) -> None:
+    async def settle(self, row: RunRow) -> None:
         """Charge nobody."""
+
+    def leave(self, row: RunRow) -> None:
+        """Count nothing."""
 
 
 class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from treadle.canon.request import Request, inherit
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Model
 from treadle.runs.approval.carry import Carrier
+from treadle.runs.approval.taint import tainted_before
 from treadle.runs.cache.answers import Answers, CachedModel, is_repeatable
 from treadle.runs.history import History, Joined, read_history
 from treadle.runs.live import FarRun, LiveRun, OwnRun, RunHandle
@@ -207,7 +208,7 @@ class Runs:
 
     def _drive(self, live: LiveRun) -> None:
         self._live[live.row.id] = live
-        self._rooms.tolls.enter(live.row.key_id)
+        self._rooms.tolls.enter(live.row)
         live.task = asyncio.create_task(self._run(live), name=live.row.id)
 
     async def _run(self, live: LiveRun) -> None:
@@ -217,7 +218,7 @@ class Runs:
         finally:
             self._metrics.live_runs.dec()
             self._live.pop(live.row.id, None)
-            self._rooms.tolls.leave(live.row.key_id)
+            self._rooms.tolls.leave(live.row)
             self._sessions.leave(live.seat)
             if live.row.idempotency_key is not None and not live.row.store:
                 self._remember(live)
@@ -249,24 +250,34 @@ class Runs:
         record = await self._record(row)
         return await prove(record, await self._store.entries(row.id), self._clock, self._ids)
 
-    async def fork(self, row: RunRow, *, round_number: int = 1, model: str | None = None) -> RunHandle:
+    async def fork(
+        self,
+        row: RunRow,
+        *,
+        round_number: int = 1,
+        model: str | None = None,
+        allowed: tuple[str, ...] | None = None,
+    ) -> RunHandle:
         """Start a run that goes on from just before a round of another one, perhaps with another model.
+
+        `allowed` narrows the server tools, as in `Instead`.
 
         Raises: RequestError, StoreError.
         """
         record = await self._record(row)
         entries = await self._store.entries(row.id)
         request = fork_request(record, entries, round_number=round_number, model=model)
-        return await self.start(self._continuing(request, record), key_id=row.key_id)
+        instead = Instead(allowed=allowed)
+        return await self.start(self._continuing(request, record), key_id=row.key_id, instead=instead)
 
-    async def run_tools_again(self, row: RunRow) -> RunHandle:
+    async def run_tools_again(self, row: RunRow, *, allowed: tuple[str, ...] | None = None) -> RunHandle:
         """Start a run in which the model says what it said, and the tools really run.
 
         Raises: RequestError, StoreError.
         """
         record = await self._record(row)
         request = fork_request(record, await self._store.entries(row.id))
-        instead = Instead(model=RecordedModel(record.past))
+        instead = Instead(model=RecordedModel(record.past), allowed=allowed)
         return await self.start(self._continuing(request, record), key_id=row.key_id, instead=instead)
 
     def _continuing(self, request: Request, record: Record) -> Request:
@@ -326,7 +337,8 @@ class Runs:
             request = inherit(request, msgspec.json.decode(joined.previous.request, type=Request))
         rules = self._options.offers
         allowed = rules.allowed(request.model or self._options.default_model)
-        tools = narrow((instead.tools or self._rooms.tools).tools(), allowed, instead.allowed)
+        known = (instead.tools or self._rooms.tools).tools()
+        tools = narrow(known, allowed, instead.allowed)
         offered = make_offers(request, tools, rules)
         history = (*joined.before, *joined.added)
         names = {tool.name: tool for tool in tools}
@@ -342,7 +354,7 @@ class Runs:
         blueprint = Blueprint(
             row=row,
             request=request,
-            frame=frame_of(request, offered, limits, carried),
+            frame=frame_of(request, offered, limits, carried, tainted_before(history, offered.offers, known)),
             history=history,
         )
         assert instead.model is not None, "the model is found first"

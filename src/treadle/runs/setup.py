@@ -4,7 +4,7 @@ The `frame` entry freezes what the loop was made with besides the request: which
 policy, and its limits. So the same loop can be made again on another day, in another process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -33,13 +33,15 @@ class FramedOffer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a run's loop was made with besides its request: the data of a `frame` entry.
 
-    `carried` are calls of an earlier run that it begins with.
+    `carried` are calls of an earlier run that it begins with. `tainted` are tools that it does not offer, with where
+    they came from, whose untrusted output is in the conversation already.
     """
 
     offers: tuple[FramedOffer, ...]
     choice: ToolChoice
     limits: Limits
     carried: Carriage | None = None
+    tainted: dict[str, str] = {}
 
 
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,14 +65,26 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     events: list[Numbered]
 
 
-def frame_of(request: Request, offered: Offered, limits: Limits, carried: Carriage | None = None) -> Frame:
+def frame_of(
+    request: Request,
+    offered: Offered,
+    limits: Limits,
+    carried: Carriage | None = None,
+    tainted: Mapping[str, str] | None = None,
+) -> Frame:
     """Freeze what a loop is made with."""
     own = {spec.name: Offer(spec=spec, side="client") for spec in request.tools}
     offers = tuple(
         FramedOffer(name=name, offer=None if own.get(name) == offer else offer)
         for name, offer in offered.offers.items()
     )
-    return Frame(offers=offers, choice=offered.choice, limits=limits, carried=carried)
+    return Frame(
+        offers=offers,
+        choice=offered.choice,
+        limits=limits,
+        carried=carried,
+        tainted={} if tainted is None else {**tainted},
+    )
 
 
 def read_frame(entries: Sequence[Entry]) -> Frame | None:
@@ -103,6 +117,7 @@ def make_loop(blueprint: Blueprint, ports: Ports, *, past: Past | None = None, w
         ids=ports.ids,
         max_tool_calls=request.max_tool_calls,
     )
+    turn.distrust(frame.tainted)
     if carried is not None:
         turn.carry(carried)
     context = CallContext(run_id=row.id, session_id=row.session_id, key_id=row.key_id)

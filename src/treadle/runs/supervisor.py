@@ -65,8 +65,7 @@ class Supervisor:
             live.ended = await self._drive(live)
             if live.is_handed_over:
                 return
-            if not live.is_lost:
-                await self._tolls.spend(live.row.key_id, live.row.model, live.ended.usage)
+            await self._tolls.settle(live.row)
             await self._tidy(live, live.ended)
         finally:
             if live.relay is not None:
@@ -216,6 +215,8 @@ class Supervisor:
         iteration = live.round
         for numbered in batch:
             live.observe(numbered.event)
+            if isinstance(numbered.event, RunEnded) and not live.is_lost:
+                self._tolls.owe(live.row, numbered.event.usage)
         live.feed.publish(batch)
         if live.relay is not None:
             live.relay.note(batch)

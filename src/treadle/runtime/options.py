@@ -61,9 +61,7 @@ def desk_rules(settings: Settings, *, is_attended: bool) -> DeskRules:
 def account_limits(settings: Settings) -> Rates:
     """Return how much a key may ask at a time that says nothing itself."""
     rates = settings.rates
-    return Rates(
-        requests_per_min=rates.requests_per_min, tokens_per_min=rates.tokens_per_min, runs_max=rates.runs_max
-    )
+    return Rates(requests_per_min=rates.requests_per_min, tokens_per_min=rates.tokens_per_min, runs_max=rates.runs_max)
 
 
 def runner_limits(settings: Settings) -> RunnerLimits:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from treadle.canon.errors import Conflict, ErrorInfo, NotFound, TreadleError
+from treadle.canon.errors import Conflict, ErrorInfo, Exhausted, NotFound, TreadleError, Unauthorised
 from treadle.canon.ids import REQUEST
 from treadle.runtime import Runtime
 from treadle.server import operations, pages, runs, sessions
@@ -25,16 +25,19 @@ from treadle.server.apis import (
     responses,
     tools,
 )
+from treadle.server.clients import routes as keys
 from treadle.server.console import again, page, scores, trace, wire
 from treadle.server.guard import Guard, sane_request_id
 from treadle.server.http import Exchange, Header, HttpError, Receive, Scope, Send
 from treadle.server.login import routes as logins
 from treadle.server.mcp import route as mcp
+from treadle.server.openapi import document as openapi
 from treadle.server.service import Service
 from treadle.server.talk import live
 from treadle.server.talk import routes as talk
 from treadle.server.workspaces import proposals
 from treadle.server.workspaces import routes as workspaces
+from treadle.telemetry import REFUSALS
 
 log = logging.getLogger(__name__)
 
@@ -142,11 +145,15 @@ TABLE: tuple[Route, ...] = (
     Route("GET HEAD", "/api/hello", operations.health),
     Route("GET HEAD", "/readyz", operations.ready),
     Route("GET HEAD", "/metrics", operations.metrics),
+    Route("GET HEAD", "/openapi.json", openapi.show),
     Route("GET HEAD", "/login", logins.page),
     Route("POST", "/login", logins.login),
     Route("POST", "/treadle/v1/logout", logins.logout),
     Route("POST", "/treadle/v1/logins", logins.create),
     Route("GET HEAD", "/treadle/v1/me", logins.me),
+    Route("GET HEAD", "/treadle/v1/keys", keys.index),
+    Route("POST", "/treadle/v1/keys", keys.create),
+    Route("DELETE", "/treadle/v1/keys/{key}", keys.revoke),
     Route("GET HEAD", "/", pages.chat),
     Route("GET HEAD", "/console", page.show),
     Route("GET HEAD", "/console/{view*}", page.show),
@@ -224,9 +231,10 @@ class App:
         pattern = "none"
         try:
             self._guard.check(exchange, headers)
-            self.service.gate.check(exchange, self.service.runtime.clock.now())
+            self.service.clients.meet(exchange)
             route = self._routes.find(exchange)
             pattern = route.pattern
+            await self.service.clients.admit(exchange, pattern)
             await route.handler(self.service, exchange)
         except TreadleError as error:
             await self._refuse(exchange, error)
@@ -238,6 +246,8 @@ class App:
             metrics.request_latency.observe(time.perf_counter() - began)
 
     async def _refuse(self, exchange: Exchange, error: TreadleError) -> None:
+        if error.info.code in REFUSALS:
+            self.service.runtime.metrics.refused(error.info.code)
         if exchange.begun:
             _break_off(exchange, error.info.code)
         elif error.http_status in pages.FAILURES and pages.wants_page(exchange):
@@ -247,11 +257,14 @@ class App:
 
 
 def _headers(error: TreadleError) -> tuple[Header, ...]:
-    """Return what an error says beside its body: SDKs try every 409 again unless they are told that it is of no use."""
+    """Return what an error says beside its body: SDKs try every 409 and 429 again unless told that it is of no use."""
     if isinstance(error, HttpError):
         return error.headers
-    is_hopeless = isinstance(error, Conflict) and error.info.code.startswith(("idempotency_", "approval_"))
-    return ((b"x-should-retry", b"false"),) if is_hopeless else ()
+    if isinstance(error, Unauthorised):
+        return ((b"www-authenticate", b"Bearer"),)
+    is_taken = isinstance(error, Conflict) and error.info.code.startswith(("idempotency_", "approval_"))
+    is_spent = isinstance(error, Exhausted) and not error.is_retryable
+    return ((b"x-should-retry", b"false"),) if is_taken or is_spent else ()
 
 
 def _params(pattern: list[str], given: list[str]) -> dict[str, str] | None:

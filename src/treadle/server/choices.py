@@ -191,7 +191,7 @@ async def reply(service: Service, exchange: Exchange, request: Request) -> None:
     """
     request = as_configured(request, service.runtime.settings, exchange)
     wishes = await wishes_of(service, exchange, request)
-    source = find_again(service, wishes) or await _start_all(service, request, wishes)
+    source = find_again(service, wishes) or await _start_all(service, exchange, request, wishes)
     count, run_id = request.surface.choices, source.run_id
     telling = ManyRuns(
         lambda: _JOINED[request.protocol](request, RunIds(run_id), count), count, streams=request.surface.stream
@@ -200,7 +200,7 @@ async def reply(service: Service, exchange: Exchange, request: Request) -> None:
     await carried.run(service.runtime.settings.server.keep_alive_s)
 
 
-async def _start_all(service: Service, request: Request, wishes: Wishes) -> Bundle:
+async def _start_all(service: Service, exchange: Exchange, request: Request, wishes: Wishes) -> Bundle:
     """Start a run for each choice; if one cannot be started, none goes on.
 
     Raises: TreadleError.
@@ -208,7 +208,7 @@ async def _start_all(service: Service, request: Request, wishes: Wishes) -> Bund
     handles: list[RunHandle] = []
     try:
         for choice in range(request.surface.choices):
-            handles.append(await start(service, request, _wishes_of_choice(wishes, choice)))
+            handles.append(await start(service, request, exchange.client, _wishes_of_choice(wishes, choice)))
     except TreadleError:
         await asyncio.gather(*(handle.cancel() for handle in handles if not handle.is_attached))
         raise

@@ -10,6 +10,7 @@ from typing import cast, get_args
 
 import msgspec
 
+from treadle.access.client import Client
 from treadle.canon.errors import ErrorInfo, NotFound, ProtocolError
 from treadle.canon.events import ENDED, KeptAlive, Numbered, RunEvent, Status
 from treadle.canon.items import AnyItem, text_message
@@ -22,7 +23,7 @@ from treadle.server.delivery.wishes import read_idempotency, read_last
 from treadle.server.http import Exchange, Header, read_body, read_number
 from treadle.server.service import Service
 from treadle.server.stream import read, wants_fresh
-from treadle.store.journal import RunRow, RunSearch
+from treadle.store.journal import RunRow, RunSearch, SessionRow
 from treadle.wire.sse import write_frame
 
 PAGE_MAX = 200
@@ -105,12 +106,13 @@ async def create(service: Service, exchange: Exchange) -> None:
         is_fresh=wants_fresh(exchange),
     )
     idempotency, last = read_idempotency(exchange), read_last(exchange)
-    session_id = None if new.session is None else await service.runtime.session(new.session)
-    handle = await service.start(request, session_id=session_id, idempotency=idempotency)
+    client = exchange.client
+    session_id = None if new.session is None else await service.runtime.session(new.session, key_id=client.key_id)
+    handle = await service.start(request, client, session_id=session_id, idempotency=idempotency)
     if new.stream:
         await _send_events(service, exchange, handle, after=(last or 0) if handle.is_attached else 0)
         return
-    row = await find_run(service, handle.run_id)
+    row = await find_run(service, exchange, handle.run_id)
     location = (b"location", f"/treadle/v1/runs/{handle.run_id}".encode())
     status = 200 if handle.is_attached else 201
     await exchange.answer_json(status, view_of(service, row), (location, *_run_header(handle.run_id)))
@@ -125,7 +127,8 @@ async def index(service: Service, exchange: Exchange) -> None:
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     store = service.runtime.store
-    rows = await store.search_runs(_read_search(query), limit=limit + 1, before=query.get("before"))
+    search = msgspec.structs.replace(_read_search(query), key_id=exchange.reach)
+    rows = await store.search_runs(search, limit=limit + 1, before=query.get("before"))
     has_more = len(rows) > limit
     rows = await mark_waiting(service, rows[:limit])
     if query.get("status") == WAITING:
@@ -142,7 +145,7 @@ async def get(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound.
     """
     after = read_number(exchange.query(), "after", default=0, least=0)
-    row = await find_run(service, exchange.params["run_id"])
+    row = await find_run(service, exchange, exchange.params["run_id"])
     entries = await service.runtime.store.entries(row.id, after=after, limit=ENTRIES_MAX + 1)
     fields = msgspec.structs.asdict(view_of(service, row))
     detail = RunDetail(**fields, entries=entries[:ENTRIES_MAX], has_more=len(entries) > ENTRIES_MAX)
@@ -158,7 +161,7 @@ async def events(service: Service, exchange: Exchange) -> None:
     if "after" not in query and exchange.header(b"last-event-id"):
         query["after"] = exchange.header(b"last-event-id")
     after = read_number(query, "after", default=0, least=0)
-    row = await find_run(service, exchange.params["run_id"])
+    row = await find_run(service, exchange, exchange.params["run_id"])
     handle = service.runtime.runs.attach(row)
     if row.status in ENDED and after >= len(await service.runtime.runs.replay(row.id)):
         # A browser's EventSource connects again after every end, until it is told that there is nothing more.
@@ -172,9 +175,9 @@ async def cancel(service: Service, exchange: Exchange) -> None:
 
     Raises: NotFound.
     """
-    row = await find_run(service, exchange.params["run_id"])
+    row = await find_run(service, exchange, exchange.params["run_id"])
     await service.runtime.runs.cancel(row.id)
-    await exchange.answer_json(200, view_of(service, await find_run(service, row.id)))
+    await exchange.answer_json(200, view_of(service, await find_run(service, exchange, row.id)))
 
 
 def read_new_run(body: bytes) -> NewRun:
@@ -251,15 +254,20 @@ def _frame(event: RunEvent, number: int | None = None) -> bytes:
 _KEPT_ALIVE = _frame(KeptAlive())
 
 
-async def find_run(service: Service, run_id: str) -> RunRow:
-    """Return the run of that id or response id.
+async def find_run(service: Service, exchange: Exchange, run_id: str) -> RunRow:
+    """Return the run of that id or response id; another key's is as if there were none.
 
     Raises: NotFound.
     """
-    row = await service.runtime.store.find_run(run_id)
+    row = await service.runtime.store.find_run(run_id, key_id=exchange.reach)
     if row is None:
         raise NotFound(f"There is no run {run_id!r}.", hint="GET /treadle/v1/runs lists them.")
     return row
+
+
+def acting(exchange: Exchange, row: RunRow | SessionRow) -> Client:
+    """Return the client as it goes on with a run or a session: what comes of it belongs to the key of that."""
+    return msgspec.structs.replace(exchange.client, key_id=row.key_id)
 
 
 async def mark_waiting(service: Service, rows: Sequence[RunRow]) -> list[RunRow]:

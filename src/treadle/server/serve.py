@@ -76,6 +76,7 @@ async def serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # whom to believe is in the settings: rates.proxies
         backlog=BACKLOG,
         timeout_keep_alive=IDLE_CONNECTION_S,
         timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
@@ -95,9 +96,9 @@ def bind(settings: ServerSection) -> socket.socket:
     host, port = settings.host, settings.port
     if not (is_loopback(host) or settings.allow_remote):
         raise ConfigError(
-            f"{host} can be reached from other machines, and Treadle asks nobody for a key yet.",
+            f"{host} can be reached from other machines.",
             param="server.host",
-            hint="Listen on 127.0.0.1, or set server.allow_remote = true behind a proxy that authenticates.",
+            hint="Listen on 127.0.0.1, or set server.allow_remote = true: programs then bring a key, people log in.",
         )
     try:
         listener = _listener(host.strip("[]"), port)

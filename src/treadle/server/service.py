@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from treadle.access.client import Client
+from treadle.canon.errors import Exhausted
 from treadle.canon.request import Request
-from treadle.runs import Idempotency, RunHandle
+from treadle.runs import Idempotency, Instead, RunHandle
 from treadle.runs.record.rounds import StoredRun
 from treadle.runtime import Runtime
+from treadle.server.clients.identity import Clients
 from treadle.server.delivery.audience import Audience
 from treadle.server.http import Exchange, HttpError
 from treadle.server.login.gate import Gate, make_gate
@@ -40,17 +43,20 @@ class Service:
         self.audience = Audience(runtime.clock)
         self.is_draining = False
         self.leaving = asyncio.Event()
-        self.changes: Changes | None = None
+        self.changes: dict[str | None, Changes] = {}
         self.mcp: Door | None = None
         self.write_scenario: WriteScenario | None = None
         self.gate: Gate = make_gate(runtime.settings, runtime.clock.now())
+        self.clients = Clients(runtime, self.gate)
 
     def first_link(self) -> str:
         """Return the path of a link by which whoever starts the server logs in; nothing where nobody need."""
         return self.gate.link_path("admin", "admin", self.runtime.clock.now()) if self.gate.needs_login else ""
 
     def signer(self, exchange: Exchange, said: str) -> str:
-        """Return in whose name a decision stands: of whoever is logged in, else whom the request names."""
+        """Return in whose name a decision stands: of whoever is known by key or cookie, else whom the request names."""
+        if exchange.client.key_id:
+            return exchange.client.name
         person = self.gate.person(exchange, self.runtime.clock.now())
         return said if person is None or person.ticket is None else person.name
 
@@ -62,16 +68,40 @@ class Service:
         server = self.runtime.settings.server
         return await exchange.body(server.body_bytes_max, server.receive_timeout_s)
 
-    async def start(
-        self, request: Request, *, session_id: str | None = None, idempotency: Idempotency | None = None
-    ) -> RunHandle:
-        """Start a run, or attach to the one that was started under the same key, unless the process is leaving.
+    async def admit(self, client: Client, model: str | None = None) -> None:
+        """Let a client begin a run with a model, unless the process is leaving.
 
-        Raises: HttpError, and whatever the runs room refuses the request with.
+        Raises: HttpError, Forbidden, Exhausted, StoreError.
         """
         if self.is_draining:
             raise HttpError(503, "shutting_down", "This server is shutting down.", retry_after_s=1.0)
-        return await self.runtime.runs.start(request, session_id=session_id, idempotency=idempotency)
+        if model is not None:
+            client.check_model(model or self.runtime.settings.model)
+        await self.runtime.accounts.admit(client)
+
+    async def start(
+        self,
+        request: Request,
+        client: Client,
+        *,
+        session_id: str | None = None,
+        idempotency: Idempotency | None = None,
+    ) -> RunHandle:
+        """Start a run of a client's, or attach to the one that it started under the same idempotency key.
+
+        Raises: HttpError, Forbidden, Exhausted, and whatever the runs room refuses the request with.
+        """
+        runtime, key_id = self.runtime, client.key_id
+        try:
+            await self.admit(client, request.model)
+        except Exhausted:
+            # What was begun already is not begun again, so it costs nothing.
+            if idempotency is None or await runtime.store.find_idempotent(idempotency.key, key_id=key_id) is None:
+                raise
+        instead = Instead(allowed=client.tools)
+        return await runtime.runs.start(
+            request, session_id=session_id, key_id=key_id, idempotency=idempotency, instead=instead
+        )
 
     async def drain(self, grace_s: float = GRACE_S) -> None:
         """Take no new run, let those going on end within the grace, then end them: every stream gets its last event."""

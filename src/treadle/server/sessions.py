@@ -29,7 +29,6 @@ PAGE_MAX = 200
 MESSAGES_MAX = 1_000
 METADATA_BYTES_MAX = 65_536
 SEARCH_CHARS_MAX = 500
-KEY_ID = ""
 _PLAIN = re.compile(r"[^A-Za-z0-9._ -]")
 
 
@@ -90,7 +89,9 @@ async def index(service: Service, exchange: Exchange) -> None:
     search = query.get("search") or None
     if search is not None and len(search) > SEARCH_CHARS_MAX:
         raise ProtocolError(f"search has at most {SEARCH_CHARS_MAX} characters.", param="search")
-    rows = await _store(service).list_sessions(limit + 1, key_id=KEY_ID, before=query.get("before"), search=search)
+    rows = await _store(service).list_sessions(
+        limit + 1, key_id=exchange.reach, before=query.get("before"), search=search
+    )
     page = SessionPage(sessions=[view_of(row) for row in rows[:limit]], has_more=len(rows) > limit)
     await exchange.answer_json(200, page)
 
@@ -101,7 +102,7 @@ async def create(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, Conflict.
     """
     new = await read(await service.body(exchange), lambda body: read_body(body, NewSession))
-    row = _new_row(service, check_name(new.name), _checked(new.metadata))
+    row = _new_row(service, exchange, check_name(new.name), _checked(new.metadata))
     if new.numbered:
         row = await create_numbered(_store(service), row)
     else:
@@ -146,7 +147,7 @@ async def fork(service: Service, exchange: Exchange) -> None:
     body = await service.body(exchange)
     wanted = await read(body or b"{}", lambda data: read_body(data, Fork))
     source = await _find(service, exchange)
-    row = _new_row(service, "", None)
+    row = _new_row(service, exchange, "", None)
     await _answer_created(exchange, await fork_session(_store(service), source, row, at=wanted.at, name=wanted.name))
 
 
@@ -200,12 +201,12 @@ def _checked(metadata: msgspec.Raw | None) -> msgspec.Raw | None:
     return msgspec.Raw(raw)
 
 
-def _new_row(service: Service, name: str, metadata: msgspec.Raw | None) -> SessionRow:
+def _new_row(service: Service, exchange: Exchange, name: str, metadata: msgspec.Raw | None) -> SessionRow:
     now = service.runtime.clock.now()
     return SessionRow(
         id=service.runtime.ids.new(SESSION),
         name=name,
-        key_id=KEY_ID,
+        key_id=exchange.client.key_id,
         created_at=now,
         updated_at=now,
         metadata=metadata,
@@ -218,7 +219,16 @@ async def _answer_created(exchange: Exchange, row: SessionRow) -> None:
 
 
 async def _find(service: Service, exchange: Exchange) -> SessionRow:
-    return await get_session(_store(service), exchange.params["session_id"], key_id=KEY_ID)
+    return await find_session(service, exchange, exchange.params["session_id"])
+
+
+async def find_session(service: Service, exchange: Exchange, id_or_name: str) -> SessionRow:
+    """Return a session that the client may reach: of two with one name its own.
+
+    Raises: NotFound.
+    """
+    own = await _store(service).find_session(id_or_name, key_id=exchange.client.key_id)
+    return own or await get_session(_store(service), id_or_name, key_id=exchange.reach)
 
 
 def _store(service: Service) -> Store:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from treadle.access.client import Client
 from treadle.canon.errors import ErrorInfo, NotFound, UnsupportedFeature
 from treadle.canon.events import KeptAlive, Noted, Numbered, RoundBroken, RoundStarted, RunEnded, RunStarted
 from treadle.canon.ids import IdSource
@@ -53,7 +54,9 @@ async def reply(
     """
     request = as_configured(request, service.runtime.settings, exchange)
     wishes = await wishes_of(service, exchange, request)
-    source = find_again(service, wishes) or await start(service, request, wishes, session_id=session_id)
+    source = find_again(service, wishes) or await start(
+        service, request, exchange.client, wishes, session_id=session_id
+    )
     telling = _telling(service, request, source.run_id, wishes, encoder, retell)
     carried = Reply(exchange, source, telling, manner_of(request.surface, wishes), service.audience)
     await carried.run(service.runtime.settings.server.keep_alive_s)
@@ -92,7 +95,7 @@ async def wishes_of(service: Service, exchange: Exchange, request: Request) -> W
     exchange.content = b""
     if wishes.after and wishes.idempotency is not None:
         key = wishes.idempotency.key
-        if await service.runtime.store.find_idempotent(key, key_id="") is None:
+        if await service.runtime.store.find_idempotent(key, key_id=exchange.client.key_id) is None:
             raise NotFound(
                 "There is no run under this Idempotency-Key to go on with.",
                 code="idempotency_key_not_found",
@@ -108,16 +111,16 @@ def find_again(service: Service, wishes: Wishes) -> Source | None:
 
 
 async def start(
-    service: Service, request: Request, wishes: Wishes | None = None, *, session_id: str | None = None
+    service: Service, request: Request, client: Client, wishes: Wishes | None = None, *, session_id: str | None = None
 ) -> RunHandle:
-    """Start a run, unless something of the request is lost and its client would rather have an error.
+    """Start a run of a client's, unless something of the request is lost and its client would rather have an error.
 
     Raises: TreadleError.
     """
     idempotency = None if wishes is None else wishes.idempotency
     if request.strict_fidelity:
         check_fidelity(request.notes)
-    handle = await service.start(request, session_id=session_id, idempotency=idempotency)
+    handle = await service.start(request, client, session_id=session_id, idempotency=idempotency)
     if not request.strict_fidelity or handle.is_attached:
         return handle
     try:

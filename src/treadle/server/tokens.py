@@ -10,6 +10,7 @@ from typing import assert_never
 
 import msgspec
 
+from treadle.access.client import Client
 from treadle.canon.errors import NotFound
 from treadle.canon.items import (
     AnyItem,
@@ -44,14 +45,14 @@ _THREE_BYTES = bytes(range(0xE0, 0xF0))
 _FOUR_BYTES = bytes(range(0xF0, 0xF8))
 
 
-async def count(service: Service, request: Request) -> int:
-    """Estimate a request with the stored conversation it goes on with.
+async def count(service: Service, request: Request, client: Client) -> int:
+    """Estimate a client's request with the stored conversation it goes on with.
 
     Raises: NotFound, when that is not stored.
     """
     if request.previous_response_id is None:
         return estimate(request)
-    row = await service.runtime.store.find_run(request.previous_response_id)
+    row = await service.runtime.store.find_run(request.previous_response_id, key_id=client.key_id)
     if row is None or not row.store:
         raise NotFound(
             f"Previous response with id {request.previous_response_id!r} not found.",

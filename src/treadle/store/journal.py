@@ -370,7 +370,8 @@ class Store(Protocol):
     async def get_blob(self, sha256: str, offset: int, length: int, *, run_id: str | None = None) -> bytes:
         """Return a piece of a blob: less than `length` at its end, nothing past it.
 
-        With a run, only what that run kept, or another of the same key in the same conversation or session.
+        With a run, only what that run kept, or another of the same key in the same conversation or session. Calls
+        that were made without a model are one conversation.
 
         Raises: NotFound.
         """

@@ -14,10 +14,9 @@ from treadle.canon.events import Finished, ItemAdded, ItemDone, ModelEvent
 from treadle.canon.items import CallItem, MessageItem, text_message, text_of
 from treadle.canon.json import write_json
 from treadle.canon.plan import Plan
-from treadle.canon.request import Request
+from treadle.canon.request import DIRECT_MODEL, Request
 from treadle.canon.tools import ToolChoice
 
-DIRECT_MODEL = "treadle:call"
 _CALL_ID = "call_direct"
 
 

@@ -5,11 +5,14 @@ The reader takes any line ending, any chunking and any broken UTF-8 in time line
 like any other.
 """
 
+import re
+
 import msgspec
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
+_BLANK_LINES = re.compile(rb"\n{3,}")
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -54,6 +57,9 @@ class SseReader:
         if b"\r" in data:
             self._after_cr = data[-1] == 0x0D
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if b"\n\n\n" in data:
+            # Blank lines after the first mean nothing, and a packed answer can hold millions of them.
+            data = _BLANK_LINES.sub(b"\n\n", data)
         *ended, rest = data.split(b"\n")
         for line in ended:
             self._end_line(line, frames)

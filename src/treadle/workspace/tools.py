@@ -4,13 +4,17 @@ There is no tool that commits facts. A refusal reaches the model with its code, 
 what to do; what a person decided since reaches it as a warning with the next result, once.
 """
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
 
-from treadle.canon.errors import ToolFailed, TreadleError
+from treadle.canon.errors import NotFound, ToolFailed, TreadleError
+from treadle.canon.items import ResultItem
+from treadle.canon.messages import item_of_entry
 from treadle.canon.tools import ToolPolicy
+from treadle.engine.approval import NEVER_READ
 from treadle.store.journal import Store
 from treadle.tools import Tool, ToolContext
 from treadle.tools.function import function_tool
@@ -25,6 +29,8 @@ SOURCE = "workspace"
 DEPTH_MAX = 16
 PAGE_MAX = 1_000
 NEWS_REASON_CHARS = 500
+BEARERS_MAX = 1_000
+"""Workspaces whose last news are remembered until it is known that a model read them."""
 SLACK_S = 10.0
 """What a call that waits for a person gets beside that time."""
 
@@ -50,7 +56,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 def workspace_tools(workspaces: Workspaces, store: Store, terms: Terms | None = None) -> list[Tool]:
     """Return the tools on the workspaces of a store."""
     terms = terms or Terms()
-    hands = _Hands(workspaces, Binding(workspaces, store, default=terms.default), terms)
+    binding = Binding(workspaces, store, default=terms.default)
+    hands = _Hands(workspaces, binding, terms, _Bearers(store))
     proposing = ToolPolicy(effect="idempotent", timeout_s=terms.wait_s + SLACK_S)
     rows: tuple[tuple[str, Callable[..., Any], ToolPolicy], ...] = (
         ("state.get", hands.get_state, _READ),
@@ -65,10 +72,11 @@ def workspace_tools(workspaces: Workspaces, store: Store, terms: Terms | None = 
 class _Hands:
     """The functions behind the tools."""
 
-    def __init__(self, workspaces: Workspaces, binding: Binding, terms: Terms) -> None:
+    def __init__(self, workspaces: Workspaces, binding: Binding, terms: Terms, bearers: "_Bearers") -> None:
         self._workspaces = workspaces
         self._binding = binding
         self._terms = terms
+        self._bearers = bearers
 
     async def get_state(
         self,
@@ -151,13 +159,47 @@ class _Hands:
     async def _held(self, context: ToolContext) -> Held:
         """Return the workspace of the run, and let the model hear what was decided meanwhile."""
         held = await self._binding.find(context.run_id, context.session_id)
-        for standing in await self._desk(held).news(held.row.id):
-            context.warn(_news(standing))
+        missed = await self._bearers.missed(held.row.id, context)
+        for words in [*missed, *(_news(each) for each in await self._desk(held).news(held.row.id))]:
+            self._bearers.bear(held.row.id, words, context)
+            context.warn(words)
         return held
 
     def _desk(self, held: Held) -> Workspaces:
         """Return the desk of whoever's workspace it is."""
         return self._workspaces.of(held.row.key_id)
+
+
+class _Bearers:
+    """Which calls bear news to the model. Not every call that runs is read: one that began before its turn was whole
+    is dropped when that breaks off. Then the next run hears the news it bore."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._borne: OrderedDict[str, dict[str, tuple[str, str]]] = OrderedDict()
+
+    def bear(self, workspace_id: str, words: str, context: ToolContext) -> None:
+        """Note that a call tells something."""
+        self._borne.setdefault(workspace_id, {})[words] = (context.run_id, context.call_id)
+        while len(self._borne) > BEARERS_MAX:
+            self._borne.popitem(last=False)
+
+    async def missed(self, workspace_id: str, context: ToolContext) -> list[str]:
+        """Return what calls of other runs told and no model read, and forget them."""
+        borne = self._borne.get(workspace_id, {})
+        others = {words: call for words, call in borne.items() if call[0] != context.run_id}
+        for words in others:
+            del borne[words]
+        return [words for words, call in others.items() if not await self._is_read(*call)]
+
+    async def _is_read(self, run_id: str, call_id: str) -> bool:
+        """Tell whether a call has a result that a model reads; a run that left nothing behind is taken at its word."""
+        try:
+            entries = await self._store.entries(run_id)
+        except NotFound:
+            return True
+        results = [item_of_entry(each) for each in entries if each.kind == "tool_result" and each.call_id == call_id]
+        return not entries or any(isinstance(item, ResultItem) and item.rc not in NEVER_READ for item in results)
 
 
 def _author(context: ToolContext, reason: str) -> Author:

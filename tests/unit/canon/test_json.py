@@ -1,8 +1,16 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.json import BadJson, canonical_json, check_bounds, cut_text, fingerprint, read_json
+from treadle.canon.json import BadJson, canonical_json, check_bounds, check_fields, cut_text, fingerprint, read_json
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
 
 
 def test_equal_values_have_equal_canonical_bytes():
@@ -81,3 +89,39 @@ def test_a_cut_is_a_prefix_within_the_bound_and_valid_utf8(text: str, bytes_max:
 def test_a_cut_never_parts_what_is_one_character_to_a_person(text: str, bytes_max: int, kept: str):
     """Accents, joiners and skin tones stay with the character they belong to."""
     assert cut_text(text, bytes_max) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (b'{"a":1,"a":1}', "a"),
+        (b'{"a":1,"b":{"a":2},"a":[3]}', "a"),
+        (b'{ "a" : 1 ,\n "a": 2 }', "a"),
+        (b'{"a":1,"\\u0061":2}', "a"),
+        (b'{"a":"\\"}:{","b":1,"a":1}', "a"),
+        (b'{"big":' + b"1" * 5_000 + b',"x":NaN1,"big":1}', None),
+        (b'{"big":' + b"1" * 5_000 + b',"big":1}', "big"),
+    ],
+)
+def test_a_field_that_stands_there_twice_is_named(text: bytes, name: str | None):
+    """However it is spelled and whatever its values; what is no JSON at all is for others to refuse."""
+    if name is None:
+        check_fields(text)
+        return
+    with pytest.raises(BadJson) as caught:
+        check_fields(text)
+    assert (caught.value.code, caught.value.field) == ("duplicate_field", name)
+
+
+@given(JSON_VALUES)
+def test_an_object_that_says_each_field_once_passes(value: object):
+    """In whatever spacing, with whatever inside its values."""
+    for text in (json.dumps(value), json.dumps(value, indent=2), json.dumps(value, ensure_ascii=False)):
+        check_fields(text.encode("utf-8", "replace"), fields_max=10**6)
+
+
+def test_an_object_has_so_many_fields_and_no_more():
+    """Exactly as many as the bound."""
+    check_fields(json.dumps({f"k{n}": 1 for n in range(3)}).encode(), fields_max=3)
+    with pytest.raises(BadJson, match="more than 3 fields"):
+        check_fields(json.dumps({f"k{n}": 1 for n in range(4)}).encode(), fields_max=3)

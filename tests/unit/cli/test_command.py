@@ -105,3 +105,11 @@ def test_an_error_is_harmless_for_the_terminal(capsys: pytest.CaptureFixture[str
     """A message may quote what a model or a file said."""
     assert command.report(TreadleError("bad \x1b[2J", hint="see\n\x9bthat")) == 1
     assert capsys.readouterr().err == "treadle: bad ␛[2J\n  hint: see\n  hint: <U+009B>that\n"
+
+
+def test_a_policy_of_the_flags_counts_where_the_tools_are_made(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trust by a flag takes the question away, so bash must be confined then."""
+    chosen = command.terminal_settings(argparse.Namespace(policy="trust"))
+    assert (chosen.terminal.policy, chosen.tools.local.allow_unconfined) == ("trust", False)
+    asked = command.terminal_settings(argparse.Namespace(policy=None))
+    assert (asked.terminal.policy, asked.tools.local.allow_unconfined) == ("ask", True)

@@ -67,13 +67,14 @@ def test_every_key_has_a_variable_that_reaches_it(path: tuple[str, ...]) -> None
         "131072",
         "3",
         "0.2",
+        "wait",
     )
     rows = ('[{"name":"a","base_url":"http://127.0.0.1/v1"}]', '[{"model":"m","upstream":"a"}]')
     base = {"TREADLE_UPSTREAM": rows[0]} if path == ("route",) else {}
     default = value_at(load(**base), path)
     rows = (*rows, '[{"name":"a","command":["x"]}]', '[{"name":"a","path":"x.wasm"}]')
     rows = (*rows, '[{"model":"m","input":1,"output":2}]')
-    rows = (*rows, '[{"match":["*"]}]')
+    rows = (*rows, '[{"match":["*"]}]', '[{"api":"chat","requests_per_min":1}]')
     values = [value_at(settings, path) for sample in (*samples, *rows) if (settings := attempt(path, sample, base))]
     assert any(value != default for value in values)
 

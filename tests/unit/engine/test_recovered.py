@@ -18,6 +18,7 @@ CASES = [
     ("recovered", "write", "deny", DENIED),
     ("recovered", "write", "ask", DENIED),
     ("guessed", "read", "deny", RAN),
+    ("guessed", "idempotent", "allow", DENIED),
     ("guessed", "write", "allow", DENIED),
     ("repaired", "write", "deny", RAN),
 ]

@@ -17,10 +17,12 @@ async def _nowhere(message: Message) -> None:
     raise AssertionError("the guard must not answer")
 
 
-def _verdict(method: str, *headers: tuple[str, str], guard: Guard | None = None) -> tuple[int, str] | None:
+def _verdict(
+    method: str, *headers: tuple[str, str], guard: Guard | None = None, query: bytes = b""
+) -> tuple[int, str] | None:
     """Return status and code of the refusal, or None."""
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
-    scope: Scope = {"type": "http", "method": method, "path": "/", "query_string": b"", "headers": raw}
+    scope: Scope = {"type": "http", "method": method, "path": "/", "query_string": query, "headers": raw}
     try:
         (guard or Guard("127.0.0.1")).check(Exchange(scope, _never, _nowhere, "req_1"), raw)
     except TreadleError as error:
@@ -200,3 +202,9 @@ def test_a_key_is_found_wherever_an_api_puts_it(
     raw = [(name.encode(), value.encode()) for name, value in headers]
     scope: Scope = {"type": "http", "method": "POST", "path": path, "query_string": query.encode(), "headers": raw}
     assert client_key(Exchange(scope, _never, _nowhere, "req_1")) == key
+
+
+def test_a_query_has_a_bound_whether_or_not_anybody_reads_it() -> None:
+    """On every path."""
+    assert _verdict("GET", ("host", "localhost"), query=b"a=" + b"x" * 8_000) is None
+    assert _verdict("GET", ("host", "localhost"), query=b"a=" + b"x" * 9_000) == (414, "query_too_long")

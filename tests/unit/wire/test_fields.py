@@ -1,7 +1,8 @@
 import pytest
 
 from treadle.canon.errors import ErrorInfo, ProtocolError
-from treadle.wire.fields import FLAG, INTEGER, LIST, TEXT, Fields
+from treadle.canon.json import FIELDS_MAX
+from treadle.wire.fields import FLAG, INTEGER, LIST, TEXT, Fields, open_body
 
 
 def _refused(raw: bytes, name: str, decoder: object) -> ErrorInfo:
@@ -55,3 +56,28 @@ def test_an_object_kept_as_written_must_be_an_object() -> None:
     with pytest.raises(ProtocolError) as caught:
         fields.json_object("c")
     assert caught.value.info.param == "c"
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "param"),
+    [
+        (b'{"model":"a","model":"b"}', "duplicate_field", "model"),
+        (b"{" + b",".join(b'"k%d":1' % n for n in range(FIELDS_MAX + 1)) + b"}", "too_many_fields", None),
+        (b'{"a":"\xff"}', "invalid_json", None),
+        (b"[" * 1_000, "invalid_json", None),
+    ],
+    ids=["twice", "too many", "not UTF-8", "too deep"],
+)
+def test_a_body_is_refused_before_it_is_decoded(body: bytes, code: str, param: str | None) -> None:
+    """Whatever two readers could read differently, or no reader should have to."""
+    with pytest.raises(ProtocolError) as caught:
+        open_body(body)
+    assert (caught.value.info.code, caught.value.info.param) == (code, param)
+
+
+def test_an_object_inside_has_a_bound_on_its_fields_too() -> None:
+    """The error says where it stands."""
+    many = b"{" + b",".join(b'"k%d":1' % n for n in range(FIELDS_MAX + 1)) + b"}"
+    with pytest.raises(ProtocolError) as caught:
+        Fields(many, "tools[0]")
+    assert (caught.value.info.code, caught.value.info.param) == ("too_many_fields", "tools[0]")

@@ -3,7 +3,7 @@ import msgspec
 from treadle.canon.items import Extra, MessageItem, ResultItem, TextPart
 from treadle.canon.request import Note
 from treadle.canon.tools import ToolSpec
-from treadle.wire.notes import Notes, note_foreign
+from treadle.wire.notes import NOTES_MAX, Notes, note_foreign
 
 
 def test_the_same_note_is_counted() -> None:
@@ -44,3 +44,18 @@ def test_the_phase_of_a_message_is_noted_where_it_cannot_be_said() -> None:
     note_foreign((item,), (), "responses", own)
     assert [(note.code, note.field, note.count) for note in notes.all()] == [("phase_dropped", "phase", 2)]
     assert own.all() == ()
+
+
+def test_notes_without_end_are_only_counted() -> None:
+    """What a client makes up is told up to a bound; beyond it one note for each kind says how much more there was."""
+    notes = Notes()
+    for number in range(NOTES_MAX + 50):
+        notes.add("option_dropped", "dropped", "nobody knows it", f"k{number}")
+    notes.add("odd", "coerced", "something else", "x")
+    notes.add("option_dropped", "dropped", "nobody knows it", "k0")
+    told = notes.all()
+    assert len(told) == NOTES_MAX + 2
+    assert (told[0].count, [(note.code, note.action, note.count) for note in told[-2:]]) == (
+        2,
+        [("more_dropped", "dropped", 50), ("more_coerced", "coerced", 1)],
+    )

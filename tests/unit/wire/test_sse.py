@@ -110,3 +110,10 @@ def test_a_field_of_two_lines_is_a_bug_of_the_caller() -> None:
     """Event names come from closed sets, so a line end in one is refused loudly."""
     with pytest.raises(AssertionError):
         write_frame(b"{}", event="a\ndata: forged")
+
+
+def test_blank_lines_without_end_cost_nothing() -> None:
+    """A packed answer can hold millions of them: they are passed over at once and end nothing twice."""
+    reader = SseReader()
+    frames = reader.feed(b"data: a" + b"\n" * 5_000_000 + b"data: b" + b"\r\n" * 1_000_000)
+    assert [frame.data for frame in frames] == ["a", "b"]

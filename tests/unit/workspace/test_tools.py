@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from store.sample import LEASE_S, OWNER, run_row, said
 from treadle.canon.errors import ConfigError
 from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem
+from treadle.canon.items import CallItem, ResultItem
 from treadle.canon.json import write_json
+from treadle.canon.messages import entry_of_item
 from treadle.canon.tools import CallContext, Outcome, is_person_only
 from treadle.runtime import SystemClock
 from treadle.store.journal import RunRow, SessionRow, Store
@@ -176,6 +178,22 @@ async def test_the_reason_of_a_rejection_is_what_the_model_reads_next(bench: Ben
     first = await bench.call("locks.list")
     assert f"Proposal {said['proposal_id']} was rejected: her name is Ada." in first.text
     assert "rejected" not in (await bench.call("locks.list")).text
+
+
+@pytest.mark.parametrize(("rc", "is_told_again"), [("cancelled", True), ("interrupted", True), ("ok", False)])
+async def test_news_that_no_model_read_are_told_again(bench: Bench, store: Store, rc: str, is_told_again: bool) -> None:
+    """A read that began early is dropped when its turn breaks off: the next run hears what it bore, once."""
+    journals = [
+        await store.start_run(run_row(name), [said("go", is_input=True)], owner=OWNER, lease_s=LEASE_S)
+        for name in ("1", "2")
+    ]
+    made = await bench.data("facts.propose", changes=[{"path": "/facts/name", "value": "Eve"}], reason="x")
+    await bench.desk.reject("card", made["proposal_id"], author=Author(actor="person", reason="her name is Ada"))
+    first = await bench.call("state.get", call_id="call_dropped")
+    assert "was rejected: her name is Ada." in first.text
+    await journals[0].append([entry_of_item(ResultItem(call_id="call_dropped", name="state.get", rc=rc), at=1.0)])
+    again = [await bench.call("state.get", run_id="run_2") for _ in range(2)]
+    assert ["rejected" in outcome.text for outcome in again] == [is_told_again, False]
 
 
 async def test_a_proposal_confirmed_in_part_tells_the_model_to_read_again(bench: Bench) -> None:

@@ -58,7 +58,7 @@ class Asker:
         while True:
             decision = self._policy.decide(question)
             if decision is None and not self._face.can_ask:
-                decision = Decision(approve=False, by="the terminal", reason=NOBODY, digest=question.digest)
+                decision = Decision(approve=False, by="policy ask", reason=NOBODY, digest=question.digest)
             if decision is None:
                 async with self._turn:
                     decision = await self._ask(question)

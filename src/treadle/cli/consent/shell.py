@@ -77,7 +77,11 @@ def parse(line: str, *, root: str = "") -> Parsed:
     """Take a command line apart; `root` is the folder that redirections may not leave."""
     data = line.encode("utf-8", "replace")
     reader = _Reader(root)
-    reader.read(_parser().parse(data).root_node)
+    try:
+        tree = _parser().parse(data)
+    except ImportError:  # there is no wheel of the grammar for this platform: then everything is asked
+        return Parsed(hazards=("tree-sitter-bash is not installed",))
+    reader.read(tree.root_node)
     if len(reader.commands) > COMMANDS_MAX:
         reader.hazards["it holds too many commands"] = None
     return Parsed(commands=tuple(reader.commands[:COMMANDS_MAX]), hazards=tuple(reader.hazards))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from treadle.canon.errors import ConfigError, UpstreamError
 from treadle.cli import command
-from treadle.cli.evals.offline import write_reports
+from treadle.cli.evals.offline import write_reports, write_text
 from treadle.cli.evals.progress import Bar
 from treadle.cli.evals.runs import FOLDER
 from treadle.cli.terminal.clean import clean
@@ -68,7 +68,8 @@ async def _options(args: argparse.Namespace) -> "LiveOptions":
     settings = command.read_flags(args).settings
     models = _models(args.models, settings, os.environ)
     given = dict(read_price(text) for text in args.price)
-    prices = {**await _listed(settings, models, os.environ), **given}
+    asked = [*models, args.judge] if args.judge else models
+    prices = {**await _listed(settings, asked, os.environ), **_configured(settings, asked), **given}
     plan = LivePlan(
         models=tuple(models),
         scenarios=tuple(_scenarios(args)),
@@ -99,6 +100,15 @@ def _models(named: Sequence[str] | None, settings: "Settings", env: Mapping[str,
     return [settings.model] if settings.upstream and settings.model else []
 
 
+def _configured(settings: "Settings", models: Sequence[str]) -> "dict[str, Price]":
+    """Return the prices that the configuration names."""
+    from treadle.evals.live.prices import Price
+    from treadle.runtime.upstreams import Prices
+
+    found = {model: price for model in models if (price := Prices(settings).price(model)) is not None}
+    return {model: Price(input_usd=each.input, output_usd=each.output) for model, each in found.items()}
+
+
 def _scenarios(args: argparse.Namespace) -> "list[Scenario]":
     from treadle.evals.scenario import find_scenarios, load_scenario
 
@@ -108,16 +118,13 @@ def _scenarios(args: argparse.Namespace) -> "list[Scenario]":
 
 async def _listed(settings: "Settings", models: Sequence[str], env: Mapping[str, str]) -> "dict[str, Price]":
     """Ask the endpoints of the models for their prices; most tell none, and that is no error."""
-    import msgspec
-
-    from treadle.config import ToolsSection
     from treadle.evals.live.prices import read_listing
+    from treadle.evals.live.runner import alone
     from treadle.runtime import Parts, Runtime
     from treadle.upstream.http import HttpClient
     from treadle.upstream.model import UpstreamModel
 
-    alone = msgspec.structs.replace(settings, tools=ToolsSection(demo=False), record="")
-    router = Runtime(alone, parts=Parts(env=env)).router
+    router = Runtime(alone(settings), parts=Parts(env=env)).router
     found: dict[str, Price] = {}
     lists: dict[str, dict[str, Price]] = {}
     client = HttpClient()
@@ -201,9 +208,10 @@ def _finish(args: argparse.Namespace, folder: "RunFolder", runner: "LiveRunner")
 
     rows = folder.rows()
     write_reports(folder)
-    append_history(folder.path.parent, folder.info(), rows)
+    if not runner.ledger.is_exhausted:
+        append_history(folder.path.parent, folder.info(), rows)
     if args.junit is not None:
-        args.junit.write_text(write_junit_rows(rows), encoding="utf-8")
+        write_text(args.junit, write_junit_rows(rows), "junit")
     if args.json:
         import msgspec
 

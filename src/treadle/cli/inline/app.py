@@ -5,6 +5,7 @@ once. prompt_toolkit reads the keys and draws the live part, and this decides wh
 """
 
 import asyncio
+import base64
 import contextlib
 import os
 import time
@@ -42,6 +43,7 @@ QUIT_S = 1.0
 ARM_S = 0.4
 """How long no key must have been pressed before a question takes keys: what was being typed is no answer."""
 TICK_S = 0.5
+COPIED_BYTES_MAX = 100_000
 PROMPT = "> "
 
 
@@ -236,6 +238,18 @@ class Inline:
             self._output.write_raw("".join(f"{line}\r\n" for line in last))
         self.app.invalidate()
 
+    def clear(self) -> None:
+        """Forget the lines on the screen and begin at its top."""
+        self._output.kept.clear()
+        self.redraw()
+
+    def copy(self, text: str) -> bool:
+        """Ask the terminal to put a text on the clipboard (OSC 52)."""
+        data = text.encode("utf-8", "replace")[:COPIED_BYTES_MAX]
+        self._output.write_raw(f"\x1b]52;c;{base64.b64encode(data).decode()}\x07")
+        self._output.flush()
+        return True
+
     def _wake(self) -> None:
         """Have a frame drawn soon, but no sooner than the last one allows."""
         if self._timer is not None:
@@ -285,7 +299,9 @@ class Inline:
 
     def activity_text(self) -> str:
         """Return what is waited for."""
-        return "" if self._actions is None or self._choices else self._actions.activity_line()
+        if self._actions is None or self._choices:
+            return ""
+        return clean(self._actions.activity_line()).replace("\n", "⏎")[: self.size()[0] - 1]
 
     def queued_text(self) -> str:
         """Return what is to be sent later."""

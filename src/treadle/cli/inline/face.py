@@ -70,6 +70,14 @@ class Face(Surface, Protocol):
         """Draw the screen again."""
         ...
 
+    def clear(self) -> None:
+        """Begin on an empty screen."""
+        ...
+
+    def copy(self, text: str) -> bool:
+        """Put a text on the clipboard; tell whether there is one."""
+        ...
+
     def refresh(self) -> None:
         """Show the status anew: something in it has changed."""
         ...

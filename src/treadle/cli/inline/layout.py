@@ -9,13 +9,27 @@ from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
 from prompt_toolkit.layout import BufferControl, ConditionalContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.layout.dimension import Dimension
+from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
+
+from treadle.cli.terminal.clean import ONE_FOR_ONE
 
 EDITOR_ROWS_MAX = 10
 MENU_ROWS_MAX = 8
 RESERVED_ROWS = 5
 STYLE = Style.from_dict({"status": "dim", "activity": "dim", "queued": "dim", "menu": "dim", "chosen": "reverse"})
+
+
+class Visible(Processor):
+    """Shows what is typed or pasted without obeying it; the text itself stays as it is."""
+
+    def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
+        """Return one symbol for each character that a terminal would obey."""
+        fragments: StyleAndTextTuples = [
+            (fragment[0], fragment[1].translate(ONE_FOR_ONE)) for fragment in transformation_input.fragments
+        ]
+        return Transformation(fragments)
 
 
 class Shown(Protocol):
@@ -49,7 +63,9 @@ class Shown(Protocol):
 def make_layout(shown: Shown, buffer: Buffer) -> Layout:
     """Return the layout around an editor."""
     search = SearchToolbar(ignore_case=True)
-    control = BufferControl(buffer, search_buffer_control=search.control, preview_search=True)
+    control = BufferControl(
+        buffer, search_buffer_control=search.control, preview_search=True, input_processors=[Visible()]
+    )
     editor = Window(
         control,
         height=lambda: Dimension(min=1, max=EDITOR_ROWS_MAX),

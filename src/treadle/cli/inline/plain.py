@@ -8,6 +8,7 @@ from typing import TextIO
 
 from treadle.cli.inline.face import Actions
 from treadle.cli.terminal.card import Choice
+from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.surface import Painter, Stream
 
 READ_BYTES = 65_536
@@ -47,12 +48,19 @@ class PlainFace(Stream):
     def redraw(self) -> None:
         """Nothing can be drawn again."""
 
+    def clear(self) -> None:
+        """Nothing can be taken back."""
+
+    def copy(self, text: str) -> bool:
+        """Tell that there is no clipboard."""
+        return False
+
     def refresh(self) -> None:
         """There is no status."""
 
     def offer(self, text: str) -> None:
         """Say the text: a line that only grows can not be edited."""
-        self.write(f"{text}\n")
+        self.write(f"{clean(text)}\n")
 
     async def read(self) -> str | None:
         """Return the next line; None at the end."""
@@ -63,7 +71,7 @@ class PlainFace(Stream):
         if not self.can_ask:
             return None
         if text:
-            self.write(f"{text}\n")
+            self.write(f"{clean(text)}\n")
         answer = await self._line(f"{label} ")
         return answer if answer or answer is None else text
 
@@ -72,7 +80,7 @@ class PlainFace(Stream):
         if not self.can_ask:
             return None
         for number, choice in enumerate(choices, 1):
-            self.write(f"{number}. {choice.word}: {choice.meaning}\n")
+            self.write(f"{number}. {choice.word}: {clean(choice.meaning)}\n")
         while True:
             answer = await self._line("number: ")
             if answer is None:

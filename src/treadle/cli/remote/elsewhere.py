@@ -17,6 +17,8 @@ from treadle.cli.talk.host import FOLDER, Ask, Decision, ProposalInfo, RunInfo, 
 
 PAGE = 200
 MESSAGES_PAGE = 1_000
+PAST_ALL = 1_000_000_000
+"""A number that no entry of a run has."""
 _RUNS, _SESSIONS, _APPROVALS = "/treadle/v1/runs", "/treadle/v1/sessions", "/treadle/v1/approvals"
 
 
@@ -168,6 +170,10 @@ class Elsewhere:
         """Return runs, newest first."""
         query = {"limit": min(limit, PAGE), "session": session_id}
         return (await self._client.get(_RUNS, _Runs, query)).runs
+
+    async def find_run(self, run_id: str) -> RunInfo:
+        """Return one run, without its journal. Raises: NotFound."""
+        return await self._client.get(f"{_RUNS}/{segment(run_id)}", RunInfo, {"after": PAST_ALL})
 
     async def run_entries(self, run_id: str) -> list[Entry]:
         """Return the journal of a run. Raises: NotFound."""

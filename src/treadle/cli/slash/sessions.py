@@ -27,7 +27,7 @@ async def new(chat: Chat, argument: str) -> None:
 
 async def clear(chat: Chat, argument: str) -> None:
     """Begin a new conversation on an empty screen."""
-    chat.face.write("\x1b[2J\x1b[H" if chat.screen.look.rich else "")
+    chat.face.clear()
     await new(chat, argument)
 
 

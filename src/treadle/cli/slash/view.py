@@ -1,7 +1,5 @@
 """Slash commands that show something: help, status, tools, results, the last answer, how a run went."""
 
-import base64
-
 import msgspec
 
 from treadle.cli.talk.chat import Chat
@@ -9,7 +7,6 @@ from treadle.cli.talk.totals import cost_text, time_text, tokens_text
 from treadle.cli.terminal.look import THEMES
 from treadle.cli.terminal.words import plural
 
-COPIED_BYTES_MAX = 100_000
 _TRACED = frozenset(
     {"plan", "reply", "tool_call", "tool_start", "tool_result", "approval_request", "approval_decision"}
 )
@@ -94,12 +91,12 @@ async def raw(chat: Chat, argument: str) -> None:
 
 async def copy(chat: Chat, argument: str) -> None:
     """Copy the last answer by the terminal's own clipboard sequence (OSC 52)."""
-    data = chat.screen.answer.encode()[:COPIED_BYTES_MAX]
-    if not data or not chat.screen.look.rich:
-        chat.screen.say("there is no answer yet" if not data else "this terminal has no clipboard; /raw shows the text")
-        return
-    chat.face.write(f"\x1b]52;c;{base64.b64encode(data).decode()}\x07")
-    chat.screen.say(f"{len(data)} bytes copied, if the terminal allows it")
+    if not chat.screen.answer:
+        chat.screen.say("there is no answer yet")
+    elif chat.face.copy(chat.screen.answer):
+        chat.screen.say("copied, if the terminal allows it")
+    else:
+        chat.screen.say("this terminal has no clipboard; /raw shows the text")
 
 
 async def theme(chat: Chat, argument: str) -> None:

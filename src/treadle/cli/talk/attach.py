@@ -51,7 +51,7 @@ def message_of(prompt: str, files: list[str]) -> MessageItem:
         if kind in _IMAGES:
             images.append(ImagePart(url=f"data:{kind};base64,{base64.b64encode(data).decode()}"))
         elif b"\0" in data[:8192]:
-            raise RequestError(f"{name} is neither text nor a picture", param="file")
+            raise RequestError(f"{name} is neither text nor a picture", param="files")
         else:
             shown = data.decode("utf-8", "replace").rstrip()
             text += f'\n\n<input name="{os.path.basename(name)}">\n{shown}\n</input>'
@@ -65,7 +65,7 @@ def _read(path: Path) -> bytes:
             data = file.read(INPUT_BYTES_MAX + 1)
     except OSError as error:
         hint = f"quote the prompt if {str(path)!r} is a part of it"
-        raise RequestError(f"{path} can not be read: {error.strerror}", param="file", hint=hint) from None
+        raise RequestError(f"{path} can not be read: {error.strerror}", param="files", hint=hint) from None
     if len(data) > INPUT_BYTES_MAX:
-        raise LimitExceeded(f"{path} is larger than {INPUT_BYTES_MAX} bytes", param="file")
+        raise LimitExceeded(f"{path} is larger than {INPUT_BYTES_MAX} bytes", param="files")
     return data

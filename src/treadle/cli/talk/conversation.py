@@ -18,7 +18,6 @@ from treadle.cli.talk.host import Ask, Host, RunInfo, SessionInfo
 NAME_CHARS_MAX = 60
 NAMES_TRIED = 100
 SESSIONS_LOOKED_AT = 200
-RUNS_LOOKED_AT = 200
 
 
 class Conversation:
@@ -175,10 +174,10 @@ class Conversation:
         Raises: NotFound.
         """
         session = self._kept()
-        chain = await self.chain()
+        chain = await self.chain(turns)
         if len(chain) < turns:
             raise NotFound("there is no such turn to go back to")
-        first = chain[turns - 1]
+        first = chain[-1]
         said = await self._said_in(first.id)
         if first.previous_id is None:
             self.forget()
@@ -195,16 +194,15 @@ class Conversation:
         self.session = await self.host.rename_session(self._kept().id, name)
         return self.session
 
-    async def chain(self) -> list[RunInfo]:
-        """Return the turns of this conversation, newest first, also those of the one it was forked from."""
+    async def chain(self, limit: int) -> list[RunInfo]:
+        """Return the last turns of this conversation, newest first, also those of the one it was forked from."""
         if self.session is None:
             return []
         head = (await self.host.find_session(self.session.id)).head_run_id
-        known = {run.id: run for run in await self.host.list_runs(RUNS_LOOKED_AT)}
         chain: list[RunInfo] = []
-        while head is not None and head in known:
-            chain.append(known[head])
-            head = known[head].previous_id
+        while head is not None and len(chain) < limit:
+            chain.append(await self.host.find_run(head))
+            head = chain[-1].previous_id
         return chain
 
     async def news(self) -> RunInfo | None:

@@ -156,9 +156,14 @@ class Here:
 
     async def list_runs(self, limit: int, *, session_id: str | None = None) -> list[RunInfo]:
         """Return runs, newest first."""
-        rows = await self._store.list_runs(limit=limit, session_id=session_id)
-        names = RunInfo.__struct_fields__
-        return [RunInfo(**{name: getattr(row, name) for name in names}) for row in rows]
+        return [_run_info(row) for row in await self._store.list_runs(limit=limit, session_id=session_id)]
+
+    async def find_run(self, run_id: str) -> RunInfo:
+        """Return one run.
+
+        Raises: NotFound.
+        """
+        return _run_info(await self._run(run_id))
 
     async def run_entries(self, run_id: str) -> list[Entry]:
         """Return the journal of a run.
@@ -242,6 +247,10 @@ class Here:
 
         now = self._runtime.clock.now()
         return SessionRow(id=self._runtime.ids.new(SESSION), created_at=now, updated_at=now)
+
+
+def _run_info(row: "RunRow") -> RunInfo:
+    return RunInfo(**{name: getattr(row, name) for name in RunInfo.__struct_fields__})
 
 
 def _session(row: "SessionRow") -> SessionInfo:

@@ -160,6 +160,13 @@ class Host(Protocol):
         """Return runs, newest first."""
         ...
 
+    async def find_run(self, run_id: str) -> RunInfo:
+        """Return one run.
+
+        Raises: NotFound.
+        """
+        ...
+
     async def run_entries(self, run_id: str) -> list[Entry]:
         """Return the journal of a run.
 

@@ -39,10 +39,10 @@ class Interrupts:
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         # Loops on Windows know no signal handlers; there Ctrl-C stays a KeyboardInterrupt.
-        with contextlib.suppress(NotImplementedError):
+        with contextlib.suppress(NotImplementedError, AttributeError):
             loop.add_signal_handler(signal.SIGINT, self._interrupt)
-            loop.add_signal_handler(signal.SIGTERM, self._terminate)
-            loop.add_signal_handler(signal.SIGHUP, self._terminate)
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, self._terminate)
 
     def guard(self, turns: Turns) -> None:
         """Name the conversation whose turns shall be cancelled first."""

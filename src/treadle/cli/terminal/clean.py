@@ -19,6 +19,8 @@ def _table() -> dict[int, str]:
 
 
 _TABLE = _table()
+ONE_FOR_ONE = {code: symbol if len(symbol) == 1 else "\ufffd" for code, symbol in _TABLE.items()}
+"""The same for an editor: each character is one symbol, so that the cursor stands where it seems to."""
 
 
 def clean(text: str) -> str:

@@ -16,7 +16,7 @@ from treadle.evals.bfcl.checker import check_calls
 from treadle.evals.bfcl.client import Client, MadeCall
 from treadle.evals.bfcl.truth import TruthPlayer
 from treadle.evals.bfcl.world import Worlds, differences, missing
-from treadle.evals.play.stage import MEMORY
+from treadle.evals.live.runner import alone
 from treadle.evals.report import Outcome
 from treadle.evals.results.rows import Row
 from treadle.runtime import Parts, Runtime
@@ -92,7 +92,7 @@ def read_questions(options: BfclOptions) -> list[Question]:
 async def _gateway(options: BfclOptions, questions: Iterable[Question]) -> AsyncGenerator[str, None]:
     """Serve a whole Treadle on loopback: before the truth, or before what is configured."""
     async with AsyncExitStack() as exits:
-        settings = options.settings
+        settings = alone(options.settings)
         if TRUTH in options.models:
             player = TruthPlayer({question.id: question for question in questions})
             upstream = await exits.enter_async_context(ScriptServer(player))
@@ -100,11 +100,9 @@ async def _gateway(options: BfclOptions, questions: Iterable[Question]) -> Async
             settings = Settings(upstream=(truth,))
         settings = msgspec.structs.replace(
             settings,
-            store=StoreSection(url=MEMORY),
+            store=StoreSection(persistence="off"),
             tools=ToolsSection(demo=False),
             server=ServerSection(port=0),
-            mcp=(),
-            guest=(),
         )
         runtime = await exits.enter_async_context(Runtime(settings, parts=Parts(env=options.env)))
         started: asyncio.Future[Address] = asyncio.get_running_loop().create_future()

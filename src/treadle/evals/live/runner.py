@@ -16,7 +16,7 @@ from treadle.canon.errors import ErrorInfo, TreadleError, UpstreamError
 from treadle.canon.events import RunStarted
 from treadle.canon.request import Options
 from treadle.config import Settings, ToolsSection
-from treadle.config.settings import RepairSection, WorkspaceSection
+from treadle.config.settings import RepairSection
 from treadle.engine.ports import Clock, Model
 from treadle.evals.graders import Evidence, grade
 from treadle.evals.live.judge import judge
@@ -27,10 +27,12 @@ from treadle.evals.play.stage import Stage, Staged
 from treadle.evals.results.folder import CASSETTES, RunFolder
 from treadle.evals.results.rows import Attempt, Row, regraded
 from treadle.runtime import Parts, Runtime, SystemClock
-from treadle.upstream.quirks import PRESETS
+from treadle.upstream.quirks import QUIRKS
 
 RETRY_S = (1.0, 4.0, 15.0)
 """How long to wait before each further attempt, where the provider names no time itself."""
+BREAKER_CALLS = 1_000_000
+"""So many calls before an upstream could be left alone: never."""
 SAMPLE_S = 900.0
 """How long one attempt may take."""
 
@@ -51,6 +53,22 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 Progress = Callable[[Row, Ledger], None]
 """Hears of every sample as soon as it is made."""
+
+
+def alone(settings: Settings) -> Settings:
+    """Return what of the settings says how models are reached, and nothing that would answer or act in their place.
+
+    No cache, no fallback to another model, no tools, no keys of clients, no policy of this installation.
+    """
+    return Settings(
+        default_model=settings.default_model,
+        limits=settings.limits,
+        repair=settings.repair,
+        upstreams=settings.upstreams,
+        upstream=settings.upstream,
+        route=tuple(msgspec.structs.replace(route, tools=None, fallback=()) for route in settings.route),
+        tools=ToolsSection(demo=False),
+    )
 
 
 class LiveRunner:
@@ -94,12 +112,16 @@ class LiveRunner:
 
     def _settings(self, strategy: str) -> Settings:
         """Return the settings of a strategy: what it does not use is turned off, upstream by upstream."""
+        settings = alone(self._options.settings)
         settings = msgspec.structs.replace(
-            self._options.settings, tools=ToolsSection(demo=False), record=str(self._folder.path / CASSETTES)
+            settings,
+            record=str(self._folder.path / CASSETTES),
+            # Every request is counted and every attempt kept, so nothing below may ask again or give up.
+            upstreams=msgspec.structs.replace(settings.upstreams, retries=0, breaker_calls=BREAKER_CALLS),
         )
         if strategy == "full":
             return settings
-        off = tuple(f"-{name}" for name in PRESETS)
+        off = tuple(f"-{name}" for name, quirk in QUIRKS.items() if not quirk.is_detector and not quirk.key_header)
         repair = () if strategy == "bare" else None
         return msgspec.structs.replace(
             settings,
@@ -136,16 +158,11 @@ class LiveRunner:
 
     async def _attempt(self, work: Work, metered: Metered) -> tuple[Evidence | None, ErrorInfo | None]:
         scenario = work.scenario
-        settings = msgspec.structs.replace(
-            self._houses[work.strategy].settings,
+        settings = Settings(
             default_model=work.model,
-            upstream=(),
-            route=(),
-            mcp=(),
-            guest=(),
-            record="",
             limits=scenario.limits,
-            workspace=WorkspaceSection(),
+            tools=ToolsSection(demo=False),
+            repair=self._houses[work.strategy].settings.repair,
         )
         staged = Staged(
             settings=settings,

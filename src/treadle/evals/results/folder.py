@@ -24,7 +24,7 @@ CASSETTES = "cassettes"
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a run was: under which name, on what, and the fingerprints that say whether another can be compared.
 
     `scenarios` are those that were played, whole, so that they can be graded again after they have changed.

@@ -44,7 +44,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Visit:
-    """One guest at the desk: which of Treadle's own tools it was granted, for whom it runs, and the runs made for it."""
+    """One guest at the desk: which of Treadle's own tools it was granted, for whom it runs, its runs."""
 
     def __init__(self, granted: Sequence[str] = (), sender: Sender | None = None) -> None:
         self.granted = tuple(granted)

@@ -91,7 +91,7 @@ class Approvals:
         arguments = _changed(answer, row, self._arguments_bytes_max)
         if arguments is not None and row.status == "pending":
             await self._check(row, arguments)
-        rule = None if answer.remember is None else self._rule(answer, answer.remember, row)
+        rule = None if answer.remember is None else self._rule(answer, answer.remember, _as_approved(row, arguments))
         decision = Decision(
             status="approved" if answer.approve else "denied",
             at=self._clock.now(),
@@ -153,6 +153,13 @@ class Approvals:
         if row.status == "pending" and row.expires_at <= self._clock.now():
             return msgspec.structs.replace(row, status="expired")
         return row
+
+
+def _as_approved(row: ApprovalRow, arguments: str | None) -> ApprovalRow:
+    """Return the row with the call that was agreed to: what a person changed is remembered as changed."""
+    if arguments is None:
+        return row
+    return msgspec.structs.replace(row, question=msgspec.structs.replace(row.question, arguments=arguments))
 
 
 async def _faults(parameters: msgspec.Raw, arguments: str) -> str:

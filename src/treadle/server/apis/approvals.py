@@ -17,7 +17,6 @@ from treadle.store.approvals.kept import ApprovalRow, ApprovalStatus, Decision, 
 
 PAGE_MAX = 200
 BY_CHARS_MAX = 200
-KEY_ID = ""
 _STATUSES: tuple[str, ...] = get_args(ApprovalStatus)
 
 
@@ -82,7 +81,7 @@ async def index(service: Service, exchange: Exchange) -> None:
         raise ProtocolError(f"status must be one of {', '.join(_STATUSES)}.", param="status")
     wanted = cast("ApprovalStatus | None", status)
     rows = await service.runtime.store.approvals.page(
-        limit + 1, key_id=KEY_ID, status=wanted, run_id=query.get("run"), before=query.get("before")
+        limit + 1, key_id=exchange.reach, status=wanted, run_id=query.get("run"), before=query.get("before")
     )
     shown = [_desk(service).standing(row) for row in rows[:limit]]
     page = ApprovalPage(
@@ -98,7 +97,7 @@ async def get(service: Service, exchange: Exchange) -> None:
 
     Raises: NotFound.
     """
-    row = await _desk(service).find(exchange.params["approval_id"], key_id=KEY_ID)
+    row = await _desk(service).find(exchange.params["approval_id"], key_id=exchange.reach)
     await exchange.answer_json(200, view(row))
 
 
@@ -121,7 +120,7 @@ async def decide(service: Service, exchange: Exchange) -> None:
     )
     approval_id = exchange.params["approval_id"]
     try:
-        row = await _desk(service).decide(approval_id, answer, key_id=KEY_ID)
+        row = await _desk(service).decide(approval_id, answer, key_id=exchange.reach)
     except Conflict as error:
         await _conflict(service, exchange, error)
         return
@@ -130,7 +129,7 @@ async def decide(service: Service, exchange: Exchange) -> None:
 
 async def rules(service: Service, exchange: Exchange) -> None:
     """GET /treadle/v1/approvals/rules: what is agreed to without asking."""
-    found = await _desk(service).rules(key_id=KEY_ID)
+    found = await _desk(service).rules(key_id=exchange.reach)
     await exchange.answer_json(200, {"rules": [_rule_view(row) for row in found]})
 
 
@@ -140,7 +139,7 @@ async def forget_rule(service: Service, exchange: Exchange) -> None:
     Raises: NotFound.
     """
     rule_id = exchange.params["rule_id"]
-    await _desk(service).forget_rule(rule_id, key_id=KEY_ID)
+    await _desk(service).forget_rule(rule_id, key_id=exchange.reach)
     await exchange.answer_json(200, {"id": rule_id, "deleted": True})
 
 
@@ -175,7 +174,7 @@ async def _conflict(service: Service, exchange: Exchange, error: Conflict) -> No
     """Answer 409 with what stands."""
     info = error.info
     told = {"code": info.code, "message": info.message, "hint": info.hint, "param": info.param}
-    row = await _desk(service).find(exchange.params["approval_id"], key_id=KEY_ID)
+    row = await _desk(service).find(exchange.params["approval_id"], key_id=exchange.reach)
     await exchange.answer_json(info.status, {"error": told, "approval": view(row)}, ((b"x-should-retry", b"false"),))
 
 

@@ -68,12 +68,13 @@ async def create(service: Service, exchange: Exchange) -> None:
     now = runtime.clock.now()
     row = SessionRow(
         id=runtime.ids.new(CONVERSATION),
+        key_id=exchange.client.key_id,
         created_at=now,
         updated_at=now,
         kind="conversation",
         metadata=_metadata(body),
     )
-    added = await _resolved(service, items)
+    added = await _resolved(service, exchange, items)
     await runtime.store.create_session(row)
     if added:
         await _write(service, row, added)
@@ -132,7 +133,7 @@ async def create_items(service: Service, exchange: Exchange) -> None:
     if not items:
         raise ProtocolError("items is missing or empty.", param="items")
     row = await _find(service, exchange)
-    added = await _resolved(service, items)
+    added = await _resolved(service, exchange, items)
     await _write(service, row, added)
     await exchange.answer_json(200, list_of(show_items(added)))
 
@@ -166,7 +167,7 @@ async def delete_item(service: Service, exchange: Exchange) -> None:
     await exchange.answer_json(200, _view(row))
 
 
-async def session_of(service: Service, request: Request) -> str | None:
+async def session_of(service: Service, exchange: Exchange, request: Request) -> str | None:
     """Return the session of the conversation that a request goes on with, if it names one.
 
     Raises: ProtocolError, NotFound.
@@ -180,7 +181,7 @@ async def session_of(service: Service, request: Request) -> str | None:
         message = "conversation must be the id of one, or an object with that id."
         raise ProtocolError(message, param="conversation") from None
     conversation_id = named if isinstance(named, str) else named.id
-    return (await _find_row(service, conversation_id, param="conversation")).id
+    return (await _find_row(service, conversation_id, exchange.client.key_id, param="conversation")).id
 
 
 def locked(error: Conflict) -> Conflict:
@@ -196,11 +197,11 @@ def locked(error: Conflict) -> Conflict:
 
 
 async def _find(service: Service, exchange: Exchange) -> SessionRow:
-    return await _find_row(service, exchange.params["conversation_id"])
+    return await _find_row(service, exchange.params["conversation_id"], exchange.client.key_id)
 
 
-async def _find_row(service: Service, conversation_id: str, param: str | None = None) -> SessionRow:
-    row = await service.runtime.store.find_session(conversation_id)
+async def _find_row(service: Service, conversation_id: str, key_id: str, param: str | None = None) -> SessionRow:
+    row = await service.runtime.store.find_session(conversation_id, key_id=key_id)
     if row is None or row.kind != "conversation" or row.id != conversation_id:
         raise NotFound(f"Conversation with id {conversation_id!r} not found.", param=param)
     return row
@@ -208,7 +209,7 @@ async def _find_row(service: Service, conversation_id: str, param: str | None = 
 
 async def _history(service: Service, row: SessionRow) -> list[AnyItem]:
     await _newest(service, row)
-    head = (await _find_row(service, row.id)).head_run_id
+    head = (await _find_row(service, row.id, row.key_id)).head_run_id
     return [] if head is None else await read_history(service.runtime.store, head)
 
 
@@ -259,7 +260,7 @@ def _items(body: _Body) -> tuple[AnyItem, ...]:
     return request.items
 
 
-async def _resolved(service: Service, items: Sequence[AnyItem]) -> list[AnyItem]:
+async def _resolved(service: Service, exchange: Exchange, items: Sequence[AnyItem]) -> list[AnyItem]:
     """Put the items that are only named in the place of their names, and name those that have none.
 
     Raises: NotFound.
@@ -267,7 +268,8 @@ async def _resolved(service: Service, items: Sequence[AnyItem]) -> list[AnyItem]
     found: list[AnyItem] = []
     for item in items:
         if isinstance(item, ReferenceItem):
-            entries = await service.runtime.store.find_item(stored_call_id(item.id))
+            stored = stored_call_id(item.id)
+            entries = await service.runtime.store.find_item(stored, key_id=exchange.client.key_id)
             if not entries:
                 raise NotFound(f"Item with id {item.id!r} not found.", param="items", code="item_not_found")
             found += [item_of_entry(entry) for entry in entries]
@@ -289,8 +291,8 @@ async def _write(
         newest = await _newest(service, row)
         if newest is not None and newest.status not in ENDED:
             raise locked(Conflict("A run is going on."))
-        head = (await _find_row(service, row.id)).head_run_id
-        run_id = await _write_run(service, row.id, head, items, void)
+        head = (await _find_row(service, row.id, row.key_id)).head_run_id
+        run_id = await _write_run(service, row, head, items, void)
         try:
             await store.set_session_head(row.id, run_id, expected=head)
         except Conflict:
@@ -301,7 +303,7 @@ async def _write(
 
 
 async def _write_run(
-    service: Service, session_id: str, head: str | None, items: Sequence[AnyItem], void: dict[str, object] | None
+    service: Service, row: SessionRow, head: str | None, items: Sequence[AnyItem], void: dict[str, object] | None
 ) -> str:
     runtime = service.runtime
     now = runtime.clock.now()
@@ -311,7 +313,8 @@ async def _write_run(
         response_id=runtime.ids.new(RESPONSE),
         conversation_id=previous.conversation_id if previous else runtime.ids.new(CONVERSATION),
         previous_id=previous.id if previous else None,
-        session_id=session_id,
+        session_id=row.id,
+        key_id=row.key_id,
         protocol="treadle",
         model="",
         created_at=now,

@@ -56,7 +56,9 @@ async def _stream(service: Service, exchange: Exchange, model: str) -> None:
 
 async def _count(service: Service, exchange: Exchange, model: str) -> None:
     request = await stream.read(await service.body(exchange), partial(_read_counted, model=model))
-    await exchange.answer_json(200, {"totalTokens": await tokens.count(service, request)}, tokens.ESTIMATE)
+    await exchange.answer_json(
+        200, {"totalTokens": await tokens.count(service, request, exchange.client)}, tokens.ESTIMATE
+    )
 
 
 async def _answer(service: Service, exchange: Exchange, reader: Callable[[bytes], Request]) -> None:

@@ -4,6 +4,7 @@ Only guests that the operator configured can be run: no code comes in over HTTP.
 """
 
 import asyncio
+from functools import partial
 
 import msgspec
 
@@ -11,9 +12,10 @@ from treadle.canon.errors import ProtocolError
 from treadle.guests.quarters import GuestModule
 from treadle.guests.sandbox.grant import Grant
 from treadle.guests.sandbox.limits import Stop
+from treadle.guests.stage.desk import Sender
 from treadle.guests.stage.lines import LEVELS, Said
 from treadle.guests.stage.program import Ended
-from treadle.server.http import Exchange, HttpError, read_body
+from treadle.server.http import Exchange, read_body
 from treadle.server.service import Service
 
 INPUT_BYTES_MAX = 1_048_576
@@ -89,12 +91,13 @@ async def create(service: Service, exchange: Exchange) -> None:
     new = read_body(body, NewGuestRun) if body.strip() else NewGuestRun()
     if len(new.input.encode("utf-8", "replace")) > INPUT_BYTES_MAX:
         raise ProtocolError(f"input is over {INPUT_BYTES_MAX} bytes.", param="input")
-    if service.is_draining:
-        raise HttpError(503, "shutting_down", "This server is shutting down.", retry_after_s=1.0)
+    client = exchange.client
     module = msgspec.structs.replace(module, model=new.model or module.model)
+    await service.admit(client, module.model)
+    sender = Sender(key_id=client.key_id, allowed=client.tools, admit=partial(service.admit, client))
     said: list[Said] = []
     stdin = new.input.encode("utf-8", "replace")
-    work = asyncio.ensure_future(guests.run(module, stdin=stdin, hear=said.append))
+    work = asyncio.ensure_future(guests.run(module, stdin=stdin, hear=said.append, sender=sender))
     gone = asyncio.ensure_future(exchange.disconnected())
     try:
         await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)

@@ -37,7 +37,7 @@ async def count_tokens(service: Service, exchange: Exchange) -> None:
     """
     request = await stream.read(await service.body(exchange), PROTOCOLS["messages"].read_request)
     try:
-        count = await tokens.count(service, request)
+        count = await tokens.count(service, request, exchange.client)
     except NotFound as error:
         raise _thread_not_found(error) from None
     await exchange.answer_json(200, {"input_tokens": count}, tokens.ESTIMATE)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from treadle.access.client import fits
 from treadle.canon.errors import NotFound
 from treadle.server.http import Exchange
 from treadle.server.service import Service
@@ -25,8 +26,13 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 async def index(service: Service, exchange: Exchange) -> None:
     """GET /v1/models and /v1beta/models."""
     shape = _shape(exchange)
-    infos = await service.runtime.router.list_models()
-    await exchange.answer_json(200, shape.page([shape.one(info) for info in infos]))
+    await exchange.answer_json(200, shape.page([shape.one(info) for info in await models_of(service, exchange)]))
+
+
+async def models_of(service: Service, exchange: Exchange) -> list[ModelInfo]:
+    """Return the models that the client may ask."""
+    patterns = exchange.client.grant.models
+    return [info for info in await service.runtime.router.list_models() if fits(info.id, patterns)]
 
 
 async def get(service: Service, exchange: Exchange) -> None:
@@ -35,7 +41,7 @@ async def get(service: Service, exchange: Exchange) -> None:
     Raises: NotFound.
     """
     wanted = exchange.params["model"]
-    info = next((info for info in await service.runtime.router.list_models() if info.id == wanted), None)
+    info = next((info for info in await models_of(service, exchange) if info.id == wanted), None)
     if info is None:
         raise NotFound(f"There is no model {wanted!r}.", code="model_not_found", hint="GET /v1/models lists them.")
     await exchange.answer_json(200, _shape(exchange).one(info))

@@ -9,9 +9,8 @@ from treadle.canon.errors import NotFound, ProtocolError
 from treadle.canon.plan import plan_json
 from treadle.runs.record.plans import EqualCall, PlanDifference, PlanLine, equal_calls, list_plans, read_plan
 from treadle.server.http import Exchange, read_number
+from treadle.server.runs import find_run
 from treadle.server.service import Service
-from treadle.server.sessions import KEY_ID
-from treadle.store.journal import RunRow
 
 PAGE_MAX = 100
 EQUAL_RUNS_MAX = 20
@@ -49,7 +48,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 
     Raises: NotFound.
     """
-    row = await _find(service, exchange.params["run_id"])
+    row = await find_run(service, exchange, exchange.params["run_id"])
     plans = await list_plans(service.runtime.store, row)
     await exchange.answer_json(200, PlanList(run_id=row.id, plans=plans))
 
@@ -61,9 +60,9 @@ async def get(service: Service, exchange: Exchange) -> None:
     """
     store = service.runtime.store
     number = _read_round(exchange.params["round"])
-    row = await _find(service, exchange.params["run_id"])
+    row = await find_run(service, exchange, exchange.params["run_id"])
     line, plan, diff = await read_plan(store, row, number)
-    rows = await store.list_runs(limit=EQUAL_RUNS_MAX, key_id=KEY_ID, fingerprint=plan.fingerprint)
+    rows = await store.list_runs(limit=EQUAL_RUNS_MAX, key_id=exchange.reach, fingerprint=plan.fingerprint)
     equal = await equal_calls(store, plan.fingerprint, rows)
     view = PlanView(
         **msgspec.structs.asdict(line),
@@ -86,7 +85,7 @@ async def equal(service: Service, exchange: Exchange) -> None:
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     store, before = service.runtime.store, query.get("before")
-    rows = await store.list_runs(limit=limit + 1, before=before, key_id=KEY_ID, fingerprint=fingerprint)
+    rows = await store.list_runs(limit=limit + 1, before=before, key_id=exchange.reach, fingerprint=fingerprint)
     if not rows and before is None:
         raise NotFound(f"No model call sent the plan {fingerprint}.", param="fingerprint")
     shown, has_more = rows[:limit], len(rows) > limit
@@ -103,10 +102,3 @@ def _read_round(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= ROUND_DIGITS_MAX and int(text) >= 1):
         raise ProtocolError("A round is a whole number; rounds are counted from 1.", param="round")
     return int(text)
-
-
-async def _find(service: Service, run_id: str) -> RunRow:
-    row = await service.runtime.store.find_run(run_id, key_id=KEY_ID)
-    if row is None:
-        raise NotFound(f"There is no run {run_id!r}.", param="run_id", hint="GET /treadle/v1/runs lists them.")
-    return row

@@ -33,7 +33,7 @@ async def create(service: Service, exchange: Exchange) -> None:
     Raises: TreadleError.
     """
     request = await _read(service, exchange)
-    session_id = await conversations.session_of(service, request)
+    session_id = await conversations.session_of(service, exchange, request)
     retell = None
     if compaction.is_asked(request):
         request = msgspec.structs.replace(compaction.ask(request), background=False)
@@ -54,7 +54,7 @@ async def _begin(service: Service, exchange: Exchange, request: Request, session
     """
     request = stream.as_configured(request, service.runtime.settings, exchange)
     wishes = await stream.wishes_of(service, exchange, request)
-    handle = await stream.start(service, request, wishes, session_id=session_id)
+    handle = await stream.start(service, request, exchange.client, wishes, session_id=session_id)
     encoder = _encoder(request, handle.run_id)
     async with aclosing(handle.events()) as events:
         async for batch in events:
@@ -80,7 +80,7 @@ async def input_tokens(service: Service, exchange: Exchange) -> None:
     Raises: TreadleError.
     """
     request = await stream.read(await service.body(exchange), _read_counted)
-    count = await tokens.count(service, request)
+    count = await tokens.count(service, request, exchange.client)
     await exchange.answer_json(200, {"object": "response.input_tokens", "input_tokens": count}, tokens.ESTIMATE)
 
 
@@ -196,7 +196,7 @@ def _read_request(body: bytes) -> Request:
 
 async def _find(service: Service, exchange: Exchange) -> RunRow:
     response_id = exchange.params["response_id"]
-    row = await service.runtime.store.find_run(response_id)
+    row = await service.runtime.store.find_run(response_id, key_id=exchange.client.key_id)
     if row is None or row.response_id != response_id or row.protocol != "responses" or not row.store:
         raise NotFound(
             f"Response with id {response_id!r} not found.",

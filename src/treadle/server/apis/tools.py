@@ -9,6 +9,7 @@ from treadle.canon.tools import ToolPolicy, ToolSpec
 from treadle.server.http import Exchange
 from treadle.server.service import Service
 from treadle.tools import Tool
+from treadle.tools.policy import fits
 
 
 class ToolView(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +34,7 @@ class OffView(msgspec.Struct, frozen=True, kw_only=True):
 async def index(service: Service, exchange: Exchange) -> None:
     """GET /treadle/v1/tools: the server tools and how each may be run; `off` are those that a rule takes away."""
     registry = service.runtime.registry
-    everything = registry.everything()
+    everything = [tool for tool in registry.everything() if is_shown(exchange, tool)]
     on = [tool for tool in everything if registry.get(tool.name) is not None]
     views = await asyncio.to_thread(lambda: [_view(tool) for tool in on])
     off = [
@@ -51,11 +52,17 @@ async def get(service: Service, exchange: Exchange) -> None:
     """
     registry, name = service.runtime.registry, exchange.params["name"]
     tool = registry.get(name)
-    if tool is None:
-        near = registry.nearest(name)
+    if tool is None or not is_shown(exchange, tool):
+        near = [each for each in registry.nearest(name) if is_shown(exchange, registry.get(each))]
         hint = f"Did you mean {', '.join(near)}?" if near else "GET /treadle/v1/tools lists them."
         raise NotFound(f"There is no tool {name[:128]!r}.", hint=hint)
     await exchange.answer_json(200, await asyncio.to_thread(_view, tool))
+
+
+def is_shown(exchange: Exchange, tool: Tool | None) -> bool:
+    """Tell whether the client may know of a tool: whose runs are not offered it need not."""
+    allowed = exchange.client.tools
+    return tool is not None and (allowed is None or fits(tool.declared, allowed))
 
 
 def _view(tool: Tool) -> ToolView:

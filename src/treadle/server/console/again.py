@@ -7,8 +7,8 @@ from treadle.runs import RunHandle
 from treadle.runs.record.rounds import read_run
 from treadle.runs.record.tapes import tape_run
 from treadle.server.console.wire import endpoint_of
-from treadle.server.http import Exchange, Header, HttpError, read_body
-from treadle.server.runs import find_run, view_of
+from treadle.server.http import Exchange, Header, read_body
+from treadle.server.runs import acting, find_run, view_of
 from treadle.server.service import Service
 from treadle.server.stream import read
 from treadle.store.export import write_run
@@ -36,9 +36,11 @@ async def fork(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound, RequestError for a round that the run does not have.
     """
     wanted = await read(await service.body(exchange) or b"{}", lambda body: read_body(body, Fork))
-    row = await find_run(service, exchange.params["run_id"])
-    _refuse_leaving(service)
-    handle = await service.runtime.runs.fork(row, round_number=wanted.round, model=wanted.model or None)
+    row = await find_run(service, exchange, exchange.params["run_id"])
+    await service.admit(acting(exchange, row), wanted.model or row.model)
+    handle = await service.runtime.runs.fork(
+        row, round_number=wanted.round, model=wanted.model or None, allowed=exchange.client.tools
+    )
     await _answer_started(service, exchange, handle)
 
 
@@ -49,10 +51,11 @@ async def replay(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound, RequestError for a run that goes on or whose content is gone.
     """
     wanted = await read(await service.body(exchange) or b"{}", lambda body: read_body(body, Replay))
-    row = await find_run(service, exchange.params["run_id"])
+    row = await find_run(service, exchange, exchange.params["run_id"])
     if wanted.live_tools:
-        _refuse_leaving(service)
-        await _answer_started(service, exchange, await service.runtime.runs.run_tools_again(row))
+        await service.admit(acting(exchange, row))
+        handle = await service.runtime.runs.run_tools_again(row, allowed=exchange.client.tools)
+        await _answer_started(service, exchange, handle)
         return
     proof = await service.runtime.runs.prove(row)
     await exchange.answer_json(200, {"run": row.id, "is_same": proof.is_same, **msgspec.structs.asdict(proof)})
@@ -66,7 +69,7 @@ async def export(service: Service, exchange: Exchange) -> None:
     form = exchange.query().get("format", "jsonl")
     if form not in _FORMS:
         raise ProtocolError(f"format must be one of {', '.join(_FORMS)}.", param="format")
-    row = await find_run(service, exchange.params["run_id"])
+    row = await find_run(service, exchange, exchange.params["run_id"])
     suffix, content_type, write = _FORMS[form]
     data = await write(service, row)
     await exchange.answer(200, data, content_type, (_attachment(row, suffix),))
@@ -98,13 +101,8 @@ _FORMS = {
 }
 
 
-def _refuse_leaving(service: Service) -> None:
-    if service.is_draining:
-        raise HttpError(503, "shutting_down", "This server is shutting down.", retry_after_s=1.0)
-
-
 async def _answer_started(service: Service, exchange: Exchange, handle: RunHandle) -> None:
-    row = await find_run(service, handle.run_id)
+    row = await find_run(service, exchange, handle.run_id)
     location = (b"location", f"/treadle/v1/runs/{row.id}".encode())
     await exchange.answer_json(201, view_of(service, row), (location,))
 

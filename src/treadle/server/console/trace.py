@@ -21,7 +21,7 @@ async def get(service: Service, exchange: Exchange) -> None:
 
     Raises: NotFound.
     """
-    row = await find_run(service, exchange.params["run_id"])
+    row = await find_run(service, exchange, exchange.params["run_id"])
     trace = trace_of(await service.runtime.store.entries(row.id), service.runtime.prices.cost)
     [row] = await mark_waiting(service, [row])
     view = view_of(service, row, trace.question)

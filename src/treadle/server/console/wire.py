@@ -81,7 +81,7 @@ async def get(service: Service, exchange: Exchange) -> None:
     if not _ROUND.fullmatch(wanted):
         raise ProtocolError("round must be a whole number from 1.", param="round")
     number = int(wanted)
-    row = await find_run(service, exchange.params["run_id"])
+    row = await find_run(service, exchange, exchange.params["run_id"])
     calls = (await read_so_far(service.runtime.store, row)).calls
     if number > len(calls):
         raise NotFound(f"The run has {len(calls)} rounds, not {number}.", param="round")

@@ -90,7 +90,7 @@ class Gate:
                 401,
                 "login_needed",
                 "Log in to use this.",
-                hint="Open the link that `treadle serve` printed, or make one with `treadle login`; programs send a key.",
+                hint="Open the link that `treadle serve` printed, or one of `treadle login`; programs send a key.",
             )
         self.allow(exchange, person)
 

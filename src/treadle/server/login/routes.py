@@ -5,7 +5,7 @@ import msgspec
 from treadle.canon.errors import ProtocolError
 from treadle.server import pages
 from treadle.server.http import Exchange, HttpError, read_body
-from treadle.server.login.gate import COOKIE_S, LINK_S, LOCAL, write_cookie
+from treadle.server.login.gate import COOKIE_S, LINK_S, write_cookie
 from treadle.server.login.tickets import Scope
 from treadle.server.service import Service
 
@@ -63,8 +63,8 @@ async def logout(service: Service, exchange: Exchange) -> None:
 
 async def me(service: Service, exchange: Exchange) -> None:
     """GET /treadle/v1/me: who is asking and what they may do."""
-    person = service.gate.person(exchange, service.runtime.clock.now()) or LOCAL
-    shown = {"name": person.name, "scope": person.scope, "needs_login": service.gate.needs_login}
+    client = exchange.client
+    shown = {"name": client.name, "scope": client.grant.role, "needs_login": service.gate.needs_login}
     await exchange.answer_json(200, shown)
 
 

@@ -6,7 +6,6 @@ the rights of its owner alone. Where none can be kept, logins last as long as th
 
 import hashlib
 import hmac
-
 import os
 import secrets
 from collections.abc import Mapping

@@ -6,12 +6,18 @@ from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+from treadle.access.client import Client
+from treadle.canon.errors import NotFound
 from treadle.canon.items import ResultItem
-from treadle.server.http import Exchange, HttpError
+from treadle.server.http import Exchange, Header
 from treadle.server.mcp.tools import make_server
 from treadle.server.service import Service
 
 SESSIONS_MAX = 256
+OWNERS_MAX = 64 * SESSIONS_MAX
+"""Sessions whose key is remembered: more than can be open, for they end without telling."""
+
+SESSION_HEADER = b"mcp-session-id"
 SESSION_IDLE_S = 600.0
 logging.getLogger("mcp").setLevel(logging.CRITICAL)
 # The SDK logs every wrong request with a traceback; requests are counted and logged by Treadle itself.
@@ -29,6 +35,7 @@ class Endpoint:
             max_sessions=SESSIONS_MAX,
             session_idle_timeout=SESSION_IDLE_S,
         )
+        self._owners: dict[bytes, str] = {}
         self._leaving = asyncio.Event()
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._keep(), name="treadle-mcp-endpoint")
@@ -37,7 +44,23 @@ class Endpoint:
         """Answer one request."""
         await asyncio.shield(self._begun)
         body = await self._service.body(exchange)
-        await exchange.delegate(self._manager.handle_request, body)
+        key_id = exchange.client.key_id
+        session = exchange.headers.get(SESSION_HEADER, b"")
+        if session and self._owners.get(session, key_id) != key_id:
+            # The SDK knows a session by its id alone; another key's is as if there were none.
+            raise NotFound("Session not found.", code="session_not_found")
+
+        def heard(head: tuple[Header, ...]) -> None:
+            self._own(next((value for name, value in head if name.lower() == SESSION_HEADER), b""), key_id)
+
+        await exchange.delegate(self._manager.handle_request, body, heard)
+
+    def _own(self, session: bytes, key_id: str) -> None:
+        """Remember whose session it is."""
+        if session and session not in self._owners:
+            self._owners[session] = key_id
+            while len(self._owners) > OWNERS_MAX:
+                del self._owners[next(iter(self._owners))]
 
     async def close(self) -> None:
         """End all sessions."""
@@ -45,10 +68,9 @@ class Endpoint:
         self._leaving.set()
         await asyncio.wait({self._task})
 
-    async def _call(self, tool: str, arguments: dict[str, Any], heard: Any) -> ResultItem:
-        if self._service.is_draining:
-            raise HttpError(503, "shutting_down", "This server is shutting down.", retry_after_s=1.0)
-        return await self._service.runtime.call(tool, arguments, heard)
+    async def _call(self, tool: str, arguments: dict[str, Any], heard: Any, client: Client) -> ResultItem:
+        await self._service.admit(client)
+        return await self._service.runtime.call(tool, arguments, heard, client)
 
     async def _keep(self) -> None:
         async with self._manager.run():

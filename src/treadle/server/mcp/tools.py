@@ -15,11 +15,14 @@ from mcp import MCPError
 from mcp.server import NotificationOptions, Server, ServerRequestContext
 from mcp.server.models import InitializationOptions
 
+from treadle.access.client import LOCAL, Client
 from treadle.canon.errors import RequestError, ToolFailed, TreadleError
 from treadle.canon.items import AnyPart, FilePart, ImagePart, ResultItem, TextPart, text_of
 from treadle.canon.json import BadJson, read_json
 from treadle.canon.tools import ServerTool, ToolPolicy
+from treadle.runs.offers import narrow
 from treadle.runtime import Runtime
+from treadle.server.http import CLIENT_IN_SCOPE
 from treadle.server.mcp.changes import Changes
 
 PROGRESS_WAITING_MAX = 64
@@ -27,7 +30,7 @@ _AUDIO = "audio/"
 _IMAGE = "image/"
 
 Context = ServerRequestContext[Any, Any]
-RunCall = Callable[[str, dict[str, Any], Callable[[str], None]], Awaitable[ResultItem]]
+RunCall = Callable[[str, dict[str, Any], Callable[[str], None], Client], Awaitable[ResultItem]]
 
 
 class ToolServer(Server[Any]):
@@ -47,20 +50,26 @@ class ToolServer(Server[Any]):
 
 
 def make_server(runtime: Runtime, run_call: RunCall | None = None) -> ToolServer:
-    """Return an MCP server of this runtime's tools; `run_call` runs one, the runtime itself unless named."""
+    """Return an MCP server of this runtime's tools; `run_call` runs one, the runtime itself unless named.
+
+    A client sees and runs those that its key lets it.
+    """
     changes = Changes(runtime.registry)
 
     async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         changes.know(context)
-        return types.ListToolsResult(tools=[_listed(tool) for tool in runtime.registry.tools()])
+        allowed = client_of(context).tools
+        return types.ListToolsResult(tools=[_listed(tool) for tool in narrow(runtime.registry.tools(), allowed)])
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        if runtime.registry.get(params.name) is None:
-            near = runtime.registry.nearest(params.name)
+        client = client_of(context)
+        names = {tool.name for tool in narrow(runtime.registry.tools(), client.tools)}
+        if params.name not in names:
+            near = [name for name in runtime.registry.nearest(params.name) if name in names]
             hint = f" Did you mean {', '.join(near)}?" if near else ""
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:128]!r}.{hint}")
         async with _Progress(context) as progress:
-            return await _run(run_call or runtime.call, params, progress)
+            return await _run(run_call or runtime.call, params, progress, client)
 
     server = ToolServer(
         "treadle",
@@ -74,9 +83,17 @@ def make_server(runtime: Runtime, run_call: RunCall | None = None) -> ToolServer
     return server
 
 
-async def _run(run_call: RunCall, params: types.CallToolRequestParams, progress: "_Progress") -> types.CallToolResult:
+def client_of(context: Context) -> Client:
+    """Return who asks: over HTTP whom the server knows, over pipes whoever started us."""
+    scope: dict[str, Any] = getattr(context.request, "scope", None) or {}
+    return scope.get(CLIENT_IN_SCOPE, LOCAL)
+
+
+async def _run(
+    run_call: RunCall, params: types.CallToolRequestParams, progress: "_Progress", client: Client
+) -> types.CallToolResult:
     try:
-        return write_result(await run_call(params.name, params.arguments or {}, progress.tell))
+        return write_result(await run_call(params.name, params.arguments or {}, progress.tell, client))
     except ToolFailed as error:
         return types.CallToolResult(content=[types.TextContent(text=error.message)], is_error=True)
     except RequestError as error:

@@ -48,6 +48,11 @@ class Changes:
         self._listeners = 0
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def is_followed(self) -> bool:
+        """Tell whether somebody listens."""
+        return self._listeners > 0
+
     def cursor(self, number: int | None = None) -> str:
         """Name a place in what was told, by default the newest."""
         return f"{self._epoch}.{self._number if number is None else number}"

@@ -22,7 +22,6 @@ from treadle.server.talk.changes import WINDOW, Changes, Look, Rows
 from treadle.server.talk.routes import read_mode
 from treadle.server.talk.screen import Mode, Op, Screen, ending, merge
 from treadle.server.workspaces.bodies import proposal_view
-from treadle.server.workspaces.routes import desk
 from treadle.store.journal import RunRow
 from treadle.wire.sse import write_frame
 
@@ -45,8 +44,8 @@ async def follow(service: Service, exchange: Exchange) -> None:
     """
     query = exchange.query()
     mode = read_mode(query)
-    watched = [(await _find(service, run_id), after) for run_id, after in read_watched(query.get("runs", ""))]
-    changes = service.changes = service.changes or Changes(_topics(service), service.runtime.clock)
+    watched = [(await _find(service, exchange, run_id), after) for run_id, after in read_watched(query.get("runs", ""))]
+    changes = _changes(service, exchange.reach)
     await changes.look()
     place = changes.place(query.get("after", ""))
     await exchange.begin()
@@ -57,6 +56,16 @@ async def follow(service: Service, exchange: Exchange) -> None:
     sources = [_tell_changes(changes, place, frames.put)]
     sources += [_tell_run(service, run, after, mode, frames.put) for run, after in watched]
     await _carry(service, exchange, frames, sources)
+
+
+def _changes(service: Service, key_id: str | None) -> Changes:
+    """Return what changes among the things of a key, or of all; what nobody follows any more is forgotten."""
+    feeds = service.changes
+    if key_id not in feeds:
+        for each in [name for name, feed in feeds.items() if name is not None and not feed.is_followed]:
+            del feeds[each]
+        feeds[key_id] = Changes(_topics(service, key_id), service.runtime.clock)
+    return feeds[key_id]
 
 
 def read_watched(text: str) -> list[tuple[str, int]]:
@@ -159,30 +168,30 @@ async def _ended(service: Service, run_id: str, ended: RunEnded) -> Op:
     return {**ending(ended), "usage": ended.usage, "cost_usd": cost}
 
 
-def _topics(service: Service) -> dict[str, Look]:
-    """Return how each list is looked at."""
+def _topics(service: Service, key_id: str | None) -> dict[str, Look]:
+    """Return how each list is looked at: of one key, or of all."""
     runtime = service.runtime
 
     async def runs() -> Rows:
-        rows = await runtime.store.list_runs(limit=WINDOW)
+        rows = await runtime.store.list_runs(limit=WINDOW, key_id=key_id)
         asked = await runtime.store.questions([row.id for row in rows])
         return {row.id: run_view(service, row, asked.get(row.id)) for row in rows}
 
     async def sessions() -> Rows:
-        return {row.id: session_view(row) for row in await runtime.store.list_sessions(WINDOW, key_id="")}
+        return {row.id: session_view(row) for row in await runtime.store.list_sessions(WINDOW, key_id=key_id)}
 
     async def approvals() -> Rows:
-        return {row.id: approval_view(row) for row in await runtime.approvals.page(WINDOW)}
+        return {row.id: approval_view(row) for row in await runtime.approvals.page(WINDOW, key_id=key_id)}
 
     async def proposals() -> Rows:
-        standings = await desk(service).standings(None, status=None, limit=WINDOW)
+        standings = await runtime.workspaces.of(key_id).standings(None, status=None, limit=WINDOW)
         return {each.proposal.id: proposal_view(each) for each in standings}
 
     return {"run": runs, "session": sessions, "approval": approvals, "proposal": proposals}
 
 
-async def _find(service: Service, run_id: str) -> RunRow:
-    row = await service.runtime.store.find_run(run_id)
+async def _find(service: Service, exchange: Exchange, run_id: str) -> RunRow:
+    row = await service.runtime.store.find_run(run_id, key_id=exchange.reach)
     if row is None:
         raise NotFound(f"There is no run {run_id!r}.", param="runs")
     return row

@@ -12,15 +12,16 @@ from treadle.canon.events import ENDED
 from treadle.canon.items import AnyItem
 from treadle.canon.request import Request
 from treadle.config.settings import DEMO_MODEL
+from treadle.server.apis.models import models_of
 from treadle.server.http import Exchange, read_body, read_number
+from treadle.server.runs import acting
 from treadle.server.service import Service
-from treadle.server.sessions import KEY_ID, view_of
+from treadle.server.sessions import find_session, view_of
 from treadle.server.stream import read
 from treadle.server.talk.asking import File, ask_again, question, read_files
 from treadle.server.talk.screen import Mode
 from treadle.server.talk.turns import TURNS_MAX, leaf_below, newest_of, read_talk, read_turn
 from treadle.store.journal import RunRow, SessionRow
-from treadle.store.sessions import get_session
 
 
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,7 +74,7 @@ async def create(service: Service, exchange: Exchange) -> None:
         asked = await _run_of(service, session, new.again)
         await service.runtime.store.set_session_head(session.id, asked.previous_id, expected=session.head_run_id)
     request = Request(protocol="treadle", model=new.model, items=tuple(items))
-    handle = await service.start(request, session_id=session.id)
+    handle = await service.start(request, acting(exchange, session), session_id=session.id)
     row = await service.runtime.store.find_run(handle.run_id)
     assert row is not None, "a run that was started is there"
     await exchange.answer_json(201, await read_turn(service, row, mode))
@@ -96,7 +97,7 @@ async def branch(service: Service, exchange: Exchange) -> None:
 async def models(service: Service, exchange: Exchange) -> None:
     """GET /treadle/v1/models: which models there are, which one answers by default, and what each takes."""
     runtime = service.runtime
-    infos = await runtime.router.list_models()
+    infos = await models_of(service, exchange)
     shown = [ModelView(id=info.id, upstream=info.upstream, takes=_takes(service, info.upstream)) for info in infos]
     await exchange.answer_json(200, {"default": runtime.settings.model, "models": shown})
 
@@ -149,7 +150,7 @@ def _takes(service: Service, upstream: str) -> tuple[str, ...]:
 
 
 async def _run_of(service: Service, session: SessionRow, run_id: str) -> RunRow:
-    row = await service.runtime.store.find_run(run_id, key_id=KEY_ID)
+    row = await service.runtime.store.find_run(run_id, key_id=session.key_id)
     if row is None or row.session_id != session.id:
         raise NotFound(f"The run {run_id!r} is not one of this session.", param="again")
     return row
@@ -169,4 +170,4 @@ async def _check_idle(service: Service, session: SessionRow) -> None:
 
 
 async def _find(service: Service, exchange: Exchange) -> SessionRow:
-    return await get_session(service.runtime.store, exchange.params["session_id"], key_id=KEY_ID)
+    return await find_session(service, exchange, exchange.params["session_id"])

@@ -51,8 +51,10 @@ async def create(service: Service, exchange: Exchange) -> None:
     """
     new: NewProposal = await take(service, exchange, NewProposal)
     workspace = exchange.params["workspace"]
-    standing = await desk(service).propose(workspace, new.changes, author=new.author("program"), base=new.base_version)
-    review = await desk(service).review(workspace, standing.proposal.id)
+    standing = await desk(service, exchange).propose(
+        workspace, new.changes, author=new.author("program"), base=new.base_version
+    )
+    review = await desk(service, exchange).review(workspace, standing.proposal.id)
     location = f"/treadle/v1/workspaces/{standing.workspace_id}/proposals/{standing.proposal.id}"
     await exchange.answer_json(201, proposal_view(standing, review), ((b"location", location.encode()),))
 
@@ -63,8 +65,8 @@ async def get(service: Service, exchange: Exchange) -> None:
     Raises: NotFound.
     """
     workspace, proposal = exchange.params["workspace"], exchange.params["proposal"]
-    review = await _review(service, workspace, proposal)
-    await exchange.answer_json(200, proposal_view(await desk(service).standing(workspace, proposal), review))
+    review = await _review(service, exchange, workspace, proposal)
+    await exchange.answer_json(200, proposal_view(await desk(service, exchange).standing(workspace, proposal), review))
 
 
 async def confirm(service: Service, exchange: Exchange) -> None:
@@ -76,7 +78,7 @@ async def confirm(service: Service, exchange: Exchange) -> None:
     workspace, proposal = exchange.params["workspace"], exchange.params["proposal"]
     consent = Consent(version=given.version, only=given.only, changes=given.changes, sha256=given.sha256)
     try:
-        taken = await desk(service).confirm(workspace, proposal, consent, author=given.author())
+        taken = await desk(service, exchange).confirm(workspace, proposal, consent, author=given.author())
     except WorkspaceConflict as error:
         await _conflict(service, exchange, error)
         return
@@ -90,7 +92,9 @@ async def reject(service: Service, exchange: Exchange) -> None:
     """
     given: Signed = await take(service, exchange, Signed)
     workspace, proposal = exchange.params["workspace"], exchange.params["proposal"]
-    await exchange.answer_json(200, step_of(await desk(service).reject(workspace, proposal, author=given.author())))
+    await exchange.answer_json(
+        200, step_of(await desk(service, exchange).reject(workspace, proposal, author=given.author()))
+    )
 
 
 async def _list(service: Service, exchange: Exchange, workspace: str | None) -> None:
@@ -99,7 +103,9 @@ async def _list(service: Service, exchange: Exchange, workspace: str | None) -> 
     if status is not None and status not in _STATUSES:
         raise ProtocolError(f"status must be one of {', '.join(_STATUSES)}.", param="status")
     limit = read_number(query, "limit", default=100, least=1, most=PAGE_MAX)
-    standings = await desk(service).standings(workspace, status=cast("ProposalStatus | None", status), limit=limit)
+    standings = await desk(service, exchange).standings(
+        workspace, status=cast("ProposalStatus | None", status), limit=limit
+    )
     await exchange.answer_json(200, ProposalList(proposals=[proposal_view(each) for each in standings]))
 
 
@@ -107,18 +113,18 @@ async def _conflict(service: Service, exchange: Exchange, error: WorkspaceConfli
     """Answer 409 with what a person needs to decide anew."""
     info = error.info
     told = {"code": info.code, "message": info.message, "hint": info.hint, "param": info.param}
-    review = await _review(service, exchange.params["workspace"], exchange.params["proposal"])
+    review = await _review(service, exchange, exchange.params["workspace"], exchange.params["proposal"])
     body = {"error": told, "review": None if review is None else msgspec.to_builtins(review)}
     await exchange.answer_json(info.status, body, ((b"x-should-retry", b"false"),))
 
 
-async def _review(service: Service, workspace: str, proposal: str) -> Review | None:
+async def _review(service: Service, exchange: Exchange, workspace: str, proposal: str) -> Review | None:
     """Return what a person decides on, while there is something to decide."""
     try:
-        return await desk(service).review(workspace, proposal)
+        return await desk(service, exchange).review(workspace, proposal)
     except Conflict:
         return None
     except NotFound:
         # A decision between two reads leaves nothing to review; a proposal that never was is told apart by the caller.
-        await desk(service).standing(workspace, proposal)
+        await desk(service, exchange).standing(workspace, proposal)
         return None

@@ -8,6 +8,7 @@ import msgspec
 from treadle.canon.errors import ProtocolError
 from treadle.server.http import Exchange, read_number
 from treadle.server.service import Service
+from treadle.server.sessions import find_session
 from treadle.server.workspaces.bodies import (
     DiffView,
     HistoryPage,
@@ -24,7 +25,6 @@ from treadle.server.workspaces.bodies import (
     take,
     view_of,
 )
-from treadle.store.sessions import get_session
 from treadle.workspace.desk import Workspaces
 from treadle.workspace.look import DEPTH_DEFAULT, Glance, look
 
@@ -39,7 +39,7 @@ async def index(service: Service, exchange: Exchange) -> None:
     """
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
-    rows = await desk(service).page(limit + 1, before=query.get("before"))
+    rows = await desk(service, exchange).page(limit + 1, before=query.get("before"))
     page = WorkspacePage(workspaces=[line_of(row) for row in rows[:limit]], has_more=len(rows) > limit)
     await exchange.answer_json(200, page)
 
@@ -50,11 +50,11 @@ async def create(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound, Conflict, LimitExceeded.
     """
     new: NewWorkspace = await take(service, exchange, NewWorkspace)
-    held = await desk(service).create(
+    held = await service.runtime.workspaces.of(exchange.client.key_id).create(
         new.name,
         sections={"facts": new.facts, "draft": new.draft, "ui": new.ui},
         locks=new.locks,
-        session_id=await _session(service, new.session),
+        session_id=await _session(service, exchange, new.session),
         author=new.author(),
     )
     location = (b"location", f"/treadle/v1/workspaces/{held.row.id}".encode())
@@ -67,7 +67,7 @@ async def get(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound.
     """
     query = exchange.query()
-    held = await desk(service).get(exchange.params["workspace"])
+    held = await desk(service, exchange).get(exchange.params["workspace"])
     if "path" not in query:
         await exchange.answer_json(200, view_of(held))
         return
@@ -91,8 +91,8 @@ async def change(service: Service, exchange: Exchange) -> None:
     wanted: Renamed = await take(service, exchange, Renamed)
     if wanted.name is None and wanted.session is None:
         raise ProtocolError("There is nothing to change: give a name or a session.", param="name")
-    session_id = wanted.session and await _session(service, wanted.session)
-    held = await desk(service).update(exchange.params["workspace"], name=wanted.name, session_id=session_id)
+    session_id = wanted.session and await _session(service, exchange, wanted.session)
+    held = await desk(service, exchange).update(exchange.params["workspace"], name=wanted.name, session_id=session_id)
     await exchange.answer_json(200, view_of(held))
 
 
@@ -101,7 +101,7 @@ async def delete(service: Service, exchange: Exchange) -> None:
 
     Raises: NotFound.
     """
-    await desk(service).delete(exchange.params["workspace"])
+    await desk(service, exchange).delete(exchange.params["workspace"])
     await exchange.answer(204)
 
 
@@ -112,7 +112,9 @@ async def patch_draft(service: Service, exchange: Exchange) -> None:
     """
     patch: Patch = await take(service, exchange, Patch)
     workspace = exchange.params["workspace"]
-    taken = await desk(service).patch_draft(workspace, patch.changes, author=patch.author(), base=patch.base_version)
+    taken = await desk(service, exchange).patch_draft(
+        workspace, patch.changes, author=patch.author(), base=patch.base_version
+    )
     await exchange.answer_json(200, step_of(taken))
 
 
@@ -123,7 +125,7 @@ async def patch_ui(service: Service, exchange: Exchange) -> None:
     """
     patch: Patch = await take(service, exchange, Patch)
     workspace = exchange.params["workspace"]
-    taken = await desk(service).show(workspace, patch.changes, author=patch.author(), base=patch.base_version)
+    taken = await desk(service, exchange).show(workspace, patch.changes, author=patch.author(), base=patch.base_version)
     await exchange.answer_json(200, step_of(taken))
 
 
@@ -133,7 +135,7 @@ async def lock(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound, LimitExceeded.
     """
     wanted: Lock = await take(service, exchange, Lock)
-    taken = await desk(service).lock(exchange.params["workspace"], wanted.path, author=wanted.author())
+    taken = await desk(service, exchange).lock(exchange.params["workspace"], wanted.path, author=wanted.author())
     await exchange.answer_json(200, step_of(taken))
 
 
@@ -146,7 +148,7 @@ async def unlock(service: Service, exchange: Exchange) -> None:
     if path is None:
         raise ProtocolError("path names the lock to release.", param="path")
     signed: Signed = await take(service, exchange, Signed)
-    taken = await desk(service).unlock(exchange.params["workspace"], path, author=signed.author())
+    taken = await desk(service, exchange).unlock(exchange.params["workspace"], path, author=signed.author())
     await exchange.answer_json(200, step_of(taken))
 
 
@@ -158,7 +160,7 @@ async def history(service: Service, exchange: Exchange) -> None:
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     before = read_version(query["before"], "before") if "before" in query else None
-    records = await desk(service).history(exchange.params["workspace"], before=before, limit=limit + 1)
+    records = await desk(service, exchange).history(exchange.params["workspace"], before=before, limit=limit + 1)
     await exchange.answer_json(200, HistoryPage(changes=records[:limit], has_more=len(records) > limit))
 
 
@@ -168,7 +170,7 @@ async def version(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound.
     """
     wanted = read_version(exchange.params["version"], "version")
-    await exchange.answer_json(200, await desk(service).at(exchange.params["workspace"], wanted))
+    await exchange.answer_json(200, await desk(service, exchange).at(exchange.params["workspace"], wanted))
 
 
 async def diff(service: Service, exchange: Exchange) -> None:
@@ -177,7 +179,7 @@ async def diff(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound.
     """
     query = exchange.query()
-    workspaces, workspace = desk(service), exchange.params["workspace"]
+    workspaces, workspace = desk(service, exchange), exchange.params["workspace"]
     held = await workspaces.get(workspace)
     start = read_version(query.get("from", ""), "from")
     end = read_version(query["to"], "to") if "to" in query else held.row.version
@@ -191,7 +193,7 @@ async def restore(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound, WorkspaceConflict, which names the lock in the way.
     """
     wanted: Restoration = await take(service, exchange, Restoration)
-    taken = await desk(service).restore(
+    taken = await desk(service, exchange).restore(
         exchange.params["workspace"], wanted.version, author=wanted.author(), sections=wanted.sections
     )
     await exchange.answer_json(200, step_of(taken))
@@ -202,13 +204,13 @@ async def audit(service: Service, exchange: Exchange) -> None:
 
     Raises: NotFound.
     """
-    await exchange.answer_json(200, await desk(service).audit(exchange.params["workspace"]))
+    await exchange.answer_json(200, await desk(service, exchange).audit(exchange.params["workspace"]))
 
 
-def desk(service: Service) -> Workspaces:
-    """Return the workspaces of this server."""
-    return service.runtime.workspaces
+def desk(service: Service, exchange: Exchange) -> Workspaces:
+    """Return the workspaces that the client may reach."""
+    return service.runtime.workspaces.of(exchange.reach)
 
 
-async def _session(service: Service, name: str | None) -> str | None:
-    return None if name is None else (await get_session(service.runtime.store, name)).id
+async def _session(service: Service, exchange: Exchange, name: str | None) -> str | None:
+    return None if name is None else (await find_session(service, exchange, name)).id

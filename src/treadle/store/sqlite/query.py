@@ -10,6 +10,7 @@ import msgspec
 from treadle.canon.errors import NotFound
 from treadle.canon.events import Status
 from treadle.canon.messages import ITEM_KINDS, Entry
+from treadle.canon.request import DIRECT_MODEL
 from treadle.store.chain import audit_lines
 from treadle.store.journal import QUESTION_CHARS_MAX, AuditLine, Chunk, RunRow, RunSearch, StoredTurn
 from treadle.store.sqlite.connection import Value, select
@@ -204,11 +205,12 @@ def _text_list(texts: Sequence[str]) -> str:
     return json.dumps([text.encode("utf-8", "replace").decode() for text in texts])
 
 
-_BLOB = """
+_BLOB = f"""
 SELECT substr(data, ?2 + 1, ?3) FROM blobs WHERE sha256 = ?1 AND (?4 IS NULL OR EXISTS (
   SELECT 1 FROM blob_uses u JOIN runs kept ON kept.n = u.run JOIN runs asks ON asks.id = ?4
   WHERE u.blob = ?1 AND kept.key_id = asks.key_id AND (
-    kept.n = asks.n OR kept.conversation_id = asks.conversation_id OR kept.session_id = asks.session_id)))
+    kept.n = asks.n OR kept.conversation_id = asks.conversation_id OR kept.session_id = asks.session_id
+    OR (kept.model = '{DIRECT_MODEL}' AND asks.model = '{DIRECT_MODEL}'))))
 """
 
 

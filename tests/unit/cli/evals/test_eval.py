@@ -147,6 +147,10 @@ def test_a_live_run_without_a_model_says_what_is_missing(scenarios: Path, capsys
     err = capsys.readouterr().err
     assert "1 models × 1 scenarios × 2 trials × 1 strategies: 2 samples to make" in err
     assert "m: 1/2 USD for a million tokens" in err
+    priced = config.read_text() + '[[price]]\nmodel = "m"\ninput = 3.0\noutput = 4.0\n'
+    (scenarios.parent / "priced.toml").write_text(priced)
+    assert main(["eval", "--live", "--dry-run", "--config", "priced.toml", "--budget-usd", "1", str(scenarios)]) == 0
+    assert "m: 3/4 USD for a million tokens" in capsys.readouterr().err
     assert main(["eval", "--live", "--dry-run", "--budget-usd", "1", str(scenarios)]) == 2
     assert "the price of m is not known" in capsys.readouterr().err
 

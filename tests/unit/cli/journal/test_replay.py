@@ -62,10 +62,10 @@ def test_the_tools_run_again_in_a_new_run(here: Path, capsys: Capture) -> None:
     assert main(["replay", run_id, "--live-tools", "--tools", "tools.py", "--json"]) == 0
     captured = capsys.readouterr()
     told = msgspec.json.decode(captured.out)
-    assert told["text"].endswith("It costs 12.5 €.")
-    assert told["run_id"] != run_id
-    assert f"new run: {told['run_id']}" in captured.err
-    assert main(["diff", run_id, told["run_id"], "--json"]) == 1
+    assert told["result"].endswith("It costs 12.5 €.")
+    assert told["run"] != run_id
+    assert f"new run: {told['run']}" in captured.err
+    assert main(["diff", run_id, told["run"], "--json"]) == 1
     steps = msgspec.json.decode(capsys.readouterr().out)["steps"]
     assert "tool_result" in {step["kind"] for step in steps if step["op"] != "equal"}
 
@@ -75,8 +75,8 @@ def test_a_fork_goes_on_from_a_round_with_another_model(here: Path, capsys: Capt
     [run_id] = asyncio.run(run_script(here))
     assert main(["replay", run_id, "--model", "demo", "--from-round", "2", "--json"]) == 0
     told = msgspec.json.decode(capsys.readouterr().out)
-    assert told["run_id"] != run_id
-    assert main(["export", told["run_id"]]) == 0
+    assert told["run"] != run_id
+    assert main(["export", told["run"]]) == 0
     lines = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["name"] for line in lines if line.get("kind") == "tool_result"] == ["get_price"]
     assert not any(line.get("kind") == "tool_start" for line in lines)

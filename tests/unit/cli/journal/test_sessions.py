@@ -55,6 +55,16 @@ def test_a_search_finds_names_and_what_was_said(talks: list[str], capsys: Captur
     assert capsys.readouterr().out == "no session holds that\n"
 
 
+def test_those_of_this_folder_are_told_from_others(talks: list[str], capsys: Capture) -> None:
+    """What a terminal began here; and a text narrows the list."""
+    assert main(["run", "hello there"]) == 0
+    capsys.readouterr()
+    assert main(["sessions", "--here", "--json"]) == 0
+    assert [row["name"] for row in told(capsys)] == ["hello there"]
+    assert main(["sessions", "-q", "TRAIN", "--json"]) == 0
+    assert [row["name"] for row in told(capsys)] == ["trip"]
+
+
 def test_one_is_shown_as_it_went(talks: list[str], capsys: Capture) -> None:
     """For a person, and as the messages themselves."""
     assert main(["sessions", "show", "trip"]) == 0

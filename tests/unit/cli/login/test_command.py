@@ -7,7 +7,7 @@ import pytest
 
 from treadle.cli.main import main
 from treadle.config import Settings, StoreSection
-from treadle.server.login.secret import read_secret
+from treadle.server.login.secret import read_secret, secret_for
 from treadle.server.login.tickets import Tickets
 
 
@@ -25,7 +25,7 @@ def test_the_link_is_good_at_the_server(tmp_path: Path, capsys: pytest.CaptureFi
     url, _, ticket = printed["url"].partition("#")
     assert (url, printed["scope"]) == ("http://127.0.0.1:9001/login", "viewer")
     settings = Settings(store=StoreSection(url=f"sqlite:///{tmp_path}/treadle.db"))
-    made = Tickets(read_secret(settings, {}), began_at=0.0).redeem(ticket, 0.0, 60.0)
+    made = Tickets(secret_for("login", read_secret(settings, {})), began_at=0.0).redeem(ticket, 0.0, 60.0)
     assert made is not None
     assert (made[1].name, made[1].scope) == ("ada", "viewer")
 

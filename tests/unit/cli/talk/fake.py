@@ -129,6 +129,10 @@ class FakeHost:
         """Return runs, newest first."""
         return [run for run in self.rows if session_id in (None, run.session_id)][:limit]
 
+    async def find_run(self, run_id: str) -> RunInfo:
+        """Return one."""
+        return next(run for run in self.rows if run.id == run_id)
+
     async def run_entries(self, run_id: str) -> list[Entry]:
         """Return the journal of one."""
         if run_id not in self.entries:
@@ -178,6 +182,7 @@ class FakeFace:
         self.asked: list[list[Choice]] = []
         self.labels: list[str] = []
         self.redrawn = 0
+        self.deeds: list[str] = []
         self.echoes = False
 
     async def open(self, actions: Actions) -> None:
@@ -205,6 +210,15 @@ class FakeFace:
     def offer(self, text: str) -> None:
         """Keep it."""
         self.offered.append(text)
+
+    def clear(self) -> None:
+        """Remember it."""
+        self.deeds.append("clear")
+
+    def copy(self, text: str) -> bool:
+        """Remember it."""
+        self.deeds.append(f"copy {text}")
+        return True
 
     def refresh(self) -> None:
         """Do nothing."""

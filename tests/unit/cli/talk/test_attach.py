@@ -73,7 +73,7 @@ def test_what_can_not_be_sent_is_refused_by_name(tmp_path: Path, name: str, word
     with pytest.raises(RequestError, match=words) as caught:
         attach.message_of("look", [str(tmp_path / name)])
     assert name in caught.value.message
-    assert caught.value.param == "file"
+    assert caught.value.param == "files"
 
 
 def test_files_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ import msgspec
 import pytest
 
 from treadle.canon.errors import ConfigError
+from treadle.evals.graders import GRADER_VERSION
 from treadle.evals.report import Sample
 from treadle.evals.results.fingerprint import code_fingerprints, scenario_fingerprint
 from treadle.evals.results.folder import SAMPLES, RunFolder, file_name
 from treadle.evals.results.rows import Row, counts, row_of
 from treadle.evals.scenario import Expect, ExpectedText
+from treadle.server.console import scores
 from unit.evals.results.samples import EVIDENCE, SCENARIO, folder, row
 
 
@@ -24,6 +26,22 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     assert again.evidence(rows[0].key) == EVIDENCE
     assert again.evidence(rows[2].key) is None
     assert (made.path / SAMPLES).stat().st_mode & 0o077 == 0
+
+
+def test_the_console_can_read_it(tmp_path: Path) -> None:
+    """It knows the files by their names and fields, and does not import what wrote them."""
+    rows = [row("a.add", cost_usd=0.5, quirks={"no_index": 1}), row("a.add", "fail", 2)]
+    made = folder(tmp_path / "run", *rows)
+    lines = (made.path / scores.SAMPLES).read_bytes().splitlines()
+    samples = [msgspec.json.decode(line, type=scores.Sample) for line in lines]
+    assert [(each.key, each.outcome, each.cost_usd, each.quirks) for each in samples] == [
+        (each.key, each.outcome, each.cost_usd, each.quirks) for each in rows
+    ]
+    run = msgspec.json.decode((made.path / scores.RUN).read_bytes())
+    shown = set(scores.EvalRun.__struct_fields__) - {"id", "outcomes", "cost_usd"}
+    assert shown <= run.keys()
+    assert run["grader_version"] == GRADER_VERSION
+    assert (made.path / scores.TRANSCRIPTS / file_name(rows[0].key)).is_file()
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:

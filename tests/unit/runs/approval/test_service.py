@@ -4,10 +4,11 @@ import pytest
 
 from treadle.canon.errors import Conflict, NotFound, ProtocolError
 from treadle.canon.tools import CallContext
+from treadle.engine.ports import Verdict
 from treadle.runs.approval.desk import DeskRules
 from treadle.runs.approval.service import ARGUMENTS_BYTES_MAX, REASON_CHARS_MAX, Answer, Remember
 from treadle.store.approvals.kept import DECIDED
-from unit.runs.approval.desks import PLEA, office, other_call
+from unit.runs.approval.desks import CONTEXT, PLEA, office, other_call
 
 YES, NO = Answer(approve=True, by="ann"), Answer(approve=False, by="bob", reason="no")
 
@@ -117,6 +118,32 @@ async def test_a_rule_that_can_not_be_is_refused_before_anything_is_decided(
         assert refused.value.info.param == param
         assert (await at.service.find(ticket.approval_id)).status == "pending"
         assert await at.service.rules() == []
+
+
+async def test_what_is_remembered_is_what_was_approved() -> None:
+    """A call that a person changed is remembered as changed: the model's own is asked about again."""
+    async with office() as at:
+        ticket = await at.ticket()
+        answer = Answer(approve=True, arguments='{"a":"mild"}', remember=Remember(kind="call"))
+        await at.service.decide(ticket.approval_id, answer)
+        await at.ticket(other_call("call_2"))
+        agreed = await at.desk.ask(other_call("call_3", '{"a": "mild"}'), CONTEXT)
+        assert isinstance(agreed, Verdict)
+        assert agreed.approved
+
+
+async def test_patterns_are_checked_against_what_was_approved() -> None:
+    """They fit the arguments that run, not those that the model wanted."""
+    async with office() as at:
+        ticket = await at.ticket()
+        changed = {"arguments": '{"a":"mild"}', "approve": True}
+        wrong = Remember(kind="pattern", patterns={"a": "x*"})
+        with pytest.raises(ProtocolError) as refused:
+            await at.service.decide(ticket.approval_id, Answer(**changed, remember=wrong))
+        assert refused.value.info.param == "remember.patterns"
+        right = Remember(kind="pattern", patterns={"a": "mi*"})
+        await at.service.decide(ticket.approval_id, Answer(**changed, remember=right))
+        assert [row.rule.patterns for row in await at.service.rules()] == [{"a": "mi*"}]
 
 
 async def test_a_rule_is_kept_where_it_was_wanted() -> None:

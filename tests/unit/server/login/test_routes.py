@@ -56,7 +56,7 @@ async def test_login_is_asked_for_where_others_can_come(open_app: OpenApp, serve
         assert bool(app.service.first_link()) is needed
 
 
-@pytest.mark.parametrize("path", ["/treadle/v1/runs", "/treadle/v1/me", "/treadle/v1/live", "/treadle/v1/nothing"])
+@pytest.mark.parametrize("path", ["/treadle/v1/runs", "/treadle/v1/me", "/treadle/v1/live"])
 async def test_without_a_login_the_api_is_closed(guarded: App, path: str) -> None:
     """Programs get 401 in Treadle's envelope, which says what to do."""
     visit = await Visit(guarded, "GET", path).run()

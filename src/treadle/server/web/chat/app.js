@@ -59,6 +59,7 @@ class App extends Component {
       dialog: "",
       away: false,
       isLost: false,
+      queued: /** @type {{text: string, files: any[]}[]} */ ([]),
     };
     /** @type {HTMLElement | null} */
     this.log = null;
@@ -172,7 +173,7 @@ class App extends Component {
   open(id) {
     if (id === this.state.id && id) return;
     this.follow(null);
-    this.setState({ id, turns: [], hasMore: false, listOpen: false, away: false, trouble: null, reading: Boolean(id) });
+    this.setState({ id, turns: [], queued: [], hasMore: false, listOpen: false, away: false, trouble: null, reading: Boolean(id) });
     if (id) this.read(id);
     this.input?.focus();
   }
@@ -224,17 +225,32 @@ class App extends Component {
       if (!isOpen(turn)) {
         this.follow(null);
         this.redraw();
+        this.askNext();
       }
     });
   }
 
+  /** Ask what waits; who has stopped the answer before wants it back instead. */
+  askNext() {
+    const [next, ...rest] = this.state.queued;
+    if (!next) return;
+    if (this.state.turns.at(-1)?.status === "cancelled") {
+      if (this.input && !this.input.value) this.input.value = next.text;
+      this.setState({ queued: [] });
+    } else this.setState({ queued: rest }, () => this.ask(next.text, next.files));
+  }
+
   /**
-   * Ask in the open chat; the first question makes one.
+   * Ask in the open chat; the first question makes one, and what is asked while an answer comes waits for its end.
    * @param {string} text
    * @param {import("./composer.js").File64[]} files
    */
   async ask(text, files = []) {
-    if (this.busy || !this.canAct) return;
+    if (!this.canAct) return;
+    if (this.busy) {
+      this.setState({ queued: [...this.state.queued, { text, files }] });
+      return;
+    }
     const turn = newTurn(text, files.map(({ name }) => ({ kind: "file", name })));
     this.setState({ turns: [...this.state.turns, turn], away: false });
     await this.post(turn, { input: text, files, model: this.state.model });
@@ -434,6 +450,7 @@ class App extends Component {
           ${away && html`<button type="button" class="latest" onClick=${() => this.setState({ away: false })}>Latest ↓</button>`}
           <div>
             ${isLost && html`<p class="lost" role="status">The connection is lost. The answer goes on at the server; this page tries again.</p>`}
+            ${this.renderQueue()}
             <${Composer} isBusy=${this.busy} canAct=${this.canAct} takes=${takes} onStop=${() => this.stop()}
               refer=${(/** @type {HTMLTextAreaElement | null} */ node) => (this.input = node)}
               onSend=${(/** @type {string} */ text, /** @type {any[]} */ files) => this.ask(text, files)} />
@@ -442,6 +459,15 @@ class App extends Component {
         ${this.renderDialog()}
       </div>
     `;
+  }
+
+  renderQueue() {
+    const { queued } = this.state;
+    const without = (/** @type {any} */ gone) => this.setState({ queued: queued.filter((/** @type {any} */ one) => one !== gone) });
+    return queued.length > 0 && html`<ul class="files queue" aria-label="Asked when the answer is complete">
+      ${queued.map((/** @type {any} */ one, /** @type {number} */ n) => html`<li key=${n}>Next: ${one.text.slice(0, 80)}
+        <button type="button" class="plain" aria-label="Do not ask" onClick=${() => without(one)}>×</button></li>`)}
+    </ul>`;
   }
 
   renderHeader() {

@@ -50,7 +50,7 @@ export class Composer extends Component {
     event.preventDefault();
     const text = this.input.value.trim();
     const { files } = this.state;
-    if ((!text && files.length === 0) || this.props.isBusy || !this.props.canAct) return;
+    if ((!text && files.length === 0) || !this.props.canAct) return;
     this.input.value = "";
     this.setState({ files: [], note: "" });
     this.fit();

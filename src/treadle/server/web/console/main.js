@@ -5,7 +5,7 @@
 import { live } from "../shared/stream.js";
 import { html, KeyHelp, nextTheme, onKeys, render, theme, useEffect, useLayoutEffect, useState, Waiting } from "../shared/ui.js";
 import { address, go, takeClicks, usePlace } from "./address.js";
-import { useChanges, useLoaded } from "./parts.js";
+import { useChanges, useLoaded, useMe } from "./parts.js";
 import { Runs, Session, Sessions } from "./runs.js";
 
 /** @typedef {import("./address.js").Place} Place */
@@ -20,12 +20,13 @@ const VIEWS = [
   { name: "tools", key: "5", title: "Tools", load: () => import("./things.js").then((module) => module.Tools) },
   { name: "upstreams", key: "6", title: "Upstreams", load: () => import("./things.js").then((module) => module.Upstreams) },
   { name: "guests", key: "7", title: "Guests", load: () => import("./things.js").then((module) => module.Guests) },
-  { name: "evals", key: "8", title: "Evals", load: () => import("./evals.js").then((module) => module.Evals) },
+  { name: "keys", key: "8", title: "Keys", load: () => import("./keys.js").then((module) => module.Keys) },
+  { name: "evals", key: "9", title: "Evals", load: () => import("./evals.js").then((module) => module.Evals) },
 ];
 
 /** @type {[string, string][]} */
 const KEYS = [
-  ["1 … 8", "go to a view"],
+  ["1 … 9", "go to a view"],
   ["/", "search or filter"],
   ["j k", "next and previous in a list, a tree or the cards"],
   ["Enter", "open what is marked"],
@@ -100,7 +101,8 @@ function Tabs({ current }) {
   useEffect(() => document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [current]);
   /** @type {Record<string, number>} */
   const counts = { approvals: approvals.data?.approvals?.length ?? 0, facts: proposals.data?.proposals?.length ?? 0 };
-  return html`<nav class="tabs" aria-label="Views">${VIEWS.map((one) => html`<a key=${one.name} href=${address([one.name])}
+  const { isAdmin } = useMe();
+  return html`<nav class="tabs" aria-label="Views">${VIEWS.filter((one) => isAdmin || one.name !== "keys").map((one) => html`<a key=${one.name} href=${address([one.name])}
     aria-current=${one.name === current ? "page" : null}>${one.title}${counts[one.name] > 0 && html` <b class="badge"
     aria-label=${`${counts[one.name]} to decide`}>${counts[one.name]}</b>`}</a>`)}</nav>`;
 }

@@ -68,11 +68,11 @@ export function useChanges(topics, callback, pauseMs = 250) {
   }, [topics.join()]);
 }
 
-/** Tell who looks, and whether they may change something; until that is known, yes. */
+/** Tell who looks, and what they may do; until that is known, they may change something and are no admin. */
 export function useMe() {
-  const [self, setSelf] = useState({ name: "", may: true });
+  const [self, setSelf] = useState({ name: "", may: true, isAdmin: false });
   useEffect(() => {
-    me().then((person) => setSelf({ name: person.needs_login ? person.name : "", may: person.scope !== "viewer" }), () => {});
+    me().then((person) => setSelf({ name: person.needs_login ? person.name : "", may: person.scope !== "viewer", isAdmin: person.scope === "admin" }), () => {});
   }, []);
   return self;
 }

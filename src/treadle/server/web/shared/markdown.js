@@ -15,6 +15,8 @@ export class MarkdownView {
     this.root = root;
     this.text = "";
     this.closed = 0;
+    /** @type {string[]} the sources of the finished blocks */
+    this.sources = [];
     /** @type {ChildNode[]} */
     this.open = [];
     /** @type {{end: RegExp, body: Text, from: number} | null} the code that is being written */
@@ -23,7 +25,7 @@ export class MarkdownView {
 
   clear() {
     this.root.replaceChildren();
-    Object.assign(this, { text: "", closed: 0, open: [], code: null });
+    Object.assign(this, { text: "", closed: 0, sources: [], open: [], code: null });
   }
 
   /**
@@ -44,6 +46,7 @@ export class MarkdownView {
       this.root.append(...nodes);
       colourLater(nodes);
       this.closed += token.raw.length;
+      if (token.type !== "space") this.sources.push(token.raw);
     }
     this.open = blocks(tokens.slice(Math.max(last, 0)));
     this.root.append(...this.open);
@@ -77,8 +80,17 @@ export class MarkdownView {
     return true;
   }
 
-  /** Take the open block for finished too: no more text will come. */
+  /**
+   * Take the open block for finished too: no more text will come. Where the whole reads otherwise than its pieces did
+   * (a list that went on after a pause, an address that was given at the end) it is shown anew, once.
+   */
   finish() {
+    const tokens = lexer(this.text).filter((token) => token.type !== "space");
+    const isSame = tokens.slice(0, -1).every((token, n) => token.raw === this.sources[n] && token.type !== "def");
+    if (!isSame || tokens.length > this.sources.length + 1 || tokens.at(-1)?.type === "def") {
+      this.root.replaceChildren(...blocks(tokens));
+      this.open = [...this.root.childNodes];
+    }
     colourLater(this.open);
   }
 }

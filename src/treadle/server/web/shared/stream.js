@@ -38,7 +38,8 @@ class Live {
     this.timer = undefined;
     /** @type {Promise<void> | undefined} */
     this.opening = undefined;
-    this.channel = "BroadcastChannel" in globalThis ? new BroadcastChannel(NAME) : null;
+    // Pages that come over plain HTTP from another machine have no locks: each of their tabs is for itself.
+    this.channel = navigator.locks && "BroadcastChannel" in globalThis ? new BroadcastChannel(NAME) : null;
     this.channel?.addEventListener("message", (event) => this.hear(event.data));
   }
 

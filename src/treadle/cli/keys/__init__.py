@@ -1,0 +1,1 @@
+"""`treadle keys`: make, list and revoke the keys of clients."""

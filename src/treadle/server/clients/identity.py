@@ -1,0 +1,116 @@
+"""Who asks: the one place that decides it. By a key, else by the cookie of somebody logged in, else, where no key is
+needed, whoever is at this machine."""
+
+from functools import lru_cache
+
+from treadle.access.client import ANYBODY, LOCAL, Client
+from treadle.access.keyring import Keyring
+from treadle.access.token import PREFIX
+from treadle.canon.errors import ConfigError, Unauthorised
+from treadle.config import Settings
+from treadle.runtime import Runtime
+from treadle.server.clients.rules import Access, access_of
+from treadle.server.clients.turnstile import Turnstile
+from treadle.server.guard import client_key
+from treadle.server.http import Exchange
+from treadle.server.login.gate import Gate, Person, is_exposed
+from treadle.server.login.secret import kept_secret, secret_for
+from treadle.store.keys.kept import Grant
+
+OURS = f"{PREFIX}_"
+_access_of = lru_cache(maxsize=1_024)(access_of)
+
+
+def asks_for_key(settings: Settings) -> bool:
+    """Tell whether programs must bring a key: always, never, or where others than this machine's own can come."""
+    required = settings.keys.required
+    return is_exposed(settings) if required == "auto" else required == "always"
+
+
+def make_keyring(runtime: Runtime) -> Keyring:
+    """Return the keyring of an installation.
+
+    Raises: ConfigError, where no secret lasts by which keys could be known again.
+    """
+    pepper = secret_for("keys", kept_secret(runtime.settings))
+    return Keyring(runtime.store.keys, pepper, clock=runtime.clock, ids=runtime.ids)
+
+
+class Clients:
+    """Knows the clients of a server, and lets them through.
+
+    Where keys are needed the secret behind them must last: that is looked at when the server starts.
+    """
+
+    def __init__(self, runtime: Runtime, gate: Gate) -> None:
+        self._runtime = runtime
+        self._gate = gate
+        self.needs_key = asks_for_key(runtime.settings)
+        self._keyring = make_keyring(runtime) if self.needs_key else None
+        self._turnstile = Turnstile(runtime)
+
+    @property
+    def keyring(self) -> Keyring:
+        """Return the keyring, made when first asked for.
+
+        Raises: ConfigError.
+        """
+        if self._keyring is None:
+            self._keyring = make_keyring(self._runtime)
+        return self._keyring
+
+    def meet(self, exchange: Exchange) -> None:
+        """Count a request to its address, before anything is known of it; who must log in learns nothing of paths.
+
+        Raises: Exhausted, HttpError (401), Forbidden.
+        """
+        self._turnstile.count_address(exchange)
+        if self._gate.needs_login and client_key(exchange) is None:
+            self._gate.check(exchange, self._runtime.clock.now())
+
+    async def admit(self, exchange: Exchange, pattern: str) -> None:
+        """Find out who asks for a route, and let them through or say why not.
+
+        Raises: Unauthorised, Forbidden, Exhausted, HttpError (401 for a page or people), StoreError.
+        """
+        access = _access_of(pattern, exchange.method)
+        exchange.client = await self._identify(exchange, access)
+        if not access.is_open:
+            self._turnstile.count_request(exchange, access.api)
+
+    async def _identify(self, exchange: Exchange, access: Access) -> Client:
+        text = None if access.is_open else client_key(exchange)
+        if text and (self.needs_key or text.startswith(OURS)):
+            return await self._holder(text, exchange, access)
+        now = self._runtime.clock.now()
+        self._gate.check(exchange, now)
+        if access.is_open:
+            return ANYBODY
+        person = self._gate.person(exchange, now)
+        is_asked = self._gate.needs_login and (self.needs_key or access.api == "treadle")
+        if is_asked and person is not None:
+            self._gate.allow(exchange, person)
+            return _client_of(person)
+        if self.needs_key:
+            return await self.keyring.check(None)
+        return LOCAL
+
+    async def _holder(self, text: str, exchange: Exchange, access: Access) -> Client:
+        """Return whose key it is, if it may be used here.
+
+        Raises: Unauthorised, Forbidden, StoreError.
+        """
+        try:
+            keyring = self.keyring
+        except ConfigError:
+            raise Unauthorised("The key is not one of this server's.", hint="it can have none: see its log") from None
+        client = await keyring.check(text)
+        if access.api:
+            client.check_api(access.api)
+        client.check_role(access.role(exchange.method))
+        return client
+
+
+def _client_of(person: Person) -> Client:
+    """Return somebody who is logged in as a client: their role lets them see what everybody did."""
+    return Client(name=person.name, grant=Grant(role=person.scope))

@@ -1,0 +1,65 @@
+"""What each route needs: which API's scope of a key, and which role. Pure; the first row that fits a pattern holds."""
+
+import msgspec
+
+from treadle.server.http import SAFE_METHODS
+from treadle.store.keys.kept import Role
+
+
+class Access(msgspec.Struct, frozen=True):
+    """What some routes need. Without an `api` the key of any API will do; what `is_open` needs no key at all.
+
+    A role is needed beside that, to look (`reads`) or to change (`writes`).
+    """
+
+    methods: str
+    prefix: str
+    api: str = ""
+    reads: Role = "none"
+    writes: Role = "none"
+    is_open: bool = False
+
+    def role(self, method: str) -> Role:
+        """Return the role that a method needs."""
+        return self.reads if method in SAFE_METHODS else self.writes
+
+
+RULES: tuple[Access, ...] = (
+    Access("*", "/v1/chat/", "chat"),
+    Access("*", "/v1/responses", "responses"),
+    Access("*", "/v1/conversations", "responses"),
+    Access("*", "/v1/messages", "messages"),
+    Access("GET HEAD", "/v1/models"),
+    Access("GET HEAD", "/v1beta/models"),
+    Access("POST", "/v1/models/", "gemini"),
+    Access("POST", "/v1/tunedModels/", "gemini"),
+    Access("POST", "/v1beta/", "gemini"),
+    Access("*", "/mcp", "mcp"),
+    Access("*", "/treadle/v1/keys", "treadle", "admin", "admin"),
+    Access("*", "/treadle/v1/logins", "treadle", "admin", "admin"),
+    Access("*", "/treadle/v1/evals", "treadle", "viewer", "operator"),
+    Access("*", "/treadle/v1/upstreams", "treadle", "viewer", "operator"),
+    Access("*", "/treadle/v1/", "treadle"),
+    Access("*", "/metrics", reads="viewer", writes="operator"),
+    Access("GET HEAD", "/healthz", is_open=True),
+    Access("GET HEAD", "/readyz", is_open=True),
+    Access("GET HEAD", "/api/hello", is_open=True),
+    Access("GET HEAD", "/openapi.json", is_open=True),
+    Access("*", "/login", is_open=True),
+    Access("GET HEAD", "/web/", is_open=True),
+    Access("GET HEAD", "/console", is_open=True),
+    Access("GET HEAD", "/", is_open=True),
+)
+"""Pages are open here because the gate looks after them: a browser brings no key."""
+
+
+def access_of(pattern: str, method: str) -> Access:
+    """Return what a route needs.
+
+    Raises: LookupError for a route that nobody thought of.
+    """
+    for rule in RULES:
+        is_whole = rule.prefix != "/" or pattern == "/"
+        if is_whole and pattern.startswith(rule.prefix) and (rule.methods == "*" or method in rule.methods.split()):
+            return rule
+    raise LookupError(f"no rule says who may use {method} {pattern}")

@@ -1,0 +1,137 @@
+"""How many requests come in: of each address, of each client, of each client to an API. Says in the head of every
+answer what is left, each API in its own manner."""
+
+import functools
+import ipaddress
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from treadle.access.accounts import MINUTE_S
+from treadle.access.rates import Hit
+from treadle.canon.errors import Exhausted
+from treadle.runtime import Runtime
+from treadle.server.http import Exchange, Header
+
+HOPS_MAX = 32
+"""How many addresses of X-Forwarded-For are looked at, from the nearest."""
+
+_UNCOUNTED = frozenset({"/healthz", "/readyz", "/api/hello"})
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Turnstile:
+    """Counts requests, within the settings' `[rates]` and `[[rate]]`."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        rates = runtime.settings.rates
+        self._rates = runtime.rates
+        self._accounts = runtime.accounts
+        self._now = runtime.clock.now
+        self._address_limit = rates.address_requests_per_min
+        self._api_limits = {row.api: row.requests_per_min for row in reversed(runtime.settings.rate)}
+        self._proxies = [ipaddress.ip_network(text) for text in rates.proxies]
+
+    def count_address(self, exchange: Exchange) -> None:
+        """Count a request to the address it comes from.
+
+        Raises: Exhausted.
+        """
+        if not self._address_limit or exchange.path in _UNCOUNTED:
+            return
+        hit = self._rates.take(f"address:{self._address(exchange)}", self._address_limit, MINUTE_S)
+        self._tell(exchange, [hit])
+        if not hit.allowed:
+            message = f"The limit of {hit.limit} requests per minute from one address is reached."
+            raise Exhausted(message, code="rate_limit_address", retry_after_s=hit.reset_s)
+
+    def count_request(self, exchange: Exchange, api: str) -> None:
+        """Count a request to whoever makes it, and to the API.
+
+        Raises: Exhausted.
+        """
+        client = exchange.client
+        limit = self._accounts.limits_of(client).requests_per_min
+        api_limit = self._api_limits.get(api, 0)
+        if limit or api_limit:
+            subject = client.key_id or f"at {self._address(exchange)}"
+            wanted = ((f"requests:{subject}", limit), (f"{api}:{subject}", api_limit))
+            hits = [self._rates.take(name, most, MINUTE_S) for name, most in wanted if most]
+            self._tell(exchange, hits)
+            refused = next((hit for hit in hits if not hit.allowed), None)
+            if refused is not None:
+                of_what = f" to the {api} API" if refused.limit != limit else ""
+                message = f"The limit of {refused.limit} requests per minute{of_what} is reached."
+                raise Exhausted(message, code="rate_limit_requests", retry_after_s=refused.reset_s)
+        tokens = self._accounts.tokens_left(client)
+        if tokens is not None:
+            exchange.also += _MANNERS.get(exchange.envelope, _treadle)("tokens", tokens, self._now())
+
+    def _tell(self, exchange: Exchange, hits: Sequence[Hit]) -> None:
+        """Say what is left of the tightest limit."""
+        tightest = min(hits, key=lambda hit: (hit.allowed, hit.remaining))
+        exchange.also = _MANNERS.get(exchange.envelope, _treadle)("requests", tightest, self._now())
+
+    def _address(self, exchange: Exchange) -> str:
+        """Return the address of whoever asks: the peer's, or what proxies that are trusted say of theirs."""
+        peer = exchange.peer
+        if not self._proxies:
+            return neighbourhood(peer)
+        forwarded = exchange.header(b"x-forwarded-for").split(",")[-HOPS_MAX:]
+        for text in (peer, *reversed(forwarded)):
+            if text.strip():
+                peer = text.strip()
+            if not self._is_proxy(peer):
+                break
+        return neighbourhood(peer)
+
+    def _is_proxy(self, text: str) -> bool:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return False
+        return any(address in network for network in self._proxies)
+
+
+@functools.lru_cache(maxsize=4_096)
+def neighbourhood(text: str) -> str:
+    """Return by what an address is counted: of IPv6 the network, since whoever has one address has all of them."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return text[:64]
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+def _seconds(hit: Hit) -> int:
+    return math.ceil(hit.reset_s)
+
+
+def _openai(kind: str, hit: Hit, now: float) -> tuple[Header, ...]:
+    values = {"limit": str(hit.limit), "remaining": str(hit.remaining), "reset": f"{_seconds(hit)}s"}
+    return tuple((f"x-ratelimit-{name}-{kind}".encode(), value.encode()) for name, value in values.items())
+
+
+def _anthropic(kind: str, hit: Hit, now: float) -> tuple[Header, ...]:
+    reset = datetime.fromtimestamp(now + _seconds(hit), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    values = {"limit": str(hit.limit), "remaining": str(hit.remaining), "reset": reset}
+    return tuple((f"anthropic-ratelimit-{kind}-{name}".encode(), value.encode()) for name, value in values.items())
+
+
+def _treadle(kind: str, hit: Hit, now: float) -> tuple[Header, ...]:
+    head = "ratelimit" if kind == "requests" else f"ratelimit-{kind}"
+    values = {"limit": hit.limit, "remaining": hit.remaining, "reset": _seconds(hit)}
+    return tuple((f"{head}-{name}".encode(), str(value).encode()) for name, value in values.items())
+
+
+_MANNERS: dict[str, Callable[[str, Hit, float], tuple[Header, ...]]] = {
+    "chat": _openai,
+    "responses": _openai,
+    "messages": _anthropic,
+}
+"""How an API says what is left; Gemini has no manner of its own."""

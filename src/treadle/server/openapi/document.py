@@ -1,0 +1,178 @@
+"""The OpenAPI document, made once from the table of operations, and the route that gives it out."""
+
+import re
+from functools import cache
+from typing import Any, cast
+
+import msgspec
+
+from treadle.canon.json import write_json
+from treadle.server.http import JSON as JSON_TYPE
+from treadle.server.http import Exchange, Header, envelope_of
+from treadle.server.openapi import own, rest, vendors, work
+from treadle.server.openapi.operation import JSON, Content, Operation, Query, Schema, fields
+from treadle.server.service import Service
+
+TABLE: tuple[Operation, ...] = (
+    *vendors.OPERATIONS,
+    *own.OPERATIONS,
+    *work.OPERATIONS,
+    *rest.OPERATIONS,
+)
+TITLE = "Treadle"
+VERSION = "1"
+ABOUT = (
+    "A gateway for tool calling. Paths under /v1 also answer without it. Requests and answers of the vendors' APIs are "
+    "described loosely: their own documents say what is in them, and fields that are not known are taken as well."
+)
+_PARAMETER = re.compile(r"\{([a-z_]+)\}")
+_REF = "#/components/schemas/{name}"
+_CACHED: tuple[Header, ...] = ((b"cache-control", b"no-cache"),)
+_NAME: Schema = {"type": ["string", "null"]}
+_OPENAI_ERROR = fields(message={"type": "string"}, type={"type": "string"}, param=_NAME, code=_NAME)
+ERRORS: dict[str, Schema] = {
+    "OpenAIError": fields(error=_OPENAI_ERROR),
+    "AnthropicError": fields(
+        type={"const": "error"}, error=fields(type={"type": "string"}, message={"type": "string"})
+    ),
+    "GeminiError": fields(
+        error=fields(code={"type": "integer"}, message={"type": "string"}, status={"type": "string"})
+    ),
+    "Error": fields(error=fields(code={"type": "string"}, message={"type": "string"}, hint=_NAME, param=_NAME)),
+}
+_ENVELOPES = {"chat": "OpenAIError", "responses": "OpenAIError", "messages": "AnthropicError", "gemini": "GeminiError"}
+_SECURITY: dict[str, Schema] = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+    "x-goog-api-key": {"type": "apiKey", "in": "header", "name": "x-goog-api-key"},
+    "key": {"type": "apiKey", "in": "query", "name": "key"},
+}
+
+
+async def show(service: Service, exchange: Exchange) -> None:
+    """GET /openapi.json: what this server answers."""
+    await exchange.answer(200, written(), JSON_TYPE, _CACHED)
+
+
+@cache
+def written() -> bytes:
+    """Return the document as JSON."""
+    return write_json(document())
+
+
+def document(table: tuple[Operation, ...] = TABLE) -> dict[str, Any]:
+    """Make the document."""
+    kinds = sorted({kind for operation in table for kind in _kinds(operation)}, key=lambda kind: kind.__qualname__)
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+    forms = dict(zip(kinds, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in table:
+        methods = paths.setdefault(operation.shown_path, {})
+        methods[operation.method.lower()] = _operation(operation, forms)
+        if operation.reads:
+            methods["head"] = _head(operation, forms)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": TITLE, "version": VERSION, "description": ABOUT},
+        "paths": paths,
+        "components": {"schemas": {**components, **ERRORS}, "securitySchemes": _SECURITY},
+        "security": [{}, *({name: []} for name in _SECURITY)],
+    }
+
+
+def _operation(operation: Operation, forms: dict[type, Schema]) -> Schema:
+    made: Schema = {
+        "operationId": _name(operation),
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "parameters": _parameters(operation),
+        "responses": _responses(operation, forms),
+    }
+    if operation.body is not None:
+        content = {JSON: {"schema": _schema(operation.body, forms)}}
+        made["requestBody"] = {"required": operation.needs_body, "content": content}
+    return made
+
+
+def _head(operation: Operation, forms: dict[type, Schema]) -> Schema:
+    """Describe HEAD: the headers of GET, and nothing else."""
+    made = _operation(operation, forms)
+    responses = {status: {"description": answer["description"]} for status, answer in made["responses"].items()}
+    return {**made, "operationId": f"head_{made['operationId']}", "responses": responses}
+
+
+def _parameters(operation: Operation) -> list[Schema]:
+    path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1, "maxLength": 256}}
+        for name in _PARAMETER.findall(operation.shown_path)
+    ]
+    query = [_parameter(each, "query") for each in operation.query]
+    return [*path, *query, *(_parameter(each, "header") for each in operation.headers)]
+
+
+def _parameter(query: Query, place: str) -> Schema:
+    return {"name": query.name, "in": place, "description": query.about, "schema": query.schema}
+
+
+def _responses(operation: Operation, forms: dict[type, Schema]) -> Schema:
+    page: Schema = {"text/html": {"schema": {"type": "string"}}} if operation.tag in ("Pages", "Login") else {}
+    error: Schema = {
+        "description": "An error in the form of this API",
+        "content": {JSON: {"schema": _error(operation)}, **page},
+    }
+    good = {
+        str(status): {"description": operation.summary, **_content(contents, forms)}
+        for status, contents in operation.answers.items()
+    }
+    return {**good, "4XX": error, "5XX": error}
+
+
+def _error(operation: Operation) -> Schema:
+    envelope = envelope_of(operation.shown_path)
+    if envelope == "models":
+        names = ("OpenAIError", "AnthropicError", "GeminiError")
+        return {"anyOf": [{"$ref": _REF.format(name=name)} for name in names]}
+    return {"$ref": _REF.format(name=_ENVELOPES.get(envelope, "Error"))}
+
+
+def _content(contents: tuple[Content, ...], forms: dict[type, Schema]) -> Schema:
+    if not contents:
+        return {}
+    return {"content": {content.kind: {"schema": _schema(content.form, forms)} for content in contents}}
+
+
+def _schema(form: object, forms: dict[type, Schema]) -> Any:
+    """Write a form with the structs in it put in by name."""
+    match form:
+        case type():
+            return forms[form]
+        case dict():
+            return {name: _schema(value, forms) for name, value in cast("Schema", form).items()}
+        case list():
+            return [_schema(value, forms) for value in cast("list[object]", form)]
+        case _:
+            return form
+
+
+def _kinds(operation: Operation) -> set[type]:
+    contents = [content.form for each in operation.answers.values() for content in each]
+    return {kind for form in (operation.body, *contents) for kind in _inside(form)}
+
+
+def _inside(form: object) -> list[type]:
+    """Return the structs in a form."""
+    match form:
+        case type():
+            return [form]
+        case dict():
+            return [kind for value in cast("Schema", form).values() for kind in _inside(value)]
+        case list():
+            return [kind for value in cast("list[object]", form) for kind in _inside(value)]
+        case _:
+            return []
+
+
+def _name(operation: Operation) -> str:
+    """Return a name that is one word and of this operation alone."""
+    words = re.sub(r"[^A-Za-z0-9]+", "_", operation.shown_path).strip("_")
+    return f"{operation.method.lower()}_{words or 'root'}"

@@ -1,0 +1,93 @@
+// @ts-check
+// Keys: who may use this server, for what, how much of it, and what each has used. A key is shown once, when it is made.
+
+import { asTrouble, send } from "../shared/api.js";
+import { Copy, count, html, money, Note, useState } from "../shared/ui.js";
+import { clock, Confirm, Facts, Loading, State, Table, useLoaded } from "./parts.js";
+
+const PATH = "/treadle/v1/keys";
+/** @type {[string, string][]} */
+const PERIODS = [["day", "today"], ["month", "this month"], ["total", "in all"]];
+
+/** All keys, newest first. */
+export function Keys() {
+  const loaded = useLoaded(`${PATH}?limit=200`);
+  const [asks, setAsks] = useState(/** @type {any} */ (null));
+  const [made, setMade] = useState(/** @type {any} */ (null));
+  const [trouble, setTrouble] = useState(/** @type {any} */ (null));
+  const rows = loaded.data?.keys ?? [];
+  const act = async (/** @type {() => Promise<any>} */ work) => {
+    setAsks(null);
+    setTrouble(null);
+    try {
+      setMade(await work());
+    } catch (error) {
+      setTrouble(asTrouble(error));
+    }
+    loaded.reload();
+  };
+  const revoke = (/** @type {any} */ row) => act(async () => {
+    await send("DELETE", `${PATH}/${encodeURIComponent(row.id)}`, {});
+    return null;
+  });
+  return html`<section class="view page" aria-label="Keys"><h2>Keys</h2>
+    <${Loading} of=${loaded} label="Reading the keys">
+      <div class="row actions"><button type="button" class="box" onClick=${() => setAsks("new")}>Make a key…</button></div>
+      ${trouble && html`<${Note} message=${trouble.message} advice=${trouble.advice} isBad=${true} />`}
+      ${made && html`<div class="asked" role="status"><p>This is the key <b>${made.name}</b>. It is shown only now.</p><p class="line"><code>${made.key}</code></p><${Copy} text=${() => made.key} label="Copy the key" /></div>`}
+      ${rows.length === 0 && html`<p class="nothing">There is no key. Without any, whoever can reach this server may use it as the configuration allows.</p>`}
+      ${rows.map((/** @type {any} */ row) => html`<${Key} key=${row.id} row=${row} onRevoke=${() => setAsks(row)} />`)}
+    <//>
+    ${asks === "new" && html`<${NewKey} onDo=${(/** @type {any} */ body) => act(() => send("POST", PATH, body))} onClose=${() => setAsks(null)} />`}
+    ${asks?.id && html`<${Confirm} title=${`Revoke the key ${asks.name}?`} verb="Revoke" onDo=${() => revoke(asks)} onClose=${() => setAsks(null)}>
+      <p>Whoever uses it is refused from now on, for ever. What it did stays.</p><//>`}
+  </section>`;
+}
+
+/** @param {{row: any, onRevoke: () => void}} props */
+function Key({ row, onRevoke }) {
+  const { rates, budget, used } = row;
+  const limits = [rates.requests_per_min && `${count(rates.requests_per_min)} requests a minute`, rates.tokens_per_min && `${count(rates.tokens_per_min)} tokens a minute`, rates.runs_max && `${rates.runs_max} runs at once`];
+  const bounds = [budget.tokens && `${count(budget.tokens)} tokens`, budget.usd && money(budget.usd)].filter(Boolean);
+  const patterns = (/** @type {string[]} */ list) => (list.join() === "*" ? "all" : list.join(", ") || "none");
+  return html`<article class="card" aria-label=${`Key ${row.name}`}>
+    <header><h3>${row.name} <${State} of=${row.state} mood=${row.state === "active" ? "good" : "bad"} /></h3><p class="small">${row.id} · made ${clock(row.created_at)}</p></header>
+    <${Facts} rows=${[
+      ["APIs", patterns(row.apis)], ["Models", patterns(row.models)], ["Tools", patterns(row.tools)], ["Role", row.role],
+      ["Limits", limits.filter(Boolean).join(", ") || "none"],
+      ["Budget", bounds.length > 0 ? `${bounds.join(" or ")} ${budget.period === "total" || !budget.period ? "in all" : `a ${budget.period}`}` : "none"],
+      ["Expires", row.expires_at ? clock(row.expires_at) : "never"], ["Revoked", row.revoked_at ? clock(row.revoked_at) : ""],
+    ]} />
+    ${share(row) !== null && html`<label class="stack"><span>Used of the budget</span><progress max="1" value=${share(row)}></progress></label>`}
+    <${Table} label=${`What ${row.name} has used`} names=${["Used", "Runs", "Tokens in", "Tokens out", "Cost"]}
+      rows=${PERIODS.map(([name, words]) => [words, count(used[name].runs), count(used[name].input_tokens), count(used[name].output_tokens), money(used[name].usd)])} />
+    ${row.state === "active" && html`<div class="row"><button type="button" class="box" onClick=${onRevoke}>Revoke…</button></div>`}
+  </article>`;
+}
+
+/** Return how much of its budget a key has used, from 0 to 1; null without one. @param {any} row */
+function share({ budget, used }) {
+  const spent = used[budget.period ?? "total"] ?? used.total;
+  const shares = [budget.tokens && (spent.input_tokens + spent.output_tokens) / budget.tokens, budget.usd && spent.usd / budget.usd].filter(Boolean);
+  return budget.tokens || budget.usd ? Math.min(1, Math.max(0, ...shares)) : null;
+}
+
+/** @param {{onDo: (body: any) => void, onClose: () => void}} props */
+function NewKey({ onDo, onClose }) {
+  const [wish, setWish] = useState({ name: "", models: "*", tools: "*", role: "none", days: "", usd: "", period: "month" });
+  const put = (/** @type {string} */ name) => (/** @type {any} */ event) => setWish({ ...wish, [name]: event.target.value });
+  const list = (/** @type {string} */ text) => text.split(",").map((one) => one.trim()).filter(Boolean);
+  const make = () => onDo({
+    name: wish.name.trim(), models: list(wish.models), tools: list(wish.tools), role: wish.role,
+    ...(wish.days && { expires_s: Number(wish.days) * 86_400 }), ...(wish.usd && { budget: { usd: Number(wish.usd), period: wish.period } }),
+  });
+  const field = (/** @type {"name" | "models" | "tools" | "days" | "usd"} */ name, /** @type {string} */ words, /** @type {string} */ hint = "") => html`<label><span>${words}</span>
+    <input type="text" value=${wish[name]} placeholder=${hint} required=${name === "name"} inputmode=${hint ? "decimal" : "text"} autocomplete="off" onInput=${put(name)} /></label>`;
+  const choice = (/** @type {"role" | "period"} */ name, /** @type {string} */ words, /** @type {string[]} */ values) => html`<label><span>${words}</span>
+    <select value=${wish[name]} onChange=${put(name)}>${values.map((value) => html`<option key=${value} value=${value}>${value}</option>`)}</select></label>`;
+  return html`<${Confirm} title="Make a key" verb="Make it" onDo=${make} onClose=${onClose}>
+    ${field("name", "Name")}${field("models", "Models, as patterns with commas between")}${field("tools", "Tools, likewise")}
+    ${choice("role", "Role in the console", ["none", "viewer", "operator", "admin"])}
+    ${field("days", "Days until it expires", "never")}${field("usd", "Budget in US dollars", "none")}${choice("period", "Budget for each", ["day", "month", "total"])}
+  <//>`;
+}

@@ -1,0 +1,144 @@
+"""Accounts: whether another run may begin, and what those that ended are charged."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from treadle.access.accounts import Accounts
+from treadle.access.client import Client
+from treadle.access.rates import Rates
+from treadle.canon.errors import Exhausted, StoreError
+from treadle.canon.usage import Usage
+from treadle.runtime import SystemClock
+from treadle.store.journal import RunRow, Store
+from treadle.store.keys.kept import Budget, Grant, Spent
+from treadle.store.keys.kept import Rates as Limits
+from treadle.store.open import open_store
+
+
+class Clock(SystemClock):
+    """A clock that the test turns."""
+
+    at = 1_000_000.0
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+def cost(model: str, usage: Usage | None) -> float | None:
+    """A dollar a token, of the model that has a price."""
+    return float(usage.total_tokens) if model == "dear" and usage is not None else None
+
+
+@pytest.fixture
+async def store(tmp_path: Path):
+    """A store of the test's own."""
+    opened = open_store(str(tmp_path / "t.db"), clock=lambda: 0.0)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+def accounts(store: Store, clock: Clock, **limits: int) -> Accounts:
+    """Accounts with these limits for all."""
+    return Accounts(store.keys, Rates(clock.monotonic), clock, cost, Limits(**limits))
+
+
+def client(**grant: object) -> Client:
+    """The holder of a key."""
+    return Client(key_id="key_a", name="a", grant=Grant(**grant))  # type: ignore[arg-type]
+
+
+def row(model: str = "cheap", key_id: str = "key_a", run_id: str = "run_1") -> RunRow:
+    """A run of that key."""
+    return RunRow(
+        id=run_id,
+        response_id="resp",
+        conversation_id="conv",
+        protocol="chat",
+        model=model,
+        created_at=0.0,
+        key_id=key_id,
+    )
+
+
+async def pay(found: Accounts, ended: RunRow, usage: Usage) -> None:
+    """Let a run begin, end and be charged."""
+    found.enter(ended)
+    found.owe(ended, usage)
+    await found.settle(ended)
+    found.leave(ended)
+
+
+async def test_runs_at_once_are_counted_for_each_key(store: Store) -> None:
+    """A place is free again when a run has ended; what the settings say holds for keys that say nothing."""
+    found = accounts(store, Clock(), runs_max=1)
+    for holder, most in ((client(), 1), (client(rates=Limits(runs_max=2)), 2)):
+        for _ in range(most):
+            await found.admit(holder)
+            found.check(holder.key_id)
+            found.enter(row())
+        with pytest.raises(Exhausted, match=f"{most} runs at once") as caught:
+            await found.admit(holder)
+        assert (caught.value.info.code, caught.value.retry_after) == ("rate_limit_runs", 1.0)
+        with pytest.raises(Exhausted):
+            found.check(holder.key_id)
+        for _ in range(most):
+            found.leave(row())
+    await found.admit(Client(key_id="key_b"))
+
+
+async def test_tokens_of_a_minute_are_charged_at_the_end(store: Store) -> None:
+    """The next run waits until the minute is over; another key does not."""
+    clock = Clock()
+    found = accounts(store, clock, tokens_per_min=10)
+    await found.admit(client())
+    found.owe(row(), Usage(input_tokens=8, output_tokens=3))
+    with pytest.raises(Exhausted, match="10 tokens per minute"):
+        await found.admit(client())
+    await found.admit(Client(key_id="key_b"))
+    clock.at += 120.0
+    await found.admit(client())
+
+
+async def test_budgets_are_charged_in_tokens_and_money(store: Store) -> None:
+    """By the price of the model, if any; the next run waits until that is written. Without a key nothing is paid."""
+    found = accounts(store, Clock())
+    holder = client(budget=Budget(usd=5.0, period="day"))
+    await found.admit(holder)
+    await pay(found, row(), Usage(input_tokens=9))
+    await found.admit(holder)
+    dear = row(model="dear", run_id="run_2")
+    found.enter(dear)
+    found.owe(dear, Usage(input_tokens=5, output_tokens=1))
+    early = asyncio.create_task(found.admit(holder))
+    await asyncio.sleep(0)
+    assert not early.done()
+    await found.settle(dear)
+    found.leave(dear)
+    with pytest.raises(Exhausted, match=r"\$6.00 of \$5.00") as caught:
+        await early
+    assert not caught.value.is_retryable
+    spent = await found.ledger.spent("key_a", "total", Clock.at)
+    assert spent == Spent(runs=2, input_tokens=14, output_tokens=1, usd=6.0)
+    await pay(found, row(key_id=""), Usage(input_tokens=5))
+    assert await found.ledger.spent("", "total", Clock.at) == Spent()
+
+
+async def test_a_store_that_is_away_keeps_no_run_from_ending(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What could not be charged is in the log, with what it would have been."""
+
+    async def away(*_: object) -> None:
+        raise StoreError("away")
+
+    found = accounts(store, Clock())
+    monkeypatch.setattr(found.ledger, "add", away)
+    await pay(found, row(), Usage(input_tokens=5))
+    assert [record.message for record in caplog.records] == ["run not charged"]
+    assert vars(caplog.records[0])["input_tokens"] == 5

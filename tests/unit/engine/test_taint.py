@@ -1,0 +1,62 @@
+"""Untrusted output counts for the rest of the run, also that of tools which the run does not offer."""
+
+import pytest
+
+from treadle.canon.events import Finished, ItemDone
+from treadle.canon.ids import CountingIds
+from treadle.canon.items import ResultItem
+from treadle.canon.plan import Planner
+from treadle.canon.request import Options
+from treadle.canon.tools import Offer
+from treadle.engine.turn import AskModel, Carried, PlannedCall, RunTools, Turn
+from unit.engine.fakes import call, server
+
+PUT = server("put", effect="write")
+PAGE = server("fetch", untrusted=True)
+
+
+def turn(*offers: Offer) -> Turn:
+    """A turn that offers these."""
+    named = {offer.spec.name: offer for offer in offers}
+    return Turn(Planner("m", tuple(offer.spec for offer in offers), Options()), named, ids=CountingIds())
+
+
+def reasons(run: Turn, name: str) -> tuple[str, ...]:
+    """Let the model make one call; return why a person is asked about it."""
+    run.feed(ItemDone(index=0, item=call(name, call_id="call_next")))
+    run.feed(Finished(stop="calls"))
+    decided = run.decide()
+    assert isinstance(decided, RunTools)
+    [planned] = decided.calls
+    return planned.reasons
+
+
+@pytest.mark.parametrize(("rc", "expected"), [("ok", ("untrusted output of fetch was read before",)), ("denied", ())])
+def test_what_a_carried_call_gives_counts_although_its_tool_is_not_offered(rc: str, expected: tuple[str, ...]) -> None:
+    """A call that an earlier run left is run under its own offer; what Treadle answered in its place does not count."""
+    run = turn(PUT)
+    left = call("fetch")
+    run.carry(Carried(calls=(PlannedCall(index=0, call=left, offer=PAGE),), order=(left.call_id,)))
+    assert isinstance(run.begin(), RunTools)
+    asked = run.settle([ResultItem(id="res_1", call_id=left.call_id, name="fetch", rc=rc)])
+    assert isinstance(asked, AskModel)
+    assert reasons(run, "put") == expected
+
+
+def test_what_was_read_before_the_run_counts() -> None:
+    """Its tool is named in the question, whether the run offers it or not."""
+    run = turn(PUT)
+    run.distrust({"fetch": "web"})
+    run.ask()
+    assert reasons(run, "put") == ("untrusted output of fetch was read before",)
+
+
+@pytest.mark.parametrize(("source", "is_asked"), [("mcp:files", False), ("mcp:other", True), ("", True)])
+def test_a_read_from_the_server_that_was_read_stays_free(source: str, is_asked: bool) -> None:
+    """Also when what was read before came from a tool of it that is not offered now."""
+    look = server("look", effect="read", egress=True)
+    offer = Offer(spec=look.spec, side="server", policy=look.policy, source="mcp:files")
+    run = turn(offer)
+    run.distrust({"gone": source})
+    run.ask()
+    assert bool(reasons(run, "look")) is is_asked

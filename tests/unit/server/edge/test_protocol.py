@@ -1,0 +1,132 @@
+"""What is bounded before there is a whole request: the time and the size of a head, and what comes behind an answer."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+import uvicorn
+
+from treadle.server.edge import protocol
+from treadle.server.edge.protocol import HEAD_BYTES_MAX, bounded
+
+BOUND_S = 20.0
+HEAD = b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\n"
+
+
+async def answer(scope: Any, receive: Any, send: Any) -> None:
+    """Answer at once, unless the path says that the body is wanted."""
+    if scope["path"].endswith("/body"):
+        while (message := await receive()).get("more_body"):
+            assert message["type"] == "http.request"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok", "more_body": False})
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
+
+@contextlib.asynccontextmanager
+async def serving(head_timeout_s: float = BOUND_S) -> AsyncGenerator[int, None]:
+    """Serve on a free port, and yield it."""
+    config = uvicorn.Config(answer, port=0, http=bounded(head_timeout_s), ws="none", lifespan="off", log_config=None)
+    server = _Server(config)
+    running = asyncio.create_task(server.serve())
+    await server.listens.wait()
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        await running
+
+
+async def exchange(port: int, *pieces: bytes) -> bytes:
+    """Send, then read to the end of the connection."""
+    async with asyncio.timeout(BOUND_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionError):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+        with contextlib.suppress(ConnectionError):
+            said = await reader.read()
+            writer.close()
+            return said
+    return b""
+
+
+async def test_a_head_that_stops_is_answered_in_the_form_of_its_api() -> None:
+    """The time begins with the connection, whatever has come of the head."""
+    async with serving(head_timeout_s=0.05) as port:
+        said = await exchange(port, HEAD)
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert b'"type":"error"' in said
+    assert b"connection: close" in said
+
+
+async def test_a_connection_that_says_nothing_is_closed() -> None:
+    """Nobody is there to be answered."""
+    async with serving(head_timeout_s=0.05) as port:
+        assert await exchange(port) == b""
+
+
+@pytest.mark.parametrize(
+    ("begin", "status", "words"),
+    [
+        (HEAD + b"x: ", b"431", b'"type":"invalid_request_error"'),
+        (b"GET /v1/models?", b"414", b'"code":"path_too_long"'),
+    ],
+    ids=["header", "query"],
+)
+async def test_a_head_without_end_is_refused(begin: bytes, status: bytes, words: bytes) -> None:
+    """As soon as it is over the bound, and the rest is not kept."""
+    async with serving() as port:
+        said = await exchange(port, begin, *[b"a" * 65_536] * 4)
+    assert said.startswith(b"HTTP/1.1 " + status)
+    assert words in said
+    assert str(HEAD_BYTES_MAX).encode() in said
+
+
+async def test_what_is_not_http_is_said_in_json() -> None:
+    """A client that speaks an API reads the same kind of error as ever."""
+    async with serving() as port:
+        said = await exchange(port, b"GET / HTTP/1.1\r\nhost: localhost\r\nx: a\rb\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert b'"code":"invalid_http"' in said
+
+
+async def test_a_body_that_breaks_off_in_bad_chunks_is_refused_once() -> None:
+    """The application is told that the client is gone, and does not answer a second time."""
+    head = b"POST /body HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    async with serving() as port:
+        said = await exchange(port, head, b"zz\r\n")
+    assert said.count(b"content-length:") == 1
+    assert said.startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_client_that_has_its_answer_and_still_sends_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer reaches it, and then the connection ends."""
+    monkeypatch.setattr(protocol, "LINGER_S", 0.05)
+    async with serving() as port:
+        said = await exchange(port, HEAD + b"content-length: 1000000\r\n\r\n", b"x" * 1_000)
+    assert said.endswith(b"ok")
+
+
+async def test_requests_one_after_another_share_a_connection() -> None:
+    """Also with a body, and with the time of each head counted anew."""
+    post = b"POST /body HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\nabc"
+    last = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    async with serving() as port:
+        said = await exchange(port, post, post, last)
+    assert said.count(b"HTTP/1.1 200 ") == 3
