@@ -74,6 +74,7 @@ class Metrics:
         self.request_latency = self._histogram("treadle_http_request_duration_seconds", "Time to the last byte.")
         self._cached = self._counter("treadle_cached_answers", "Model calls looked for in the cache.", "outcome")
         self._turned_away = self._counter("treadle_refused_requests", "Requests refused for who or how much.", "code")
+        self._alone = self._counter("treadle_rate_fallbacks", "Counts made alone while the shared limits were away.")
         self._guest_cpu = self._counter("treadle_guest_cpu_seconds", "CPU that WASM guests used.")
         self._guest_stops = self._counter("treadle_guest_stops", "WASM guests that ended, by stop code or ok.", "code")
         self._compiles = self._histogram("treadle_guest_compile_seconds", "Time to compile a WASM guest.")
@@ -129,6 +130,10 @@ class Metrics:
     def refused(self, code: str) -> None:
         """Count a request that was refused because of its key, or of what it had used up."""
         self._turned_away.labels(code if code in REFUSALS else "other").inc()
+
+    def counted_alone(self) -> None:
+        """Count that a limit was counted in this process alone, because what is shared is away."""
+        self._alone.inc()
 
     def guest_ended(self, code: str, cpu_s: float) -> None:
         """Count the end of a WASM guest, by its stop code or `ok`, and the CPU it used."""

@@ -155,6 +155,36 @@ async def test_only_granted_server_tools_are_offered() -> None:
     assert played.results == ["from the server"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "offered"),
+    [
+        ({}, ["get_time", "mcp__a__look", "mcp__b__look"]),
+        ({"mcp.enabled": True}, ["get_time", "mcp__a__look", "mcp__b__look"]),
+        ({"mcp.enabled": False}, ["get_time"]),
+        ({"mcp.server_ids": ["b"]}, ["get_time", "mcp__b__look"]),
+        ({"mcp.tool_allowlist": ["mcp__a__look"]}, ["get_time", "mcp__a__look"]),
+        ({"mcp.tool_denylist": ["look"]}, ["get_time"]),
+        ({"mcp.server_ids": ["a", "c"], "mcp.tool_denylist": ["mcp__b__look"]}, ["get_time", "mcp__a__look"]),
+    ],
+)
+@WHERE
+async def test_a_guest_may_narrow_the_mcp_tools_that_it_was_granted(
+    isolation: Isolation, settings: dict[str, object], offered: list[str]
+) -> None:
+    """By server and by tool, never beyond the grant; a setting that is taken is obeyed."""
+    sources = {"get_time": "python", "mcp__a__look": "mcp:a", "mcp__b__look": "mcp:b", "mcp__c__look": "mcp:c"}
+    tools = [
+        ServerTool(spec=ToolSpec(name=name), policy=ToolPolicy(effect="read"), source=source)
+        for name, source in sources.items()
+    ]
+    wat, model = Wat(), FakeModel(say("done"))
+    run = f"{wat.user()} {' '.join(f'(drop {wat.set(key, value)})' for key, value in settings.items())}"
+    code = wat.build(f"{run} (call $cchat_send (local.get $fd) (i32.const 2))")
+    async with stage() as opened:
+        await opened.play(code, model=model, tools=tools, grants=("get_*", "mcp__[ab]__*"), isolation=isolation)
+    assert [tool.name for tool in model.plans[0].tools] == offered
+
+
 async def test_a_guest_reads_its_input_and_prints() -> None:
     """Standard input is what the host hands in; what is printed is heard."""
     wasi = "".join(

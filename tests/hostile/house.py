@@ -24,6 +24,7 @@ default_model = "good"
 port = 0
 receive_timeout_s = {receive_timeout_s}
 log_level = "warning"
+mcp = true
 {server}
 [store]
 url = "sqlite:///{folder}/treadle.db"

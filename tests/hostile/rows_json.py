@@ -32,6 +32,17 @@ def number(value: bytes, code: str = "invalid_type") -> Any:
     return tries
 
 
+def spoken(message: bytes, code: str) -> Any:
+    """Return the attempt to say that to the MCP endpoint, whose SDK would decode it."""
+
+    def tries(scene: Scene) -> None:
+        accepts = {"accept": "application/json, text/event-stream"}
+        body = b'{"jsonrpc":"2.0","id":1,"method":"ping",' + message + b"}"
+        check_refusal("treadle", scene.house.ask("POST", "/mcp", body, accepts), 400, code)
+
+    return tries
+
+
 def fraction(scene: Scene) -> None:
     """Ask for one token and a half."""
     for api, field in INTEGERS.items():
@@ -53,7 +64,7 @@ ROWS = (
         id="json.depth_1k",
         comes="refused",
         why="JSON nests at most 64 deep",
-        tries=refused(lambda api: api.body(more=NESTED), 400, "invalid_json"),
+        tries=several(refused(lambda api: api.body(more=NESTED), 400, "invalid_json"), spoken(NESTED, "invalid_json")),
     ),
     Row(
         id="json.depth_1m",
@@ -65,7 +76,7 @@ ROWS = (
         id="json.10_mb_of_lists",
         comes="refused",
         why="a body has at most 200,000 values; built, these would be 290 MB",
-        tries=refused(lambda api: api.body(more=MANY), 400, "invalid_json"),
+        tries=several(refused(lambda api: api.body(more=MANY), 400, "invalid_json"), spoken(MANY, "invalid_json")),
         peak_bytes_max=128 * MEBIBYTE,
     ),
     Row(
@@ -90,6 +101,7 @@ ROWS = (
                 lambda api: api.body(more=b'"model":"good","model":"other"'), 400, "duplicate_field", field="model"
             ),
             refused(lambda api: api.body(more=b'"user":1,"\\u0075ser":2'), 400, "duplicate_field", field="user"),
+            spoken(b'"method":"initialize"', "duplicate_field"),
         ),
     ),
     Row(

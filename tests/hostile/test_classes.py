@@ -7,9 +7,25 @@ import time
 
 import pytest
 
+from guests.hostile import CASES
 from hostile.rows import LIVE, classes, covered, table
 from hostile.table import APIS, VENDORS, Row, Scene, send
 from rules.tree import ROOT
+from sandbox.actions import ACTIONS
+
+GUESTS = {
+    "wasm.endless_loop": "an endless loop",
+    "wasm.memory_grow_to_max": "memory.grow until there is no more",
+    "wasm.pointer_out_of_bounds": "a message past the end",
+    "wasm.negative_length": "a message of a negative length",
+    "wasm.length_overflow": "a message wrapping around",
+    "wasm.index_not_a_function": "a tool in an empty slot",
+    "wasm.wrong_signature": "a tool of another signature",
+    "wasm.reentrant_host_call": "a tool that sends",
+    "wasm.use_after_close": "a send after close",
+    "wasm.output_never_fits": "a tool that wants more room for ever",
+}
+"""One test plays all hostile guests, so its name alone would not show that a class is among them."""
 
 SECONDS_MAX = 25.0
 """For one row, on a machine that does much else; a server that hangs takes longer."""
@@ -48,6 +64,13 @@ def test_every_class_has_one_row() -> None:
 def test_every_row_is_tried_here_or_names_its_tests() -> None:
     """No row without a real attempt, and none without a reason."""
     assert [row.id for row in table() if bool(row.tries) == bool(row.tests) or not row.why] == []
+
+
+def test_every_class_of_guest_is_among_the_hostile_guests() -> None:
+    """By the name that it has there; the same for the actions of the sandbox."""
+    assert set(GUESTS) == {name for name in classes() if name.startswith("wasm.")}
+    assert set(GUESTS.values()) <= {case.name for case in CASES}
+    assert "read_through_a_hard_link" in ACTIONS
 
 
 @pytest.mark.slow

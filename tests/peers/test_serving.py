@@ -171,6 +171,15 @@ def test_mcp_is_off_unless_configured(tmp_path: Path) -> None:
         assert _post(gateway, "/v1/chat/completions", body)[0] == 404
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/treadle/v1/runs"])
+def test_no_name_of_a_model_runs_a_tool(served: Gateway, path: str) -> None:
+    """Where MCP is served too: what a key may do by MCP it cannot do by another API."""
+    said = '{"tool":"add","arguments":{"a":1,"b":2}}'
+    bodies = {"/treadle/v1/runs": {"model": "treadle:call", "input": said}}
+    chat = {"model": "treadle:call", "messages": [{"role": "user", "content": said}]}
+    assert _post(served, path, bodies.get(path, chat))[0] == 404
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [({"host": "evil.example"}, 403), ({"origin": "https://evil.example"}, 403), ({"content-type": "text/plain"}, 415)],

@@ -1,8 +1,8 @@
 """The accounts of keys: whether another run may begin, which ones go on, and what those that ended have used.
 
-Runs and tokens are counted in this process; budgets are in the store, and so everybody's. A budget is looked at before
-a run begins. What a run used is counted here when its end is told, which is durable by then, and written down right
-after: a process that dies in between forgets to charge that run, and no run is ever charged twice.
+Runs are counted in this process; budgets are in the store, and so everybody's. A budget is looked at before a run
+begins. What a run used is known here when its end is told, which is durable by then, and written down right after: a
+process that dies in between forgets to charge that run, and no run is ever charged twice.
 """
 
 import asyncio
@@ -15,7 +15,8 @@ import msgspec
 from treadle.access.budget import Ledger, used_by
 from treadle.access.client import Client
 from treadle.access.keyring import Clock
-from treadle.access.rates import Hit, Rates
+from treadle.access.limiter import Limiter
+from treadle.access.rates import Hit
 from treadle.canon.errors import Exhausted, TreadleError
 from treadle.canon.usage import Usage
 from treadle.store.journal import RunRow
@@ -36,9 +37,9 @@ Cost = Callable[[str, Usage | None], float | None]
 class Accounts:
     """Fits the runs room's `Tolls`. `limits` hold for keys that have none of their own, and for whoever has no key."""
 
-    def __init__(self, keys: KeyStore, rates: Rates, clock: Clock, cost: Cost, limits: Limits) -> None:
+    def __init__(self, keys: KeyStore, limiter: Limiter, clock: Clock, cost: Cost, limits: Limits) -> None:
         self._ledger = Ledger(keys)
-        self._rates = rates
+        self._limiter = limiter
         self._clock = clock
         self._cost = cost
         self._limits = limits
@@ -56,10 +57,10 @@ class Accounts:
         own, others = client.grant.rates, self._limits
         return Limits(**{name: getattr(own, name) or getattr(others, name) for name in Limits.__struct_fields__})
 
-    def tokens_left(self, client: Client) -> Hit | None:
+    async def tokens_left(self, client: Client) -> Hit | None:
         """Return how many tokens the client may still use; None where there is no bound."""
         limit = self.limits_of(client).tokens_per_min
-        return self._rates.take(_tokens(client.key_id), limit, MINUTE_S, 0) if limit else None
+        return await self._limiter.left(_tokens(client.key_id), limit, MINUTE_S) if limit else None
 
     async def admit(self, client: Client) -> None:
         """Let a client begin a run.
@@ -68,13 +69,14 @@ class Accounts:
         """
         self._runs_max[client.key_id] = self.limits_of(client).runs_max
         self.check(client.key_id)
-        tokens = self.tokens_left(client)
+        limits = self.limits_of(client)
+        if limits.tokens_per_min or client.grant.budget != UNBOUNDED:
+            await self._settled(client.key_id)
+        tokens = await self.tokens_left(client)
         if tokens is not None and not tokens.allowed:
             message = f"The limit of {tokens.limit} tokens per minute is reached."
             raise Exhausted(message, code="rate_limit_tokens", retry_after_s=tokens.reset_s)
-        if client.grant.budget != UNBOUNDED:
-            await self._settled(client.key_id)
-            await self._ledger.check(client, self._clock.now())
+        await self._ledger.check(client, self._clock.now())
 
     def check(self, key_id: str) -> None:
         """Let a run begin beside those that go on.
@@ -91,19 +93,18 @@ class Accounts:
         self._runs[row.key_id] += 1
 
     def owe(self, row: RunRow, usage: Usage | None) -> None:
-        """Count what a run used at once, before anybody hears of its end and asks for more."""
-        used = used_by(usage, self._cost(row.model, usage))
-        self._rates.add(_tokens(row.key_id), MINUTE_S, used.tokens)
-        if row.key_id:
-            self._owed[row.id] = _Debt(row.key_id, used)
+        """Note what a run used at once, before anybody hears of its end and asks for more."""
+        self._owed[row.id] = _Debt(row.key_id, used_by(usage, self._cost(row.model, usage)))
 
     async def settle(self, row: RunRow) -> None:
         """Charge what a run owes; where that cannot be written it is logged, for the run is over."""
         debt = self._owed.get(row.id)
         if debt is None:
             return
+        await self._limiter.add(_tokens(debt.key_id), MINUTE_S, debt.used.tokens)
         try:
-            await self._ledger.add(debt.key_id, debt.used, self._clock.now())
+            if debt.key_id:
+                await self._ledger.add(debt.key_id, debt.used, self._clock.now())
         except TreadleError as error:
             used = msgspec.structs.asdict(debt.used)
             log.warning("run not charged", extra={"run_id": row.id, "code": error.info.code, **used})

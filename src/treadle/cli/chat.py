@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, TextIO
 
 from treadle.canon.errors import RequestError
@@ -92,21 +92,28 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
     screen = Screen(face, look, folds=Folds(preview_lines=shown, full_lines=terminal.fold_lines))
     heard: list[Callable[[str], None]] = []
     with contextlib.redirect_stdout(Prints(screen.printed)):
-        async with opened_host(args, settings, lambda text: [tell(text) for tell in heard]) as host:
+        async with _opened(face), opened_host(args, settings, lambda text: [tell(text) for tell in heard]) as host:
             conversation = Conversation(host, command.asked_model(args, settings), folder=root)
-            policy = make_policy(terminal.policy, root)
-            chat = Chat(conversation, face, screen, policy, COMMANDS, root)
+            chat = Chat(conversation, face, screen, make_policy(terminal.policy, root), COMMANDS, root)
             heard.append(chat.activity.progress)
             interrupts.guard(chat)
             interrupts.idle = _Twice(screen.say).press
-            await face.open(chat)
-            try:
-                await _begin(chat, args)
-                if not interrupts.is_terminated:
-                    await chat.run()
-            finally:
-                await face.close()
+            face.serve(chat)
+            await _begin(chat, args)
+            if not interrupts.is_terminated:
+                await chat.run()
+            await face.close()
     return interrupts.exit_code if interrupts.is_terminated else command.OK
+
+
+@contextlib.asynccontextmanager
+async def _opened(face: "Face") -> AsyncGenerator[None, None]:
+    """Have the face there before the rest is loaded: a person can type at once."""
+    await face.open()
+    try:
+        yield
+    finally:
+        await face.close()
 
 
 async def _begin(chat: "Chat", args: argparse.Namespace) -> None:

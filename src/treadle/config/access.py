@@ -31,6 +31,16 @@ class RatesSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     proxies: Annotated[
         tuple[str, ...], Meta(description='networks whose X-Forwarded-For is believed, such as ["10.0.0.0/8"]')
     ] = ()
+    url: Annotated[
+        str,
+        Meta(description="redis://HOST:PORT/DB or valkey://, where several processes count together; empty: alone"),
+    ] = ""
+    password_env: Annotated[str, Meta(min_length=1, description="the variable that holds its password")] = (
+        "TREADLE_REDIS_PASSWORD"
+    )
+    replicas: Annotated[
+        int, Meta(ge=1, description="processes that count together: while it is away each keeps to its part of a limit")
+    ] = 1
 
 
 class ApiRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

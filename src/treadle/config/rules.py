@@ -135,6 +135,11 @@ def _price_problems(settings: Settings) -> Iterable[Problem]:
 
 
 def _rate_problems(settings: Settings) -> Iterable[Problem]:
+    url = settings.rates.url
+    if url and not url.startswith(("redis://", "rediss://", "valkey://", "valkeys://", "unix://")):
+        yield Problem(path="rates.url", message="is not redis://HOST:PORT/DB or valkey://HOST:PORT/DB")
+    elif "@" in url:
+        yield Problem(path="rates.url", message="holds a password", hint="rates.password_env names its variable")
     for number, text in enumerate(settings.rates.proxies):
         try:
             ipaddress.ip_network(text)

@@ -7,6 +7,7 @@ A change of what a grader accepts must change GRADER_VERSION.
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from treadle.tools.schema import Validator
 from treadle.upstream.endpoint import ProtocolName
 from treadle.workspace.pointer import Json, find_at, read_pointer, remove_at
 
-GRADER_VERSION = 2
+GRADER_VERSION = 3
 
 CLARIFY = re.compile(
     r"\b(which|what|where|when|who|could you|can you|would you|please (tell|give|provide|specify|confirm|clarify|let)"
@@ -84,13 +85,18 @@ def grade(expectations: Sequence[Expect], evidence: Evidence) -> list[Verdict]:
         if expect.only not in (None, evidence.setting) or not _is_played(expect, evidence):
             continue
         for name, (applies, grader) in GRADERS.items():
-            if applies(expect):
+            if applies(expect) and (name != "judge" or _is_judged(expect, evidence)):
                 verdicts.append(_verdict(name, grader(expect, evidence)))
     return verdicts
 
 
 def _is_played(expect: Expect, evidence: Evidence) -> bool:
     return not expect.protocols or evidence.protocol in expect.protocols
+
+
+def _is_judged(expect: Expect, evidence: Evidence) -> bool:
+    """Tell whether a judge was asked: one who was not says nothing, neither good nor bad."""
+    return any(each.rubric == expect.judge for each in evidence.opinions)
 
 
 def _verdict(grader: str, problem: str | None) -> Verdict:
@@ -158,22 +164,44 @@ def _grade_mines(expect: Expect, evidence: Evidence) -> str | None:
 def _grade_text(expect: Expect, evidence: Evidence) -> str | None:
     assert expect.text is not None
     answer = evidence.transcript.answer
-    flat = _flat(answer)
+    flat, lined = _flat(answer), _lined(answer)
     problems = [f"does not say {text!r}" for text in expect.text.contains if _flat(text) not in flat]
     problems += [f"says {text!r}" for text in expect.text.excludes if _flat(text) in flat]
-    problems += [f"does not match {pattern!r}" for pattern in expect.text.regex if not re.search(pattern, answer)]
+    problems += [
+        f"does not match {pattern!r}" for pattern in expect.text.regex if not re.search(pattern, lined, re.IGNORECASE)
+    ]
     return f"the answer {answer[:200]!r} {', '.join(problems)}" if problems else None
 
 
 def _flat(text: str) -> str:
-    return " ".join(text.casefold().split())
+    return _lined(text).casefold()
+
+
+def _lined(text: str) -> str:
+    """Write a text in one line, its accents composed and its quotes, hyphens and minus signs as a keyboard has them."""
+    return " ".join(unicodedata.normalize("NFC", text).translate(_TYPED).split())
+
+
+_TYPED = str.maketrans(
+    {
+        "\N{LEFT SINGLE QUOTATION MARK}": "'",
+        "\N{RIGHT SINGLE QUOTATION MARK}": "'",
+        "\N{LEFT DOUBLE QUOTATION MARK}": '"',
+        "\N{RIGHT DOUBLE QUOTATION MARK}": '"',
+        "\N{HYPHEN}": "-",
+        "\N{NON-BREAKING HYPHEN}": "-",
+        "\N{MINUS SIGN}": "-",
+    }
+)
 
 
 def _grade_valid_arguments(_: Expect, evidence: Evidence) -> str | None:
-    validators = {tool.name: Validator(tool.spec.parameters) for tool in evidence.transcript.tools}
+    transcript = evidence.transcript
+    specs = [*(tool.spec for tool in transcript.tools), *transcript.client_tools]
+    validators = {spec.name: Validator(spec.parameters) for spec in specs}
     wrong = [
         show_call(call)
-        for call in evidence.transcript.calls
+        for call in transcript.calls
         if call.name not in validators or not validators[call.name].is_valid(arguments_of(call))
     ]
     return f"not valid for the declared schema: {', '.join(wrong)}" if wrong else None
@@ -218,7 +246,7 @@ def _grade_notes(expect: Expect, evidence: Evidence) -> str | None:
 
 
 def _grade_judge(expect: Expect, evidence: Evidence) -> str | None:
-    """Repeat what was said of the rubric; who was never asked says nothing."""
+    """Repeat what was said of the rubric."""
     said = [each for each in evidence.opinions if each.rubric == expect.judge and not each.passed]
     return "; ".join(each.reason for each in said) or None
 

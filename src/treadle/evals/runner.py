@@ -115,7 +115,7 @@ async def _play_task(task: Task) -> list[Played]:
     try:
         scenario = load_scenario(Path(task.file))
     except ConfigError as error:
-        return [Played(sample=Sample(scenario=Path(task.file).stem, broken=error.message))]
+        return [Played(sample=Sample(scenario=Path(task.file).stem, broken=_told(error)))]
     if not scenario.matches(task.only):
         return []
     return [await play_whole(scenario, each) for each in plays_of(scenario, task.protocols, task.chunk_sizes)]
@@ -220,3 +220,8 @@ class _Judged:
                     yield batch
         except ScriptMismatch as mismatch:
             raise UpstreamError(str(mismatch), code="script_mismatch") from None
+
+
+def _told(error: TreadleError) -> str:
+    """Say why a file could not be read, and what was probably meant."""
+    return f"{error.message} ({error.hint})" if error.hint else error.message

@@ -63,6 +63,10 @@ class ExpectedCall(_Table, frozen=True, kw_only=True):
                 _check_patterns(value for value in accepted[name] if isinstance(value, str))
 
 
+_MARK = re.compile(r"call:\S+( \S+)?|(result|limit|status):\S+")
+"""What milestones and mines can name."""
+
+
 class ExpectedText(_Table, frozen=True, kw_only=True):
     """What the last answer must and must not say, whatever its case and spacing."""
 
@@ -71,6 +75,9 @@ class ExpectedText(_Table, frozen=True, kw_only=True):
     regex: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        given = (*self.contains, *self.excludes, *self.regex)
+        if not given or "" in given:
+            raise ValueError("`text` needs something in `contains`, `excludes` or `regex`, and nothing empty")
         _check_patterns(self.regex)
 
 
@@ -113,6 +120,11 @@ class Expect(_Table, frozen=True, kw_only=True):
         asked = [field for field in msgspec.structs.fields(self) if field.name not in ("only", "protocols", "mode")]
         if all(getattr(self, field.name) == field.default for field in asked):
             raise ValueError("nothing is expected")
+        if self.calls == () and self.mode == "superset":
+            raise ValueError("`calls` is empty and `mode` is superset: nothing could fail it")
+        for mark in (*self.milestones, *self.mines):
+            if not _MARK.fullmatch(mark):
+                raise ValueError(f"`{mark}` is not call:NAME, call:NAME CODE, result:CODE, limit:NAME or status:STATUS")
         for pointer in (*(self.state or {}), *self.absent):
             try:
                 read_pointer(pointer)

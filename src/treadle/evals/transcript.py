@@ -71,8 +71,9 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answer(self) -> str:
-        """Return what the model said last."""
-        texts = [entry.content or "" for entry in self._entries("assistant")]
+        """Return what the model said last, in the last run: what it said to an earlier turn answers nothing later."""
+        last = self.runs[-1:]
+        texts = [entry.content or "" for run in last for entry in run.entries if _is_said(entry)]
         return texts[-1] if texts else ""
 
     @property
@@ -92,13 +93,14 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
         """Return the effect class of a tool; one that is not known counts as writing."""
         return next((tool.policy.effect for tool in self.tools if tool.name == name), "write")
 
-    def _entries(self, kind: str) -> list[Entry]:
-        return [entry for run in self.runs for entry in run.entries if entry.kind == kind and not entry.is_input]
-
     def _items(self) -> list[CallItem | ResultItem]:
         kept = [entry for run in self.runs for entry in run.entries if _is_of_play(entry)]
         items = [item_of_entry(entry) for entry in kept if entry.kind in ("tool_call", "tool_result")]
         return [item for item in items if isinstance(item, CallItem | ResultItem)]
+
+
+def _is_said(entry: Entry) -> bool:
+    return entry.kind == "assistant" and not entry.is_input
 
 
 def end_of(entry: Entry) -> RunEnded | None:

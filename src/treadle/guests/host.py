@@ -33,7 +33,7 @@ from treadle.guests.sandbox.limits import Stopped
 from treadle.guests.sandbox.wasi import MODULES as WASI_MODULES
 from treadle.guests.sandbox.wasi import Wasi
 from treadle.guests.session import Answer, Chat, GuestTool, Handles
-from treadle.guests.stage.lines import LEVELS, Answered, Ask, Line, Said, Sent, Stream
+from treadle.guests.stage.lines import LEVELS, Answered, Ask, Line, McpWishes, Said, Sent, Stream
 
 log = logging.getLogger("treadle.guests")
 
@@ -259,6 +259,7 @@ class Host:
                 max_total_tool_calls=chat.chosen("max_total_tool_calls"),
                 max_tool_output_bytes=chat.get("max_tool_output_bytes"),
                 timeout_s=None if timeout_ms is None else timeout_ms / 1_000,
+                mcp=_wishes(chat),
             )
         )
         while not isinstance(wanted := self._line.next(), Sent):
@@ -384,6 +385,17 @@ def _first_refusal(*values: str | Refusal) -> Refusal:
 
 def _role(name: str) -> Role:
     return _ROLES[name]
+
+
+def _wishes(chat: Chat) -> McpWishes:
+    """Return which MCP tools a conversation is set to offer; what is not set is all that was granted."""
+    servers, allowed = chat.chosen("mcp.server_ids"), chat.chosen("mcp.tool_allowlist")
+    return McpWishes(
+        enabled=chat.chosen("mcp.enabled") is not False,
+        servers=None if servers is None else tuple(servers),
+        allowed=None if allowed is None else tuple(allowed),
+        denied=tuple(chat.chosen("mcp.tool_denylist") or ()),
+    )
 
 
 def _not_there(*_: int) -> int:

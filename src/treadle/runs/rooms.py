@@ -1,6 +1,6 @@
 """What the runs of a process are made with: the rooms below, and how they are used here."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -11,6 +11,7 @@ from treadle.canon.usage import Usage
 from treadle.engine.limits import GATEWAY_LIMITS, Limits
 from treadle.engine.loop import Ports
 from treadle.engine.ports import Approver, Clock, Model, Toolbox
+from treadle.runs.approval.bound import BoundToolbox
 from treadle.runs.approvals import DenyAll
 from treadle.runs.cache.answers import CacheRules
 from treadle.runs.offers import OfferRules
@@ -129,7 +130,7 @@ class Instead(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING = Instead()
 
 
-def ports_of(rooms: Rooms, model: Model, instead: Instead = NOTHING) -> Ports:
-    """Return what a loop with this model reaches the world through."""
-    toolbox = instead.toolbox or rooms.toolbox
+def ports_of(rooms: Rooms, model: Model, sources: Mapping[str, str], instead: Instead = NOTHING) -> Ports:
+    """Return what a loop with this model reaches the world through; `sources` are where its tools were offered from."""
+    toolbox = BoundToolbox(instead.toolbox or rooms.toolbox, instead.tools or rooms.tools, sources)
     return Ports(model=model, toolbox=toolbox, clock=rooms.clock, approver=rooms.approver, ids=rooms.ids)

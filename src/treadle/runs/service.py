@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from treadle.canon.errors import Conflict, ErrorInfo, RequestError, TreadleError
+from treadle.canon.errors import Conflict, ErrorInfo, NotFound, RequestError, TreadleError
 from treadle.canon.events import ENDED, Numbered
 from treadle.canon.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN
-from treadle.canon.request import Request, inherit
+from treadle.canon.request import DIRECT_MODEL, Request, inherit
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Model
 from treadle.runs.approval.carry import Carrier
@@ -177,8 +177,11 @@ class Runs:
         instead: Instead = NOTHING,
     ) -> RunHandle:
         if instead.model is None:
-            model = self._rooms.models.model_for(request.model or self._options.default_model)
-            instead = msgspec.structs.replace(instead, model=model)
+            name = request.model or self._options.default_model
+            if name == DIRECT_MODEL:
+                # Who may call tools without a model comes by MCP or the library, never by a model's name.
+                raise NotFound(f"no upstream serves the model {name!r}", code="model_not_found", param="model")
+            instead = msgspec.structs.replace(instead, model=self._rooms.models.model_for(name))
         seat = None if session_id is None else await self._sessions.enter(session_id, key_id)
         try:
             live = await self._prepare(request, seat, key_id, limits or self._limits(request), idempotency, instead)
@@ -362,7 +365,9 @@ class Runs:
         cached: CachedModel | None = None
         if self._answers is not None and is_repeatable(request, offered.offers):
             model = cached = CachedModel(model, self._answers, self._ids, key_id, self._metrics.cache_looked)
-        loop = make_loop(blueprint, ports_of(self._rooms, model, instead), wall_s=limits.wall_s)
+        loop = make_loop(
+            blueprint, ports_of(self._rooms, model, blueprint.frame.sources, instead), wall_s=limits.wall_s
+        )
         live = LiveRun(row, loop, joined, seat)
         live.cache = cached
         live.carried = carried

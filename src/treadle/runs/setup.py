@@ -43,6 +43,13 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     carried: Carriage | None = None
     tainted: dict[str, str] = {}
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """Return where the server tools come from that the run may call, by name."""
+        carried = () if self.carried is None else self.carried.calls
+        offers = [*(framed.offer for framed in self.offers), *(planned.offer for planned in carried)]
+        return {offer.spec.name: offer.source for offer in offers if offer is not None and offer.side == "server"}
+
 
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     """All that a loop is made from; `history` is what its model reads first."""

@@ -6,6 +6,9 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from treadle.access.limiter import Limiter
+from treadle.access.rates import Rates as LocalRates
+from treadle.canon.errors import ConfigError
 from treadle.config import Settings, mcp, sqlite_path
 from treadle.config.reader import data_directory
 from treadle.engine.limits import Limits
@@ -18,6 +21,7 @@ from treadle.store.address import MEMORY, PostgresAddress, is_postgres
 from treadle.store.journal import Store
 from treadle.store.keys.kept import Rates
 from treadle.store.open import open_store
+from treadle.telemetry import Metrics
 from treadle.tools import RunnerLimits
 from treadle.upstream.endpoint import Endpoint
 
@@ -62,6 +66,23 @@ def account_limits(settings: Settings) -> Rates:
     """Return how much a key may ask at a time that says nothing itself."""
     rates = settings.rates
     return Rates(requests_per_min=rates.requests_per_min, tokens_per_min=rates.tokens_per_min, runs_max=rates.runs_max)
+
+
+def make_limiter(settings: Settings, clock: Clock, metrics: Metrics, env: Mapping[str, str]) -> Limiter:
+    """Return what counts requests and tokens: alone, or with others where the settings name a Redis.
+
+    Raises: ConfigError, where the library for that is missing.
+    """
+    rates, local = settings.rates, LocalRates(clock.monotonic)
+    if not rates.url:
+        return Limiter(local, clock.monotonic)
+    try:
+        from treadle.access.redis import RedisRates
+    except ImportError as error:
+        message = f"rates.url needs a library that is not installed ({error.name})"
+        raise ConfigError(message, param="rates.url", hint="pip install 'treadle[redis]'") from error
+    shared = RedisRates(rates.url, env.get(rates.password_env, ""))
+    return Limiter(local, clock.monotonic, shared=shared, replicas=rates.replicas, fell_back=metrics.counted_alone)
 
 
 def runner_limits(settings: Settings) -> RunnerLimits:

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 from treadle.access.accounts import Accounts
 from treadle.access.client import LOCAL, Client
-from treadle.access.rates import Rates
 from treadle.canon.errors import ConfigError, RequestError, ToolFailed
 from treadle.canon.events import ApprovalRequested, RunEnded, RunEvent, ToolFinished
 from treadle.canon.ids import SESSION
@@ -16,14 +15,22 @@ from treadle.canon.request import Request
 from treadle.canon.tools import CallContext
 from treadle.config import Settings, load_settings, mcp
 from treadle.engine.ports import Model
-from treadle.guests.quarters import Quarters
+from treadle.guests.quarters import GuestModule, Quarters
 from treadle.guests.sandbox.compiler import Compiler
 from treadle.guests.service import Guests
 from treadle.guests.stage.desk import Desk
 from treadle.runs import Instead, Rooms, Runs
 from treadle.runs.approval.desk import ApprovalDesk
 from treadle.runs.approval.service import Approvals
-from treadle.runtime.options import account_limits, desk_rules, known_secrets, make_store, runner_limits, runs_options
+from treadle.runtime.options import (
+    account_limits,
+    desk_rules,
+    known_secrets,
+    make_limiter,
+    make_store,
+    runner_limits,
+    runs_options,
+)
 from treadle.runtime.parts import DEFAULT_PARTS, Parts
 from treadle.runtime.toolset import (
     add_guest_tools,
@@ -39,7 +46,7 @@ from treadle.telemetry import Metrics, Redactor
 from treadle.tools import Runner, Tool
 from treadle.tools.demo import DEMO_TOOLS
 from treadle.tools.load import Reloader
-from treadle.upstream.direct import direct_request
+from treadle.upstream.direct import DirectModel, direct_request
 from treadle.workspace.desk import Workspaces
 from treadle.workspace.tools import Terms, workspace_tools
 
@@ -81,22 +88,13 @@ class Runtime:
         self.store: Store = make_store(self.settings, self.clock, env)
         self.sandbox = make_sandbox(self.settings.tools.local, env)
         self.registry = make_registry(self.settings, [*tools], DEMO_TOOLS if is_demo else ())
-        for each in make_local_tools(self.settings.tools, self.sandbox, self.store):
-            self.registry.add(each)
         space = self.settings.workspace
         self.workspaces = Workspaces(self.store, ids=self.ids, clock=self.clock.now, expires_s=space.expires_s)
-        if space.enabled and self.settings.tools.enabled:
-            terms = Terms(default=space.default, wait_s=space.wait_s, read_bytes_max=space.read_bytes_max)
-            for each in workspace_tools(self.workspaces, self.store, terms):
-                self.registry.add(each)
         modules = guest_modules(self.settings, env)
         self._quarters = Quarters(
             Compiler(compiled_folder(self.settings, env)), live_max=self.settings.guests.live_max, meter=self.metrics
         )
-        for module in modules:
-            if module.kind == "tools" and self.settings.tools.enabled:
-                add_guest_tools(self.registry, self._quarters, module)
-        self._know_tools()
+        self._add_tools(modules)
         self.mcp = mcp.make_servers(self.settings, env, self.registry, self._know_tools)
         client = make_client(self.settings, endpoints, cassettes, self.clock)
         self.router = make_router(self.settings, endpoints, client, model, parts, self.metrics)
@@ -111,9 +109,9 @@ class Runtime:
         self.approvals = Approvals(
             self.store, self.clock, self.ids, arguments_bytes_max=self.settings.limits.arguments_bytes_max
         )
-        self.rates = Rates(self.clock.monotonic)
+        self.limiter = make_limiter(self.settings, self.clock, self.metrics, env)
         self.accounts = Accounts(
-            self.store.keys, self.rates, self.clock, self.prices.cost, account_limits(self.settings)
+            self.store.keys, self.limiter, self.clock, self.prices.cost, account_limits(self.settings)
         )
         rooms = Rooms(
             store=self.store,
@@ -130,6 +128,20 @@ class Runtime:
         self.runs = Runs(rooms, options)
         desk = Desk(self.runs, self.registry, self._runner, options.limits, default_model=self.settings.model)
         self.guests = Guests(self._quarters, desk, modules)
+
+    def _add_tools(self, modules: Sequence[GuestModule]) -> None:
+        """Add the tools that this process makes itself: on files and the web, on workspaces, and of WASM guests."""
+        for each in make_local_tools(self.settings.tools, self.sandbox, self.store):
+            self.registry.add(each)
+        space = self.settings.workspace
+        if space.enabled and self.settings.tools.enabled:
+            terms = Terms(default=space.default, wait_s=space.wait_s, read_bytes_max=space.read_bytes_max)
+            for each in workspace_tools(self.workspaces, self.store, terms):
+                self.registry.add(each)
+        for module in modules:
+            if module.kind == "tools" and self.settings.tools.enabled:
+                add_guest_tools(self.registry, self._quarters, module)
+        self._know_tools()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -157,6 +169,7 @@ class Runtime:
         if self.mcp is not None:
             await self.mcp.close()
         await self.router.close()
+        await self.limiter.close()
         self._runner.close()
         self.sandbox.close()
         await self.store.close()
@@ -205,7 +218,7 @@ class Runtime:
 
         Raises: RequestError, StoreError; ToolFailed, when the run ended without a result.
         """
-        instead = Instead(allowed=client.tools)
+        instead = Instead(model=DirectModel(), allowed=client.tools)
         handle = await self.runs.start(direct_request(tool, arguments), key_id=client.key_id, instead=instead)
         self._listeners[handle.run_id] = heard
         result, ended = None, None

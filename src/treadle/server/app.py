@@ -231,7 +231,7 @@ class App:
         pattern = "none"
         try:
             self._guard.check(exchange, headers)
-            self.service.clients.meet(exchange)
+            await self.service.clients.meet(exchange)
             route = self._routes.find(exchange)
             pattern = route.pattern
             await self.service.clients.admit(exchange, pattern)

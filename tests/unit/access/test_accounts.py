@@ -7,6 +7,7 @@ import pytest
 
 from treadle.access.accounts import Accounts
 from treadle.access.client import Client
+from treadle.access.limiter import Limiter
 from treadle.access.rates import Rates
 from treadle.canon.errors import Exhausted, StoreError
 from treadle.canon.usage import Usage
@@ -45,7 +46,7 @@ async def store(tmp_path: Path):
 
 def accounts(store: Store, clock: Clock, **limits: int) -> Accounts:
     """Accounts with these limits for all."""
-    return Accounts(store.keys, Rates(clock.monotonic), clock, cost, Limits(**limits))
+    return Accounts(store.keys, Limiter(Rates(clock.monotonic), clock.monotonic), clock, cost, Limits(**limits))
 
 
 def client(**grant: object) -> Client:
@@ -97,7 +98,7 @@ async def test_tokens_of_a_minute_are_charged_at_the_end(store: Store) -> None:
     clock = Clock()
     found = accounts(store, clock, tokens_per_min=10)
     await found.admit(client())
-    found.owe(row(), Usage(input_tokens=8, output_tokens=3))
+    await pay(found, row(), Usage(input_tokens=8, output_tokens=3))
     with pytest.raises(Exhausted, match="10 tokens per minute"):
         await found.admit(client())
     await found.admit(Client(key_id="key_b"))

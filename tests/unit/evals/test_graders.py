@@ -7,6 +7,7 @@ import pytest
 
 from treadle.canon.events import Noted
 from treadle.canon.request import Note
+from treadle.canon.tools import ToolSpec
 from treadle.canon.usage import Usage
 from treadle.evals.graders import Evidence, Opinion, Verdict, grade
 from treadle.evals.scenario import Expect, ExpectedCall, ExpectedEnd, ExpectedText
@@ -212,9 +213,12 @@ def test_notes_are_looked_for_by_their_code() -> None:
 def test_a_judge_only_repeats_what_was_said_of_the_rubric() -> None:
     """Who was never asked says nothing; another rubric's opinion does not count."""
     expect = Expect(judge="Is it polite?")
-    assert verdict(expect) == passed("judge")
     other = Opinion(rubric="Is it short?", passed=False, reason="long")
-    assert verdict(expect, opinions=(other,)) == passed("judge")
+    for opinions in ((), (other,)):
+        graded = grade([expect], Evidence(transcript=GOOD, opinions=opinions))
+        assert [each.grader for each in graded] == ["script", "log"]
+    polite = Opinion(rubric="Is it polite?", passed=True, reason="It is.")
+    assert verdict(expect, opinions=(polite,)) == passed("judge")
     rude = Opinion(rubric="Is it polite?", passed=False, reason="It is rude.")
     assert verdict(expect, opinions=(rude,)) == failed("judge", "It is rude.")
 
@@ -239,3 +243,30 @@ def test_evidence_survives_json() -> None:
     """All that is graded is stored, so that it can be graded again."""
     evidence = Evidence(transcript=GOOD, before={"a": 1}, after={"a": 2}, mismatches=("x",), setting="live")
     assert msgspec.json.decode(msgspec.json.encode(evidence), type=Evidence) == evidence
+
+
+def test_text_is_compared_whatever_its_case_spacing_and_typography() -> None:
+    """Models write curly quotes, real minus signs and line breaks; none of that is a mistake."""
+    text = "It\N{RIGHT SINGLE QUOTATION MARK}s 26\nand \N{MINUS SIGN}3 in Ko\u0308ln"
+    played = transcript(said(text))
+    good = ExpectedText(contains=("it's 26 and -3", "k\u00f6ln"), regex=(r"IT'S.*-3\b",))
+    assert grade([Expect(text=good)], Evidence(transcript=played))[-1] == passed("text")
+    bad = ExpectedText(excludes=("it's",), regex=(r"and 3",))
+    assert not grade([Expect(text=bad)], Evidence(transcript=played))[-1].passed
+
+
+def test_an_answer_to_an_earlier_turn_is_no_answer_to_the_last() -> None:
+    """A model that says nothing in the last turn did not say it."""
+    silent = Transcript(runs=(play(said("It is 3."), ended()), play(ended())))
+    assert not grade([Expect(text=ExpectedText(contains=("3",)))], Evidence(transcript=silent))[-1].passed
+
+
+def test_the_arguments_of_a_clients_tool_have_a_schema_too() -> None:
+    """It is valid or not by that, as for any other tool."""
+    schema = msgspec.Raw(b'{"type":"object","properties":{"a":{"type":"integer"}}}')
+    spec = ToolSpec(name="pick", parameters=schema)
+    for value, expected in ((1, True), ("x", False)):
+        played = Transcript(runs=(play(call("pick", "c1", a=value), ended()),), client_tools=(spec,))
+        graded = grade([Expect(valid_arguments=True)], Evidence(transcript=played))
+        assert graded[-1].grader == "schema"
+        assert graded[-1].passed is expected

@@ -226,3 +226,21 @@ def test_a_canned_tool_is_read_as_strictly(tool: str, message: str) -> None:
         read_scenario(f"{SMALL}[[tool]]\nname = 'f'\n{tool}\n")
     assert message in caught.value.message
     assert "$.tool[0]" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("expect", "told"),
+    [
+        ("text = {}", "needs something in `contains`"),
+        ('text = { contains = [""] }', "nothing empty"),
+        ('mines = ["cal:add"]', "`cal:add` is not call:NAME"),
+        ('milestones = ["call: add"]', "`call: add` is not call:NAME"),
+        ('calls = []\nmode = "superset"', "nothing could fail it"),
+    ],
+)
+def test_an_expectation_that_nothing_can_fail_is_refused(expect: str, told: str) -> None:
+    """A misspelled mine would never go off."""
+    toml = f'id = "a.b"\ntitle = "t"\n[[turn]]\nuser = "u"\n[[script]]\ntext = "x"\n[[expect]]\n{expect}\n'
+    with pytest.raises(ConfigError) as caught:
+        read_scenario(toml)
+    assert told in caught.value.message

@@ -4,16 +4,21 @@ import argparse
 import asyncio
 import os
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.canon.errors import ConfigError
 from treadle.cli import command
-from treadle.cli.evals.command import LIVE_VARIABLE
-from treadle.cli.evals.live import BUDGET, INVALID
+from treadle.cli.evals.flags import is_live
+from treadle.cli.evals.live import BUDGET, INVALID, models_of
+from treadle.cli.evals.offline import write_reports
 from treadle.cli.evals.progress import Bar
 from treadle.cli.terminal.clean import clean
 
 if TYPE_CHECKING:
+    from treadle.evals.bfcl.runner import BfclOptions
+    from treadle.evals.results.folder import RunFolder
     from treadle.evals.results.rows import Row
 
 SHOWN = 20
@@ -30,29 +35,48 @@ def play_bfcl(args: argparse.Namespace) -> int:
     for given, known, name in ((sets, SETS, "sets"), (apis, APIS, "apis")):
         if unknown := [each for each in given if each not in known]:
             raise ConfigError(f"there is no {unknown[0]!r}", param=name, hint=f"there are {', '.join(known)}")
-    if args.models and not (args.live or os.environ.get(LIVE_VARIABLE)):
+    live = args.live or is_live(os.environ)
+    if args.models and not live:
         raise ConfigError("--models needs --live", param="models", hint="without it the ground truth is played")
     if args.budget_usd is not None:
         raise ConfigError("--budget-usd is not kept here", param="budget_usd", hint="--max-requests is")
+    settings = command.read_flags(args).settings
+    models = models_of(args.models, settings, os.environ) if live else [TRUTH]
+    if not models:
+        raise ConfigError("no model is named", param="models", hint="--models A,B, or leave out --live")
     options = BfclOptions(
         wheel=find_wheel(args.wheel),
         sets=sets,
         apis=apis,
-        models=tuple(args.models or (TRUTH,)),
+        models=tuple(dict.fromkeys(models)),
         every=args.every,
         jobs=args.jobs or 4,
         requests_max=args.max_requests,
-        settings=command.read_flags(args).settings,
+        settings=settings,
         env=os.environ,
     )
     total = len(read_questions(options)) * len(options.models) * len(options.apis)
     print(f"{total} questions through {', '.join(apis)}, of {', '.join(options.models)}", file=sys.stderr)
+    folder = None if args.out is None else _folder(args.out, options)
     bar = Bar(total, sys.stderr)
-    rows = asyncio.run(run_bfcl(options, bar.tell))
+
+    def told(row: "Row") -> None:
+        if folder is not None:
+            folder.add(row, None)
+        bar.tell(row)
+
+    try:
+        rows = asyncio.run(run_bfcl(options, told))
+    except KeyboardInterrupt:
+        bar.close()
+        kept = "nothing was kept, for that name a folder with -o" if folder is None else f"kept in {folder.path}"
+        print(f"interrupted; {kept}", file=sys.stderr)
+        return command.CANCELLED
     bar.close()
     bad = [row for row in rows if row.outcome != "pass"]
-    if args.out is not None:
-        _keep(args, rows)
+    if folder is not None:
+        folder.rewrite(rows)
+        write_reports(folder)
     for row in bad[:SHOWN]:
         print(clean(f"{row.outcome} {row.key}: {row.reason[:300]}"), file=sys.stderr)
     if args.json:
@@ -65,16 +89,22 @@ def play_bfcl(args: argparse.Namespace) -> int:
         return BUDGET
     if any(row.outcome == "broken" for row in rows) or not rows:
         return INVALID
-    return command.ERROR if bad and not args.models else command.OK
+    return command.ERROR if bad and not live else command.OK
 
 
-def _keep(args: argparse.Namespace, rows: "list[Row]") -> None:
-    from treadle.cli.evals.offline import write_reports
+def _folder(path: Path, options: "BfclOptions") -> "RunFolder":
+    """Begin the folder of the run: every answer is kept as soon as it is judged."""
     from treadle.evals.results.fingerprint import code_fingerprints
     from treadle.evals.results.folder import RunFolder, RunInfo
 
-    folder = RunFolder(args.out)
-    folder.create(RunInfo(name="bfcl", mode="bfcl", fingerprints=code_fingerprints()))
-    for row in rows:
-        folder.add(row, None)
-    write_reports(folder)
+    folder = RunFolder(path)
+    folder.create(
+        RunInfo(
+            name="bfcl",
+            mode="bfcl",
+            started_at=time.time(),
+            models=options.models,
+            fingerprints=code_fingerprints(),
+        )
+    )
+    return folder

@@ -7,6 +7,7 @@ from typing import Protocol, cast
 
 from treadle.canon.errors import ConfigError
 from treadle.cli import command
+from treadle.cli.evals.flags import amount, is_live, positive, share, words
 
 EPILOG = """\
 Without an action the scenarios are played: offline, deterministic, without a key, on every upstream protocol. All must
@@ -45,7 +46,6 @@ ACTIONS: dict[str, str] = {
     "bfcl": "treadle.cli.evals.bfcl:play_bfcl",
 }
 """The module and the function of each action."""
-LIVE_VARIABLE = "TREADLE_EVAL_LIVE"
 
 
 class Action(Protocol):
@@ -82,33 +82,20 @@ def describe(parser: argparse.ArgumentParser) -> None:
 def _describe_live(live: argparse._ArgumentGroup) -> None:  # pyright: ignore[reportPrivateUsage]
     live.add_argument("--live", action="store_true", help="ask real models")
     live.add_argument("--models", type=words, metavar="NAMES", help="models, as the configuration routes them")
-    live.add_argument("--trials", type=positive, default=5, metavar="N", help="samples of each scenario (default: 5)")
+    live.add_argument("--trials", type=positive, metavar="N", help="samples of each scenario (default: 5)")
     live.add_argument("--strategies", type=words, metavar="NAMES", help="bare, repair, full (default: full)")
-    live.add_argument("--budget-usd", type=float, metavar="USD", help="stop before more is spent")
+    live.add_argument("--budget-usd", type=amount, metavar="USD", help="stop before more is spent")
     live.add_argument("--max-requests", type=positive, metavar="N", help="stop before more requests are made")
     live.add_argument("--price", action="append", default=[], metavar="MODEL=IN/OUT", help="USD for a million tokens")
-    live.add_argument("--max-tokens", type=positive, default=2048, metavar="N", help="bound on one answer")
+    live.add_argument("--max-tokens", type=positive, metavar="N", help="bound on one answer (default: 2048)")
     live.add_argument("--temperature", type=float, metavar="T", help="sampling temperature")
     live.add_argument("--seed", type=int, metavar="N", help="sampling seed")
     live.add_argument("--judge", default="", metavar="MODEL", help="let this model judge rubrics; never in the rate")
     live.add_argument("--name", default="live", help="the name of the run")
     live.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run that was interrupted")
     live.add_argument("--baseline", type=Path, metavar="RUN", help="exit 1 when worse than this run")
-    live.add_argument("--at-least", type=float, metavar="RATE", help="exit 1 when the rate is surely below this")
+    live.add_argument("--at-least", type=share, metavar="RATE", help="exit 1 when the rate is surely below this")
     live.add_argument("--dry-run", action="store_true", help="print the plan and its bound, and ask nobody")
-
-
-def words(text: str) -> list[str]:
-    """Read a list with commas."""
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def positive(text: str) -> int:
-    """Read a whole number above zero. Raises: ValueError."""
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
 
 
 def run(args: argparse.Namespace) -> int:
@@ -122,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
         module, _, function = ACTIONS[action].partition(":")
         return cast("Action", getattr(importlib.import_module(module), function))(args)
     args.paths = [Path(path) for path in args.paths]
-    if args.live or args.resume or os.environ.get(LIVE_VARIABLE, "") not in ("", "0", "false"):
+    if args.live or args.resume or is_live(os.environ):
         from treadle.cli.evals.live import play_live
 
         return play_live(args)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from treadle.canon.errors import ConfigError, UpstreamError
 from treadle.cli import command
-from treadle.cli.evals.offline import write_reports, write_text
+from treadle.cli.evals.offline import check_ids, write_reports, write_text
 from treadle.cli.evals.progress import Bar
 from treadle.cli.evals.runs import FOLDER
 from treadle.cli.terminal.clean import clean
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 INVALID = 2
 BUDGET = 3
 JOBS = 4
+TRIALS = 5
+TOKENS_MAX = 2_048
 LISTING_S = 15.0
 OPENROUTER = "openrouter"
 
@@ -36,10 +38,17 @@ def play_live(args: argparse.Namespace) -> int:
     """Plan, print the bound, play, and report."""
     from treadle.evals.live.plan import check_plan, write_plan
     from treadle.evals.live.runner import LiveRunner
+    from treadle.evals.results.compare import check_comparable
+    from treadle.evals.results.folder import RunFolder
 
+    if args.resume is not None:
+        _adopt(args)
+    args.trials, args.max_tokens = args.trials or TRIALS, args.max_tokens or TOKENS_MAX
     options = asyncio.run(_options(args))
     plan = options.plan
     check_plan(plan, budget_usd=args.budget_usd)
+    if args.baseline is not None:
+        check_comparable(RunFolder(args.baseline).info(), _info(args, options))
     folder, work = _folder(args, options)
     bounds = write_plan(plan, work, budget_usd=args.budget_usd, requests_max=args.max_requests)
     print(clean(bounds), end="", file=sys.stderr)
@@ -59,6 +68,31 @@ def play_live(args: argparse.Namespace) -> int:
     return _finish(args, folder, runner)
 
 
+def _adopt(args: argparse.Namespace) -> None:
+    """Take what the flags leave out from the run that is gone on with.
+
+    Raises: ConfigError, where a flag says something else: one run is of the same models, asked in the same way.
+    """
+    from treadle.evals.results.folder import RunFolder
+
+    info = RunFolder(args.resume).info()
+    if info.mode != "live":
+        raise ConfigError(f"{args.resume} is no live run", param="resume")
+    was: dict[str, object] = {"models": list(info.models), "strategies": list(info.strategies)}
+    was |= {name: info.sampling.get(name) for name in ("max_tokens", "temperature", "seed")}
+    was["judge"] = info.sampling.get("judge", "")
+    for name, value in was.items():
+        given = getattr(args, name)
+        if given not in (None, "", value):
+            raise ConfigError(
+                f"the run {args.resume} was made with another --{name.replace('_', '-')}: {value}",
+                param=name,
+                hint="leave it out, or begin a new run",
+            )
+        setattr(args, name, value)
+    args.trials = args.trials or info.trials
+
+
 async def _options(args: argparse.Namespace) -> "LiveOptions":
     from treadle.canon.request import Options
     from treadle.evals.live.plan import LivePlan
@@ -66,7 +100,7 @@ async def _options(args: argparse.Namespace) -> "LiveOptions":
     from treadle.evals.live.runner import LiveOptions
 
     settings = command.read_flags(args).settings
-    models = _models(args.models, settings, os.environ)
+    models = list(dict.fromkeys(models_of(args.models, settings, os.environ)))
     given = dict(read_price(text) for text in args.price)
     asked = [*models, args.judge] if args.judge else models
     prices = {**await _listed(settings, asked, os.environ), **_configured(settings, asked), **given}
@@ -90,7 +124,7 @@ async def _options(args: argparse.Namespace) -> "LiveOptions":
     )
 
 
-def _models(named: Sequence[str] | None, settings: "Settings", env: Mapping[str, str]) -> list[str]:
+def models_of(named: Sequence[str] | None, settings: "Settings", env: Mapping[str, str]) -> list[str]:
     """Return the models to ask: named, or OPENROUTER_MODELS, or OPENROUTER_MODEL, or the default of an upstream."""
     if named:
         return list(named)
@@ -110,8 +144,12 @@ def _configured(settings: "Settings", models: Sequence[str]) -> "dict[str, Price
 
 
 def _scenarios(args: argparse.Namespace) -> "list[Scenario]":
+    from treadle.evals.results.folder import RunFolder
     from treadle.evals.scenario import find_scenarios, load_scenario
 
+    if args.resume is not None and not args.paths and not args.scenarios:
+        return list(RunFolder(args.resume).info().scenarios)
+    check_ids(find_scenarios(*args.paths))
     found = [load_scenario(file) for file in find_scenarios(*args.paths)]
     return [each for each in found if each.is_live and each.matches(args.scenarios or ())]
 
@@ -121,6 +159,7 @@ async def _listed(settings: "Settings", models: Sequence[str], env: Mapping[str,
     from treadle.evals.live.prices import read_listing
     from treadle.evals.live.runner import alone
     from treadle.runtime import Parts, Runtime
+    from treadle.upstream.demo import DemoModel
     from treadle.upstream.http import HttpClient
     from treadle.upstream.model import UpstreamModel
 
@@ -131,6 +170,12 @@ async def _listed(settings: "Settings", models: Sequence[str], env: Mapping[str,
     try:
         for name in models:
             model = router.model_for(name)
+            if isinstance(model, DemoModel):
+                raise ConfigError(
+                    f"no upstream serves {name}, only the demonstration model would answer",
+                    param="models",
+                    hint="configure an [[upstream]], or set OPENROUTER_API_KEY",
+                )
             if not isinstance(model, UpstreamModel):
                 continue
             place = model.endpoint.name
@@ -166,10 +211,18 @@ def _folder(args: argparse.Namespace, options: "LiveOptions") -> "tuple[RunFolde
 
 
 def _check_same(folder: "RunFolder", plan: "LivePlan") -> None:
-    """Refuse to go on with a run of other scenarios. Raises: ConfigError."""
-    from treadle.evals.results.fingerprint import scenario_fingerprint
+    """Refuse to go on with a run of other scenarios, graders or tools. Raises: ConfigError."""
+    from treadle.evals.results.fingerprint import COMPARED, code_fingerprints, scenario_fingerprint
 
-    before = folder.info().scenario_fingerprints
+    info, now = folder.info(), code_fingerprints()
+    if other := [name for name in COMPARED if info.fingerprints.get(name) != now[name]]:
+        regrade = f"treadle eval regrade {folder.path} grades what there is by those of today; then go on"
+        raise ConfigError(
+            f"the run {folder.path} was made with other {' and '.join(other)}",
+            param="resume",
+            hint=regrade if other == ["graders"] else "begin a new run",
+        )
+    before = info.scenario_fingerprints
     changed = [each.id for each in plan.scenarios if before.get(each.id) != scenario_fingerprint(each)]
     if changed:
         raise ConfigError(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.canon.errors import ConfigError
+from treadle.cli.evals.flags import positive
 from treadle.cli.terminal.clean import clean
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def play_offline(args: argparse.Namespace) -> int:
     if unknown := [name for name in protocols if name not in PROTOCOLS]:
         raise ConfigError(f"there is no protocol {unknown[0]!r}", param="protocols", hint=", ".join(PROTOCOLS))
     files = find_scenarios(*args.paths)
+    check_ids(files)
     tasks = [
         Task(file=str(file), protocols=protocols, chunk_sizes=_sizes(args.cuts), only=tuple(args.scenarios or ()))
         for file in files
@@ -46,9 +48,23 @@ def play_offline(args: argparse.Namespace) -> int:
 
 def _sizes(cuts: Sequence[str] | None) -> tuple[int | None, ...]:
     try:
-        return tuple(None if cut == WHOLE else int(cut) for cut in cuts or ())
+        return tuple(None if cut == WHOLE else positive(cut) for cut in cuts or ())
     except ValueError:
         raise ConfigError("--cuts takes sizes in bytes and `whole`", param="cuts", hint="--cuts 1,7,whole") from None
+
+
+def check_ids(files: Sequence[Path]) -> None:
+    """Refuse two files with one id: what is kept of one would overwrite the other. Raises: ConfigError."""
+    from treadle.evals.scenario import load_scenario
+
+    seen: dict[str, Path] = {}
+    for file in files:
+        try:
+            name = load_scenario(file).id
+        except ConfigError:
+            continue  # It is told where it is played.
+        if (other := seen.setdefault(name, file)) is not file:
+            raise ConfigError(f"{other} and {file} have the same id, {name}", param="id", hint="ids must differ")
 
 
 def _keep(path: Path, files: Sequence[Path], played: "Sequence[Played]") -> None:

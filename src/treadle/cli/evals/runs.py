@@ -63,11 +63,11 @@ def regrade(args: argparse.Namespace) -> int:
         print(clean(f"{new.key}: {old.outcome} → {new.outcome} {new.reason}"))
     print(f"{len(changed)} of {len(rows)} samples changed; graders {code_fingerprints()['graders']}, see {RUN}")
     print(clean(write_summary(rows)), end="")
-    return _outcome(rows)
+    return _outcome(rows, folder.info().mode)
 
 
 def _renew(folder: "RunFolder", known: "dict[str, Scenario]", rows: "list[Row]") -> None:
-    """Write the run as it is graded now, with the fingerprints of now."""
+    """Write the run as it is graded now: with the graders and expectations of now, played as it was then."""
     import msgspec
 
     from treadle.evals.graders import GRADER_VERSION
@@ -75,11 +75,14 @@ def _renew(folder: "RunFolder", known: "dict[str, Scenario]", rows: "list[Row]")
     from treadle.evals.results.folder import RUN
 
     info = folder.info()
-    scenarios = [known.get(each.id, each) for each in info.scenarios]
+    scenarios = [
+        msgspec.structs.replace(each, expect=known[each.id].expect) if each.id in known else each
+        for each in info.scenarios
+    ]
     info = msgspec.structs.replace(
         info,
         grader_version=GRADER_VERSION,
-        fingerprints={**info.fingerprints, **code_fingerprints()},
+        fingerprints={**info.fingerprints, "graders": code_fingerprints()["graders"]},
         scenario_fingerprints={each.id: scenario_fingerprint(each) for each in scenarios},
         scenarios=tuple(scenarios),
     )
@@ -88,7 +91,12 @@ def _renew(folder: "RunFolder", known: "dict[str, Scenario]", rows: "list[Row]")
     write_reports(folder)
 
 
-def _outcome(rows: "list[Row]") -> int:
+def _outcome(rows: "list[Row]", mode: str) -> int:
+    """Return how it went: offline everything must pass, of real models only enough must have been judged."""
+    from treadle.evals.results.table import summarise
+
+    if mode == "live":
+        return command.OK if rows and all(each.is_valid for each in summarise(rows)) else 2
     outcomes = {row.outcome for row in rows}
     return 2 if "broken" in outcomes or not rows else 1 if "fail" in outcomes else 0
 

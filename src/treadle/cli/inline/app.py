@@ -45,6 +45,7 @@ ARM_S = 0.4
 TICK_S = 0.5
 COPIED_BYTES_MAX = 100_000
 PROMPT = "> "
+OPENING = " opening …"
 
 
 class InlineApplication(Application[None]):
@@ -110,6 +111,7 @@ class Inline:
         self.app.before_render += self._before_render
         self.app.after_render += self._after_render
         self.app.key_processor.before_key_press += self._pressed
+        self._drawn = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._ticker: asyncio.Task[None] | None = None
 
@@ -123,11 +125,18 @@ class Inline:
         """Tell that the editor is empty once its text is sent."""
         return False
 
-    async def open(self, actions: Actions) -> None:
-        """Show the editor."""
-        self._actions = actions
+    async def open(self) -> None:
+        """Show the editor, and return once it stands there."""
         self._task = asyncio.create_task(self._run(), name="treadle-editor")
         self._ticker = asyncio.create_task(self._tick(), name="treadle-clock")
+        drawn = asyncio.ensure_future(self._drawn.wait())
+        await asyncio.wait({self._task, drawn}, return_when=asyncio.FIRST_COMPLETED)
+        drawn.cancel()
+
+    def serve(self, actions: Actions) -> None:
+        """Let keys reach the chat."""
+        self._actions = actions
+        self._wake()
 
     async def close(self) -> None:
         """Write what is left and give the terminal back."""
@@ -277,6 +286,7 @@ class Inline:
 
     def _after_render(self, _: object) -> None:
         self._output.end()
+        self._drawn.set()
 
     def _has_shrunk(self) -> bool:
         """Tell whether the live part has become smaller: the renderer would leave empty lines."""
@@ -318,7 +328,7 @@ class Inline:
 
     def status_text(self) -> str:
         """Return the status line, cut to the width."""
-        text = self._notice or ("" if self._actions is None else self._actions.status_line())
+        text = self._notice or (OPENING if self._actions is None else self._actions.status_line())
         return clean(text)[: self.size()[0] - 1]
 
     # What the keys depend on.

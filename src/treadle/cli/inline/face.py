@@ -42,8 +42,12 @@ class Actions(Protocol):
 class Face(Surface, Protocol):
     """Where a person reads and writes."""
 
-    async def open(self, actions: Actions) -> None:
-        """Be there from now on."""
+    async def open(self) -> None:
+        """Be there from now on; what is typed is kept until somebody reads it."""
+        ...
+
+    def serve(self, actions: Actions) -> None:
+        """Let keys reach the chat."""
         ...
 
     async def close(self) -> None:

@@ -36,8 +36,11 @@ class PlainFace(Stream):
         """Tell whether a terminal has shown what was typed."""
         return os.isatty(self._fd)
 
-    async def open(self, actions: Actions) -> None:
+    async def open(self) -> None:
         """Nothing is to be set up."""
+
+    def serve(self, actions: Actions) -> None:
+        """There are no keys."""
 
     async def close(self) -> None:
         """Nothing is to be put back."""

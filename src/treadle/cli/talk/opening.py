@@ -1,7 +1,9 @@
 """Opens what a conversation needs: the Treadle that the flags name, and the policy of the folder."""
 
 import argparse
+import asyncio
 import contextlib
+import importlib
 import os
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
@@ -29,6 +31,8 @@ async def opened_host(
         async with Elsewhere(args.server, command.server_key(args)) as far:
             yield far
         return
+    # Off the loop, so that a person who types already sees it.
+    await asyncio.to_thread(importlib.import_module, "treadle.runtime")
     from treadle.cli.talk.here import Here
     from treadle.runtime import Runtime
     from treadle.runtime.parts import Parts

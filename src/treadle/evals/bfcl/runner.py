@@ -1,6 +1,8 @@
 """Asks the questions of the archive through a real gateway over HTTP, runs the calls, and judges what came of it."""
 
 import asyncio
+import signal
+import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -88,6 +90,13 @@ def read_questions(options: BfclOptions) -> list[Question]:
     return [question for question in chosen if question.is_sound]
 
 
+def _handlers() -> dict[signal.Signals, Any]:
+    """Return who hears of signals now: an interruption ends the run, not only the server that would take it."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+
 @asynccontextmanager
 async def _gateway(options: BfclOptions, questions: Iterable[Question]) -> AsyncGenerator[str, None]:
     """Serve a whole Treadle on loopback: before the truth, or before what is configured."""
@@ -105,11 +114,14 @@ async def _gateway(options: BfclOptions, questions: Iterable[Question]) -> Async
             server=ServerSection(port=0),
         )
         runtime = await exits.enter_async_context(Runtime(settings, parts=Parts(env=options.env)))
+        handlers = _handlers()
         started: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(serve(runtime, started.set_result, 0.0))
         done, _ = await asyncio.wait((started, serving), return_when=asyncio.FIRST_COMPLETED)
         if started not in done:
             await serving
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         try:
             yield f"{started.result().url}/v1"
         finally:

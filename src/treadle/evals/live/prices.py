@@ -1,5 +1,6 @@
 """Prices of models: given by hand, or read from an endpoint's list of models where it tells them (OpenRouter)."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -38,7 +39,7 @@ def read_price(text: str) -> tuple[str, Price]:
         price = Price(input_usd=float(left), output_usd=float(right))
     except ValueError:
         price = None
-    if not model or price is None or min(price.input_usd, price.output_usd) < 0:
+    if not model or price is None or not all(0 <= usd < math.inf for usd in (price.input_usd, price.output_usd)):
         raise ConfigError(
             f"--price {text!r} is not MODEL=INPUT/OUTPUT",
             param="price",

@@ -4,6 +4,7 @@ What crosses the border is JSON, so that nothing is passed on that could not als
 """
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
@@ -17,7 +18,13 @@ def shared(work: Callable[[Sequence[T]], list[bytes]], tasks: Sequence[T], jobs:
     if jobs == 1:
         return work(tasks)
     answers: list[bytes] = [b""] * len(tasks)
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_die_quietly) as pool:
         for start, share in enumerate(list(pool.map(work, [tasks[start::jobs] for start in range(jobs)]))):
             answers[start::jobs] = share
     return answers
+
+
+def _die_quietly() -> None:
+    """End at an interruption without a word: the process that was asked says what there is to say."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -60,12 +60,21 @@ def check_comparable(first: RunInfo, second: RunInfo) -> None:
 
 
 def compare(first: Sequence[Row], second: Sequence[Row]) -> list[ArmComparison]:
-    """Compare the models that are in both; where only one is in each, those two, whatever their names."""
+    """Compare the models that are in both; where only one is in each, those two, whatever their names.
+
+    Raises: Conflict, when they have no model, or a model no scenario in common that could be judged: nothing can be
+    said then, and least that nothing got worse.
+    """
     before, after = by(first, lambda row: row.arm), by(second, lambda row: row.arm)
     pairs = [(arm, arm) for arm in before if arm in after]
     if not pairs and len(before) == 1 and len(after) == 1:
         pairs = [(next(iter(before)), next(iter(after)))]
     found = [_compare(old, new, before[old], after[new]) for old, new in pairs]
+    if not found:
+        names = f"{', '.join(before) or 'none'} and {', '.join(after) or 'none'}"
+        raise Conflict(f"the runs have no model in common: {names}", param="run")
+    if empty := [each.arm for each in found if not each.scenarios]:
+        raise Conflict(f"the runs have no judged scenario of {empty[0]} in common", param="run")
     corrected = holm({each.arm: each.p for each in found})
     return [msgspec.structs.replace(each, p=corrected[each.arm]) for each in found]
 
@@ -99,8 +108,6 @@ def _compare(old: str, new: str, first: Sequence[Row], second: Sequence[Row]) ->
 
 def write_comparison(found: Sequence[ArmComparison]) -> str:
     """Write what was lost and gained, then the rates."""
-    if not found:
-        return "the runs have no model in common\n"
     lines: list[str] = []
     for each in found:
         lines.append(each.arm)

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -21,6 +21,7 @@ RUN = "run.json"
 SAMPLES = "samples.jsonl"
 TRANSCRIPTS = "transcripts"
 CASSETTES = "cassettes"
+_BLOCK_BYTES = 65_536
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -79,22 +80,28 @@ class RunFolder:
             out.write(data)
 
     def add(self, row: Row, evidence: Evidence | None) -> None:
-        """Add a sample, its transcript first."""
+        """Add a sample, its transcript first. What a run that was killed left of a line is taken away before."""
         if evidence is not None:
             self.write(f"{TRANSCRIPTS}/{file_name(row.key)}", msgspec.json.encode(evidence) + b"\n")
-        with (self.path / SAMPLES).open("ab") as out:
+        with (self.path / SAMPLES).open("r+b") as out:
+            out.seek(_whole_bytes(out))
+            out.truncate()
             out.write(msgspec.json.encode(row) + b"\n")
 
     def rewrite(self, rows: Sequence[Row]) -> None:
-        """Write all samples anew."""
-        self.write(SAMPLES, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        """Write all samples anew; whoever is interrupted leaves those of before."""
+        self.write(f"{SAMPLES}.new", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        (self.path / f"{SAMPLES}.new").replace(self.path / SAMPLES)
 
     def info(self) -> RunInfo:
         """Read what the run was.
 
         Raises: ConfigError, when this is no run.
         """
-        return msgspec.json.decode(self._read(RUN), type=RunInfo)
+        try:
+            return msgspec.json.decode(self._read(RUN), type=RunInfo)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self.path / RUN} is not what a run says of itself: {error}", param="run") from None
 
     def rows(self) -> list[Row]:
         """Read the samples; a last line that was cut off does not count.
@@ -106,7 +113,7 @@ class RunFolder:
         for number, line in enumerate(lines, 1):
             try:
                 rows += [msgspec.json.decode(line, type=Row)] if line else []
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 if number < len(lines):
                     raise ConfigError(f"{self.path / SAMPLES}, line {number}: {error}", param="run") from None
         return rows
@@ -142,6 +149,18 @@ class RunFolder:
             raise ConfigError(
                 f"{self.path} is no run of scenarios: {name} cannot be read ({error.strerror or error})", param="run"
             ) from None
+
+
+def _whole_bytes(file: BinaryIO) -> int:
+    """Return how many bytes of a file of lines are whole lines."""
+    end = file.seek(0, os.SEEK_END)
+    start = end
+    while start > 0:
+        start = max(0, start - _BLOCK_BYTES)
+        file.seek(start)
+        if (place := file.read(_BLOCK_BYTES).rfind(b"\n")) >= 0:
+            return start + place + 1
+    return 0
 
 
 def file_name(key: str) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,17 +63,22 @@ def append_history(folder: Path, info: RunInfo, rows: Sequence[Row]) -> None:
 
 
 def read_history(folder: Path) -> list[Point]:
-    """Read the history of a folder.
+    """Read the history of a folder; of a run that was gone on with, only what it came to in the end.
 
     Raises: ConfigError.
     """
     file = folder / HISTORY
     try:
-        return [msgspec.json.decode(line, type=Point) for line in file.read_bytes().splitlines() if line]
+        points = [msgspec.json.decode(line, type=Point) for line in file.read_bytes().splitlines() if line]
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror or error}", param="history") from None
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{file}: {error}", param="history") from None
+    return list({(point.at, point.run, point.arm): point for point in points}.values())
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(at))
 
 
 def write_history(points: Sequence[Point]) -> str:
@@ -85,7 +91,7 @@ def write_history(points: Sequence[Point]) -> str:
         for point in own:
             mark = "*" if before is not None and before.basis != point.basis else " "
             lines.append(
-                f"  {mark} {point.run}  {point.passed}/{point.judged}  {point.rate:.3f} "
+                f"  {mark} {_day(point.at)}  {point.run}  {point.passed}/{point.judged}  {point.rate:.3f} "
                 f"[{point.low:.3f},{point.high:.3f}]{f'  {point.broken} broken' if point.broken else ''}"
             )
             before = point

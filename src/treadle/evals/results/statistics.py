@@ -15,7 +15,7 @@ EXACT_PAIRS_MAX = 14
 """Up to so many pairs all sign flips are counted, beyond that they are drawn."""
 
 
-def wilson(passed: int, runs: int, z: float = Z_95) -> tuple[float, float]:
+def wilson(passed: float, runs: int, z: float = Z_95) -> tuple[float, float]:
     """Return the Wilson interval of a rate; everything is possible where nothing was run."""
     if runs == 0:
         return 0.0, 1.0
@@ -44,10 +44,14 @@ def scenario_mean(counts: Sequence[tuple[int, int]]) -> float:
 
 
 def cluster_bootstrap(counts: Sequence[tuple[int, int]], seed: int = 0) -> tuple[float, float]:
-    """Return the 95 % interval of the mean over scenarios, by drawing scenarios: their trials are not independent."""
+    """Return the 95 % interval of the mean over scenarios, by drawing scenarios: their trials are not independent.
+
+    Where all rates are the same every draw is too, and would say that the mean is certain: then each scenario counts
+    as one run, and the interval is Wilson's.
+    """
     rates = [passed / runs for passed, runs in counts if runs]
-    if not rates:
-        return 0.0, 1.0
+    if len(set(rates)) < 2:
+        return wilson(sum(rates), len(rates))
     draw = random.Random(seed)
     means = sorted(sum(draw.choices(rates, k=len(rates))) / len(rates) for _ in range(BOOTSTRAPS))
     return means[int(0.025 * BOOTSTRAPS)], means[int(0.975 * BOOTSTRAPS) - 1]

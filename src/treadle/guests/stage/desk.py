@@ -92,7 +92,8 @@ class Desk:
         own = [ServerTool(spec=spec, policy=policy, source=GUEST) for spec in ask.tools]
         names = {spec.name for spec in ask.tools}
         others = [tool for tool in narrow(self._tools.tools(), visit.sender.allowed) if tool.name not in names]
-        return own + [tool for tool in others if any(fnmatchcase(tool.name, pattern) for pattern in visit.granted)]
+        granted = [tool for tool in others if any(fnmatchcase(tool.name, pattern) for pattern in visit.granted)]
+        return own + [tool for tool in granted if ask.mcp.let_in(tool)]
 
     def _limits_of(self, ask: Ask) -> Limits:
         chosen: dict[str, Any] = {

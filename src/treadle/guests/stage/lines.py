@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.items import AnyItem, CallItem
-from treadle.canon.tools import Outcome, ToolSpec
+from treadle.canon.tools import Outcome, ServerTool, ToolSpec
 from treadle.canon.usage import Usage
 from treadle.guests.sandbox.limits import Stop
 
@@ -21,10 +21,36 @@ _PYTHON_LEVELS = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING, l
 LEVELS = ("trace", "debug", "info", "warning", "error")
 """The levels of `log`, by number."""
 Stream = Literal["log", "stdout", "stderr"]
+_MCP = "mcp:"
+"""How the sources of MCP servers' tools begin."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     """Something said between a guest and its host."""
+
+
+class McpWishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which of the MCP servers' tools that a guest was granted it wants offered: None wants all.
+
+    Tools are named as the model calls them or as their server does.
+    """
+
+    enabled: bool = True
+    servers: tuple[str, ...] | None = None
+    allowed: tuple[str, ...] | None = None
+    denied: tuple[str, ...] = ()
+
+    def let_in(self, tool: ServerTool) -> bool:
+        """Tell whether a tool is wanted; one that is of no MCP server always is."""
+        if not tool.source.startswith(_MCP):
+            return True
+        server = tool.source.removeprefix(_MCP)
+        names = {tool.name, tool.name.removeprefix(f"mcp__{server}__")}
+        is_wanted = self.enabled and (self.servers is None or server in self.servers)
+        return is_wanted and (self.allowed is None or bool(names & {*self.allowed})) and not names & {*self.denied}
+
+
+ALL_MCP = McpWishes()
 
 
 class Ask(Message, frozen=True, kw_only=True, omit_defaults=True, tag="ask"):
@@ -39,6 +65,7 @@ class Ask(Message, frozen=True, kw_only=True, omit_defaults=True, tag="ask"):
     max_total_tool_calls: int | None = None
     max_tool_output_bytes: int = 65_536
     timeout_s: float | None = None
+    mcp: McpWishes = ALL_MCP
 
 
 class Wanted(Message, frozen=True, kw_only=True, omit_defaults=True, tag="wanted"):

@@ -59,7 +59,7 @@ class Reviver:
         joined = Joined(before=tuple(before), added=record.added, previous=previous)
         if carried := record.blueprint.frame.carried:
             await self._store.approvals.use(carried.approvals, row.id)
-        loop = record.loop(ports_of(self._rooms, model), wall_s=left_s)
+        loop = record.loop(ports_of(self._rooms, model, record.blueprint.frame.sources), wall_s=left_s)
         live = LiveRun(row, loop, joined, await self._take_seat(row))
         live.opening = record.opening
         live.journal = Continuation(journal, record.rest)

@@ -17,6 +17,7 @@ from treadle.guests.stage.lines import LEVELS, Said
 from treadle.guests.stage.program import Ended
 from treadle.server.http import Exchange, read_body
 from treadle.server.service import Service
+from treadle.server.stream import read
 
 INPUT_BYTES_MAX = 1_048_576
 
@@ -88,7 +89,7 @@ async def create(service: Service, exchange: Exchange) -> None:
     guests = service.runtime.guests
     module = guests.find(exchange.params["name"])
     body = await service.body(exchange)
-    new = read_body(body, NewGuestRun) if body.strip() else NewGuestRun()
+    new = await read(body if body.strip() else b"{}", lambda data: read_body(data, NewGuestRun))
     if len(new.input.encode("utf-8", "replace")) > INPUT_BYTES_MAX:
         raise ProtocolError(f"input is over {INPUT_BYTES_MAX} bytes.", param="input")
     client = exchange.client

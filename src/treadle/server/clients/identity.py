@@ -59,12 +59,12 @@ class Clients:
             self._keyring = make_keyring(self._runtime)
         return self._keyring
 
-    def meet(self, exchange: Exchange) -> None:
+    async def meet(self, exchange: Exchange) -> None:
         """Count a request to its address, before anything is known of it; who must log in learns nothing of paths.
 
         Raises: Exhausted, HttpError (401), Forbidden.
         """
-        self._turnstile.count_address(exchange)
+        await self._turnstile.count_address(exchange)
         if self._gate.needs_login and client_key(exchange) is None:
             self._gate.check(exchange, self._runtime.clock.now())
 
@@ -76,7 +76,7 @@ class Clients:
         access = _access_of(pattern, exchange.method)
         exchange.client = await self._identify(exchange, access)
         if not access.is_open:
-            self._turnstile.count_request(exchange, access.api)
+            await self._turnstile.count_request(exchange, access.api)
 
     async def _identify(self, exchange: Exchange, access: Access) -> Client:
         text = None if access.is_open else client_key(exchange)

@@ -26,27 +26,27 @@ class Turnstile:
 
     def __init__(self, runtime: Runtime) -> None:
         rates = runtime.settings.rates
-        self._rates = runtime.rates
+        self._limiter = runtime.limiter
         self._accounts = runtime.accounts
         self._now = runtime.clock.now
         self._address_limit = rates.address_requests_per_min
         self._api_limits = {row.api: row.requests_per_min for row in reversed(runtime.settings.rate)}
         self._proxies = [ipaddress.ip_network(text) for text in rates.proxies]
 
-    def count_address(self, exchange: Exchange) -> None:
+    async def count_address(self, exchange: Exchange) -> None:
         """Count a request to the address it comes from.
 
         Raises: Exhausted.
         """
         if not self._address_limit or exchange.path in _UNCOUNTED:
             return
-        hit = self._rates.take(f"address:{self._address(exchange)}", self._address_limit, MINUTE_S)
+        hit = await self._limiter.take(f"address:{self._address(exchange)}", self._address_limit, MINUTE_S)
         self._tell(exchange, [hit])
         if not hit.allowed:
             message = f"The limit of {hit.limit} requests per minute from one address is reached."
             raise Exhausted(message, code="rate_limit_address", retry_after_s=hit.reset_s)
 
-    def count_request(self, exchange: Exchange, api: str) -> None:
+    async def count_request(self, exchange: Exchange, api: str) -> None:
         """Count a request to whoever makes it, and to the API.
 
         Raises: Exhausted.
@@ -57,14 +57,14 @@ class Turnstile:
         if limit or api_limit:
             subject = client.key_id or f"at {self._address(exchange)}"
             wanted = ((f"requests:{subject}", limit), (f"{api}:{subject}", api_limit))
-            hits = [self._rates.take(name, most, MINUTE_S) for name, most in wanted if most]
+            hits = [await self._limiter.take(name, most, MINUTE_S) for name, most in wanted if most]
             self._tell(exchange, hits)
             refused = next((hit for hit in hits if not hit.allowed), None)
             if refused is not None:
                 of_what = f" to the {api} API" if refused.limit != limit else ""
                 message = f"The limit of {refused.limit} requests per minute{of_what} is reached."
                 raise Exhausted(message, code="rate_limit_requests", retry_after_s=refused.reset_s)
-        tokens = self._accounts.tokens_left(client)
+        tokens = await self._accounts.tokens_left(client)
         if tokens is not None:
             exchange.also += _MANNERS.get(exchange.envelope, _treadle)("tokens", tokens, self._now())
 

@@ -12,6 +12,8 @@ from treadle.canon.items import ResultItem
 from treadle.server.http import Exchange, Header
 from treadle.server.mcp.tools import make_server
 from treadle.server.service import Service
+from treadle.server.stream import read
+from treadle.wire.fields import open_body
 
 SESSIONS_MAX = 256
 OWNERS_MAX = 64 * SESSIONS_MAX
@@ -41,9 +43,13 @@ class Endpoint:
         self._task = asyncio.create_task(self._keep(), name="treadle-mcp-endpoint")
 
     async def handle(self, exchange: Exchange) -> None:
-        """Answer one request."""
+        """Answer one request; its body is checked here, since the SDK decodes whatever it gets.
+
+        Raises: ProtocolError, NotFound.
+        """
         await asyncio.shield(self._begun)
         body = await self._service.body(exchange)
+        await read(body, open_body)
         key_id = exchange.client.key_id
         session = exchange.headers.get(SESSION_HEADER, b"")
         if session and self._owners.get(session, key_id) != key_id:

@@ -10,7 +10,7 @@ from treadle.canon.json import write_json
 from treadle.server.http import JSON as JSON_TYPE
 from treadle.server.http import Exchange, Header, envelope_of
 from treadle.server.openapi import own, rest, vendors, work
-from treadle.server.openapi.operation import JSON, Content, Operation, Query, Schema, fields
+from treadle.server.openapi.operation import ANY, JSON, Content, Operation, Query, Schema, fields
 from treadle.server.service import Service
 
 TABLE: tuple[Operation, ...] = (
@@ -128,6 +128,8 @@ def _responses(operation: Operation, forms: dict[type, Schema]) -> Schema:
 
 
 def _error(operation: Operation) -> Schema:
+    if operation.tag == "MCP":
+        return dict(ANY)  # most of them are the protocol's own
     envelope = envelope_of(operation.shown_path)
     if envelope == "models":
         names = ("OpenAIError", "AnthropicError", "GeminiError")

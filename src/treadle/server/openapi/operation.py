@@ -17,11 +17,15 @@ ANY: Schema = {"type": "object", "additionalProperties": True}
 """An object of a vendor's API: which fields it has is that vendor's to say."""
 
 
+def _anything() -> Schema:
+    return {}
+
+
 class Content(msgspec.Struct, frozen=True):
     """A body: its type, and its form, where that can be said."""
 
     kind: str
-    form: Form = msgspec.field(default_factory=dict)
+    form: Form = msgspec.field(default_factory=_anything)
 
 
 class Query(msgspec.Struct, frozen=True):

@@ -3,18 +3,22 @@
 import argparse
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from treadle.cli.evals.command import positive, words
+from treadle.canon.errors import ConfigError
+from treadle.cli.evals.flags import positive, words
 from treadle.cli.evals.live import exit_code
 from treadle.cli.evals.progress import Bar
 from treadle.cli.main import main
 from treadle.evals.live.ledger import Ledger
+from treadle.evals.live.prices import read_price
 from treadle.evals.results.folder import RUN, RunFolder
 from treadle.evals.results.history import append_history
+from treadle.evals.results.rows import Row
 from treadle.evals.scenario import write_schema
 from unit.evals.bfcl.archives import write_archive
 from unit.evals.results.samples import folder, row
@@ -236,3 +240,64 @@ def test_flags_are_read_strictly() -> None:
     assert positive("3") == 3
     with pytest.raises(ValueError, match="0"):
         positive("0")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--cuts", "0"], ["--cuts", "-3"], ["--budget-usd", "nan"], ["--budget-usd", "-1"], ["--at-least", "90"]],
+)
+def test_numbers_that_mean_nothing_are_refused(flags: list[str], scenarios: Path) -> None:
+    """A budget that is no number would never be reached."""
+    try:
+        code: object = main(["eval", *flags, str(scenarios)])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+
+
+def test_a_price_must_be_a_number_to_be_kept() -> None:
+    """Nothing is more than nan, so no budget would be reached."""
+    for price in ("nan/1", "1/inf", "-1/1"):
+        with pytest.raises(ConfigError, match="is not MODEL=INPUT/OUTPUT"):
+            read_price(f"m={price}")
+
+
+def test_two_scenarios_of_one_id_are_refused(scenarios: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is kept of one would overwrite the other."""
+    first = next(scenarios.glob("*.toml"))
+    (scenarios / "zz_copy.toml").write_text(first.read_text())
+    assert main(["eval", str(scenarios)]) == 2
+    assert "have the same id" in capsys.readouterr().err
+
+
+def test_a_typo_is_told_with_what_was_probably_meant(scenarios: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the table too, where the scenario is broken."""
+    first = next(scenarios.glob("*.toml"))
+    first.write_text(first.read_text().replace("title =", "titel =", 1))
+    assert main(["eval", str(scenarios)]) == 2
+    assert "did you mean `title`?" in capsys.readouterr().out
+
+
+def test_the_demonstration_model_is_not_measured(scenarios: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where no upstream is configured it would answer for every name."""
+    assert main(["eval", "--live", "--models", "m", "--dry-run", str(scenarios)]) == 2
+    assert "no upstream serves m" in capsys.readouterr().err
+
+
+def test_what_bfcl_answered_is_kept_when_it_is_interrupted(
+    scenarios: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every row as soon as it is judged; without a model nobody is asked."""
+    wheel = str(write_archive(scenarios))
+
+    async def interrupted(_: object, told: Callable[[Row], None]) -> list[Row]:
+        told(row("simple_python"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("treadle.evals.bfcl.runner.run_bfcl", interrupted)
+    out = scenarios.parent / "bfcl"
+    assert main(["eval", "bfcl", "--wheel", wheel, "--sets", "simple_python", "-o", str(out)]) == 130
+    assert [each.scenario for each in RunFolder(out).rows()] == ["simple_python"]
+    assert f"kept in {out}" in capsys.readouterr().err
+    assert main(["eval", "bfcl", "--wheel", wheel, "--live"]) == 2
+    assert "no model is named" in capsys.readouterr().err

@@ -95,3 +95,45 @@ def test_a_run_is_not_gone_on_with_by_other_scenarios(
     flags = [*FLAGS[:4], "select.similar_names", *FLAGS[5:]]
     assert main(["eval", *flags, "--resume", str(out)]) == 2
     assert "was made with other scenarios" in capsys.readouterr().err
+
+
+def test_a_run_is_gone_on_with_by_its_name_alone(
+    served: FlakyModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Models, scenarios, trials and sampling are those it was begun with, even after it was killed in a line."""
+    out = tmp_path / "runs" / "one"
+    flags = [*FLAGS, "--trials", "2", "--jobs", "1", "--temperature", "0.5"]
+    assert main(["eval", *flags, "--max-requests", "5", "-o", str(out)]) == 3
+    with (out / "samples.jsonl").open("ab") as samples:
+        samples.write(b'{"key":"m.fu')
+    assert main(["eval", "--live", "--resume", str(out)]) == 0
+    rows = RunFolder(out).rows()
+    assert len({row.key for row in rows}) == len(rows) == 8
+    capsys.readouterr()
+    for other in (["--models", "x"], ["--temperature", "1"], ["--strategies", "bare"], ["--judge", "m"]):
+        assert main(["eval", "--live", "--resume", str(out), *other]) == 2
+        assert f"was made with another {other[0]}" in capsys.readouterr().err
+
+
+def test_a_run_is_not_gone_on_with_by_other_graders(
+    served: FlakyModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unless what there is was graded again; that says nothing of the tools it was played with."""
+    out = tmp_path / "one"
+    assert main(["eval", *FLAGS, "--trials", "1", "-o", str(out)]) == 0
+    run = json.loads((out / "run.json").read_text())
+    run["fingerprints"] |= {"graders": "older", "source": "older"}
+    (out / "run.json").write_text(json.dumps(run))
+    assert main(["eval", "--live", "--resume", str(out), "--trials", "2"]) == 2
+    assert f"treadle eval regrade {out}" in capsys.readouterr().err
+    assert main(["eval", "regrade", str(out)]) == 0
+    assert RunFolder(out).info().fingerprints["source"] == "older"
+    assert main(["eval", "--live", "--resume", str(out), "--trials", "2"]) == 0
+    assert len(RunFolder(out).rows()) == 8
+
+
+def test_a_baseline_is_looked_at_before_anything_is_asked(served: FlakyModel, tmp_path: Path) -> None:
+    """Not after the money is spent."""
+    out = tmp_path / "one"
+    assert main(["eval", *FLAGS, "--baseline", str(tmp_path / "none"), "-o", str(out)]) == 2
+    assert not out.exists()

@@ -116,7 +116,8 @@ async def seat(tmp_path: Path, *, is_animated: bool = True) -> AsyncIterator[Sea
     with create_pipe_input() as keys, create_app_session(input=keys):
         face = Inline(out, Look(rich=True), history=history, completer=completer, is_animated=is_animated)
         actions = Actions()
-        await face.open(actions)
+        await face.open()
+        face.serve(actions)
         here = Seat(face, keys, out, actions)
         await here.sees("status here")
         try:
@@ -265,7 +266,7 @@ async def test_keys_that_come_while_a_question_appears_are_not_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A person in full flow does not approve anything."""
-    monkeypatch.setattr(inline_app, "ARM_S", 0.3)
+    monkeypatch.setattr(inline_app, "ARM_S", 60.0)
     async with seat(tmp_path) as here:
         here.type("y")
         await here.sees("> y")
@@ -273,10 +274,8 @@ async def test_keys_that_come_while_a_question_appears_are_not_answers(
         here.type("yy")
         await here.sees("> yyy")
         assert not asked.done()
-        await here.sees("[y] once")
-        assert not asked.done()
+        assert "[y] once" not in "\n".join(here.lines)
         asked.cancel()
-        await here.misses("[y] once")
 
 
 async def test_the_editor_is_lent_for_a_line(tmp_path: Path) -> None:

@@ -185,7 +185,10 @@ class FakeFace:
         self.deeds: list[str] = []
         self.echoes = False
 
-    async def open(self, actions: Actions) -> None:
+    async def open(self) -> None:
+        """Do nothing."""
+
+    def serve(self, actions: Actions) -> None:
         """Do nothing."""
 
     async def close(self) -> None:

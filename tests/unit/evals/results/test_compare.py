@@ -51,8 +51,12 @@ def test_two_runs_of_one_model_each_are_compared_whatever_their_names() -> None:
     """That is how models are compared; without anything in common there is nothing to say."""
     (each,) = compare(many(3, 1.0), many(3, 1.0, model="other"))
     assert each.arm == "m → other"
-    assert compare([], many(3, 1.0)) == []
-    assert write_comparison([]) == "the runs have no model in common\n"
+    with pytest.raises(Conflict, match="no model in common: none and m"):
+        compare([], many(3, 1.0))
+    with pytest.raises(Conflict, match="no judged scenario of m in common"):
+        compare([row("a.one")], [row("a.two")])
+    with pytest.raises(Conflict, match="no judged scenario of m in common"):
+        compare([row("a.one")], [row("a.one", "broken")])
 
 
 def test_offline_anything_lost_is_a_regression() -> None:

@@ -112,3 +112,37 @@ def test_fingerprints_follow_what_is_said_and_not_how() -> None:
 def test_every_key_is_a_file_name() -> None:
     """Models have slashes and colons in their names."""
     assert file_name("openrouter/a:b.full.x.1") == "openrouter_a_b.full.x.1.json"
+
+
+def test_a_line_that_was_cut_off_does_not_spoil_what_comes_after(tmp_path: Path) -> None:
+    """A run that was killed while writing is gone on with: the half line goes, nothing else does."""
+    made = folder(tmp_path / "run", row("a.add"))
+    for cut in (b'{"key":"m.full.a', b"\xc3", b"x" * 70_000):
+        with (made.path / SAMPLES).open("ab") as out:
+            out.write(cut)
+        assert len(made.rows()) >= 1
+        before = made.rows()
+        made.add(row("a.add", "fail", len(before) + 1), None)
+        assert made.rows() == [*before, row("a.add", "fail", len(before) + 1)]
+
+
+def test_samples_are_written_anew_at_once_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interruption in between leaves the samples of before."""
+    made = folder(tmp_path / "run", row("a.add"), row("a.add", "broken", 2))
+
+    def die(self: Path, target: Path) -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", die)
+    with pytest.raises(KeyboardInterrupt):
+        made.rewrite([row("a.add")])
+    assert len(made.rows()) == 2
+
+
+def test_a_run_file_that_is_damaged_is_named(tmp_path: Path) -> None:
+    """Not a traceback."""
+    made = folder(tmp_path / "run", row("a.add"))
+    for damaged in (b"{", b"[]", b'{"name":"\xff"}'):
+        made.write("run.json", damaged)
+        with pytest.raises(ConfigError, match="run.json"):
+            made.info()

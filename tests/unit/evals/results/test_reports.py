@@ -116,7 +116,11 @@ def test_the_history_marks_where_runs_stop_being_comparable(tmp_path: Path) -> N
     ]
     text = write_history(points)
     assert text.splitlines()[0] == "m  ▇█▇"
-    assert [line[:9] for line in text.splitlines()[1:4]] == ["    one  ", "    two  ", "  * three"]
+    assert [line[:9] for line in text.splitlines()[1:4]] == ["    1970-", "    1970-", "  * 1970-"]
+    assert [line.split()[-4] for line in text.splitlines()[1:4]] == ["one", "two", "three"]
+    assert "  1970-01-01 00:00  one  3/4" in text
+    append_history(tmp_path, info(SCENARIO, name="two"), ROWS)
+    assert [(point.run, point.judged) for point in read_history(tmp_path)] == [("one", 4), ("two", 4), ("three", 4)]
     assert "not comparable" in text
     assert write_history([]) == "there is no run yet\n"
 

@@ -106,3 +106,12 @@ def test_percentiles_are_values_that_were_seen() -> None:
     """By the nearest rank."""
     assert [percentile([3, 1, 2, 4], share) for share in (0.5, 0.95, 0.0)] == [2, 4, 1]
     assert percentile([], 0.5) == 0.0
+
+
+def test_scenarios_that_all_went_alike_make_no_mean_certain() -> None:
+    """Each draw would be the same; the interval is then that of so many single runs."""
+    assert cluster_bootstrap([(10, 10)] * 18) == pytest.approx(wilson(18, 18))
+    assert cluster_bootstrap([(0, 10)] * 5) == pytest.approx(wilson(0, 5))
+    low, high = cluster_bootstrap([(9, 10)])
+    assert low < 0.3
+    assert high > 0.95

