@@ -229,7 +229,7 @@ WRONG = [
     ("POST", "", {"facts": []}, 400, "facts"),
     ("POST", "", {"locks": ["/nowhere"]}, 400, "/nowhere"),
     ("POST", "", {"session": "none"}, 404, "session"),
-    ("POST", "", {"fact": {}}, 400, None),
+    ("POST", "", {"fact": {}}, 400, "fact"),
     ("PATCH", "/card", {}, 400, "name"),
     ("PATCH", "/card/draft", {"changes": []}, 400, "changes"),
     ("PATCH", "/card/draft", {"changes": [{"path": "/draft/x", "op": "move"}]}, 400, "changes[0].op"),

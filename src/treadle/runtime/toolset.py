@@ -12,10 +12,12 @@ from treadle.guests.quarters import GuestModule, Quarters
 from treadle.guests.sandbox.grant import Grant, GrantWords, read_grant
 from treadle.guests.sandbox.limits import SandboxLimits
 from treadle.runtime.policies import make_policies
+from treadle.store.address import is_postgres
 from treadle.store.journal import Store
 from treadle.tools import Registry, Tool
 from treadle.tools.load import load
 from treadle.tools.local import Piece, Shelf, local_tools
+from treadle.tools.local.opener import Root
 from treadle.tools.sandbox import Rules as SandboxRules
 from treadle.tools.sandbox import Sandbox
 from treadle.tools.web import GuardedClient, web_tools
@@ -62,8 +64,7 @@ def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store) -> l
             return await store.get_blob(*piece, run_id=run_id)
 
         tools += local_tools(
-            local.root,
-            allow=local.allow,
+            Root(local.root, allow=local.allow, hidden=_journal_names(store)),
             names=local.enabled,
             sandbox=sandbox,
             shelf=Shelf(put, get),
@@ -75,6 +76,14 @@ def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store) -> l
         )
         tools += web_tools(GuardedClient(policy))
     return tools
+
+
+def _journal_names(store: Store) -> tuple[str, ...]:
+    """Return the names of the files that hold everybody's runs, as far as the journal is a file: no tool opens them."""
+    if is_postgres(store.path):
+        return ()
+    name = "".join(f"[{each}]" if each in "*?[" else each for each in Path(store.path).name.casefold())
+    return (name, f"{name}-*")
 
 
 def guest_modules(settings: Settings, env: Mapping[str, str]) -> list[GuestModule]:

@@ -19,6 +19,7 @@ from treadle.canon.messages import Entry
 from treadle.canon.request import Options, Request, answer_form
 from treadle.canon.usage import Usage
 from treadle.runs import RunHandle
+from treadle.server.clients.cursor import read_before
 from treadle.server.delivery.wishes import read_idempotency, read_last
 from treadle.server.http import Exchange, Header, read_body, read_number
 from treadle.server.service import Service
@@ -128,7 +129,7 @@ async def index(service: Service, exchange: Exchange) -> None:
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     store = service.runtime.store
     search = msgspec.structs.replace(_read_search(query), key_id=exchange.reach)
-    rows = await store.search_runs(search, limit=limit + 1, before=query.get("before"))
+    rows = await store.search_runs(search, limit=limit + 1, before=await read_before(exchange, store.find_run))
     has_more = len(rows) > limit
     rows = await mark_waiting(service, rows[:limit])
     if query.get("status") == WAITING:
@@ -261,7 +262,7 @@ async def find_run(service: Service, exchange: Exchange, run_id: str) -> RunRow:
     """
     row = await service.runtime.store.find_run(run_id, key_id=exchange.reach)
     if row is None:
-        raise NotFound(f"There is no run {run_id!r}.", hint="GET /treadle/v1/runs lists them.")
+        raise NotFound(f"There is no run {run_id!r}.", param="run_id", hint="GET /treadle/v1/runs lists them.")
     return row
 
 

@@ -9,6 +9,7 @@ from treadle.canon.errors import ProtocolError
 from treadle.canon.ids import SESSION
 from treadle.canon.json import OptionalRaw
 from treadle.canon.messages import Entry
+from treadle.server.clients.cursor import read_before
 from treadle.server.http import Exchange, Header, read_body, read_number
 from treadle.server.service import Service
 from treadle.server.stream import read
@@ -89,9 +90,8 @@ async def index(service: Service, exchange: Exchange) -> None:
     search = query.get("search") or None
     if search is not None and len(search) > SEARCH_CHARS_MAX:
         raise ProtocolError(f"search has at most {SEARCH_CHARS_MAX} characters.", param="search")
-    rows = await _store(service).list_sessions(
-        limit + 1, key_id=exchange.reach, before=query.get("before"), search=search
-    )
+    before = await read_before(exchange, _store(service).find_session)
+    rows = await _store(service).list_sessions(limit + 1, key_id=exchange.reach, before=before, search=search)
     page = SessionPage(sessions=[view_of(row) for row in rows[:limit]], has_more=len(rows) > limit)
     await exchange.answer_json(200, page)
 

@@ -195,6 +195,11 @@ class Store(Protocol):
     """Where runs, their entries, sessions and blobs are kept."""
 
     @property
+    def path(self) -> str:
+        """Return where it is, without a password."""
+        ...
+
+    @property
     def approvals(self) -> ApprovalStore:
         """Return where approvals are kept; its promises are in `approvals/kept`."""
         ...

@@ -5,6 +5,7 @@ same ones as lost: those that are neither understood nor written.
 """
 
 from collections.abc import Collection, Iterable
+from functools import cache
 
 import msgspec
 
@@ -177,11 +178,18 @@ def kind_of(tool: msgspec.Raw) -> str:
     return next(iter(fields), "unknown")
 
 
+@cache
+def _opened(understood: frozenset[str]) -> frozenset[str]:
+    """Return the fields that the table looks into."""
+    steps = (path.split(".") for path in understood)
+    return frozenset(".".join(names[:count]) for names in steps for count in range(1, len(names)))
+
+
 def _collect(name: str, raw: msgspec.Raw, understood: frozenset[str], found: dict[str, msgspec.Raw]) -> None:
     """Add a field, or those inside it that nobody has understood where the table looks into it."""
     if name in understood:
         return
-    is_open = any(path.startswith(f"{name}.") for path in understood)
+    is_open = name in _opened(understood)
     if is_open and starts_with(raw, "{"):
         for inner, value in OBJECT.decode(raw).items():
             _collect(f"{name}.{inner}", value, understood, found)

@@ -191,7 +191,7 @@ def test_the_doctor_passes_a_fresh_machine(clean_machine: Path, capsys: pytest.C
     found = msgspec.json.decode(capsys.readouterr().out)
     assert found["ok"] is True
     names = [check["name"] for check in found["checks"]]
-    assert names == ["config", "python", "packages", "openat2", "sandbox", "store", "upstream", "tools", "port"]
+    assert names == ["config", "python", "packages", "openat2", "sandbox", "store", "upstream", "tools", "port", "keys"]
 
 
 def test_the_doctor_fails_on_a_broken_configuration(clean_machine: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,8 +169,8 @@ async def test_runs_of_a_session_continue_each_other(app: App) -> None:
         (f"{PATH}?limit=99999999999999999999", 400, "limit"),
         (f"{PATH}?status=sleeping", 400, "status"),
         (f"{PATH}?before=run_none", 404, None),
-        (f"{PATH}/run_none", 404, None),
-        (f"{PATH}/run_none/events", 404, None),
+        (f"{PATH}/run_none", 404, "run_id"),
+        (f"{PATH}/run_none/events", 404, "run_id"),
     ],
 )
 async def test_bad_questions_name_the_field(app: App, path: str, status: int, param: str | None) -> None:

@@ -84,12 +84,26 @@ def play_bfcl(args: argparse.Namespace) -> int:
 
         print(msgspec.json.format(msgspec.json.encode(summarise(rows)), indent=2).decode())
     else:
-        print(clean(write_summary(rows)), end="")
+        print(clean(f"{write_summary(rows)}{write_sets(rows)}"), end="")
     if len(rows) < total:
         return BUDGET
     if any(row.outcome == "broken" for row in rows) or not rows:
         return INVALID
     return command.ERROR if bad and not live else command.OK
+
+
+def write_sets(rows: "list[Row]") -> str:
+    """Write the rate of each set, for each model."""
+    from treadle.evals.results.rows import by
+    from treadle.evals.results.statistics import wilson
+
+    lines: list[str] = []
+    for name, group in by(rows, lambda row: f"{row.arm}: {row.title}").items():
+        judged = [row for row in group if row.outcome != "broken"]
+        passed = sum(row.outcome == "pass" for row in judged)
+        low, high = wilson(passed, len(judged))
+        lines.append(f"{name}  {passed}/{len(judged)} [{low:.3f},{high:.3f}]\n")
+    return "".join(lines)
 
 
 def _folder(path: Path, options: "BfclOptions") -> "RunFolder":

@@ -143,12 +143,13 @@ async def _ask(question: Question, model: str, api: str, talk: "_Talk", worlds: 
 
 
 def _row(question: Question, model: str, api: str, talk: "_Talk", outcome: Outcome, reason: str) -> Row:
+    """Return the row of a question: a scenario of its own, so that runs are paired by question, under its set."""
     return Row(
         key=f"{model}.{api}.{question.id}",
-        scenario=question.set,
+        scenario=question.id,
         model=f"{model} via {api}",
         strategy="full",
-        title=question.id,
+        title=question.set,
         outcome=outcome,
         reason=reason,
         calls=len(talk.calls),

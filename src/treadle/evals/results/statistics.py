@@ -23,7 +23,7 @@ def wilson(passed: float, runs: int, z: float = Z_95) -> tuple[float, float]:
     weight = 1 + z * z / runs
     centre = (rate + z * z / (2 * runs)) / weight
     half = z * math.sqrt(rate * (1 - rate) / runs + z * z / (4 * runs * runs)) / weight
-    return max(0.0, centre - half), min(1.0, centre + half)
+    return (centre - half if passed > 0 else 0.0), (centre + half if passed < runs else 1.0)
 
 
 def pass_hat(passed: int, runs: int, k: int) -> float | None:

@@ -10,6 +10,7 @@ import msgspec
 from treadle.canon.errors import Conflict, ProtocolError
 from treadle.canon.json import canonical_json
 from treadle.runs.approval.service import Answer, Approvals, Remember
+from treadle.server.clients.cursor import read_before
 from treadle.server.http import Exchange, read_body, read_number
 from treadle.server.service import Service
 from treadle.server.stream import read
@@ -80,8 +81,9 @@ async def index(service: Service, exchange: Exchange) -> None:
     if status is not None and status not in _STATUSES:
         raise ProtocolError(f"status must be one of {', '.join(_STATUSES)}.", param="status")
     wanted = cast("ApprovalStatus | None", status)
+    before = await read_before(exchange, service.runtime.store.approvals.find)
     rows = await service.runtime.store.approvals.page(
-        limit + 1, key_id=exchange.reach, status=wanted, run_id=query.get("run"), before=query.get("before")
+        limit + 1, key_id=exchange.reach, status=wanted, run_id=query.get("run"), before=before
     )
     shown = [_desk(service).standing(row) for row in rows[:limit]]
     page = ApprovalPage(

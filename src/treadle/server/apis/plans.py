@@ -8,6 +8,7 @@ import msgspec
 from treadle.canon.errors import NotFound, ProtocolError
 from treadle.canon.plan import plan_json
 from treadle.runs.record.plans import EqualCall, PlanDifference, PlanLine, equal_calls, list_plans, read_plan
+from treadle.server.clients.cursor import read_before
 from treadle.server.http import Exchange, read_number
 from treadle.server.runs import find_run
 from treadle.server.service import Service
@@ -84,7 +85,8 @@ async def equal(service: Service, exchange: Exchange) -> None:
         raise ProtocolError("A fingerprint is a sha256: 64 hexadecimal digits in lower case.", param="fingerprint")
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
-    store, before = service.runtime.store, query.get("before")
+    store = service.runtime.store
+    before = await read_before(exchange, store.find_run)
     rows = await store.list_runs(limit=limit + 1, before=before, key_id=exchange.reach, fingerprint=fingerprint)
     if not rows and before is None:
         raise NotFound(f"No model call sent the plan {fingerprint}.", param="fingerprint")

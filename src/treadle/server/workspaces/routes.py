@@ -6,6 +6,7 @@ Whoever calls this API acts as a person. What a model does comes through its too
 import msgspec
 
 from treadle.canon.errors import ProtocolError
+from treadle.server.clients.cursor import read_before
 from treadle.server.http import Exchange, read_number
 from treadle.server.service import Service
 from treadle.server.sessions import find_session
@@ -39,7 +40,8 @@ async def index(service: Service, exchange: Exchange) -> None:
     """
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
-    rows = await desk(service, exchange).page(limit + 1, before=query.get("before"))
+    before = await read_before(exchange, service.runtime.store.workspaces.find)
+    rows = await desk(service, exchange).page(limit + 1, before=before)
     page = WorkspacePage(workspaces=[line_of(row) for row in rows[:limit]], has_more=len(rows) > limit)
     await exchange.answer_json(200, page)
 

@@ -16,7 +16,7 @@ from treadle.canon.json import write_json
 from treadle.canon.tools import Envelope, Fault
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
-from treadle.tools.local.opener import FIXED, MASKED_FOLDERS, MASKED_NAMES, Root
+from treadle.tools.local.opener import FIXED, MASKED_FOLDERS, Root
 from treadle.tools.local.output import Shelf
 from treadle.tools.local.write import session_of
 from treadle.tools.sandbox import Sandbox
@@ -189,7 +189,7 @@ class Bash:
         return found
 
     def _hides(self, folder: str, name: str) -> bool:
-        if not any(fnmatchcase(name.casefold(), pattern) for pattern in MASKED_NAMES):
+        if not any(fnmatchcase(name.casefold(), pattern) for pattern in self._root.masked_names):
             return False
         inner = os.path.relpath(os.path.join(folder, name), self._root.real_path)
         return self._root.is_masked(inner, is_folder=False)

@@ -21,7 +21,7 @@ from treadle.canon.json import cut_text, write_json
 from treadle.canon.tools import Envelope
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
-from treadle.tools.local.opener import MASKED_FOLDERS, MASKED_NAMES, Root
+from treadle.tools.local.opener import MASKED_FOLDERS, Root
 from treadle.tools.local.pattern import BadPattern, glob_pattern
 from treadle.tools.local.walk import printable
 from treadle.tools.sandbox import Sandbox
@@ -131,7 +131,7 @@ class Grep:
         options += ["--ignore-case"] * search.ignore_case + ["--fixed-strings"] * search.fixed
         options += [f"--glob={search.include}"] if search.include != "*" else []
         if not self._root.allow:
-            options += [f"--iglob=!{name}" for name in (*MASKED_NAMES, *MASKED_FOLDERS)]
+            options += [f"--iglob=!{name}" for name in (*self._root.masked_names, *MASKED_FOLDERS)]
         target = f"./{search.path}" if search.path != "." else "./"
         argv = [program, *options, f"--regexp={search.pattern}", "--", target]
         read = [self._root.real_path, program]
@@ -142,6 +142,7 @@ class Grep:
             **msgspec.structs.asdict(search),
             "root": self._root.real_path,
             "allow": self._root.allow,
+            "hidden": self._root.hidden,
             "per_file": PER_FILE_MAX,
             "columns": COLUMNS_MAX,
         }

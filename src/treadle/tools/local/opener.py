@@ -25,7 +25,7 @@ from treadle.canon.errors import ConfigError, ToolError
 PATH_BYTES_MAX = 4_095
 LINKS_MAX = 40
 PARENTS_MAX = 8
-MASKED_NAMES = (".env", ".env.*", "*.pem", "id_*")
+MASKED_NAMES = (".env", ".env.*", "*.pem", "id_*", "login.key")
 MASKED_FOLDERS = (".treadle",)
 FIXED = ((".git", "hooks"), (".git", "config"), (".treadle",), ("treadle.toml",))
 """What may be read and not be changed: it decides what runs later, with the rights of a person."""
@@ -127,12 +127,24 @@ def best_opener() -> Opener:
 
 
 class Root:
-    """One directory that tools may read in. `allow` are patterns of names or paths that are read although masked."""
+    """One directory that tools may read in. `allow` are patterns of names or paths that are read although masked.
 
-    def __init__(self, path: str | Path, *, allow: Sequence[str] = (), opener: Opener | None = None) -> None:
+    `hidden` are patterns of names that are masked here beside those that are everywhere: the journal's own files.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        allow: Sequence[str] = (),
+        hidden: Sequence[str] = (),
+        opener: Opener | None = None,
+    ) -> None:
         self.path = os.path.abspath(path)
         self.real_path = os.path.realpath(self.path)
         self.allow = tuple(allow)
+        self.hidden = tuple(hidden)
+        self.masked_names = (*MASKED_NAMES, *self.hidden)
         self._opener = opener or best_opener()
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -245,7 +257,7 @@ class Root:
         folded = [each.casefold() for each in names]
         if any(folder in MASKED_FOLDERS for folder in (folded if is_folder else folded[:-1])):
             return True
-        return not is_folder and any(fnmatchcase(folded[-1], pattern) for pattern in MASKED_NAMES)
+        return not is_folder and any(fnmatchcase(folded[-1], pattern) for pattern in self.masked_names)
 
 
 def is_fixed(name: str) -> bool:

@@ -29,7 +29,7 @@ def main() -> None:
     except (re.error, OverflowError, RecursionError) as error:
         sys.stdout.write(f"{error}\n")
         sys.exit(BAD_PATTERN_CODE)
-    root = Root(wanted["root"], allow=wanted["allow"])
+    root = Root(wanted["root"], allow=wanted["allow"], hidden=wanted.get("hidden", ()))
     for path in _paths(root, wanted["path"], wanted["include"]):
         _search(root, path, regex, wanted)
 

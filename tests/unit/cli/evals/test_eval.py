@@ -3,6 +3,7 @@
 import argparse
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -199,7 +200,7 @@ def test_bfcl_is_played_with_the_truth(scenarios: Path, capsys: pytest.CaptureFi
     """And refuses what it does not know."""
     wheel = str(write_archive(scenarios))
     assert main(["eval", "bfcl", "--wheel", wheel, "--sets", "simple_python", "--apis", "chat"]) == 0
-    assert "truth via chat" in capsys.readouterr().out
+    assert re.search(r"truth via chat: simple_python  (\d+)/\1 \[", capsys.readouterr().out)
     assert main(["eval", "bfcl", "--wheel", wheel, "--sets", "parallel,irrelevance", "--max-requests", "1"]) == 3
     assert main(["eval", "bfcl", "--wheel", wheel, "--budget-usd", "1"]) == 2
     assert main(["eval", "bfcl", "--wheel", wheel, "--sets", "nothing"]) == 2

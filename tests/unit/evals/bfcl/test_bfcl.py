@@ -179,8 +179,8 @@ async def test_a_model_that_errs_is_found_out(wheel: Path, monkeypatch: pytest.M
     monkeypatch.setattr("treadle.evals.bfcl.truth.TruthPlayer.__call__", wrong)
     monkeypatch.setattr("treadle.evals.bfcl.runner.STEPS_MAX", 2)
     rows = await run_bfcl(BfclOptions(wheel=wheel, sets=SMALL, apis=("chat",)))
-    reasons = {row.scenario: row.reason for row in rows}
-    assert {row.scenario for row in rows if row.outcome == "fail"} == set(SMALL) - {"live_relevance"}
+    reasons = {row.title: row.reason for row in rows}
+    assert {row.title for row in rows if row.outcome == "fail"} == set(SMALL) - {"live_relevance"}
     assert "expected no call" in reasons["irrelevance"]
     assert "turn 1: never seen" in reasons["multi_turn_miss_func"]
 
@@ -198,4 +198,5 @@ async def test_the_whole_archive_passes_without_loss() -> None:
     """A sample of every set of the real data, single-turn and stateful, on both APIs."""
     rows = await run_bfcl(BfclOptions(wheel=Path(REAL), sets=SETS, every=40))
     assert [(row.key, row.reason) for row in rows if row.outcome != "pass"] == []
-    assert {row.scenario for row in rows} == set(SETS)
+    assert {row.title for row in rows} == set(SETS)
+    assert len({(row.arm, row.scenario) for row in rows}) == len(rows)

@@ -144,5 +144,5 @@ def test_a_run_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     made = folder(tmp_path / "run", row("a.add"))
     for damaged in (b"{", b"[]", b'{"name":"\xff"}'):
         made.write("run.json", damaged)
-        with pytest.raises(ConfigError, match="run.json"):
+        with pytest.raises(ConfigError, match=r"run\.json"):
             made.info()

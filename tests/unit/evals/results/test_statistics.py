@@ -29,6 +29,11 @@ def test_wilson_is_never_sure_of_a_few(passed: int, runs: int, low: float, high:
     assert wilson(passed, runs) == pytest.approx((low, high), abs=0.001)
 
 
+def test_wilson_ends_exactly_where_nothing_lies_beyond() -> None:
+    """All passed reaches one, none passed reaches zero, whatever rounding makes of the formula."""
+    assert all(wilson(runs, runs)[1] == 1.0 and wilson(0, runs)[0] == 0.0 for runs in range(1, 300))
+
+
 def test_wilson_covers_the_true_rate_as_often_as_it_says() -> None:
     """Of a thousand draws the true rate lies outside about fifty times."""
     draw = random.Random(7)

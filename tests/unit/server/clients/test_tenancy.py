@@ -293,6 +293,20 @@ async def test_lists_have_only_what_is_ones_own(house: House) -> None:
         assert (name, has_own, leaked) == (name, True, [])
 
 
+CURSORS = {"runs": "run_id", "sessions": "session_id", "workspaces": "workspace", "approvals": "approval_id"}
+
+
+@pytest.mark.parametrize(("name", "param"), CURSORS.items())
+async def test_another_keys_id_is_no_cursor(house: House, name: str, param: str) -> None:
+    """It pages like one that never was: the answer does not tell that it is there."""
+    path = f"/treadle/v1/{name}?before="
+    stolen = await ask(house.app, "GET", path + house.ids[param], key=house.other)
+    missing = await ask(house.app, "GET", path + MISSING[param], key=house.other)
+    assert stolen.status == missing.status
+    told = stolen.body.decode().replace(house.ids[param], param)
+    assert told == missing.body.decode().replace(MISSING[param], param)
+
+
 async def test_what_needs_a_role_is_not_for_plain_keys(house: House) -> None:
     """403 before anything is looked at, also for what is not there."""
     for name in of_kind(ROLE):

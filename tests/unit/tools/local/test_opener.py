@@ -276,3 +276,13 @@ def test_swapping_a_link_while_opening_never_leads_out(place: pathlib.Path, open
         stop.set()
         swapper.join(10)
     assert min(seen.values()) > 0
+
+
+def test_what_a_root_hides_is_masked_there_alone(place: pathlib.Path, opener: Opener) -> None:
+    """The journal that lies in the root, and what the database keeps beside it, whatever the case."""
+    for name in ("My.db", "My.db-wal", "other.db"):
+        (place / name).write_text("x")
+    root = Root(place, hidden=("my.db", "my.db-*"), opener=opener)
+    assert [code_of(root, name) for name in ("My.db", "My.db-wal")] == ["masked", "masked"]
+    os.close(root.open("other.db").fd)
+    os.close(Root(place, opener=opener).open("My.db").fd)

@@ -7,9 +7,9 @@ from treadle.canon.events import Finished, ItemAdded, ItemDone, ModelEvent, Text
 from treadle.canon.items import AnyItem, Blob, CallItem, MessageItem, ReasoningItem, TextPart, text_message
 from treadle.canon.plan import Plan
 from treadle.canon.tools import ToolSpec
-from treadle.runs.record.tapes import Taped, tape_run
 from treadle.engine.past import ReplyRecord
 from treadle.runs.record.rounds import ModelCall, StoredRun
+from treadle.runs.record.tapes import Taped, tape_run
 from treadle.store.journal import RunRow
 from treadle.upstream.endpoint import Endpoint, ProtocolName
 
