@@ -25,7 +25,7 @@ from treadle.canon.errors import ConfigError, ToolError
 PATH_BYTES_MAX = 4_095
 LINKS_MAX = 40
 PARENTS_MAX = 8
-MASKED_NAMES = (".env", ".env.*", "*.pem", "id_*", "login.key")
+MASKED_NAMES = (".env", ".env.*", "*.pem", "id_*", "secret.key")
 MASKED_FOLDERS = (".treadle",)
 FIXED = ((".git", "hooks"), (".git", "config"), (".treadle",), ("treadle.toml",))
 """What may be read and not be changed: it decides what runs later, with the rights of a person."""

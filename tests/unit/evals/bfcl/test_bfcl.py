@@ -192,6 +192,23 @@ def test_the_truth_takes_the_first_of_what_is_accepted(wheel: Path) -> None:
     ]
 
 
+async def test_an_interruption_ends_the_run_and_not_only_its_gateway(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server would take the signal for itself, and every further question would be broken."""
+    before, seen = signal.getsignal(signal.SIGINT), []
+    ask = runner.Client.ask
+
+    async def look(*given: Any, **named: Any) -> Any:
+        seen.append(signal.getsignal(signal.SIGINT))
+        return await ask(*given, **named)
+
+    monkeypatch.setattr(runner.Client, "ask", look)
+    rows = await run_bfcl(BfclOptions(wheel=wheel, sets=("simple_python",), apis=("chat",)))
+    assert len(rows) == len(seen)
+    assert set(seen) == {before} == {signal.getsignal(signal.SIGINT)}
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not REAL, reason="TREADLE_BFCL names no wheel of bfcl-eval")
 async def test_the_whole_archive_passes_without_loss() -> None:
