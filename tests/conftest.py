@@ -13,6 +13,11 @@ _FOREIGN = ("TREADLE_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "OPENROUTER_", "ENAB
 _OURS = ("TREADLE_HYPOTHESIS", "TREADLE_REQUIRE_BROWSER", "TREADLE_CHROMIUM")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Use two workers for each core: half of the tests wait for processes, browsers and databases."""
+    return 2 * (os.cpu_count() or 1)
+
+
 @pytest.fixture(autouse=True)
 def _no_foreign_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Take keys and settings of the person who runs the tests out of the environment, and give them another home."""

@@ -15,7 +15,7 @@ from treadle.canon.plan import Plan
 from treadle.canon.usage import Usage
 from treadle.cli.wire.render import render
 from treadle.config import Settings
-from treadle.config.settings import RepairSection
+from treadle.config.settings import ApprovalsSection, RepairSection
 from treadle.tools import tool
 from treadle.upstream.reply import Reply
 from treadle.wire.dialects.table import BY_ID
@@ -76,7 +76,9 @@ def gateway(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     protocol, _, size = request.param.partition("-")
     folder: Path = tmp_path_factory.mktemp("dialects")
     tools = (read_weather, set_alarm)
-    with Gateway(answer, folder, tools=tools, chunk_bytes=int(size) or None, protocol=protocol) as running:
+    size_of = int(size) or None
+    nobody = ApprovalsSection(enabled=False)
+    with Gateway(answer, folder, tools=tools, chunk_bytes=size_of, protocol=protocol, approvals=nobody) as running:
         yield running
         close_clients()
 
@@ -120,7 +122,8 @@ def test_a_recovery_is_journalled_counted_and_can_be_undone(tmp_path: Path) -> N
 def test_what_a_recovered_call_with_effects_may_do_is_configured(tmp_path: Path, effects: str, said: str) -> None:
     """Asking means no while there is nobody to ask."""
     repair = RepairSection(effects=effects)  # type: ignore[arg-type]
-    with Gateway(answer, tmp_path, tools=(read_weather, set_alarm), repair=repair) as gateway:
+    nobody = ApprovalsSection(enabled=False)
+    with Gateway(answer, tmp_path, tools=(read_weather, set_alarm), repair=repair, approvals=nobody) as gateway:
         assert ask(gateway, "effects") == f"It said: {said}"
 
 

@@ -240,7 +240,7 @@ WRONG = [
     ("DELETE", "/card/locks?path=/draft/x", None, 404, "path"),
     ("POST", "/card/proposals", {"changes": [{"path": "/draft/x", "value": 1}]}, 400, "/draft/x"),
     ("POST", "/card/proposals/none/confirm", {"version": 0}, 404, "proposal_id"),
-    ("POST", "/card/proposals/none/confirm", {}, 400, None),
+    ("POST", "/card/proposals/none/confirm", {}, 400, "version"),
     ("GET", "/card/proposals?status=old", None, 400, "status"),
     ("GET", "/card/history?before=x", None, 400, "before"),
     ("GET", "/card/versions/7", None, 404, "version"),

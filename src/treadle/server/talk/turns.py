@@ -134,11 +134,13 @@ def _siblings(runs: Sequence[RunRow]) -> dict[str | None, list[str]]:
 async def _read_turn(service: Service, run: RunRow, siblings: list[str], mode: Mode) -> Turn:
     entries = await service.runtime.store.entries(run.id)
     screen, said = Screen(mode), tell_all(entries)
+    usage = run.usage
     told: dict[str, Any] = {"status": run.status, "ended_at": run.ended_at, **note_of(run.status, run.stop, run)}
     for numbered in said:
         screen.feed(numbered.event)
         if isinstance(numbered.event, RunEnded):
-            told = ending(numbered.event)
+            # The row may have been read before the run ended, and its entries after.
+            told, usage = ending(numbered.event), numbered.event.usage or usage
     return Turn(
         run_id=run.id,
         model=run.model,
@@ -148,8 +150,8 @@ async def _read_turn(service: Service, run: RunRow, siblings: list[str], mode: M
         parts=screen.parts,
         n=len(said),
         siblings=siblings,
-        usage=run.usage,
-        cost_usd=service.runtime.prices.cost(run.model, run.usage),
+        usage=usage,
+        cost_usd=service.runtime.prices.cost(run.model, usage),
         **told,
     )
 

@@ -1,6 +1,7 @@
 """The questions of bfcl-eval: read out of the archive, asked through a real gateway, judged by our own checker."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,14 +197,15 @@ async def test_an_interruption_ends_the_run_and_not_only_its_gateway(
     wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server would take the signal for itself, and every further question would be broken."""
-    before, seen = signal.getsignal(signal.SIGINT), []
-    ask = runner.Client.ask
+    before = signal.getsignal(signal.SIGINT)
+    seen: list[Any] = []
+    ask = Client.ask
 
     async def look(*given: Any, **named: Any) -> Any:
         seen.append(signal.getsignal(signal.SIGINT))
         return await ask(*given, **named)
 
-    monkeypatch.setattr(runner.Client, "ask", look)
+    monkeypatch.setattr(Client, "ask", look)
     rows = await run_bfcl(BfclOptions(wheel=wheel, sets=("simple_python",), apis=("chat",)))
     assert len(rows) == len(seen)
     assert set(seen) == {before} == {signal.getsignal(signal.SIGINT)}
