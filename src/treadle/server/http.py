@@ -34,6 +34,7 @@ class Scope(TypedDict):
     query_string: bytes
     headers: Iterable[Header]
     client: NotRequired[tuple[str, int] | None]
+    root_path: NotRequired[str]
 
 
 class Message(TypedDict, total=False):
@@ -141,7 +142,7 @@ class Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         self.method = scope["method"]
-        self.path = scope["path"]
+        self.path = path_below(scope["path"], scope.get("root_path", ""))
         self.headers = dict(scope["headers"])
         self.request_id = request_id
         self.params: dict[str, str] = {}
@@ -343,6 +344,14 @@ def _param(problem: str, path: str) -> str | None:
     named = _NAMED_FIELD.search(problem)
     names = [name for name in (path, named["field"][:NAME_CHARS_MAX] if named else "") if name]
     return ".".join(names) or None
+
+
+def path_below(path: str, root: str) -> str:
+    """Return a path as it is seen from where the application is mounted; ASGI servers give it whole."""
+    root = root.rstrip("/")
+    if not root or not f"{path}/".startswith(f"{root}/"):
+        return path
+    return path.removeprefix(root) or "/"
 
 
 def envelope_of(path: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from treadle.canon.errors import StoreError
 from treadle.store.address import PostgresAddress, is_postgres
 from treadle.store.journal import Store
+from treadle.store.look import Look
 
 
 def open_store(place: str, *, clock: Callable[[], float] = time.time, password: str = "") -> Store:
@@ -21,7 +22,7 @@ def open_store(place: str, *, clock: Callable[[], float] = time.time, password: 
     return SqliteStore(place, clock=clock)
 
 
-async def look_at_store(address: PostgresAddress) -> str:
+async def look_at_store(address: PostgresAddress) -> Look:
     """Say which PostgreSQL answers and what is in it, without changing anything.
 
     Raises: StoreError.

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from treadle.canon.errors import ErrorInfo, LimitExceeded
-from treadle.server.http import Exchange, HttpError, Message, Scope
+from treadle.server.http import Exchange, HttpError, Message, Scope, path_below
 
 ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
@@ -216,3 +216,21 @@ def test_the_query_is_bounded_and_its_last_value_counts() -> None:
     with pytest.raises(HttpError) as caught:
         Wire(query=b"a=" + b"x" * 9_000).exchange.query()
     assert caught.value.info.status == 414
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "seen"),
+    [
+        ("/v1/models", "", "/v1/models"),
+        ("/ai/v1/models", "/ai", "/v1/models"),
+        ("/ai/v1/models", "/ai/", "/v1/models"),
+        ("/ai", "/ai", "/"),
+        ("/ai/", "/ai", "/"),
+        ("/air/v1/models", "/ai", "/air/v1/models"),
+        ("/v1/models", "/ai", "/v1/models"),
+        ("/ai/ai/v1", "/ai", "/ai/v1"),
+    ],
+)
+def test_a_path_is_seen_from_where_the_application_is_mounted(path: str, root: str, seen: str) -> None:
+    """Servers give the whole path and say how much of it is the mount; some proxies have taken that away already."""
+    assert path_below(path, root) == seen

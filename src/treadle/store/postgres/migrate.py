@@ -5,6 +5,7 @@ refused rather than guessed at. One process at a time migrates; the others wait 
 """
 
 import hashlib
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -14,6 +15,7 @@ import msgspec
 
 from treadle.canon.errors import StoreError
 from treadle.store.address import PostgresAddress
+from treadle.store.look import Look, skew_s
 from treadle.store.postgres.connection import UNREACHABLE, Connection, connect, store_error, unavailable
 
 VERSION_MIN = 15
@@ -25,6 +27,12 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
   sha256     text NOT NULL,
   applied_at double precision NOT NULL
 )
+"""
+
+
+_CONNECTIONS_LEFT = """
+SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+  - (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
 """
 
 
@@ -58,18 +66,25 @@ async def migrate(address: PostgresAddress, migrations: Sequence[Migration], now
                 await _apply(connection, address, migrations, now)
 
 
-async def look(address: PostgresAddress) -> str:
+async def look(address: PostgresAddress) -> Look:
     """Say which PostgreSQL answers and what is in the schema, without changing anything.
 
     Raises: StoreError.
     """
     async with _connected(address) as connection:
         server = await connection.fetchval("SHOW server_version")
+        asked_at = time.time()
+        skew = skew_s(float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())")), asked_at)
+        left = await connection.fetchval(_CONNECTIONS_LEFT)
         steps = read_migrations()
         pending = await _pending(connection, address, steps)
-    applied = len(steps) - len(pending)
-    state = f"at version {applied}" if not pending else "will be migrated" if applied else "will be made"
-    return f"PostgreSQL {server}, schema {address.schema} {state}"
+    return Look(
+        engine=f"PostgreSQL {server}",
+        version=len(steps) - len(pending),
+        newest=len(steps),
+        skew_s=skew,
+        connections_left=int(left),
+    )
 
 
 @asynccontextmanager

@@ -19,8 +19,16 @@ BUSY_TIMEOUT_MS = 10_000
 WAL_BYTES_MAX = 64 * 1024 * 1024
 
 _FAILURES: dict[type[apsw.Error], tuple[str, str, str]] = {
-    apsw.FullError: ("store_full", "the disk is full, or the database has reached its largest size", "free some space"),
-    apsw.BusyError: ("store_busy", "another process holds the database", "look for a process that keeps it locked"),
+    apsw.FullError: (
+        "store_full",
+        "the disk is full, or the database has reached its largest size",
+        "free some space; `treadle store prune` forgets old conversations",
+    ),
+    apsw.BusyError: (
+        "store_busy",
+        "another process holds the database",
+        "end that process (`treadle doctor` names it), or name another file with --store",
+    ),
     apsw.ReadOnlyError: ("store_read_only", "it cannot be written", "check the permissions of the file and its folder"),
     apsw.CantOpenError: ("store_cannot_open", "it cannot be opened", "check the path and the permissions"),
     apsw.NotADBError: (
@@ -28,7 +36,11 @@ _FAILURES: dict[type[apsw.Error], tuple[str, str, str]] = {
         "it is not a SQLite database",
         "name another file, or move this one away",
     ),
-    apsw.CorruptError: ("store_corrupt", "the database is damaged", "restore a backup, or move the file away"),
+    apsw.CorruptError: (
+        "store_corrupt",
+        "the database is damaged",
+        "restore a backup (`treadle store restore`), or move the file away",
+    ),
     apsw.IOError: ("store_io", "reading or writing it failed", "check the disk"),
 }
 

@@ -12,7 +12,8 @@ import apsw
 import msgspec
 
 from treadle.canon.errors import StoreError
-from treadle.store.sqlite.connection import select
+from treadle.store.look import Look
+from treadle.store.sqlite.connection import select, store_error
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -59,6 +60,27 @@ def migrate(connection: apsw.Connection, migrations: Sequence[Migration], now: f
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def look(path: str, *, busy_ms: int = 1_000) -> Look:
+    """Say what is in the database at `path`, which must exist, and that it can be written, without changing it.
+
+    Raises: StoreError.
+    """
+    try:
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.set_busy_timeout(busy_ms)
+            steps = read_migrations()
+            pending = _pending(connection, steps)
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise store_error(error, path) from None
+    version = 0 if len(pending) == len(steps) else pending[0].version - 1 if pending else steps[-1].version
+    return Look(engine=f"SQLite {apsw.sqlite_lib_version()}", version=version, newest=steps[-1].version)
 
 
 def _pending(connection: apsw.Connection, migrations: Sequence[Migration]) -> list[Migration]:
