@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-browser test-clients test-guests test-sandbox eval check check-js format bench chaos fuzz clean
+.PHONY: help setup run test test-browser test-clients test-guests test-sandbox eval check check-js format bench chaos mutants fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ bench: $(STAMP) ## measure the overhead per request, event and tool round (ratio
 
 chaos: $(STAMP) ## kill, freeze and starve real processes; minutes
 	@$(BIN)/python -m pytest tests/chaos $(ARGS)
+
+mutants: $(STAMP) ## put small faults into canon, engine and wire and list those that no test notices; long
+	@cd tests && ../$(BIN)/python -m mutants $(ARGS)
 
 fuzz: $(STAMP) ## long property runs over codecs, store, tools and every HTTP operation; minutes
 	@TREADLE_HYPOTHESIS=fuzz $(BIN)/python -m pytest -m hypothesis $(ARGS)
