@@ -231,6 +231,10 @@ class UpstreamTimeout(UpstreamError):
     status = 504
 
 
+CROWDED = "upstream_crowded"
+"""The code of an UpstreamTimeout that is not the provider's: it was not asked, since too many calls are under way."""
+
+
 class BrokenStream(UpstreamError):
     """The provider's stream ended without a finish, or is not what the protocol says."""
 

@@ -70,6 +70,10 @@ class ArgumentsDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
     text: str
 
 
+DELTAS: frozenset[type] = frozenset({TextDelta, RefusalDelta, ReasoningDelta, ArgumentsDelta})
+"""The pieces of items: what happens most, and concerns only those who read along."""
+
+
 class ItemDone(Event, frozen=True, kw_only=True, omit_defaults=True, tag="item.done"):
     """An item is complete; `item` is all of it."""
 

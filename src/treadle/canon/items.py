@@ -157,6 +157,8 @@ AnyItem = MessageItem | ReasoningItem | CallItem | ResultItem | OpaqueItem | Ref
 
 def text_of(parts: tuple[AnyPart, ...]) -> str:
     """Join the text of the parts; what is not text adds nothing."""
+    if len(parts) == 1 and isinstance(parts[0], TextPart):
+        return parts[0].text
     return "".join(part.text for part in parts if isinstance(part, TextPart))
 
 

@@ -7,6 +7,7 @@ writing canonically makes equal values equal bytes, so that they can be fingerpr
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -134,9 +135,8 @@ def _first_repeated(raw: bytes) -> str | None:
     return found[0] if found else None
 
 
-def write_json(value: Any) -> bytes:
-    """Encode compactly, keys in the order given."""
-    return _encoder.encode(value)
+write_json: Callable[[Any], bytes] = _encoder.encode
+"""Encode compactly, keys in the order given."""
 
 
 def canonical_json(value: Any) -> bytes:

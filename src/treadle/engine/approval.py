@@ -8,13 +8,16 @@ from typing import Any, cast
 import msgspec
 
 from treadle.canon.events import ApprovalDecided, ApprovalRequested, Verdict
-from treadle.canon.items import CallItem, TextPart
+from treadle.canon.items import AnyItem, CallItem, MessageItem, OpaqueItem, OpaquePart, TextPart
 from treadle.canon.json import BadJson, read_json, write_json
 from treadle.canon.messages import Entry
 from treadle.canon.tools import Outcome, ToolPolicy, failure
 
 NEVER_READ = frozenset({"denied", "expired", "cancelled", "interrupted", "limit_reached", "skipped", "unknown_tool"})
 """Codes of results in which Treadle speaks and no tool."""
+
+HOSTED = "a tool of the provider's"
+"""Who gave what Treadle does not read itself: the search, the code or the memory of a provider's own."""
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,6 +49,13 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     arguments: str | None = None
     call: CallItem | None = None
     index: int = 0
+
+
+def is_unread(item: AnyItem) -> bool:
+    """Tell whether an item holds what the model was given elsewhere, so that nobody here knows whose words it has."""
+    if isinstance(item, MessageItem):
+        return item.role == "assistant" and any(isinstance(part, OpaquePart) for part in item.content)
+    return isinstance(item, OpaqueItem)
 
 
 def reasons_for(call: CallItem, policy: ToolPolicy, tainted: tuple[str, ...], *, is_from_text: bool) -> tuple[str, ...]:

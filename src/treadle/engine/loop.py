@@ -14,6 +14,7 @@ import msgspec
 
 from treadle.canon.errors import BrokenStream, ErrorInfo, RequestError, UpstreamError
 from treadle.canon.events import (
+    DELTAS,
     Failed,
     Finished,
     ItemDone,
@@ -251,9 +252,13 @@ class Loop:
         return self._turn.decide()
 
     def _feed(self, batch: list[ModelEvent]) -> None:
-        is_ending = any(isinstance(event, Finished | Failed) for event in batch)
+        is_ending = bool(batch) and isinstance(batch[-1], Finished | Failed)
         for event in batch:
             for said in self._turn.feed(event):
+                if type(said) in DELTAS and self._said is not None:
+                    self._said.append(said)
+                    self._steps.append((said, None))
+                    continue
                 self._note(said)
                 if isinstance(said, ItemDone) and isinstance(said.item, CallItem):
                     self._mark_early(said.item, is_ending=is_ending)

@@ -38,26 +38,62 @@ _Lane = tuple[str, int]
 
 def record(events: Sequence[RunEvent]) -> Tape:
     """Write down how the events of one model call came."""
-    plain = _derivable(events)
+    told = _stretches(events)
+    plain = _derivable(told)
     tape: Tape = []
-    for event in events:
+    for event in told:
         match event:
+            case _Stretch() if event.index in plain:
+                code, part = event.lane
+                tape.append([code, event.index, part, *[len(piece.text) for piece in event.pieces]])
+            case _Stretch():
+                tape += [_as_it_was(piece) for piece in event.pieces]
             case ItemDone():
                 tape.append(["=", event.index])
             case Noted():
                 tape.append(["="])
             case ItemAdded() if event.index in plain:
                 tape.append(["+", event.index])
-            case TextDelta() | RefusalDelta() | ReasoningDelta() | ArgumentsDelta() if event.index in plain:
-                code, part = lane(event)
-                head = [code, event.index, part]
-                if tape and tape[-1][:3] == head:
-                    tape[-1].append(len(event.text))
-                else:
-                    tape.append([*head, len(event.text)])
             case _:
-                tape.append(["x", msgspec.Raw(msgspec.json.encode(event))])
+                tape.append(_as_it_was(event))
     return tape
+
+
+class _Stretch:
+    """Pieces of one text of an item that came one after the other; `is_plain` if they are nothing but text."""
+
+    __slots__ = ("index", "is_plain", "lane", "pieces")
+
+    def __init__(self, index: int, lane: _Lane) -> None:
+        self.index = index
+        self.lane = lane
+        self.is_plain = True
+        self.pieces: list[Delta] = []
+
+
+def _stretches(events: Sequence[RunEvent]) -> list[RunEvent | _Stretch]:
+    """Put the pieces of texts together, and leave everything else where it stands."""
+    told: list[RunEvent | _Stretch] = []
+    last: _Stretch | None = None
+    for event in events:
+        if not isinstance(event, Delta):
+            told.append(event)
+            last = None
+            continue
+        place = ("t", event.part) if isinstance(event, TextDelta) else lane(event)
+        if last is None or last.index != event.index or last.lane != place:
+            last = _Stretch(event.index, place)
+            told.append(last)
+        last.pieces.append(event)
+        if isinstance(event, TextDelta):
+            last.is_plain = last.is_plain and event.logprobs is None and event.extra is None
+        elif isinstance(event, RefusalDelta) and event.logprobs is not None:
+            last.is_plain = False
+    return told
+
+
+def _as_it_was(event: RunEvent) -> list[Any]:
+    return ["x", msgspec.Raw(msgspec.json.encode(event))]
 
 
 def play(tape: Tape, told: Sequence[tuple[int, AnyItem | Noted]]) -> list[Numbered]:
@@ -128,7 +164,7 @@ def emptied(item: AnyItem) -> AnyItem:
             return item
 
 
-def _derivable(events: Iterable[RunEvent]) -> set[int]:
+def _derivable(events: Iterable[RunEvent | _Stretch]) -> set[int]:
     """Return the items whose pieces can be cut out of what they are in the end."""
     begun: dict[int, AnyItem] = {}
     said: dict[int, dict[_Lane, list[str]]] = {}
@@ -138,9 +174,10 @@ def _derivable(events: Iterable[RunEvent]) -> set[int]:
         match event:
             case ItemAdded():
                 begun[event.index] = event.item
-            case TextDelta() | RefusalDelta() | ReasoningDelta() | ArgumentsDelta():
-                said.setdefault(event.index, {}).setdefault(lane(event), []).append(event.text)
-                if isinstance(event, TextDelta | RefusalDelta) and not _is_plain(event):
+            case _Stretch():
+                texts = [piece.text for piece in event.pieces]
+                said.setdefault(event.index, {}).setdefault(event.lane, []).extend(texts)
+                if not event.is_plain:
                     bad.add(event.index)
             case ItemDone():
                 whole = pieces(event.item)
@@ -151,10 +188,6 @@ def _derivable(events: Iterable[RunEvent]) -> set[int]:
             case _:
                 pass
     return good - bad
-
-
-def _is_plain(event: TextDelta | RefusalDelta) -> bool:
-    return event.logprobs is None and (isinstance(event, RefusalDelta) or event.extra is None)
 
 
 def lane(event: Delta) -> _Lane:

@@ -51,7 +51,7 @@ from treadle.canon.tools import (
     refuse_person_only,
 )
 from treadle.canon.usage import Usage, add_usage
-from treadle.engine.approval import NEVER_READ, DecisionRecord, RequestRecord, reasons_for
+from treadle.engine.approval import HOSTED, NEVER_READ, DecisionRecord, RequestRecord, is_unread, reasons_for
 from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
 from treadle.engine.schedule import claim_of, waves
 
@@ -245,16 +245,16 @@ class Turn:
     def feed(self, event: ModelEvent) -> list[RunEvent]:
         """Take one event of the current model call; return what the run says because of it."""
         match event:
-            case ItemAdded():
-                return [self._added(event)]
             case TextDelta() | RefusalDelta() | ReasoningDelta():
                 index = self._base + event.index
                 opened = self._open.get(index)
                 if opened is not None:
                     opened.texts.setdefault((event.part, isinstance(event, RefusalDelta)), []).append(event.text)
-                return [msgspec.structs.replace(event, index=index)]
+                return [msgspec.structs.replace(event, index=index) if self._base else event]
             case ArgumentsDelta():
-                return [msgspec.structs.replace(event, index=self._base + event.index)]
+                return [msgspec.structs.replace(event, index=self._base + event.index) if self._base else event]
+            case ItemAdded():
+                return [self._added(event)]
             case ItemDone():
                 return [self._item_done(event)]
             case Noted():
@@ -395,6 +395,8 @@ class Turn:
 
     def _read(self, item: AnyItem) -> None:
         """Remember the tool, and where it comes from, if the item is what it gave and anybody may have written that."""
+        if is_unread(item):
+            self._tainted.setdefault(HOSTED, HOSTED)
         if not isinstance(item, ResultItem) or item.rc in NEVER_READ:
             return
         for offer in (self._offers.get(item.name), self._carried_offers.get(item.name)):
@@ -430,6 +432,7 @@ class Turn:
                 )
             else:
                 item = self._own(item)
+        self._read(item)
         self._done.append((index, item))
         return ItemDone(index=index, item=item)
 

@@ -151,6 +151,8 @@ def _hint(endpoint: Endpoint, status: int) -> str | None:
     if status in (401, 403):
         if endpoint.key is None and endpoint.key_env is None:
             return f"Treadle has no key for upstream '{endpoint.name}': name its environment variable as `key_env`"
+        if endpoint.key is None:
+            return f"the variable {endpoint.key_env} is not set where Treadle runs: export {endpoint.key_env}=…"
         key = endpoint.key_env or "its key"
         return f"the key of upstream '{endpoint.name}' was refused, not the client's: check {key}"
     if status == 404:

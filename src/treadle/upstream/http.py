@@ -1,22 +1,22 @@
-"""The HTTP client towards providers: one session per process, chunks as they arrive from the network.
+"""The HTTP client towards providers: one pool of connections per process, chunks as they arrive from the network.
 
-Every failure leaves here as an UpstreamError that names the host, never as aiohttp's own, whose text can hold the
-request's headers. It follows no redirect, keeps no cookie and asks no proxy of the environment unless told to.
-It must not look inside a body, except to read a refusal.
+Every failure leaves here as an UpstreamError that names the host and nothing of the request. It follows no redirect,
+keeps no cookie and asks no proxy of the environment unless told to. It must not look inside a body, except to read a
+refusal.
 """
 
-import ssl
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-import aiohttp
 import msgspec
 
-from treadle.canon.errors import BrokenStream, UpstreamError, UpstreamTimeout
+from treadle.canon.errors import CROWDED, BrokenStream, UpstreamError, UpstreamTimeout
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.failure import read_failure
+from treadle.upstream.network import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, Pool
 
 ERROR_BYTES_MAX = 65_536
 RESPONSE_BYTES_MAX = 67_108_864
@@ -68,7 +68,31 @@ class AnswerLike(Protocol):
         ...
 
 
-Answer = aiohttp.ClientResponse | AnswerLike
+Answer = AnswerLike
+
+
+class Network(Protocol):
+    """What makes requests: see `network`."""
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        connect_s: float,
+        idle_s: float,
+    ) -> AnswerLike:
+        """Send a request and return its answer, the body still to be read.
+
+        Raises: OSError.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End all connections."""
+        ...
 
 
 class HttpStream:
@@ -91,7 +115,7 @@ class HttpStream:
         """
         try:
             chunk = await self._response.content.readany()
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except OSError as error:
             raise _failure(self._endpoint, error, begun=True) from None
         self._bytes_left -= len(chunk)
         if self._bytes_left < 0:
@@ -114,7 +138,7 @@ class HttpClient:
         self._response_bytes_max = response_bytes_max
         self._env_proxies = env_proxies
         self._now = now
-        self._session: aiohttp.ClientSession | None = None
+        self._network: Network | None = None
 
     @asynccontextmanager
     async def post(
@@ -126,7 +150,7 @@ class HttpClient:
         """
         try:
             response = await self.send(endpoint, path, body, _headers(endpoint, headers), run_id)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except OSError as error:
             raise _failure(endpoint, error, begun=False) from None
         try:
             stream = HttpStream(endpoint, response, self._response_bytes_max)
@@ -138,10 +162,10 @@ class HttpClient:
     async def send(self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str) -> Answer:
         """Make one request and return its answer, the body still to be read. Cassettes take the place of this.
 
-        Raises: aiohttp.ClientError, OSError, TimeoutError.
+        Raises: OSError.
         """
-        return await self._open().post(
-            endpoint.url(path), data=body, headers=headers, timeout=_timeout(endpoint), allow_redirects=False
+        return await self._open().request(
+            "POST", endpoint.url(path), headers, body, connect_s=endpoint.connect_s, idle_s=endpoint.idle_s
         )
 
     async def get(self, endpoint: Endpoint, path: str, timeout_s: float) -> bytes:
@@ -150,35 +174,35 @@ class HttpClient:
         Raises: UpstreamStatus, UpstreamTimeout, BrokenStream, UpstreamError.
         """
         try:
-            async with self._open().get(
-                endpoint.url(path),
-                headers=_headers(endpoint),
-                timeout=aiohttp.ClientTimeout(total=timeout_s),
-                allow_redirects=False,
-            ) as response:
-                stream = HttpStream(endpoint, response, self._response_bytes_max)
-                await self._check(endpoint, response, stream)
-                body = b""
-                while chunk := await stream.read():
-                    body += chunk
-                return body
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            async with asyncio.timeout(timeout_s):
+                return await self._fetch(endpoint, path)
+        except OSError as error:
             raise _failure(endpoint, error, begun=False) from None
+
+    async def _fetch(self, endpoint: Endpoint, path: str) -> bytes:
+        response = await self._open().request(
+            "GET", endpoint.url(path), _headers(endpoint), connect_s=endpoint.connect_s, idle_s=endpoint.idle_s
+        )
+        try:
+            stream = HttpStream(endpoint, response, self._response_bytes_max)
+            await self._check(endpoint, response, stream)
+            pieces: list[bytes] = []
+            while chunk := await stream.read():
+                pieces.append(chunk)
+            return b"".join(pieces)
+        finally:
+            response.close()
 
     async def close(self) -> None:
         """Close every connection."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._network is not None:
+            network, self._network = self._network, None
+            await network.close()
 
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._connections_max),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=self._env_proxies,
-            )
-        return self._session
+    def _open(self) -> Network:
+        if self._network is None:
+            self._network = _proxied(self._connections_max) if self._env_proxies else Pool(self._connections_max)
+        return self._network
 
     async def _check(self, endpoint: Endpoint, response: Answer, stream: HttpStream) -> None:
         """Refuse an answer that is not the start of a reply."""
@@ -230,41 +254,40 @@ def _headers(endpoint: Endpoint, said: Sequence[tuple[str, str]] = ()) -> dict[s
     return headers
 
 
-def _timeout(endpoint: Endpoint) -> aiohttp.ClientTimeout:
-    """Bound connecting, and silence between two reads; a long answer that goes on is fine."""
-    return aiohttp.ClientTimeout(
-        total=None, connect=endpoint.connect_s, sock_connect=endpoint.connect_s, sock_read=endpoint.idle_s
-    )
+def _proxied(connections_max: int) -> Network:
+    # aiohttp takes longer to import than all of this room, and few need it.
+    from treadle.upstream.network.proxied import ProxiedPool
+
+    return ProxiedPool(connections_max)
 
 
-def _failure(endpoint: Endpoint, error: Exception, *, begun: bool) -> UpstreamError:
+def _failure(endpoint: Endpoint, error: OSError, *, begun: bool) -> UpstreamError:
     """Say what a network error means, in words that hold nothing of the request."""
     where = f"upstream '{endpoint.name}' ({endpoint.host})"
     match error:
-        case aiohttp.ConnectionTimeoutError():
+        case NoTurn():
             return UpstreamTimeout(
-                f"{where} could not be reached within {endpoint.connect_s:g} s",
-                hint="is the host up, and are there fewer streams than connections_max?",
+                f"{where} was not asked: all connections were in use for {endpoint.connect_s:g} s",
+                code=CROWDED,
+                hint="ask again later, or raise upstreams.connections_max",
+            )
+        case ConnectTimeout():
+            return UpstreamTimeout(
+                f"{where} could not be reached within {endpoint.connect_s:g} s", hint="is the host up?"
             )
         case TimeoutError():
             return UpstreamTimeout(f"{where} fell silent for {endpoint.idle_s:g} s")
-        case aiohttp.ClientConnectorDNSError():
+        case NoAddress():
             return UpstreamError(f"{where} has no address", hint=f"is the host in base_url {endpoint.base_url} right?")
-        case aiohttp.ClientSSLError() | ssl.SSLError():
+        case NoTls():
             return UpstreamError(
-                f"{where} has no TLS that can be trusted: {_reason(error)}",
+                f"{where} has no TLS that can be trusted: {error}",
                 hint=f"is base_url {endpoint.base_url} right, and its certificate valid?",
             )
-        case aiohttp.ClientConnectorError():
-            return UpstreamError(
-                f"{where} cannot be reached: {_reason(error)}", hint=f"is anything listening at {endpoint.host}?"
-            )
+        case NoConnection():
+            hint = f"is anything listening at {endpoint.host}?"
+            return UpstreamError(f"{where} cannot be reached: {error}", hint=hint)
         case _ if begun:
             return BrokenStream(f"{where} broke off in the middle of its answer")
         case _:
             return UpstreamError(f"{where} broke off before it answered")
-
-
-def _reason(error: Exception) -> str:
-    cause = getattr(error, "os_error", error)
-    return str(getattr(cause, "strerror", None) or type(cause).__name__)

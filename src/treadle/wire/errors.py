@@ -1,5 +1,6 @@
 """Error envelopes: one error as data, written as each API writes it. The HTTP status is the error's own."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,9 @@ _ANTHROPIC_TYPES = {
 }
 _THREAD_CODES = "thread_"
 """Codes by which Anthropic's SDKs decide how to send a conversation again."""
+
+RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
+"""Where Google's clients look for when to come back: they read no header for that."""
 
 _GEMINI_STATUSES = {
     401: "UNAUTHENTICATED",
@@ -86,7 +90,10 @@ def _anthropic(error: ErrorInfo, request_id: str) -> dict[str, Any]:
 
 def _gemini(error: ErrorInfo, request_id: str) -> dict[str, Any]:
     status = _GEMINI_STATUSES.get(error.status) or ("INTERNAL" if error.status >= 500 else "INVALID_ARGUMENT")
-    return {"error": {"code": error.status, "message": error_text(error), "status": status, "details": []}}
+    details: list[dict[str, Any]] = []
+    if error.retry_after_s is not None:
+        details.append({"@type": RETRY_INFO, "retryDelay": f"{math.ceil(max(0.0, error.retry_after_s))}s"})
+    return {"error": {"code": error.status, "message": error_text(error), "status": status, "details": details}}
 
 
 _ENVELOPES: dict[str, Callable[[ErrorInfo, str], dict[str, Any]]] = {

@@ -6,6 +6,7 @@ like any other.
 """
 
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -62,7 +63,22 @@ class SseReader:
             data = _BLANK_LINES.sub(b"\n\n", data)
         *ended, rest = data.split(b"\n")
         for line in ended:
-            self._end_line(line, frames)
+            if self._line or self._at_start or len(line) > self._line_bytes_max:
+                self._end_line(line, frames)
+            elif not line:
+                if len(self._data) == 1:
+                    text = self._data.pop().decode("utf-8", "replace")
+                    frames.append(Frame(event=self._event, data=text, id=self._id))
+                    self._data_bytes = 0
+                    self._event = ""
+                else:
+                    self._end_frame(frames)
+            elif line.startswith(b"data: ") and not self._data:
+                # What nearly every line of a stream is.
+                self._data.append(line[6:])
+                self._data_bytes = len(line) - 5
+            else:
+                self._read_line(line)
             if self._overflowed:
                 return frames
         self._hold(rest)
@@ -148,6 +164,7 @@ def write_frame(data: bytes, event: str | None = None, id: str | None = None) ->
     return head + b"data: " + data + b"\n\n"
 
 
+@lru_cache(maxsize=256)
 def _field(value: str) -> bytes:
     assert not {"\n", "\r"} & set(value), "a field of a frame is one line"
     return value.encode()

@@ -18,24 +18,24 @@ _ESCAPE = re.compile(
 
 
 class HalfJoiner:
-    """Joins the halves in the pieces of one text."""
+    """Joins the halves in the pieces of one text; `half` is one that waits for the other."""
 
-    __slots__ = ("_half",)
+    __slots__ = ("half",)
 
     def __init__(self) -> None:
-        self._half = ""
+        self.half = ""
 
     def feed(self, text: str) -> str:
         """Return the text that is complete now: a high half at the end waits for its low half."""
-        if not self._half and (text.isascii() or not _HALF.search(text)):
+        if not self.half and (text.isascii() or not _HALF.search(text)):
             return text
-        text = self._half + text
-        self._half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        return _joined(text[:-1] if self._half else text)
+        text = self.half + text
+        self.half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return _joined(text[:-1] if self.half else text)
 
     def finish(self) -> str:
         """Return what a half that waits in vain becomes."""
-        half, self._half = self._half, ""
+        half, self.half = self.half, ""
         return "\ufffd" if half else ""
 
 

@@ -1,10 +1,11 @@
 """Untrusted output counts for the rest of the run, also that of tools which the run does not offer."""
 
+import msgspec
 import pytest
 
 from treadle.canon.events import Finished, ItemDone
 from treadle.canon.ids import CountingIds
-from treadle.canon.items import ResultItem
+from treadle.canon.items import AnyItem, MessageItem, OpaqueItem, OpaquePart, ResultItem, TextPart
 from treadle.canon.plan import Planner
 from treadle.canon.request import Options
 from treadle.canon.tools import Offer
@@ -60,3 +61,30 @@ def test_a_read_from_the_server_that_was_read_stays_free(source: str, is_asked: 
     run.distrust({"gone": source})
     run.ask()
     assert bool(reasons(run, "look")) is is_asked
+
+
+SEARCHED = OpaqueItem(protocol="responses", raw=msgspec.Raw(b'{"type":"web_search_call","id":"ws_1"}'))
+RAN = OpaquePart(protocol="gemini", raw=msgspec.Raw(b'{"codeExecutionResult":{"output":"42"}}'))
+BY_PROVIDER = ("untrusted output of a tool of the provider's was read before",)
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        (SEARCHED, BY_PROVIDER),
+        (MessageItem(role="assistant", content=(TextPart(text="so "), RAN)), BY_PROVIDER),
+        (MessageItem(role="user", content=(RAN,)), ()),
+        (MessageItem(role="assistant", content=(TextPart(text="so"),)), ()),
+    ],
+)
+def test_what_a_providers_tool_gave_is_untrusted(item: AnyItem, expected: tuple[str, ...]) -> None:
+    """In the answer that makes the call as in the history before it; what a person sent counts as theirs."""
+    run = turn(PUT)
+    run.ask()
+    run.feed(ItemDone(index=1, item=item))
+    assert reasons(run, "put") == expected
+    planner = Planner("m", (PUT.spec,), Options())
+    planner.add([item])
+    later = Turn(planner, {"put": PUT}, ids=CountingIds())
+    later.ask()
+    assert reasons(later, "put") == expected

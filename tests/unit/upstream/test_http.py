@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-import aiohttp
 import pytest
 
 from treadle.canon.errors import UpstreamError
 from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.http import Answer, HttpClient
+from treadle.upstream.network import BrokenOff
 
 
 class Listener(HttpClient):
@@ -20,7 +20,7 @@ class Listener(HttpClient):
     async def send(self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str) -> Answer:
         """Send nothing."""
         self.heard = headers
-        raise aiohttp.ClientError
+        raise BrokenOff
 
 
 async def sent(configured: dict[str, str], *said: tuple[str, str]) -> dict[str, str]:

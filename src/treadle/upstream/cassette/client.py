@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Mapping
 
-import aiohttp
-
 from treadle.canon.json import write_json
 from treadle.upstream.cassette.play import Player
 from treadle.upstream.cassette.record import RecordedAnswer, Recorder
@@ -23,14 +21,14 @@ class TapedClient(HttpClient):
     async def send(self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str) -> Answer:
         """Make one request, or play it.
 
-        Raises: aiohttp.ClientError, OSError, TimeoutError; BrokenStream for what a cassette does not have.
+        Raises: OSError; BrokenStream for what a cassette does not have.
         """
         if self._recorder is None:
             return await self._answer(endpoint, path, body, headers, run_id)
         recording = self._recorder.begin(endpoint, path, body, headers, run_id)
         try:
             answer = await self._answer(endpoint, path, body, headers, run_id)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except OSError as error:
             recording.end("timeout" if isinstance(error, TimeoutError) else "refused")
             raise
         except asyncio.CancelledError:

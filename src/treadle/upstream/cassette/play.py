@@ -1,6 +1,6 @@
 """Playing: answers requests from a cassette, with the chunks as they were cut, and refuses what was never recorded.
 
-Ends as the network ended: a reset and a silence are raised as the network library would raise them, so that what reads
+Ends as the network ended: a reset and a silence are raised as the network would raise them, so that what reads
 them is the same code. Every recorded call is played once, equal ones in the order in which they were made.
 """
 
@@ -8,12 +8,11 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
-import aiohttp
-
 from treadle.canon.errors import BrokenStream
 from treadle.upstream.cassette.record import Secrets
 from treadle.upstream.cassette.tape import Call, Cassette, canonical_body, data_of, first_difference
 from treadle.upstream.http import AnswerLike
+from treadle.upstream.network import BrokenOff
 
 MISMATCH = "cassette_mismatch"
 Sleep = Callable[[float], Awaitable[None]]
@@ -50,7 +49,7 @@ class Player:
     async def send(self, path: str, body: bytes) -> AnswerLike:
         """Answer a request.
 
-        Raises: BrokenStream (code `cassette_mismatch`); aiohttp.ClientError and TimeoutError as recorded.
+        Raises: BrokenStream (code `cassette_mismatch`); OSError as recorded.
         """
         call = self._take(path, self._secrets.blank(body))
         if call.answered is None:
@@ -114,7 +113,7 @@ class PlayedAnswer:
     async def readany(self) -> bytes:
         """Return the next chunk as it was read; nothing at the end.
 
-        Raises: aiohttp.ClientError, TimeoutError.
+        Raises: OSError.
         """
         if self._chunks:
             chunk = self._chunks.popleft()
@@ -130,12 +129,12 @@ class PlayedAnswer:
         self._chunks.clear()
 
 
-def _failure(call: Call) -> Exception:
-    """Return what the network library raises when a call ends like this."""
+def _failure(call: Call) -> OSError:
+    """Return what the network raises when a call ends like this."""
     match call.ended.how:
         case "timeout":
             return TimeoutError()
         case "refused" | "closed" | "eof":
-            return aiohttp.ServerDisconnectedError()
+            return BrokenOff("recorded end")
         case "reset":
-            return aiohttp.ClientPayloadError("recorded reset")
+            return BrokenOff("recorded reset")

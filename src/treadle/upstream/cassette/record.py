@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-import aiohttp
 import msgspec
 
 from treadle.canon.errors import ConfigError
@@ -217,11 +216,11 @@ class RecordedAnswer(msgspec.Struct, kw_only=True):
     async def readany(self) -> bytes:
         """Read on, and note what came and when.
 
-        Raises: aiohttp.ClientError, OSError, TimeoutError.
+        Raises: OSError.
         """
         try:
             data = await self.inner.content.readany()
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except OSError as error:
             self.recording.end("timeout" if isinstance(error, TimeoutError) else "reset")
             raise
         if data:

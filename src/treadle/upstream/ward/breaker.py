@@ -2,8 +2,8 @@
 
 It opens when enough of the latest calls failed. After a while a trial may pass, and only so many at once: fifty
 callers that wait for the end of the pause do not all run into a sick endpoint. A trial that fails opens it again for
-twice as long, one that succeeds closes it. What a call has to say that began before the breaker last changed is not
-heard. Pure: the time is given.
+twice as long; one that begins to be answered closes it, for an answer may take minutes. What a call has to say that
+began before the breaker last changed is not heard. Pure: the time is given.
 """
 
 from collections import deque
@@ -56,6 +56,11 @@ class Breaker:
         left = self._until - now
         return 0.0 if not self._is_open else max(left, 1.0)
 
+    def is_shut(self, now: float) -> bool:
+        """Tell whether no call may be made now."""
+        state = self.state(now)
+        return state == "open" or (state == "half_open" and self._trials >= self._rules.trials_max)
+
     def take(self, now: float) -> Permit | None:
         """Return leave to make a call, or None."""
         match self.state(now):
@@ -67,11 +72,18 @@ class Breaker:
             case _:
                 return None
 
+    def begin(self, permit: Permit, now: float) -> Permit:
+        """Hear that a call begins to be answered, and return leave for its rest: a trial lets everybody through."""
+        if permit.era != self._era or not (permit.is_trial and self._is_open):
+            return permit
+        self._turn(now, is_open=False, pause_s=self._pause_s)
+        return Permit(era=self._era, is_trial=True)
+
     def give_back(self, permit: Permit, now: float, *, ok: bool | None) -> None:
         """Hear what came of a call; None, where that says nothing of the endpoint (the client left)."""
         if permit.era != self._era:
             return
-        if permit.is_trial:
+        if permit.is_trial and (self._is_open or ok is False):
             self._trials -= 1
             if ok is not None:
                 self._turn(now, is_open=not ok, pause_s=min(self._pause_s * 2, self._rules.open_s_max))

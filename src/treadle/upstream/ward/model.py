@@ -8,10 +8,11 @@ from contextlib import aclosing
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo, UpstreamError
+from treadle.canon.errors import CROWDED, ErrorInfo, UpstreamError
 from treadle.canon.events import Failed, Finished, ModelEvent, Noted
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note
+from treadle.telemetry import ModelCall, model_call
 from treadle.upstream.model import UpstreamModel
 from treadle.upstream.ward.retry import goes_elsewhere, is_sickness, pause_s
 from treadle.upstream.ward.state import Ward
@@ -56,17 +57,18 @@ class GuardedModel:
         self, bed: Bed, plan: Plan, run_id: str, notes: list[ModelEvent]
     ) -> AsyncGenerator[list[ModelEvent], None]:
         """Ask one endpoint until it answers or it is no use. Raises: UpstreamError."""
-        ward, attempt = bed.ward, 1
+        ward, attempt, is_begun = bed.ward, 1, False
         ward.budget.earn()
         while True:
             try:
                 async with aclosing(_call(bed, plan, run_id)) as batches:
                     async for batch in batches:
+                        is_begun = True
                         yield batch
                 return
             except UpstreamError as error:
                 wait_s = pause_s(error, attempt, ward.rules.retry, ward.dice)
-                if wait_s is None or not ward.budget.spend():
+                if is_begun or wait_s is None or not ward.budget.spend():
                     raise
                 notes.append(_note("retried", error.message))
                 ward.repeat(elsewhere=False)
@@ -77,25 +79,44 @@ class GuardedModel:
 async def _call(bed: Bed, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
     """Make one call with the endpoint's leave, and tell its ward what came of it. Raises: UpstreamError."""
     ward = bed.ward
+    if ward.breaker.is_shut(ward.clock.monotonic()):
+        # At once, for the places of a sick endpoint are taken by those who wait for it.
+        raise ward.closed_for()
     async with ward.place():
         permit = ward.breaker.take(ward.clock.monotonic())
         if permit is None:
             raise ward.closed_for()
         outcome, said = "left", ""
+        call = _seen(bed, plan)
         try:
             async with aclosing(bed.model.stream(plan, run_id)) as batches:
                 async for batch in batches:
-                    if isinstance(batch[-1], Finished):
+                    if isinstance(last := batch[-1], Finished):
                         outcome = "ok"
-                    elif isinstance(batch[-1], Failed):
-                        outcome, said = _outcome_of(batch[-1].error)
+                        call.usage, call.stop = last.usage, last.stop
+                    elif isinstance(last, Failed):
+                        outcome, said = _outcome_of(last.error)
+                    if permit.is_trial and outcome != "failed":
+                        permit = ward.breaker.begin(permit, ward.clock.monotonic())
                     yield batch
         except UpstreamError as error:
-            outcome, said = ("failed", error.message) if is_sickness(error) else ("refused", "")
+            if error.info.code != CROWDED:
+                outcome, said = ("failed", error.message) if is_sickness(error) else ("refused", "")
             raise
         finally:
+            call.ended_at = ward.clock.monotonic()
             ward.count(outcome, said)
             ward.breaker.give_back(permit, ward.clock.monotonic(), ok=_GOOD.get(outcome))
+
+
+def _seen(bed: Bed, plan: Plan) -> ModelCall:
+    """Let whoever watches this run know what it waits for."""
+    endpoint = bed.model.endpoint
+    call = ModelCall(
+        upstream=endpoint.name, protocol=endpoint.protocol, host=endpoint.host, model=bed.model.name or plan.model
+    )
+    model_call.set(call)
+    return call
 
 
 _GOOD = {"ok": True, "refused": True, "failed": False}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream, CircuitOpen, UpstreamError, UpstreamStatus, UpstreamTimeout
+from treadle.canon.errors import CROWDED, BrokenStream, CircuitOpen, UpstreamError, UpstreamStatus, UpstreamTimeout
 
 
 class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,4 +66,5 @@ def is_sickness(error: UpstreamError) -> bool:
     """Tell whether an error speaks against the endpoint, rather than against the request, the key or the quota."""
     if isinstance(error, UpstreamStatus):
         return error.upstream_status >= 500 or error.upstream_status == 408
-    return isinstance(error, UpstreamTimeout | BrokenStream) or type(error) is UpstreamError
+    is_silent = isinstance(error, UpstreamTimeout) and error.info.code != CROWDED
+    return is_silent or isinstance(error, BrokenStream) or type(error) is UpstreamError

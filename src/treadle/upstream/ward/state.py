@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from treadle.canon.errors import CircuitOpen, UpstreamTimeout
+from treadle.canon.errors import CROWDED, CircuitOpen, UpstreamTimeout
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.ward.breaker import Breaker, BreakerRules, State
 from treadle.upstream.ward.retry import Budget, RetryRules
@@ -62,6 +62,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     retry_in_s: float
     live: int
     calls: int
+    waiting: int = 0
     failures: int
     last_error: str = ""
     last_error_at: float | None = None
@@ -101,6 +102,7 @@ class Ward:
         self.dice = dice
         self._places = asyncio.Semaphore(self.rules.streams_max) if self.rules.streams_max else None
         self._live = 0
+        self._waiting = 0
         self._calls = 0
         self._failures = 0
         self._last_error = ""
@@ -113,14 +115,18 @@ class Ward:
         Raises: UpstreamTimeout, when none became free.
         """
         if self._places is not None:
+            self._waiting += 1
             try:
                 async with asyncio.timeout(self.rules.queue_s):
                     await self._places.acquire()
             except TimeoutError:
                 raise UpstreamTimeout(
                     f"upstream '{self.endpoint.name}' has no place free: {self.rules.streams_max} calls are under way",
+                    code=CROWDED,
                     hint="ask again later, or raise its streams_max",
                 ) from None
+            finally:
+                self._waiting -= 1
         self._live += 1
         try:
             yield
@@ -164,6 +170,7 @@ class Ward:
             breaker=self.breaker.state(now),
             retry_in_s=round(self.breaker.wait_s(now), 1),
             live=self._live,
+            waiting=self._waiting,
             calls=self._calls,
             failures=self._failures,
             last_error=self._last_error,

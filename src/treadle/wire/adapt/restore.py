@@ -7,7 +7,17 @@ answer that no single event shows are told, not judged.
 
 import msgspec
 
-from treadle.canon.events import ArgumentsDelta, Finished, ItemAdded, ItemDone, ModelEvent, Noted
+from treadle.canon.events import (
+    ArgumentsDelta,
+    Finished,
+    ItemAdded,
+    ItemDone,
+    ModelEvent,
+    Noted,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+)
 from treadle.canon.items import CallItem, MessageItem, ReasoningItem
 from treadle.canon.request import Note, NoteAction
 from treadle.canon.tools import ToolSpec
@@ -28,6 +38,10 @@ _CALLED = frozenset({"tool_calls", "function_call", "tool_use"})
 """The words by which it says that there are calls."""
 
 _STRAY_NAME: Fault = ("name_stray", "a tool's name came with a prefix or in another case")
+
+
+_PASSING = frozenset({TextDelta, RefusalDelta, ReasoningDelta})
+"""Events in which nothing was adapted and nothing can be wrong: they only end the wait for the rest of a name."""
 
 
 class Restorer:
@@ -205,6 +219,14 @@ class RestoringDecoder:
         return self._all(self._decoder.finish())
 
     def _all(self, events: list[ModelEvent]) -> list[ModelEvent]:
-        whole = (piece for event in events for piece in self._pieces.feed(event))
-        restored = (own for event in whole for own in self._restorer.feed(event))
-        return [told for event in restored for told in self._watcher.feed(event)]
+        told: list[ModelEvent] = []
+        is_holding = self._pieces.is_holding
+        for event in events:
+            if not is_holding and type(event) in _PASSING:
+                told.append(event)
+                continue
+            for piece in self._pieces.feed(event):
+                for own in self._restorer.feed(piece):
+                    told += self._watcher.feed(own)
+            is_holding = self._pieces.is_holding
+        return told

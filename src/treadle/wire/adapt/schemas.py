@@ -5,6 +5,7 @@ A schema that is fine as it is stays the same bytes. All forms want a plain obje
 """
 
 import re
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -29,6 +30,9 @@ _STRAY = re.compile(
     rb'|"\$ref"\s*:\s*"[^#]|"exclusiveM(?:in|ax)imum"\s*:\s*[tf]|"items"\s*:\s*\['
 )
 _UNIONS = ("allOf", "anyOf", "oneOf")
+_REMEMBERED_BYTES_MAX = 4_096
+"""A schema over this is looked at each time."""
+
 _BARRED_TOP = ("enum", "const", "not", "$ref", *_UNIONS)
 
 
@@ -82,18 +86,26 @@ class Schemas:
 
 
 def _is_stray(raw: msgspec.Raw, is_tool: bool) -> bool:
-    """Tell whether a schema needs a second look, from its bytes and its topmost keys alone."""
+    """Tell whether a schema needs a second look; the same tools come with every request."""
     data = bytes(raw)
+    return _looks_stray(data, is_tool) if len(data) <= _REMEMBERED_BYTES_MAX else _look(data, is_tool)
+
+
+def _look(data: bytes, is_tool: bool) -> bool:
+    """Look at the bytes of a schema and its topmost keys alone."""
     if _STRAY.search(data) or data.count(b'"array"') > data.count(b'"items"'):
         return True
     if not is_tool:
         return False
     try:
-        top = OBJECT.decode(raw)
+        top = OBJECT.decode(data)
     except msgspec.DecodeError:
         return True
     is_object = bytes(top.get("type", b"")) == b'"object"' and bytes(top.get("properties", b""))[:1] == b"{"
     return not is_object or any(name in top for name in _BARRED_TOP)
+
+
+_looks_stray = lru_cache(maxsize=512)(_look)
 
 
 def _without_unions(node: Node, log: SchemaLog, budget: Budget) -> Node:

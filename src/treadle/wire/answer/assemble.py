@@ -78,7 +78,9 @@ class Assembly(Ledger):
             self._say(message, message.joiner.finish(), is_refusal=message.is_refusing)
         if tokens:
             message.add_tokens(tokens, is_refusal=is_refusal)
-        self._say(message, message.joiner.feed(text), is_refusal=is_refusal)
+        if message.joiner.half or not text.isascii():
+            text = message.joiner.feed(text)
+        self._say(message, text, is_refusal=is_refusal)
 
     def attach(self, part: AnyPart, size: int) -> None:
         """Add a part of `size` characters that is not text to the message, or begin one."""
@@ -175,11 +177,15 @@ class Assembly(Ledger):
         self.events.append(ItemAdded(index=draft.index, item=item))
 
     def _say(self, message: MessageDraft, text: str, *, is_refusal: bool) -> None:
-        if not text or not self._has_room(text):
+        if not text:
+            return
+        self._meter.add(text)
+        if self._meter.is_over:
             return
         part = message.add(text, is_refusal=is_refusal)
         kind = RefusalDelta if is_refusal else TextDelta
-        self.events.append(kind(index=message.index, text=text, part=part, logprobs=message.take_tokens()))
+        tokens = message.take_tokens() if message.has_tokens else None
+        self.events.append(kind(index=message.index, text=text, part=part, logprobs=tokens))
 
     def _think(self, thought: ThoughtDraft, text: str) -> None:
         if text and self._has_room(text):

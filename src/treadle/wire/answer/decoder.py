@@ -47,6 +47,7 @@ class AnswerDecoder(ABC):
         return self._ledger.take()
 
     def _read_frames(self, frames: list[Frame]) -> None:
+        meter = self._ledger.meter
         for frame in frames:
             if self._terminal is not None:
                 return
@@ -55,11 +56,13 @@ class AnswerDecoder(ABC):
                 self._end(is_said=True)
             elif data:
                 self._read_frame(frame.event, data)
-                self._check_bounds()
+                if meter.is_over:
+                    self._check_bounds()
 
     def _check_bounds(self) -> None:
-        if self._terminal is None and self._ledger.overflow is not None:
-            self._fail(too_large(self._ledger.overflow))
+        overflow = self._ledger.overflow
+        if self._terminal is None and overflow is not None:
+            self._fail(too_large(overflow))
 
     @abstractmethod
     def _read_frame(self, name: str, data: str) -> None:

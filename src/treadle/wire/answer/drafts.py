@@ -38,7 +38,10 @@ class _Part:
 
 
 class MessageDraft:
-    """What the model says: texts and refusals as they come, images and parts of other kinds behind them."""
+    """What the model says: texts and refusals as they come, images and parts of other kinds behind them.
+
+    It `is_refusing` while the last part is a refusal, and `has_tokens` while logprobs wait to be told.
+    """
 
     def __init__(self, index: int, item_id: str) -> None:
         self.index = index
@@ -47,22 +50,25 @@ class MessageDraft:
         self.blobs: tuple[Blob, ...] = ()
         self.attached: list[AnyPart] = []
         self.annotations: list[Any] = []
+        self.is_refusing = False
+        self.has_tokens = False
         self._id = item_id
         self._parts: list[_Part] = []
 
     def add(self, text: str, *, is_refusal: bool) -> int:
         """Add text and return the part it belongs to: text and refusals are parts of their own."""
-        if not self._parts or self._parts[-1].is_refusal != is_refusal:
-            self._parts.append(_Part(is_refusal))
+        if not self._parts or self.is_refusing != is_refusal:
+            self._begin(is_refusal)
         self._parts[-1].pieces.append(text)
         return len(self._parts) - 1
 
     def add_tokens(self, tokens: list[Any], *, is_refusal: bool) -> None:
         """Add logprobs, which belong to the text that comes next."""
-        if not self._parts or self._parts[-1].is_refusal != is_refusal:
-            self._parts.append(_Part(is_refusal))
+        if not self._parts or self.is_refusing != is_refusal:
+            self._begin(is_refusal)
         self._parts[-1].tokens += tokens
         self._parts[-1].waiting += tokens
+        self.has_tokens = True
 
     def add_late_tokens(self, tokens: list[Any], *, is_refusal: bool) -> None:
         """Add logprobs of a token without text to the last part of its kind."""
@@ -72,19 +78,20 @@ class MessageDraft:
         else:
             part.tokens += tokens
             part.waiting += tokens
+            self.has_tokens = True
 
     def take_tokens(self) -> msgspec.Raw | None:
         """Return the logprobs that came since the last time."""
+        self.has_tokens = False
         part = self._parts[-1]
         if not part.waiting:
             return None
         tokens, part.waiting = part.waiting, []
         return _array(tokens)
 
-    @property
-    def is_refusing(self) -> bool:
-        """Tell whether the last part is a refusal."""
-        return bool(self._parts) and self._parts[-1].is_refusal
+    def _begin(self, is_refusal: bool) -> None:
+        self._parts.append(_Part(is_refusal))
+        self.is_refusing = is_refusal
 
     def item(self) -> MessageItem:
         """Return the message so far."""

@@ -57,13 +57,14 @@ NOBODY = Maker()
 
 
 class Meter:
-    """Counts the bytes that one answer holds; `overflow` says what is over its bound, if anything is."""
+    """Counts the bytes that one answer holds: it `is_over` when something is beyond its bound, `overflow` says what."""
 
-    __slots__ = ("_bytes_left", "_bytes_max", "_overflow")
+    __slots__ = ("_bytes_left", "_bytes_max", "_overflow", "is_over")
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_left = self._bytes_max = bytes_max
         self._overflow: str | None = None
+        self.is_over = False
 
     @property
     def overflow(self) -> str | None:
@@ -73,10 +74,13 @@ class Meter:
     def refuse(self, what: str) -> None:
         """Take note of another bound that was broken."""
         self._overflow = what
+        self.is_over = True
 
     def add(self, text: str) -> None:
         """Count a text."""
-        self.add_bytes(len(text) if text.isascii() else len(text.encode("utf-8", "replace")))
+        self._bytes_left -= len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        if self._bytes_left < 0:
+            self.is_over = True
 
     def add_raw(self, raw: msgspec.Raw) -> None:
         """Count raw JSON."""
@@ -85,6 +89,8 @@ class Meter:
     def add_bytes(self, size: int) -> None:
         """Count what was measured already."""
         self._bytes_left -= size
+        if self._bytes_left < 0:
+            self.is_over = True
 
 
 class Ledger:
@@ -96,7 +102,7 @@ class Ledger:
         self.events: list[ModelEvent] = []
         self._ids = ids
         self._bounds = bounds
-        self._meter = Meter(bounds.text_bytes_max)
+        self.meter = self._meter = Meter(bounds.text_bytes_max)
         self._taken = set(taken_call_ids)
         self._id_chars_max = id_chars_max
         self._notes = 0
@@ -163,8 +169,8 @@ class Ledger:
     def _has_room(self, text: str) -> bool:
         """Count a text, and tell whether the answer is still within its bounds."""
         self._meter.add(text)
-        return self._meter.overflow is None
+        return not self._meter.is_over
 
     def _has_room_for(self, size: int) -> bool:
         self._meter.add_bytes(size)
-        return self._meter.overflow is None
+        return not self._meter.is_over

@@ -30,6 +30,11 @@ class NamePieces:
         self._spoken: set[int] = set()
         self._notes: list[Noted] = []
 
+    @property
+    def is_holding(self) -> bool:
+        """Tell whether a name waits for the rest of it."""
+        return self._held is not None
+
     def feed(self, event: ModelEvent) -> list[ModelEvent]:
         """Return the events with the calls that are whole; none while a name may still go on."""
         match event:

@@ -140,11 +140,20 @@ class BearingDecoder:
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete."""
-        return [told for event in self._decoder.feed(data) for told in self._bearer.feed(event)]
+        return self._all(self._decoder.feed(data))
 
     def finish(self) -> list[ModelEvent]:
         """Return what the end of the bytes makes of them."""
-        return [told for event in self._decoder.finish() for told in self._bearer.feed(event)]
+        return self._all(self._decoder.finish())
+
+    def _all(self, events: list[ModelEvent]) -> list[ModelEvent]:
+        told: list[ModelEvent] = []
+        for event in events:
+            if isinstance(event, TextDelta) and event.extra is None:
+                told.append(event)
+            else:
+                told += self._bearer.feed(event)
+        return told
 
 
 def readable(raw: msgspec.Raw) -> str | None:

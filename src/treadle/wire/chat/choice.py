@@ -89,14 +89,17 @@ class _Shown:
 
 
 class Choice:
-    """One choice in the making. `late` fields are known in full only at the end and sent once."""
+    """One choice in the making: `entries` are those that were not taken yet.
+
+    `late` fields are known in full only at the end and sent once.
+    """
 
     def __init__(self, index: int, surface: Surface) -> None:
         self.finish_reason: str | None = None
         self._index = index
         self._surface = surface
         self._head = b'{"index":%d,"delta":' % index
-        self._entries: list[bytes] = []
+        self.entries: list[bytes] = []
         self._fold = MessageFold()
         self._shown: dict[int, _Shown] = {}
         self._calls = 0
@@ -114,7 +117,7 @@ class Choice:
 
     def take(self) -> list[bytes]:
         """Return the entries since the last time."""
-        entries, self._entries = self._entries, []
+        entries, self.entries = self.entries, []
         return entries
 
     def open(self) -> None:
@@ -213,7 +216,10 @@ class Choice:
                 shown.start = self._content_chars - shown.sent[field]
         self._fold.add_text(field, text)
         delta = _TEXT_HEADS[field] + write_json(text) + b"}"
-        self._write(delta, b"" if logprobs is None else self._tokens(shown, field, LIST.decode(logprobs)))
+        if logprobs is not None or not self._has_role:
+            self._write(delta, b"" if logprobs is None else self._tokens(shown, field, LIST.decode(logprobs)))
+        elif self._surface.stream:
+            self.entries.append(self._head + delta + _OPEN_END)
 
     def _tokens(self, shown: _Shown, field: str, tokens: list[msgspec.Raw]) -> bytes:
         """Return the logprobs of an entry as its client is given them."""
@@ -316,4 +322,4 @@ class Choice:
             delta = b'{"role":"assistant"' + (b"," + delta[1:] if len(delta) > 2 else b"}")
         if self._surface.stream:
             end = _OPEN_END if reason is None else b',"finish_reason":%b}' % write_json(reason)
-            self._entries.append(self._head + delta + logprobs + end)
+            self.entries.append(self._head + delta + logprobs + end)

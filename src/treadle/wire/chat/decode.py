@@ -114,12 +114,21 @@ class Decoder(AnswerDecoder):
             return
         if choice.usage is not None:
             self._usage = read_usage(choice.usage) or self._usage
-        if choice.delta is not None:
+        delta = choice.delta
+        if delta is not None:
             self._has_deltas = True
-            self._read_delta(choice.delta, choice.logprobs)
+            content = delta.get("content")
+            if len(delta) == 1 and isinstance(content, str) and choice.logprobs is None:
+                # What nearly every chunk of a stream is: one text.
+                if content:
+                    self._assembly.add_text(content)
+            else:
+                self._read_delta(delta, choice.logprobs)
         elif choice.message is not None and not self._has_deltas:
             self._read_delta(choice.message, choice.logprobs)
         reason = choice.finish_reason
+        if reason is None:
+            return
         # Never let a second reason turn a cut answer into a good one.
         if isinstance(reason, str) and reason and (self._reason is None or STOPS.get(reason) in ("length", "filtered")):
             self._reason = mend_text(reason)
@@ -127,12 +136,7 @@ class Decoder(AnswerDecoder):
 
     def _read_delta(self, delta: dict[str, Any], logprobs: Any) -> None:
         if len(delta) == 1 and logprobs is None:
-            # What nearly every chunk of a stream is: one field.
-            content, calls = delta.get("content"), delta.get("tool_calls")
-            if isinstance(content, str):
-                if content:
-                    self._assembly.add_text(content)
-                return
+            calls = delta.get("tool_calls")
             if isinstance(calls, list):
                 self._read_calls(cast("list[Any]", calls))
                 return

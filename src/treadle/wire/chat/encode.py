@@ -55,8 +55,11 @@ class Choices:
             return []
         if isinstance(event, RoundBroken):
             return []
-        self._choices[choice].feed(event)
-        return self._frames(choice)
+        own = self._choices[choice]
+        own.feed(event)
+        if len(own.entries) == 1 and self._opened > choice:
+            return [self._prefix + own.entries.pop() + self._suffix]
+        return self._frames(choice) if own.entries else []
 
     def body(self) -> bytes:
         """Return the whole completion, or the error envelope of one that failed. It must be over."""

@@ -4,6 +4,7 @@ Unknown roles and parts are kept; only what contradicts the protocol's types is 
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
@@ -20,7 +21,9 @@ from treadle.canon.items import (
     RefusalPart,
     ResultItem,
     Role,
+    TextPart,
 )
+from treadle.canon.json import type_errors
 from treadle.wire.chat.parts import PROTOCOL, read_content, read_part
 from treadle.wire.chat.state import CALL_STATE, THOUGHT_STATE, take_back
 from treadle.wire.fields import LIST, TEXT, Fields, read_value, refusal, starts_with
@@ -53,6 +56,9 @@ class MessageReader:
         Raises: ProtocolError.
         """
         for position, raw in enumerate(raws):
+            if (plain := _read_said(raw)) is not None:
+                self._items.append(plain)
+                continue
             fields = Fields(raw, f"{path}[{position}]")
             role = fields.need("role", TEXT)
             if role in _ROLES:
@@ -138,6 +144,23 @@ class MessageReader:
 
     def _content(self, fields: Fields) -> tuple[AnyPart, ...]:
         return read_content(fields.raw("content"), fields.at("content"))
+
+
+class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str
+
+
+_said = msgspec.json.Decoder(_Said)
+
+
+def _read_said(raw: msgspec.Raw) -> MessageItem | None:
+    """Read what nearly every message of a history is: somebody said a text. None for any other."""
+    try:
+        said = _said.decode(raw)
+    except type_errors:
+        return None
+    return MessageItem(role=said.role, content=(TextPart(text=said.content),)) if said.content else None
 
 
 def _read_call(fields: Fields, default_id: str) -> CallItem:

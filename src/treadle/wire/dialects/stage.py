@@ -135,15 +135,7 @@ class Scanner:
 
     def feed(self, event: ModelEvent) -> list[ModelEvent]:
         """Take one event; return what follows from it."""
-        last = self._last
-        if last is not None:
-            if type(event) is TextDelta and event.index == last[0] and event.part == last[1]:
-                part = last[2]
-                if part.scanner.passes(event.text):
-                    part.size += len(event.text)
-                    part.texts.append(event.text)
-                    return [event]
-            self._last = None
+        self._last = None
         match event:
             case TextDelta():
                 return self._later(self._text(event))
@@ -164,6 +156,21 @@ class Scanner:
                 return [event]
             case _:
                 return self._later(self._other(event))
+
+    def feed_all(self, events: list[ModelEvent]) -> list[ModelEvent]:
+        """Take the events of one read; return what follows from them."""
+        told: list[ModelEvent] = []
+        for event in events:
+            last = self._last
+            if last is not None and type(event) is TextDelta and event.index == last[0] and event.part == last[1]:
+                part, text = last[2], event.text
+                if part.scanner.passes(text):
+                    part.size += len(text)
+                    part.texts.append(text)
+                    told.append(event)
+                    continue
+            told += self.feed(event)
+        return told
 
     def _later(self, events: list[ModelEvent]) -> list[ModelEvent]:
         """Keep events behind a message that waits for the end of the answer."""
@@ -406,11 +413,11 @@ class ScanningDecoder:
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete."""
-        return [own for event in self._decoder.feed(data) for own in self._scanner.feed(event)]
+        return self._scanner.feed_all(self._decoder.feed(data))
 
     def finish(self) -> list[ModelEvent]:
         """Return what the end of the bytes makes of them."""
-        return [own for event in self._decoder.finish() for own in self._scanner.feed(event)]
+        return self._scanner.feed_all(self._decoder.finish())
 
 
 def scanning(decoder: Decoder, plan: Plan, rules: RepairRules | None) -> Decoder:

@@ -8,7 +8,6 @@ the cap, leaves unread. Reasoning that is closed never calls.
 
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
-from functools import lru_cache
 
 import msgspec
 
@@ -78,9 +77,24 @@ class Markers(msgspec.Struct, frozen=True, kw_only=True):
     chars_max: int
 
 
-@lru_cache(maxsize=64)
+_COMPILED_MAX = 64
+_compiled: dict[tuple[int, tuple[str, ...]], tuple[tuple[Dialect, ...], Markers]] = {}
+"""The markers of dialects, found again by which tuple of them it is: to hash all that they say would cost more."""
+
+
 def markers_of(dialects: tuple[Dialect, ...], names: tuple[str, ...]) -> Markers:
-    """Compile the markers of these dialects; `names` are tools that are called by an element of their name."""
+    """Return the markers of these dialects; `names` are tools that may be called by an element of their name."""
+    known = _compiled.get((id(dialects), names))
+    if known is not None and known[0] is dialects:
+        return known[1]
+    if len(_compiled) >= _COMPILED_MAX:
+        _compiled.clear()
+    markers = _compile(dialects, names)
+    _compiled[id(dialects), names] = (dialects, markers)
+    return markers
+
+
+def _compile(dialects: tuple[Dialect, ...], names: tuple[str, ...]) -> Markers:
     words: dict[str, list[Dialect]] = {}
     line_words: dict[str, list[Dialect]] = {}
     for dialect in dialects:
@@ -202,8 +216,7 @@ class TextScanner:
         chars_max: int = HELD_CHARS_MAX,
         refused: Callable[[str], None] | None = None,
     ) -> None:
-        has_elements = any(isinstance(each.grammar, Elements) and not each.grammar.sentinel for each in dialects)
-        self._markers = markers_of(dialects, tools.names if has_elements else ())
+        self._markers = markers_of(dialects, tools.names)
         self._tools = tools
         self._natives = frozenset(each.id for each in dialects) if natives is None else natives
         self.chars_max = chars_max

@@ -57,7 +57,8 @@ class Outlet:
     def delta(self, kind: str, **fields: Any) -> None:
         """Send more of the open block."""
         if self._streams:
-            self.begin()
+            if not self._is_begun:
+                self.begin()
             head = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":'
             self._frames.append(head % len(self.content) + write_json({"type": kind, **fields}) + b"}\n\n")
 
@@ -116,6 +117,11 @@ class TextWriter:
 
     def feed(self, delta: Delta) -> None:
         """Send more text; a refusal is text too, and the reason why the message ends."""
+        if isinstance(delta, TextDelta) and delta.part == self._part and self._said and delta.extra is None:
+            if delta.text:
+                self._said.append(delta.text)
+                self._out.delta("text_delta", text=delta.text)
+            return
         if not isinstance(delta, TextDelta | RefusalDelta):
             return
         self._turn_to(delta.part)

@@ -86,7 +86,9 @@ class Encoder:
 
     def feed(self, event: RunEvent) -> list[bytes]:
         """Return the frames to send; none when the client does not stream, or after the end."""
-        if self._ended is None:
+        if isinstance(event, TextDelta) and self._ended is None:
+            self._write(event)
+        elif self._ended is None:
             for told in self._retelling.feed(event):
                 self._read(told)
         return self._out.take()
@@ -148,6 +150,9 @@ class Encoder:
             if not isinstance(event, Opening) or not _is_shown(event):
                 return
             lane = self._lanes[event.index] = _Lane()
+        if isinstance(event, TextDelta) and lane.writer is not None and len(self._lanes) == 1:
+            lane.writer.feed(event)
+            return
         lane.waiting.append(event)
         self._advance()
 

@@ -61,8 +61,11 @@ class Encoder:
 
     def feed(self, event: RunEvent) -> list[bytes]:
         """Return the frames for an event; none when the request does not stream."""
-        for told in self._retelling.feed(event):
-            self._read(told)
+        if isinstance(event, TextDelta):
+            self._lanes.feed(event)
+        else:
+            for told in self._retelling.feed(event):
+                self._read(told)
         return self._out.take()
 
     def body(self) -> bytes:

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from treadle.wire.responses.response import ContentPart, OutputItem, ResponseObject
 from treadle.wire.sse import write_frame
 
-_encoder = msgspec.json.Encoder()
+_encode = msgspec.json.Encoder().encode
 
 
 class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ class Outlet:
     def send(self, event: StreamEvent) -> None:
         """Frame an event."""
         if self._streams:
-            self._frames.append(write_frame(_encoder.encode(event), event.type))
+            self._frames.append(write_frame(_encode(event), event.type))
 
     def end(self) -> None:
         """Frame the terminator, which only S2's clients expect on this API."""

@@ -7,7 +7,15 @@ until the next event, because only the end of the run tells whether its last ite
 
 from typing import assert_never
 
-from treadle.canon.events import ApprovalDecided, ApprovalRequested, ItemAdded, ItemDone, ToolFinished, ToolStarted
+from treadle.canon.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ItemAdded,
+    ItemDone,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+)
 from treadle.canon.ids import CALL_ITEM, MESSAGE, REASONING, SERVER_CALL, IdSource, shown_call_id
 from treadle.canon.items import CallItem, ImagePart, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
 from treadle.canon.tools import ToolSpec
@@ -70,6 +78,9 @@ class Lanes:
                 return
             lane = self._lanes[event.index] = _Lane()
         if lane.is_settled:
+            return
+        if len(self._lanes) == 1 and lane.writer is not None and isinstance(event, TextDelta):
+            lane.writer.feed(event)
             return
         lane.waiting.append(event)
         if isinstance(event, ItemDone) and isinstance(event.item, MessageItem):

@@ -127,11 +127,11 @@ class PartRow:
 
     def feed(self, kind: PartKind, part: int, text: str, logprobs: msgspec.Raw | None = None) -> None:
         """Send more text of a part, opening it first if it is new."""
-        if self._open is None or self._open.key != (kind.text, part):
+        open_part = self._open
+        if open_part is None or open_part.kind is not kind or open_part.part != part:
             self.close()
-            self._start(kind, part)
-        assert self._open is not None
-        self._open.feed(text, logprobs)
+            open_part = self._start(kind, part)
+        open_part.feed(text, logprobs)
 
     def settle(self, finals: list[Finality]) -> None:
         """Close all parts as the item says them; what was never opened is sent whole."""
@@ -149,26 +149,38 @@ class PartRow:
             self._bodies.append(self._open.close(final))
             self._open = None
 
-    def _start(self, kind: PartKind, part: int) -> None:
+    def _start(self, kind: PartKind, part: int) -> "_OpenPart":
         self._open = _OpenPart(self._out, self._place, kind, part, len(self._bodies))
+        return self._open
 
 
 class _OpenPart:
     def __init__(self, out: Outlet, place: Place, kind: PartKind, part: int, index: int) -> None:
         self.kind = kind
-        self.key = (kind.text, part)
+        self.part = part
         self._out = out
         self._place = place
         self._content_index = UNSET if kind.is_summary else index
         self._summary_index = index if kind.is_summary else UNSET
         self._said: list[str] = []
+        self._delta = f"{kind.text}.delta"
         self._send_part("added", kind.body("", None))
 
     def feed(self, text: str, logprobs: msgspec.Raw | None = None) -> None:
         if not text:
             return
         self._said.append(text)
-        self._send_text("delta", logprobs or EMPTY, delta=text)
+        event = TextEvent(
+            type=self._delta,
+            sequence_number=self._out.number(),
+            item_id=self._place.item_id,
+            output_index=self._place.output_index,
+            content_index=self._content_index,
+            summary_index=self._summary_index,
+            delta=text,
+            logprobs=(logprobs or EMPTY) if self.kind.has_logprobs else UNSET,
+        )
+        self._out.send(event)
 
     def close(self, final: Finality | None) -> ContentPart:
         said = "".join(self._said)
@@ -178,9 +190,9 @@ class _OpenPart:
         self._annotate(EMPTY if final is None else final.annotations)
         tokens = EMPTY if final is None else final.logprobs
         if self.kind.is_refusal:
-            self._send_text("done", tokens, refusal=text)
+            self._send_done(tokens, refusal=text)
         else:
-            self._send_text("done", tokens, text=text)
+            self._send_done(tokens, text=text)
         body = self.kind.body(text, final)
         self._send_part("done", body)
         return body
@@ -199,22 +211,16 @@ class _OpenPart:
             )
             self._out.send(event)
 
-    def _send_text(
-        self,
-        step: str,
-        logprobs: msgspec.Raw,
-        delta: str | UnsetType = UNSET,
-        text: str | UnsetType = UNSET,
-        refusal: str | UnsetType = UNSET,
+    def _send_done(
+        self, logprobs: msgspec.Raw, text: str | UnsetType = UNSET, refusal: str | UnsetType = UNSET
     ) -> None:
         event = TextEvent(
-            type=f"{self.kind.text}.{step}",
+            type=f"{self.kind.text}.done",
             sequence_number=self._out.number(),
             item_id=self._place.item_id,
             output_index=self._place.output_index,
             content_index=self._content_index,
             summary_index=self._summary_index,
-            delta=delta,
             text=text,
             refusal=refusal,
             logprobs=logprobs if self.kind.has_logprobs else UNSET,

@@ -109,9 +109,13 @@ class MessageWriter(_Writer):
 
     def feed(self, delta: Delta) -> None:
         """Send more text, or more of a refusal."""
-        if isinstance(delta, TextDelta | RefusalDelta):
-            kind = TEXT if isinstance(delta, TextDelta) else REFUSAL
-            self._row.feed(kind, delta.part, delta.text, delta.logprobs)
+        match delta:
+            case TextDelta():
+                self._row.feed(TEXT, delta.part, delta.text, delta.logprobs)
+            case RefusalDelta():
+                self._row.feed(REFUSAL, delta.part, delta.text, delta.logprobs)
+            case ReasoningDelta() | ArgumentsDelta():
+                pass
 
     def settle(self, final: Source) -> None:
         """Close the parts."""

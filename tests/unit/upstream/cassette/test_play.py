@@ -1,6 +1,5 @@
 """Playing: the right answer to each request, as it was cut and as it ended, and nothing else."""
 
-import aiohttp
 import pytest
 
 from treadle.canon.errors import BrokenStream
@@ -8,6 +7,7 @@ from treadle.upstream.cassette.play import Player
 from treadle.upstream.cassette.record import Secrets
 from treadle.upstream.cassette.tape import Answered, Asked, Call, Cassette, Chunk, Ended, Header, How
 from treadle.upstream.endpoint import Endpoint, Secret
+from treadle.upstream.network import BrokenOff
 
 HEADER = Header(version=1, upstream="up", protocol="chat", base_url="http://up.invalid/v1")
 
@@ -89,7 +89,7 @@ async def test_a_tape_that_is_over_says_so() -> None:
         await played(tape, b'{"a":2}')
 
 
-@pytest.mark.parametrize(("how", "error"), [("reset", aiohttp.ClientPayloadError), ("timeout", TimeoutError)])
+@pytest.mark.parametrize(("how", "error"), [("reset", BrokenOff), ("timeout", TimeoutError)])
 async def test_it_ends_as_the_network_ended(how: How, error: type[Exception]) -> None:
     """After all the chunks that came before."""
     answer = await player(call("{}", "x", how=how)).send("/chat", b"{}")
@@ -98,7 +98,7 @@ async def test_it_ends_as_the_network_ended(how: How, error: type[Exception]) ->
         await answer.content.readany()
 
 
-@pytest.mark.parametrize(("how", "error"), [("refused", aiohttp.ClientError), ("timeout", TimeoutError)])
+@pytest.mark.parametrize(("how", "error"), [("refused", BrokenOff), ("timeout", TimeoutError)])
 async def test_a_call_that_was_never_answered_is_not_answered(how: How, error: type[Exception]) -> None:
     """It fails before there is a head."""
     silent = Call(asked=Asked(path="/chat", text="{}"), ended=Ended(how=how))

@@ -4,7 +4,6 @@ import itertools
 import logging
 from pathlib import Path
 
-import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from treadle.canon.errors import ConfigError
 from treadle.upstream.cassette.record import REDACTED, RecordedAnswer, Recorder, Secrets
 from treadle.upstream.cassette.tape import data_of, load_cassette
 from treadle.upstream.endpoint import Endpoint, Secret
+from treadle.upstream.network import BrokenOff
 
 KEY = "sk-very-secret-0001"
 ENDPOINT = Endpoint(
@@ -73,7 +73,7 @@ async def read_all(answer: RecordedAnswer) -> None:
     try:
         while await answer.content.readany():
             pass
-    except (aiohttp.ClientError, OSError):
+    except OSError:
         pass
 
 
@@ -81,7 +81,7 @@ async def read_all(answer: RecordedAnswer) -> None:
     ("last", "how"),
     [
         (b"", "eof"),
-        (aiohttp.ClientPayloadError(), "reset"),
+        (BrokenOff(), "reset"),
         (ConnectionResetError(), "reset"),
         (TimeoutError(), "timeout"),
     ],

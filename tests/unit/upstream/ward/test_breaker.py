@@ -82,6 +82,38 @@ def test_a_trial_that_fails_opens_it_for_twice_as_long_up_to_the_bound():
         assert breaker.wait_s(now) == pause
 
 
+def test_a_trial_that_begins_to_be_answered_lets_everybody_through_at_once():
+    """An answer may take minutes; nobody waits for its end."""
+    breaker = opened()
+    trial = taken(breaker, 10.0)
+    assert breaker.is_shut(10.0)
+    rest = breaker.begin(trial, 11.0)
+    assert (breaker.state(11.0), breaker.is_shut(11.0)) == ("closed", False)
+    tell(breaker, 11.0, False)
+    breaker.give_back(rest, 12.0, ok=True)
+    assert breaker.state(12.0) == "closed"
+    tell(breaker, 12.0, True, False)
+    assert breaker.state(12.0) == "open"
+
+
+def test_a_trial_that_breaks_off_after_it_began_opens_it_again_for_longer():
+    """It was no proof after all; a trial whose client left says nothing, and calls of the same time count as usual."""
+    breaker = opened()
+    breaker.give_back(breaker.begin(taken(breaker, 10.0), 10.0), 11.0, ok=False)
+    assert breaker.wait_s(11.0) == 20.0
+    breaker.give_back(breaker.begin(taken(breaker, 31.0), 31.0), 32.0, ok=None)
+    assert breaker.state(32.0) == "closed"
+
+
+def test_a_call_that_is_no_trial_begins_as_it_was_let_in():
+    """Only a trial closes anything."""
+    breaker = Breaker(RULES)
+    permit = taken(breaker, 0.0)
+    tell(breaker, 0.0, False, False, False, False)
+    assert breaker.begin(permit, 10.0) == permit
+    assert breaker.state(10.0) == "half_open"
+
+
 def test_a_trial_that_its_client_left_makes_room_for_another():
     """Else it would stay half open for ever."""
     breaker = opened()
@@ -104,7 +136,7 @@ def test_what_began_before_it_opened_is_not_heard():
     assert breaker.state(10.0) == "closed"
 
 
-@given(st.lists(st.tuples(st.floats(0, 5), st.sampled_from(["take", "ok", "fail", "leave"])), max_size=200))
+@given(st.lists(st.tuples(st.floats(0, 5), st.sampled_from(["take", "begin", "ok", "fail", "leave"])), max_size=200))
 def test_there_are_never_more_trials_than_allowed_and_an_open_one_lets_nobody_in(steps):
     """Whatever happens in whatever order."""
     breaker, now, held = Breaker(RULES), 0.0, []
@@ -117,7 +149,10 @@ def test_there_are_never_more_trials_than_allowed_and_an_open_one_lets_nobody_in
             assert state != "open" or permit is None
             if permit is not None:
                 held.append(permit)
+        elif act == "begin" and held:
+            held.append(breaker.begin(held.pop(0), now))
         elif held:
             breaker.give_back(held.pop(0), now, ok=answers[act])
-        live = [permit for permit in held if permit.is_trial and permit.era == breaker._era]
+        is_open = breaker.state(now) != "closed"
+        live = [permit for permit in held if is_open and permit.is_trial and permit.era == breaker._era]
         assert len(live) <= RULES.trials_max

@@ -5,7 +5,15 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from treadle.canon.errors import BrokenStream, CircuitOpen, ErrorInfo, UpstreamError, UpstreamStatus, UpstreamTimeout
+from treadle.canon.errors import (
+    CROWDED,
+    BrokenStream,
+    CircuitOpen,
+    ErrorInfo,
+    UpstreamError,
+    UpstreamStatus,
+    UpstreamTimeout,
+)
 from treadle.canon.events import Failed, Finished, ModelEvent, Noted, TextDelta
 from treadle.canon.plan import Plan
 from treadle.upstream.endpoint import Endpoint
@@ -154,6 +162,42 @@ async def test_a_sick_upstream_is_left_alone_and_tried_once_after_the_pause():
     assert hall.wards[0].health().breaker == "closed"
 
 
+async def test_others_are_let_through_as_soon_as_a_trial_is_answered():
+    """While its answer still goes on; before that they are told at once, although there is no place to wait for."""
+    model = Played("a", DOWN, DOWN, [[TEXT], [DONE]])
+    rules = WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker, streams_max=1, queue_s=0.01)
+    hall = Hall(model, rules=rules)
+    for _ in range(2):
+        with pytest.raises(UpstreamStatus):
+            await hall.ask()
+    hall.timer.time = 10.0
+    async with hall.wards[0].place():
+        hall.timer.time = 9.0
+        with pytest.raises(CircuitOpen):
+            await hall.ask()
+        hall.timer.time = 10.0
+    trial = hall.model.stream(PLAN, "run_1")
+    assert await anext(trial) == [TEXT]
+    assert hall.wards[0].health().breaker == "closed"
+    assert [batch async for batch in trial] == [[DONE]]
+    assert await hall.ask() == [TEXT, DONE]
+
+
+async def test_a_model_that_raises_after_its_first_event_is_not_asked_again():
+    """Its contract forbids that; a client would hear the beginning twice."""
+
+    class Broken(Played):
+        async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+            self.made += 1
+            yield [TEXT]
+            raise UpstreamError("reset")
+
+    model, other = Broken("a"), Played("b", [[DONE]])
+    with pytest.raises(UpstreamError, match="reset"):
+        await Hall(model, other).ask()
+    assert (model.made, other.made) == (1, 0)
+
+
 async def test_an_answer_that_breaks_off_counts_against_the_upstream_and_one_that_was_left_does_not():
     """Also after the first event."""
     cut = Failed(error=ErrorInfo(code="upstream_broken_stream", message="cut", status=502))
@@ -179,6 +223,24 @@ async def test_the_budget_ends_retries_before_their_number_does():
         with pytest.raises(UpstreamStatus):
             await hall.ask()
     assert model.made == 6
+
+
+async def test_a_lack_of_connections_here_is_not_held_against_the_upstream():
+    """It was not asked: that neither opens its breaker, nor closes it when such a call was the trial."""
+    crowded = UpstreamTimeout("no connection", code=CROWDED)
+    model = Played("a", crowded, crowded, crowded, DOWN, DOWN, crowded)
+    hall = Hall(model, rules=WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
+    for _ in range(3):
+        with pytest.raises(UpstreamTimeout):
+            await hall.ask()
+    assert hall.wards[0].health().breaker == "closed"
+    for _ in range(2):
+        with pytest.raises(UpstreamStatus):
+            await hall.ask()
+    hall.timer.time = 10.0
+    with pytest.raises(UpstreamTimeout):
+        await hall.ask()
+    assert hall.wards[0].health().breaker == "half_open"
 
 
 async def test_who_finds_no_place_in_time_is_told_so():

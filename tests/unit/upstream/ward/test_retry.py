@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.canon.errors import BrokenStream, CircuitOpen, UpstreamError, UpstreamStatus, UpstreamTimeout
+from treadle.canon.errors import CROWDED, BrokenStream, CircuitOpen, UpstreamError, UpstreamStatus, UpstreamTimeout
 from treadle.upstream.ward.retry import Budget, RetryRules, goes_elsewhere, is_sickness, pause_s
 
 RULES = RetryRules(retries=2, backoff_s=0.5, backoff_s_max=0.8, retry_after_s_max=60.0)
@@ -27,6 +27,7 @@ def status(code: int, retry_after_s: float | None = None) -> UpstreamStatus:
         (status(529), True, True, True),
         (UpstreamError("refused"), True, True, True),
         (UpstreamTimeout("silent"), False, True, True),
+        (UpstreamTimeout("not asked", code=CROWDED), False, True, False),
         (BrokenStream("nonsense"), False, True, True),
         (CircuitOpen("sick"), False, True, False),
     ],

@@ -1,0 +1,1 @@
+"""What a request costs, counted and not timed: the same on every machine."""
