@@ -99,9 +99,7 @@ def watched(browser: Browser, server: Served) -> Iterator[Watched]:
     assert (seen.complaints, seen.strays) == ([], [])
 
 
-@pytest.fixture
-def shots(tmp_path: Path) -> Path:
-    """Where screenshots go; TREADLE_SCREENSHOTS names a folder that keeps them."""
-    folder = Path(SCREENSHOTS or tmp_path)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def shoot(page: Page, name: str, *, whole: bool = False) -> None:
+    """Keep a picture of the page, if TREADLE_SCREENSHOTS names a folder for it."""
+    if SCREENSHOTS:
+        page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png", full_page=whole)

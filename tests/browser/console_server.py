@@ -27,7 +27,7 @@ import msgspec
 import uvloop
 from treadle import tool
 from treadle.config import Settings
-from treadle.config.settings import Price, ServerSection, StoreSection, Upstream, WorkspaceSection
+from treadle.config.settings import ApprovalsSection, Price, ServerSection, StoreSection, Upstream, WorkspaceSection
 from treadle.evals.recorded import scenario_of, write_scenario
 from treadle.runtime import Parts, RandomIds, Runtime
 from treadle.server.serve import serve
@@ -88,13 +88,14 @@ class Obedient:
             yield batch
 
 
-async def main(store, server):
+async def main(store, server, approvals):
     upstream = Upstream(name="far", base_url="http://127.0.0.1:9/v1", key_env="FAR_KEY", models=("far-*",))
     settings = Settings(
         store=StoreSection(url=store),
         default_model="demo",
         upstream=(upstream,),
         server=msgspec.json.decode(server, type=ServerSection),
+        approvals=msgspec.json.decode(approvals, type=ApprovalsSection),
         workspace=WorkspaceSection(enabled=True, default="desk"),
         price=(Price(model="*", input=2.0, output=10.0),),
     )
@@ -109,7 +110,7 @@ async def main(store, server):
         )
 
 
-uvloop.run(main(sys.argv[1], sys.argv[2]))
+uvloop.run(main(*sys.argv[1:]))
 """
 
 
@@ -162,11 +163,12 @@ class Console(Served):
 
 
 @contextmanager
-def console_server(folder: Path, **server: Any) -> Iterator[Console]:
+def console_server(folder: Path, *, decide_s: float = 300.0, **server: Any) -> Iterator[Console]:
     """Start such a server with these settings of its own, and end it with the test."""
     section = json.dumps({"port": 0, "evals": str(folder / "none"), **server})
+    approvals = json.dumps({"wait_s": decide_s, "stored_s": decide_s})
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, f"sqlite:///{folder}/treadle.db", section],
+        [sys.executable, "-c", PROGRAM, f"sqlite:///{folder}/treadle.db", section, approvals],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONWARNINGS": "error"},

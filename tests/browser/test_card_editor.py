@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
-from browser.conftest import new_context
+from browser.conftest import new_context, shoot
 from gateway.card_editor import started
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -84,7 +84,7 @@ def desk(browser: Browser, editor: str) -> Iterator[Desk]:
     assert seated.complaints == []
 
 
-def test_a_card_is_imported_filled_decided_and_exported(desk: Desk, shots: Path) -> None:
+def test_a_card_is_imported_filled_decided_and_exported(desk: Desk) -> None:
     """The model fills what is empty and proposes a name; the person writes it otherwise, and exports the card."""
     page = desk.page
     desk.import_card()
@@ -97,7 +97,7 @@ def test_a_card_is_imported_filled_decided_and_exported(desk: Desk, shots: Path)
     proposal = page.locator("#proposals article")
     expect(proposal).to_contain_text("Proposed: You named the character.")
     expect(proposal.locator("td.old")).to_have_text(["Bo"])
-    page.screenshot(path=shots / "card-proposal.png", full_page=True)
+    shoot(page, "card-proposal", whole=True)
     proposal.get_by_label("New value of /facts/name").fill("Ada Smith")
     proposal.get_by_role("button", name="Confirm").click()
     expect(page.get_by_role("status")).to_have_text("Confirmed: it is a fact now.")
@@ -115,7 +115,38 @@ def test_a_card_is_imported_filled_decided_and_exported(desk: Desk, shots: Path)
     assert data["extensions"] == {"own": [1]}
 
 
-def test_a_stale_proposal_is_shown_from_three_sides_and_settled_by_hand(desk: Desk, shots: Path) -> None:
+def test_what_is_being_written_stays_while_the_page_is_shown_anew(desk: Desk) -> None:
+    """A field is saved while the next one, or a proposal, is written: neither a letter nor the cursor is lost."""
+    page = desk.page
+    desk.import_card()
+    desk.propose_elsewhere(name="Cy")
+    page.reload()
+    expect(page.locator("#history li").first).to_be_visible()
+    held: list[Route] = []
+    page.route("**/history?limit=20", lambda route: held.append(route))
+    first, second = (page.get_by_label(name, exact=True) for name in ("personality", "description"))
+    first.fill("Kind.")
+    with page.expect_request("**/history?limit=20"):
+        second.click()
+        page.keyboard.type("She ")
+    page.keyboard.type("hums")
+    held.pop().continue_()
+    expect(page.locator("#history li").first).to_have_text("patched by person")
+    page.unroute("**/history?limit=20")
+    expect(second).to_be_focused()
+    page.keyboard.type(".")
+    expect(second).to_have_value("She hums.")
+    wish = page.get_by_label("New value of /facts/name")
+    with page.expect_response("**/history?limit=20"):
+        wish.click()
+        page.keyboard.type("ril")
+    expect(wish).to_be_focused()
+    expect(wish).to_have_value("Cyril")
+    draft = desk.ask("GET")["draft"]
+    assert (draft["personality"], draft["description"]) == ("Kind.", "She hums.")
+
+
+def test_a_stale_proposal_is_shown_from_three_sides_and_settled_by_hand(desk: Desk) -> None:
     """What moved meanwhile is marked; nothing is merged, and the person writes what shall be true."""
     page = desk.page
     desk.import_card()
@@ -133,7 +164,7 @@ def test_a_stale_proposal_is_shown_from_three_sides_and_settled_by_hand(desk: De
     expect(clash.locator("td")).to_have_text(["", "name", "Bo", "Zoe", ""])
     expect(clash.get_by_label("New value of /facts/name")).to_have_value("Ada")
     assert desk.facts() == {"name": "Zoe", "creator": "lee"}
-    page.screenshot(path=shots / "card-three-way.png", full_page=True)
+    shoot(page, "card-three-way", whole=True)
     article.get_by_label("New value of /facts/name").fill("Zoe Ada")
     expect(article.get_by_label("Take /facts/name")).to_be_checked()
     expect(article.get_by_label("Take /facts/creator")).not_to_be_checked()
@@ -175,7 +206,7 @@ def test_a_locked_field_stays_and_what_is_no_card_is_refused(desk: Desk) -> None
     desk.complaints.clear()  # the browser writes the 400 into its console
 
 
-def test_the_page_fits_a_telephone(browser: Browser, editor: str, shots: Path) -> None:
+def test_the_page_fits_a_telephone(browser: Browser, editor: str) -> None:
     """Nothing reaches over the edge, and proposals come first."""
     context = new_context(browser, width=390, height=800, dark=True)
     desk = Desk(context.new_page(), editor)
@@ -188,6 +219,6 @@ def test_the_page_fits_a_telephone(browser: Browser, editor: str, shots: Path) -
     assert above is not None
     assert below is not None
     assert above["y"] < below["y"]
-    page.screenshot(path=shots / "card-phone.png", full_page=True)
+    shoot(page, "card-phone", whole=True)
     context.close()
     assert desk.complaints == []

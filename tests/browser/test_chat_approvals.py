@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from browser.conftest import Watched, new_context, read_json
+from browser.conftest import Watched, new_context, read_json, shoot
 from browser.host import Hosted, call, hosted
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -26,7 +26,7 @@ def _approval(server: Hosted) -> dict[str, object]:
     return read_json(server, "/treadle/v1/approvals")["approvals"][0]
 
 
-def test_a_call_waits_and_is_approved(browser: Browser, tmp_path: Path, shots: Path) -> None:
+def test_a_call_waits_and_is_approved(browser: Browser, tmp_path: Path) -> None:
     """The card shows what would run and why it is asked; a click lets it run, once."""
     with hosted(tmp_path, script=ASKS + DONE) as server:
         context = new_context(browser)
@@ -37,7 +37,7 @@ def test_a_call_waits_and_is_approved(browser: Browser, tmp_path: Path, shots: P
         expect(page.locator(".ask")).to_contain_text("May wipe run? wipe is destructive.")
         expect(page.locator(".ask pre")).to_contain_text('"folder": "./tmp"')
         expect(page.locator(".ask")).to_contain_text("Expires in")
-        page.screenshot(path=shots / "approval.png")
+        shoot(page, "approval")
         page.get_by_role("button", name="Approve").click()
         expect(card).to_have_attribute("data-state", "done")
         expect(page.locator(".ask")).to_have_count(0)
@@ -145,7 +145,8 @@ def test_a_question_that_nobody_answers_expires(browser: Browser, tmp_path: Path
     with hosted(tmp_path, toml=toml, script=ASKS + expired) as server:
         context = new_context(browser)
         seen = Watched(context.new_page(), server)
-        page = _asked(seen)
+        page = seen.open()
+        seen.ask("clean up")
         card = page.locator("details.tool")
         expect(card).to_have_attribute("data-state", "expired")
         expect(card.locator(".state")).to_have_text("expired")

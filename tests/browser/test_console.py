@@ -277,6 +277,15 @@ def test_what_is_not_there_is_said_kindly(seen: Watched, console: Console) -> No
     seen.complaints.clear()
 
 
+def test_an_address_that_cannot_be_read_is_told_too(seen: Watched, console: Console) -> None:
+    """The page is there, and says that there is no such run."""
+    seen.page.goto(f"{console.url}/console/runs/run_%E0%A4%A")
+    expect(seen.page.get_by_role("alert")).to_contain_text("There is no run")
+    [said] = seen.complaints
+    assert "404" in said
+    seen.complaints.clear()
+
+
 def test_what_models_and_tools_say_is_never_more_than_text(page: Page, console: Console) -> None:
     """In the list, in the tree, in arguments and in results: no markup, no script, no picture, no link."""
     calls = [f"look_up {json.dumps({'word': text})}" for text in HOSTILE]
@@ -323,7 +332,7 @@ def _serve_page(route: Route) -> None:
 
 SCROLL = """async () => {
   const box = document.querySelector(".scroller");
-  for (let still = 0; still < 60; ) {
+  for (let still = 0; still < 20; ) {
     const before = box.scrollHeight;
     box.scrollTop = box.scrollHeight;
     await new Promise(requestAnimationFrame);
@@ -344,17 +353,84 @@ FRAME_MS = """async () => {
 """How long a frame takes while the list is scrolled a little: the middle one of thirty."""
 
 
+def scroll_to(page: Page, words: str) -> None:
+    """Scroll a list down until its last row has these words; how soon pages come depends on the machine."""
+    for _ in range(30):
+        page.evaluate(SCROLL)
+        if words in rows(page).last.inner_text():
+            return
+    pytest.fail(f"the list does not end with {words}")
+
+
 def test_ten_thousand_rows_are_as_light_as_a_page(page: Page, console: Console) -> None:
     """They are fetched as they come near; only those in sight are in the page; keys and focus go along."""
     page.route("**/treadle/v1/runs?*", _serve_page)
     page.goto(f"{console.url}/console")
     expect(rows(page).first).to_contain_text("Question 0")
     few_ms = page.evaluate(FRAME_MS)
-    page.evaluate(SCROLL)
-    expect(rows(page).last).to_contain_text(f"Question {ROWS - 1}")
+    scroll_to(page, f"Question {ROWS - 1}")
     assert rows(page).count() < 60
     assert page.evaluate(FRAME_MS) < 3 * few_ms + 20
     page.evaluate(SCROLL)
     rows(page).last.get_by_role("link").focus()
     page.keyboard.press("k")
     expect(page.locator(f"tr[data-at='{ROWS - 2}'] a")).to_be_focused()
+
+
+def test_many_new_runs_at_once_leave_no_gap_in_a_list(page: Page, console: Console) -> None:
+    """More than a page of them: what was known behind them is fetched again, down to the oldest."""
+    total = 150
+
+    def serve(route: Route) -> None:
+        """Answer with a page of a hundred, newest first."""
+        before = re.search(r"before=run_(\d+)", route.request.url)
+        first = int(before[1]) - 1 if before else total - 1
+        numbers = range(first, max(first - 100, -1), -1)
+        runs = [{**_page_of(n)["runs"][0], "question": f"Question {n}."} for n in numbers]
+        route.fulfill(json={"runs": runs, "has_more": first >= 100})
+
+    changed = "event: run\ndata: {}\n\n"
+    page.route("**/treadle/v1/live*", lambda route: route.fulfill(content_type="text/event-stream", body=changed))
+    page.route("**/treadle/v1/runs?*", serve)
+    page.goto(f"{console.url}/console")
+    expect(rows(page).first).to_contain_text("Question 149.")
+    scroll_to(page, "Question 0.")
+    total = 400
+    page.evaluate("document.querySelector('.scroller').scrollTop = 0")
+    expect(rows(page).first).to_contain_text("Question 399.")
+    scroll_to(page, "Question 0.")
+
+
+HEAR = """(known) => {
+  const channel = new BroadcastChannel("treadle-live");
+  window.heard = new Promise((done) => channel.addEventListener("message", ({ data }) => {
+    const isNew = data.topic === "run" && data.value.id !== known && data.value.status === "completed";
+    if (isNew) setTimeout(done, 400);
+  }));
+}"""
+"""Lets the page note that it was told of another run, and that whoever is to do something about it has begun."""
+
+
+def test_a_change_while_a_list_is_read_is_read_after_it(page: Page, console: Console) -> None:
+    """The answer that is on its way may be older than the change."""
+    held: list[Route] = []
+    is_holding = True
+
+    def hold(route: Route) -> None:
+        """Keep the requests until it is enough."""
+        if is_holding:
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.goto(f"{console.url}/console/runs?text=unicorn")
+    expect(page.locator(".nothing")).to_have_text("No run fits these filters.")
+    page.route("**/treadle/v1/runs?*", hold)
+    with page.expect_request(lambda request: "/runs?" in request.url):
+        first = console.run("a first unicorn")
+    page.evaluate(HEAR, first)
+    console.run("a second unicorn")
+    page.evaluate("() => window.heard")
+    is_holding = False
+    held[0].fulfill(body=json.dumps({"runs": [], "has_more": False}), content_type="application/json")
+    expect(rows(page)).to_have_count(2)

@@ -116,6 +116,29 @@ def test_two_windows_decide_once(windows: tuple[Watched, Watched], console: Cons
     assert "denied" in output(console, run_id)
 
 
+def test_a_call_that_nobody_decides_expires_and_is_nobodys_refusal(browser: Browser, tmp_path: Path) -> None:
+    """Both windows see it end by itself: no buttons any more, nobody named, and the model is told that time is over."""
+    with console_server(tmp_path, decide_s=1.0) as console:
+        contexts = [new_context(browser), new_context(browser)]
+        listed, linked = (context.new_page() for context in contexts)
+        listed.goto(f"{console.url}/console/approvals")
+        expect(listed.get_by_text("Nothing waits.").first).to_be_visible()
+        run_id = console.run('delete_file {"path": "late.txt"}')
+        [approval] = console.call("GET", f"/treadle/v1/approvals?run={run_id}")["approvals"]
+        linked.goto(f"{console.url}/console/approvals/{approval['id']}")
+        expect(listed.get_by_role("row", name=re.compile("^expired delete_file –"))).to_have_count(1)
+        expect(linked.get_by_role("article", name="delete_file, expired")).to_be_visible()
+        for page in (listed, linked):
+            expect(page.get_by_role("article", name="delete_file, pending")).to_have_count(0)
+            expect(page.get_by_role("button", name=re.compile("Approve|Deny"))).to_have_count(0)
+        linked.get_by_role("link", name="its run").click()
+        expect(linked.get_by_role("treeitem", selected=True)).to_contain_text("expired")
+        expect(linked.get_by_role("region", name="What is marked")).to_contain_text("No person denied it.")
+        assert "nobody decided about this call in time" in output(console, run_id)
+        for context in contexts:
+            context.close()
+
+
 def test_a_decision_is_remembered_and_can_be_forgotten(windows: tuple[Watched, Watched], console: Console) -> None:
     """Every call of the tool in this session runs without asking, until the rule is taken away."""
     page = windows[0].page

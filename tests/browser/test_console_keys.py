@@ -1,6 +1,7 @@
 """Keys in the console: made and shown once, used and counted, revoked."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +59,13 @@ def test_a_key_is_made_used_counted_and_revoked(seen: Watched, console: Console)
     expect(card).to_contain_text("$5.00 a month")
     expect(card.get_by_role("row", name="today 1 1.2k 40 $0.0028")).to_be_visible()
     assert key not in page.content()
+    console.run("somebody else's")
+    card.get_by_role("link", name="its runs").click()
+    expect(page.locator("tr[data-at]")).to_have_count(1)
+    expect(page.locator("tr[data-at]")).to_contain_text("Hello")
+    page.get_by_role("button", name=re.compile("^key key_")).click()
+    expect(page.locator("tr[data-at]")).to_have_count(2)
+    page.go_back()
     card.get_by_role("button", name="Revoke…").click()
     page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     expect(card).to_contain_text("revoked")

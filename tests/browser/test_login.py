@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from browser.conftest import Watched, new_context
+from browser.conftest import Watched, new_context, shoot
 from browser.host import hosted
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -18,14 +18,14 @@ MAKE_LINK = """async (scope) => {
 }"""
 
 
-def test_a_link_logs_in_once(browser: Browser, tmp_path: Path, shots: Path) -> None:
+def test_a_link_logs_in_once(browser: Browser, tmp_path: Path) -> None:
     """Without it there is a page that says how; with it the chat; a second use is refused."""
     with hosted(tmp_path, toml=ALWAYS) as server:
         context = new_context(browser)
         seen = Watched(context.new_page(), server)
         page = seen.open()
         expect(page.get_by_role("heading", name="Log in to Treadle")).to_be_visible()
-        page.screenshot(path=shots / "login.png")
+        shoot(page, "login")
         page.goto(f"{server.url}{server.login}")
         expect(page.get_by_role("heading", name="What would you like to know?")).to_be_visible()
         assert server.login.partition("#")[2] not in page.url

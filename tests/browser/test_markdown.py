@@ -1,9 +1,9 @@
 """Markdown that grows: however it was cut on its way, the page ends as if it had come at once."""
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from browser.conftest import Watched, new_context
 from browser.host import hosted
@@ -55,34 +55,34 @@ KEPT = """async (text) => {
 }"""
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 64])
-def test_however_it_is_cut_it_ends_the_same(browser: Browser, tmp_path: Path, size: int) -> None:
-    """Every document in pieces of every size, against the same in one piece."""
-    with hosted(tmp_path) as server:
+@pytest.fixture(scope="module")
+def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A page whose scripts are there; nothing may have complained in it."""
+    with hosted(tmp_path_factory.mktemp("markdown")) as server:
         context = new_context(browser)
         seen = Watched(context.new_page(), server)
-        page = seen.open()
-        expect(page.get_by_role("main")).to_be_visible()
-        different: dict[str, list[str]] = {}
-        for name, text in DOCUMENTS.items():
-            piecewise, whole = page.evaluate(SHOW, [text, size])
-            if piecewise != whole:
-                different[name] = [piecewise, whole]
+        opened = seen.open()
+        expect(opened.get_by_role("main")).to_be_visible()
+        yield opened
         context.close()
-        assert different == {}
         assert (seen.complaints, seen.strays) == ([], [])
 
 
-def test_finished_blocks_and_code_lines_are_built_once(browser: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [1, 3, 7, 64])
+def test_however_it_is_cut_it_ends_the_same(page: Page, size: int) -> None:
+    """Every document in pieces of every size, against the same in one piece."""
+    different: dict[str, list[str]] = {}
+    for name, text in DOCUMENTS.items():
+        piecewise, whole = page.evaluate(SHOW, [text, size])
+        if piecewise != whole:
+            different[name] = [piecewise, whole]
+    assert different == {}
+
+
+def test_finished_blocks_and_code_lines_are_built_once(page: Page) -> None:
     """Ten times the text costs about ten times the elements, also for one long piece of code."""
     block = "Some **words** here.\n\n"
     code = "```\n" + "x = 1\n" * 1_000
-    with hosted(tmp_path) as server:
-        context = new_context(browser)
-        page = Watched(context.new_page(), server).open()
-        expect(page.get_by_role("main")).to_be_visible()
-        growing, at_once = page.evaluate(KEPT, block * 200)
+    for text in (block * 200, code):
+        growing, at_once = page.evaluate(KEPT, text)
         assert growing < at_once * 8
-        growing, at_once = page.evaluate(KEPT, code)
-        assert growing < at_once * 8
-        context.close()

@@ -37,12 +37,15 @@ from treadle.server.talk import live
 from treadle.server.talk import routes as talk
 from treadle.server.workspaces import proposals
 from treadle.server.workspaces import routes as workspaces
-from treadle.telemetry import REFUSALS
+from treadle.telemetry import REFUSALS, trace_parent
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Service, Exchange], Awaitable[None]]
 SEGMENT_CHARS_MAX = 256
+TRACE_BYTES_MAX = 128
+QUIET = frozenset({"/healthz", "/readyz", "/api/hello", "/metrics", "/web/{file*}"})
+"""What probes and pages ask for all the time: logged only where everything is."""
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -229,6 +232,8 @@ class App:
         request_id = sane_request_id(exchange.headers.get(b"x-request-id", b""))
         exchange.request_id = request_id or self.service.runtime.ids.new(REQUEST)
         pattern = "none"
+        if (traced := exchange.headers.get(b"traceparent")) is not None:
+            trace_parent.set(traced[:TRACE_BYTES_MAX].decode("latin-1"))
         try:
             self._guard.check(exchange, headers)
             await self.service.clients.meet(exchange)
@@ -241,9 +246,12 @@ class App:
         except Exception:  # noqa: BLE001 the ASGI edge: a bug answers one request badly and no other
             await _apologise(exchange)
         finally:
-            metrics = self.service.runtime.metrics
+            metrics, lasted_s = self.service.runtime.metrics, time.perf_counter() - began
             metrics.requests.labels(pattern, str(exchange.status)).inc()
-            metrics.request_latency.observe(time.perf_counter() - began)
+            metrics.request_latency.observe(lasted_s)
+            level = logging.DEBUG if pattern in QUIET else logging.INFO
+            if log.isEnabledFor(level):
+                _log_request(level, exchange, pattern, lasted_s)
 
     async def _refuse(self, exchange: Exchange, error: TreadleError) -> None:
         if error.info.code in REFUSALS:
@@ -291,6 +299,19 @@ async def _apologise(exchange: Exchange) -> None:
     else:
         message = f"Something went wrong inside Treadle; request id {exchange.request_id}."
         await exchange.refuse(ErrorInfo(code="internal_error", message=message, status=500))
+
+
+def _log_request(level: int, exchange: Exchange, pattern: str, lasted_s: float) -> None:
+    """Log a request by its route: paths and queries hold what belongs to clients."""
+    said = {
+        "request_id": exchange.request_id,
+        "method": exchange.method,
+        "route": pattern,
+        "status": exchange.status,
+        "duration_s": round(lasted_s, 6),
+        "key_id": exchange.client.key_id,
+    }
+    log.log(level, "%s %s: %d", exchange.method, pattern, exchange.status, extra=said)
 
 
 def _break_off(exchange: Exchange, code: str) -> None:

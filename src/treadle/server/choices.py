@@ -96,6 +96,10 @@ class Bundle:
                 pump.cancel()
             await asyncio.wait(pumps)
 
+    def behind(self, taken: int) -> int:
+        """Return nothing that could be known: whose events were taken is not counted."""
+        return 0
+
     async def cancel(self) -> None:
         """End them all."""
         await asyncio.gather(*(handle.cancel() for handle in self._handles))

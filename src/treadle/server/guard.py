@@ -11,6 +11,7 @@ import re
 from urllib.parse import urlsplit
 
 from treadle.canon.errors import Forbidden
+from treadle.canon.ids import KEY
 from treadle.server.http import Exchange, Header, HttpError
 
 HEADERS_MAX = 128
@@ -21,6 +22,7 @@ _BODY_METHODS = frozenset({"POST", "PATCH"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _BROWSER_MARKS = (b"origin", b"sec-fetch-site", b"sec-fetch-mode")
 _KEY_HEADERS = (b"x-api-key", b"x-goog-api-key")
+_KEY_ID = f"{KEY}_"
 _ANY_ADDRESS = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -33,14 +35,16 @@ def sane_request_id(given: bytes) -> str | None:
 def client_key(exchange: Exchange) -> str | None:
     """Return the key a client sent, wherever its API puts one: every place is looked at on every API.
 
-    A key in the query is read here alone and never becomes part of a path, a log line or a label.
+    A key in the query is read here alone and never becomes part of a path, a log line or a label. The id of a key is
+    none: by `?key=key_…` lists are narrowed.
 
     Raises: HttpError for a query that is too long.
     """
     scheme, _, token = exchange.header(b"authorization").partition(" ")
     bearer = token.strip() if scheme.lower() == "bearer" else ""
     named = (exchange.header(name) for name in _KEY_HEADERS)
-    return bearer or next(filter(None, named), None) or exchange.query().get("key") or None
+    asked = exchange.query().get("key", "")
+    return bearer or next(filter(None, named), None) or ("" if asked.startswith(_KEY_ID) else asked) or None
 
 
 @functools.lru_cache(maxsize=256)

@@ -9,12 +9,13 @@ import hashlib
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NotRequired, Required, TypedDict, TypeVar
+from typing import Any, NotRequired, Required, TypedDict, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from treadle.access.client import ANYBODY, Client
+from treadle.access.rates import Hit
 from treadle.canon.errors import ErrorInfo, LimitExceeded, ProtocolError, RequestError
 from treadle.canon.json import type_errors, write_json
 from treadle.wire.errors import write_error
@@ -54,6 +55,12 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 """Any ASGI application: frameworks disagree about the types of its arguments."""
 
 HeardHead = Callable[[tuple[Header, ...]], None]
+Behind = Callable[[], int]
+"""Says about how many bytes wait in memory for a client."""
+
+BEHIND_IN_SCOPE = "treadle.behind"
+"""Where the edge finds that out, while a client takes nothing."""
+
 CLIENT_IN_SCOPE = "treadle.client"
 """Where an application that answers for us finds who asks."""
 
@@ -137,7 +144,7 @@ class Exchange:
     """A request, and the one answer to it.
 
     Of a request that may come again it keeps what tells that it did: the body as `content`, or only its `digest`.
-    `client` is who asks, `also` what is said of their limits in the head of the answer.
+    `client` is who asks, `hits` what was counted of it, `also` what is said of that in the head of the answer.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
@@ -148,6 +155,7 @@ class Exchange:
         self.params: dict[str, str] = {}
         self.client: Client = ANYBODY
         self.also: tuple[Header, ...] = ()
+        self.hits: tuple[Hit, ...] = ()
         self.begun = False
         self.status = 0
         self.content = b""
@@ -236,6 +244,14 @@ class Exchange:
             chunks.append(chunk)
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def watch(self, behind: Behind | None) -> None:
+        """Let the server look how much waits for this client while it takes nothing; None, when that is over."""
+        scope = cast("dict[str, object]", self._scope)
+        if behind is None:
+            scope.pop(BEHIND_IN_SCOPE, None)
+        else:
+            scope[BEHIND_IN_SCOPE] = behind
 
     async def disconnected(self) -> None:
         """Wait until the client is gone. The body must have been read."""

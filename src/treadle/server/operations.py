@@ -36,8 +36,9 @@ async def upstreams(service: Service, exchange: Exchange) -> None:
 
 
 async def metrics(service: Service, exchange: Exchange) -> None:
-    """GET /metrics: every series in Prometheus' text form."""
-    body = generate_latest(service.runtime.metrics.registry)
+    """GET /metrics: every series in Prometheus' text form, of all workers together where there are several."""
+    numbers = service.numbers
+    body = generate_latest(service.runtime.metrics.registry) if numbers is None else numbers.text()
     await exchange.answer(200, body, CONTENT_TYPE_LATEST.encode(), (NO_STORE,))
 
 

@@ -1,18 +1,24 @@
-"""The pages: the files of `web/`, read once at start, under a policy that lets nothing else run or load.
+"""The pages: the files of `web/`, read once, under a policy that lets nothing else run or load.
 
-The table of files is fixed when the module is loaded, so no path of a request ever reaches the file system.
+The table of files is fixed when it is first needed, so no path of a request ever reaches the file system. Our own
+scripts are sent without what is for readers only, and those of a page as one file.
 """
 
+import asyncio
 import gzip
 import hashlib
-import re
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from types import MappingProxyType
 
 import msgspec
 
 from treadle.canon.errors import NotFound
 from treadle.server.http import Exchange, Header
+from treadle.server.scripts.join import join
+from treadle.server.scripts.squeeze import squeeze
 from treadle.server.service import Service
 
 CONTENT_SECURITY_POLICY = (
@@ -28,11 +34,40 @@ _TYPES: dict[str, str] = {
     ".svg": "image/svg+xml",
     ".json": "application/json",
 }
-_COMMENTS = re.compile(
-    rb"^ *(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)\n|/\*\* @(?:(?!\*/).)*\*/ ?|^ +", re.DOTALL | re.MULTILINE
-)
-"""Comments that have lines of their own, types, and indents: they are for whoever reads the sources."""
+JOINED: dict[str, tuple[str, ...]] = {
+    "shared.js": ("shared/api.js", "shared/ui.js", "shared/stream.js"),
+    "shared/highlight.js": ("shared/highlight.js",),
+    "shared/theme.js": ("shared/theme.js",),
+    "login.js": ("login.js",),
+    "chat.js": (
+        "shared/markdown.js",
+        "chat/talk.js",
+        "chat/examples.js",
+        "chat/card.js",
+        "chat/composer.js",
+        "chat/panes.js",
+        "chat/turn.js",
+        "chat/app.js",
+    ),
+    "console.js": (
+        "console/parts.js",
+        "console/address.js",
+        "console/lists.js",
+        "console/runs.js",
+        "console/evals.js",
+        "console/run.js",
+        "console/things.js",
+        "console/keys.js",
+        "console/decide.js",
+        "console/main.js",
+    ),
+}
+"""The files that pages load, and the modules in each: whoever is used stands before its users."""
 
+SHARED = frozenset({"shared.js", "shared/highlight.js"})
+"""Those whose modules others use."""
+
+_BASE = "/web/"
 _GZIP_LEVEL = 9
 
 
@@ -45,30 +80,48 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     etag: bytes
 
 
-def load_files(root: Traversable, prefix: str = "") -> dict[str, File]:
-    """Read every file of a served kind under `root`, by its path below it."""
-    found: dict[str, File] = {}
+def load_files(root: Traversable) -> dict[str, File]:
+    """Return every file of a served kind under `root` by its path below it, and the joined ones.
+
+    A module that is in a joined file is there as it was written too: no page loads it, but a person may read it.
+    """
+    found = dict(_read(root))
+    homes = {module: name for name, modules in JOINED.items() for module in modules}
+    for name, modules in JOINED.items():
+        sources = {module: found[module][0].decode() for module in modules}
+        joined = join(sources, _BASE, homes, exports=name in SHARED)
+        found[name] = (squeeze(joined).encode(), _TYPES[".js"])
+    return {name: _file(source, kind) for name, (source, kind) in found.items()}
+
+
+def _read(root: Traversable, prefix: str = "") -> Iterator[tuple[str, tuple[bytes, str]]]:
+    """Yield the files under `root`, each with its content and its type."""
     for entry in root.iterdir():
         name = f"{prefix}{entry.name}"
         if entry.is_dir():
-            found |= load_files(entry, f"{name}/")
+            yield from _read(entry, f"{name}/")
             continue
         content_type = next((kind for suffix, kind in _TYPES.items() if name.endswith(suffix)), None)
         if content_type is not None:
-            found[name] = _file(name, entry.read_bytes(), content_type)
-    return found
+            yield name, (entry.read_bytes(), content_type)
 
 
-def _file(name: str, source: bytes, content_type: str) -> File:
-    """Return a file as it is served: of our own scripts without what is there for readers only."""
-    is_own = name.endswith(".js") and not name.startswith("vendor/")
-    body = _COMMENTS.sub(b"", source) if is_own else source
+def _file(body: bytes, content_type: str) -> File:
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     packed = gzip.compress(body, _GZIP_LEVEL, mtime=0)
     return File(body=body, packed=packed, content_type=content_type.encode(), etag=etag.encode())
 
 
-_FILES = load_files(files("treadle.server") / "web")
+@cache
+def served_files() -> Mapping[str, File]:
+    """Return every file as it is served, by its path below `web/`."""
+    return MappingProxyType(load_files(files("treadle.server") / "web"))
+
+
+async def _files() -> Mapping[str, File]:
+    """Return the files; who asks first waits until they are made, and nobody else does."""
+    is_made = served_files.cache_info().currsize > 0
+    return served_files() if is_made else await asyncio.to_thread(served_files)
 
 
 async def chat(service: Service, exchange: Exchange) -> None:
@@ -81,7 +134,7 @@ async def static(service: Service, exchange: Exchange) -> None:
 
     Raises: NotFound.
     """
-    file = _FILES.get(exchange.params["file"])
+    file = (await _files()).get(exchange.params["file"])
     if file is None:
         raise NotFound(f"There is no file {exchange.path}.")
     await _send(exchange, file)
@@ -104,12 +157,7 @@ def wants_page(exchange: Exchange) -> bool:
 
 async def send_page(exchange: Exchange, name: str, status: int = 200) -> None:
     """Send a page by its path below `web/`."""
-    await _send(exchange, _FILES[name], status)
-
-
-def served_files() -> dict[str, File]:
-    """Return every file as it is served, by its path below `web/`."""
-    return dict(_FILES)
+    await _send(exchange, (await _files())[name], status)
 
 
 async def _send(exchange: Exchange, file: File, status: int = 200) -> None:

@@ -4,7 +4,7 @@ A run started here does not depend on its connection: whoever comes back reads o
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import cast, get_args
 
@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.access.client import Client
 from treadle.canon.errors import ErrorInfo, NotFound, ProtocolError
-from treadle.canon.events import ENDED, KeptAlive, Numbered, RunEvent, Status
+from treadle.canon.events import ENDED, KeptAlive, RunEvent, Status
 from treadle.canon.items import AnyItem, text_message
 from treadle.canon.json import OptionalRaw, write_json
 from treadle.canon.messages import Entry
@@ -25,6 +25,7 @@ from treadle.server.http import Exchange, Header, read_body, read_number
 from treadle.server.service import Service
 from treadle.server.stream import read, wants_fresh
 from treadle.store.journal import RunRow, RunSearch, SessionRow
+from treadle.store.keys.kept import Budget, Rates
 from treadle.wire.sse import write_frame
 
 PAGE_MAX = 200
@@ -120,15 +121,17 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs?limit&before&status&session&model&tool&error&text&since.
+    """GET /treadle/v1/runs?limit&before&status&session&key&model&tool&error&text&since.
 
-    `error` is a code, or empty for any; `since` is in seconds since 1970.
+    `error` is a code, or empty for any; `since` is in seconds since 1970; `key` counts for who may see those of others.
     Raises: ProtocolError, NotFound.
     """
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     store = service.runtime.store
-    search = msgspec.structs.replace(_read_search(query), key_id=exchange.reach)
+    search = _read_search(query)
+    if exchange.reach is not None:
+        search = msgspec.structs.replace(search, key_id=exchange.reach)
     rows = await store.search_runs(search, limit=limit + 1, before=await read_before(exchange, store.find_run))
     has_more = len(rows) > limit
     rows = await mark_waiting(service, rows[:limit])
@@ -207,6 +210,7 @@ def _read_search(query: dict[str, str]) -> RunSearch:
     return RunSearch(
         status=cast("Status | None", "running" if status == WAITING else status),
         session_id=query.get("session") or None,
+        key_id=query.get("key") or None,
         model=query.get("model") or None,
         tool=query.get("tool") or None,
         error=query.get("error"),
@@ -216,33 +220,39 @@ def _read_search(query: dict[str, str]) -> RunSearch:
 
 
 async def _send_events(service: Service, exchange: Exchange, handle: RunHandle, after: int) -> None:
-    """Stream the events of a run until its end, or until the reader goes away; the run goes on without it."""
+    """Stream the events of a run until its end, or until the reader goes away or may not read any more.
+
+    The run goes on without it.
+    """
     await exchange.begin(_run_header(handle.run_id))
-    writer = asyncio.create_task(_write_events(exchange, handle.events(after), after))
+    writer = asyncio.create_task(_write_events(exchange, handle, after))
     gone = asyncio.create_task(exchange.disconnected())
+    refused = asyncio.create_task(service.clients.until_refused(exchange))
     try:
-        while not await _first_of(writer, gone, service.runtime.settings.server.keep_alive_s):
+        while not await _any_of(writer, gone, refused, timeout_s=service.runtime.settings.server.keep_alive_s):
             await exchange.write(_KEPT_ALIVE)
     finally:
-        gone.cancel()
-        writer.cancel()
+        exchange.watch(None)
+        for task in (gone, refused, writer):
+            task.cancel()
     await asyncio.wait((writer,))
     if not writer.cancelled():
         writer.result()
         await exchange.end()
 
 
-async def _write_events(exchange: Exchange, events: AsyncGenerator[list[Numbered], None], number: int) -> None:
+async def _write_events(exchange: Exchange, handle: RunHandle, number: int) -> None:
     """Write events with their numbers: the first one of a run is number 1."""
-    async with aclosing(events):
+    exchange.watch(lambda: handle.behind(number))
+    async with aclosing(handle.events(number)) as events:
         async for batch in events:
             frames = [_frame(numbered.event, each) for each, numbered in enumerate(batch, number + 1)]
             number += len(batch)
             await exchange.write(b"".join(frames))
 
 
-async def _first_of(writer: "asyncio.Task[None]", gone: "asyncio.Task[None]", timeout_s: float) -> bool:
-    done, _ = await asyncio.wait((writer, gone), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+async def _any_of(*tasks: "asyncio.Task[None]", timeout_s: float) -> bool:
+    done, _ = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     return bool(done)
 
 
@@ -267,8 +277,15 @@ async def find_run(service: Service, exchange: Exchange, run_id: str) -> RunRow:
 
 
 def acting(exchange: Exchange, row: RunRow | SessionRow) -> Client:
-    """Return the client as it goes on with a run or a session: what comes of it belongs to the key of that."""
-    return msgspec.structs.replace(exchange.client, key_id=row.key_id)
+    """Return the client as it goes on with a run or a session: what comes of it belongs to the key of that.
+
+    Its own budget and rates are not asked then, for they say nothing of what another key has used.
+    """
+    client = exchange.client
+    if row.key_id == client.key_id:
+        return client
+    grant = msgspec.structs.replace(client.grant, budget=Budget(), rates=Rates())
+    return msgspec.structs.replace(client, key_id=row.key_id, grant=grant)
 
 
 async def mark_waiting(service: Service, rows: Sequence[RunRow]) -> list[RunRow]:

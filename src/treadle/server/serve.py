@@ -7,8 +7,11 @@ every stream gets its terminal event, and only then closes its connections. A se
 import asyncio
 import errno
 import logging
+import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from types import FrameType
 
 import msgspec
@@ -18,8 +21,12 @@ from treadle.canon.errors import ConfigError
 from treadle.config import ServerSection
 from treadle.runtime import Runtime
 from treadle.server.app import App
+from treadle.server.crew.numbers import Numbers
+from treadle.server.crew.post import Line, Post
 from treadle.server.edge.protocol import bounded
 from treadle.server.guard import is_loopback
+from treadle.server.login.secret import secret_for
+from treadle.server.login.tickets import Tickets
 from treadle.server.service import GRACE_S, WriteScenario
 
 CLOSE_TIMEOUT_S = 5
@@ -33,6 +40,10 @@ IDLE_CONNECTION_S = 75
 """Longer than clients keep a connection in their pools, so that it is they who close it and no request is lost."""
 
 BACKLOG = 2_048
+SEND_BUFFER_BYTES = 131_072
+"""What the system keeps of an answer that its client does not take: by itself it would keep megabytes for each."""
+LINGER_S = 1.0
+"""How long a worker that leaves still takes requests on the connections that it has."""
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,19 +69,21 @@ async def serve(
     announce: Announce | None = None,
     grace_s: float = GRACE_S,
     write_scenario: WriteScenario | None = None,
+    post: Post | None = None,
 ) -> None:
     """Serve an open runtime until a signal comes; `announce` is called once requests are answered.
 
-    With `write_scenario` runs can be exported as scenarios.
+    With `write_scenario` runs can be exported as scenarios; with `post` this is one of several workers on a port.
 
     Raises: ConfigError, when the address cannot or must not be listened on.
     """
-    listener = bind(runtime.settings.server)
+    listener = bind(runtime.settings.server) if post is None else post.listening()
     app = App(runtime)
+    settings = runtime.settings.server
     app.service.write_scenario = write_scenario
     config = uvicorn.Config(
         app,
-        http=bounded(runtime.settings.server.receive_timeout_s),
+        http=bounded(settings.receive_timeout_s, settings.send_timeout_s, runtime.metrics.reader_dropped),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -83,9 +96,33 @@ async def serve(
     )
     # It warns of every WebSocket probe that is answered with 426; what matters here is logged by Treadle itself.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    server = _Server(config, app, announce, grace_s)
     with listener:
-        await server.serve(sockets=[listener])
+        if post is None:
+            await _Server(config, app, announce, grace_s).serve(sockets=[listener])
+            return
+        async with _at_work(runtime, app, post) as line:
+            await _Worker(config, app, announce, grace_s, line).serve(sockets=[listener])
+
+
+@asynccontextmanager
+async def _at_work(runtime: Runtime, app: App, post: Post) -> AsyncGenerator[Line, None]:
+    """Take a worker's place: what it counts, the logins it knows and the runs of dead workers are those of all."""
+    if post.secret:
+        app.service.gate.tickets = Tickets(secret_for("login", post.secret.encode()), 0.0)
+    numbers = app.service.numbers = Numbers(runtime.metrics.registry, Path(post.numbers), post.owner)
+    line = Line(post, runtime.runs.bury)
+    line.open()
+    keeping = asyncio.create_task(numbers.keep(), name="treadle-numbers")
+    try:
+        for owner in post.dead:
+            await runtime.runs.bury(owner)
+        yield line
+    finally:
+        keeping.cancel()
+        numbers.write()
+        if line.is_orphaned:
+            shutil.rmtree(post.numbers, ignore_errors=True)  # nobody else is left to tidy up
+        await line.close()
 
 
 def bind(settings: ServerSection) -> socket.socket:
@@ -118,6 +155,7 @@ def _listener(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         listener.bind(address)
     except OSError:
         listener.close()
@@ -152,4 +190,30 @@ class _Server(uvicorn.Server):
         if not drain.done():
             drain.cancel()
             await self._app.service.drain(0.0)
+        await super().shutdown(sockets)
+
+
+class _Worker(_Server):
+    """One of several on a port: it says when it is ready, and takes no connection any more as soon as it leaves."""
+
+    def __init__(self, config: uvicorn.Config, app: App, announce: Announce | None, grace_s: float, line: Line) -> None:
+        super().__init__(config, app, announce, grace_s)
+        self._line = line
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then say so."""
+        await super().startup(sockets)
+        self._line.ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Leave new connections to the other workers, let go of those that wait for nothing, then end the runs.
+
+        Who connected just before is still answered: its request is on the way.
+        """
+        for server in self.servers:
+            server.close()
+        if not self.force_exit:
+            await asyncio.sleep(LINGER_S)
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
         await super().shutdown(sockets)

@@ -11,6 +11,7 @@ from treadle.runs import Idempotency, Instead, RunHandle
 from treadle.runs.record.rounds import StoredRun
 from treadle.runtime import Runtime
 from treadle.server.clients.identity import Clients
+from treadle.server.crew.numbers import Numbers
 from treadle.server.delivery.audience import Audience
 from treadle.server.http import Exchange, HttpError
 from treadle.server.login.gate import Gate, make_gate
@@ -46,8 +47,15 @@ class Service:
         self.changes: dict[str | None, Changes] = {}
         self.mcp: Door | None = None
         self.write_scenario: WriteScenario | None = None
+        self.numbers: Numbers | None = None
         self.gate: Gate = make_gate(runtime.settings, runtime.clock.now())
         self.clients = Clients(runtime, self.gate)
+        runtime.metrics.show("treadle_open_streams", "Answers on their way to clients.", lambda: self.audience.readers)
+
+    @property
+    def is_one_of_many(self) -> bool:
+        """Tell whether other workers answer on the same port."""
+        return self.numbers is not None
 
     def first_link(self) -> str:
         """Return the path of a link by which whoever starts the server logs in; nothing where nobody need."""

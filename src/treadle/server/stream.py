@@ -200,14 +200,16 @@ class Reply:
         self._frames: list[bytes] = []
         self._has_answer = self._is_visible = manner.is_resumed
         self._is_gone = False
-        self._sending = asyncio.Lock()
+        self._is_carrying = False
         self._written_at = 0.0
+        self._taken = 0
 
     async def run(self, keep_alive_s: float) -> None:
         """Carry the run to its end, or until the client goes away."""
         reading = asyncio.current_task()
         assert reading is not None
         self._audience.enter(self._source.run_id)
+        self._exchange.watch(lambda: self._source.behind(self._taken))
         companion = asyncio.create_task(self._attend(keep_alive_s, reading))
         try:
             await self._read()
@@ -217,6 +219,7 @@ class Reply:
             reading.uncancel()
         finally:
             companion.cancel()
+            self._exchange.watch(None)
             await self._leave()
         if not self._is_gone:
             await self._finish()
@@ -247,13 +250,17 @@ class Reply:
         self._encode(Numbered(event=ended))
 
     async def _carry(self, batch: list[Numbered]) -> None:
-        async with self._sending:
+        self._taken += len(batch)
+        self._is_carrying = True
+        try:
             for numbered in batch:
-                if isinstance(numbered.event, RoundBroken):
+                if type(numbered.event) is RoundBroken:
                     self._frames += await self._telling.meet_break(numbered)
                 self._encode(numbered)
             if self._is_visible and self._telling.ended is None:
                 await self._flush()
+        finally:
+            self._is_carrying = False
 
     async def _attend(self, keep_alive_s: float, reading: "asyncio.Task[None]") -> None:
         """Wait for the client to go away; meanwhile break the silence of a stream that is already open."""
@@ -274,18 +281,18 @@ class Reply:
 
     async def _break_silence(self) -> None:
         """Send an empty event of the protocol; none before the upstream said anything, for the status is still open."""
-        async with self._sending:
-            self._written_at = asyncio.get_running_loop().time()
-            if self._streams and self._has_answer and self._telling.ended is None:
-                self._frames += self._telling.feed(Numbered(event=KeptAlive()))
-                await self._flush()
+        self._written_at = asyncio.get_running_loop().time()
+        is_open = self._streams and self._has_answer and self._telling.ended is None
+        if is_open and not self._is_carrying:
+            self._frames += self._telling.feed(Numbered(event=KeptAlive()))
+            await self._flush()
 
     def _encode(self, numbered: Numbered) -> None:
         frames = self._telling.feed(numbered)
         self._frames += frames
-        if not isinstance(numbered.event, _SILENT):
+        if not self._is_visible and not isinstance(numbered.event, _SILENT):
             self._has_answer = True
-            self._is_visible = self._is_visible or bool(frames)
+            self._is_visible = bool(frames)
 
     async def _flush(self) -> None:
         """Send what has been encoded in one write."""

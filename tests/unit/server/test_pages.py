@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from treadle.server.app import App
-from treadle.server.pages import served_files
+from treadle.server.pages import JOINED, served_files
 from unit.server.visit import LOCAL, Visit
 
+HIGHLIGHTER = "shared/highlight.js"
 WEB = Path(str(files("treadle.server") / "web"))
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -63,24 +64,27 @@ async def test_files_have_their_own_types(app: App, name: str, kind: str) -> Non
 
 
 async def test_own_scripts_come_without_what_is_for_readers(app: App) -> None:
-    """Comments, types and indents stay behind; every other line is there as it was written."""
-    visit = await Visit(app, "GET", "/web/shared/api.js").run()
+    """Comments, types and indents stay behind; the names, the words and the order are as they were written."""
+    visit = await Visit(app, "GET", "/web/chat.js").run()
     served = visit.body.decode()
     assert "@param" not in served
-    assert "// @ts-check" not in served
-    source = (WEB / "shared/api.js").read_text().splitlines()
-    code = [line.strip() for line in source if not line.strip().startswith(("//", "/**", "*"))]
-    assert [line for line in served.splitlines() if line] == [line for line in code if line]
+    assert "// " not in served
+    assert "`${API}/sessions/${encodeURIComponent(id)}" in served
+    sources = [(WEB / name).read_text() for name in JOINED["chat.js"]]
+    assert served.count("html`") == sum(source.count("html`") for source in sources)
+    tops = [re.findall(r"^(?:export )?(?:function|class) (\w+)", source, re.MULTILINE) for source in sources]
+    assert re.findall(r"(?:^|[;}\n])(?:function|class) (\w+)", served) == [name for names in tops for name in names]
 
 
-def test_a_type_in_a_line_is_taken_out_and_the_rest_stays() -> None:
-    """Only comments that name a type go; a comment that stands behind code, and what looks like one in it, stay."""
-    for name, file in served_files().items():
-        if name.endswith(".js") and not name.startswith("vendor/"):
-            assert b"/** @" not in file.body, name
-    api, source = served_files()["chat/app.js"].body, (WEB / "chat/app.js").read_text()
-    assert api.decode().count("html`") == source.count("html`")
-    assert b"`${API}/sessions/${id}/turns" in api
+def test_every_module_of_a_page_is_in_its_file() -> None:
+    """None is left out, none is there twice, and each stands behind those that it uses."""
+    listed = [module for modules in JOINED.values() for module in modules]
+    assert sorted(listed) == sorted(path.relative_to(WEB).as_posix() for path in _own())
+    for modules in JOINED.values():
+        for number, module in enumerate(modules):
+            targets = re.findall(r"""^import .*?from "([^"]+)";""", (WEB / module).read_text(), re.MULTILINE)
+            used = {(WEB / module).parent.joinpath(target).resolve().relative_to(WEB).as_posix() for target in targets}
+            assert used.isdisjoint(modules[number:]), module
 
 
 @pytest.mark.parametrize(
@@ -89,19 +93,19 @@ def test_a_type_in_a_line_is_taken_out_and_the_rest_stays() -> None:
 )
 async def test_files_are_packed_for_those_who_can_unpack(app: App, asked: str, packed: bool) -> None:
     """The same tag and the same content either way."""
-    visit = await Visit(app, "GET", "/web/shared/ui.js", headers=[LOCAL, ("accept-encoding", asked)]).run()
+    visit = await Visit(app, "GET", "/web/shared.js", headers=[LOCAL, ("accept-encoding", asked)]).run()
     assert visit.headers.get("content-encoding") == ("gzip" if packed else None)
     body = gzip.decompress(visit.body) if packed else visit.body
-    assert body == served_files()["shared/ui.js"].body
+    assert body == served_files()["shared.js"].body
     assert (visit.headers["vary"], visit.headers["content-length"]) == ("accept-encoding", str(len(visit.body)))
 
 
 async def test_an_unchanged_file_is_not_sent_again(app: App) -> None:
     """The tag is of the content; the browser asks every time and downloads once."""
-    first = await Visit(app, "GET", "/web/chat/app.js").run()
+    first = await Visit(app, "GET", "/web/chat.js").run()
     assert first.headers["cache-control"] == "no-cache"
     for seen in (first.headers["etag"], f'"other", W/{first.headers["etag"]}'):
-        again = await Visit(app, "GET", "/web/chat/app.js", headers=[LOCAL, ("if-none-match", seen)]).run()
+        again = await Visit(app, "GET", "/web/chat.js", headers=[LOCAL, ("if-none-match", seen)]).run()
         assert (again.status, again.body, again.headers["etag"]) == (304, b"", first.headers["etag"])
 
 
@@ -165,19 +169,21 @@ def test_no_page_names_another_origin() -> None:
         assert outside == [], path.name
 
 
-@pytest.mark.parametrize("page", ["chat", "console"])
-def test_each_page_stays_small(page: str) -> None:
-    """All that a page downloads of scripts, as it is sent, stays within 60 kB."""
-    names = [name for name in served_files() if name.endswith(".js") and "highlight" not in name]
-    wanted = [name for name in names if name.startswith((f"{page}/", "shared/", "vendor/"))]
-    assert len(wanted) > 5
-    assert sum(len(served_files()[name].packed) for name in wanted) < 60_000
+def test_all_scripts_of_all_pages_stay_small() -> None:
+    """Everything that any page downloads of scripts, ours and others', as it is sent, is within 60 kB together."""
+    pages = {page: _loaded(page) for page in ("index.html", "console/index.html", "login.html", "missing.html")}
+    assert {"chat.js", "shared.js", "vendor/marked.js", "vendor/preact.js"} < pages["index.html"]
+    assert {"console.js", "shared.js", "vendor/preact.js"} < pages["console/index.html"]
+    assert {"login.js", "shared.js"} < pages["login.html"]
+    every = set[str]().union(*pages.values())
+    assert all(name in every for name in JOINED if name != HIGHLIGHTER)
+    assert 30_000 < _bytes(every) <= 60_000
 
 
 def test_the_highlighter_stays_small() -> None:
     """The colours of code, fetched on need, stay within 25 kB."""
-    names = [name for name in served_files() if name.endswith(".js") and "highlight" in name]
-    assert 10_000 < sum(len(served_files()[name].packed) for name in names) < 25_000
+    grammars = {name for name in served_files() if name.startswith("vendor/highlight/") and name.endswith(".js")}
+    assert 10_000 < _bytes({HIGHLIGHTER, *grammars}) <= 25_000
 
 
 def test_the_highlighter_is_fetched_on_need_only() -> None:
@@ -187,19 +193,29 @@ def test_the_highlighter_is_fetched_on_need_only() -> None:
             assert re.search(r"""(?:from\s*|href=)["'][^"']*highlight""", path.read_text()) is None, path.name
 
 
-def test_a_page_preloads_every_script_it_starts_with() -> None:
+@pytest.mark.parametrize("page", ["index.html", "console/index.html"])
+def test_a_page_preloads_every_script_it_starts_with(page: str) -> None:
     """One round trip brings them all, and none is preloaded that is not used."""
-    named = set(re.findall(r'modulepreload" href="/web/([^"]+)"', (WEB / "index.html").read_text()))
-    seen, waiting = set[str](), ["chat/app.js"]
+    source = (WEB / page).read_text()
+    named = re.findall(r'modulepreload" href="/web/([^"]+)"', source)
+    begun = re.findall(r'script (?:type="module" )?src="/web/([^"]+)"', source)
+    assert sorted([*named, *begun]) == sorted(_loaded(page))
+
+
+def _loaded(page: str) -> set[str]:
+    """Return the scripts that a page loads, and those that these import, but for what is fetched on need."""
+    waiting = re.findall(r'<script [^>]*src="/web/([^"]+)"', (WEB / page).read_text())
+    found = set[str]()
     while waiting:
         name = waiting.pop()
-        source = (WEB / name).read_text()
-        for target in re.findall(r"""^(?:import|export) .*?from "([^"]+)";""", source, re.MULTILINE):
-            found = (WEB / name).parent.joinpath(target).resolve().relative_to(WEB).as_posix()
-            if found not in seen:
-                seen.add(found)
-                waiting.append(found)
-    assert named == seen
+        if name not in found:
+            found.add(name)
+            waiting += re.findall(r'from"/web/([^"]+)"', served_files()[name].body.decode())
+    return found
+
+
+def _bytes(names: set[str]) -> int:
+    return sum(len(served_files()[name].packed) for name in names)
 
 
 def test_every_grammar_is_there_and_used() -> None:

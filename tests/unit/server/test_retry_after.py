@@ -31,6 +31,18 @@ async def test_what_the_upstream_says_is_passed_on(open_app: OpenApp, path: str,
     assert (visit.status, visit.headers["retry-after"]) == (shown, "7")
 
 
+async def test_gemini_says_it_where_its_clients_look(open_app: OpenApp) -> None:
+    """They read no header: a refusal with a time has a detail that says it, one without has none."""
+    path = "/v1beta/models/demo:generateContent"
+    found = []
+    for faults in (Faults(status=429, retry_after_s=6.2), Faults(status=400)):
+        async with open_app(scripted(ScriptTurn(faults=faults))) as app:
+            body = msgspec.json.encode(ASKED[path])
+            visit = await Visit(app, "POST", path, headers=[LOCAL, JSON_TYPE], body=body).run()
+        found.append(msgspec.json.decode(visit.body)["error"]["details"])
+    assert found == [[{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7s"}], []]
+
+
 async def test_a_status_that_is_not_worth_a_retry_says_nothing(open_app: OpenApp) -> None:
     """Nobody is told to wait for what will not change."""
     model = scripted(ScriptTurn(faults=Faults(status=400)))

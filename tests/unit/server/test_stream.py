@@ -62,6 +62,9 @@ class Handle:
             self.has_run_tools = self.has_run_tools or any(isinstance(event, ToolStarted) for event in batch)
             yield [Numbered(event=event) for event in batch]
 
+    def behind(self, taken: int) -> int:
+        return 0
+
     async def cancel(self) -> None:
         self.cancelled.set()
         self.tell(RunEnded(status="cancelled"))

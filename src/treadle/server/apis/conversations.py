@@ -30,7 +30,7 @@ from treadle.server import stream
 from treadle.server.apis.items import ShownItem, list_of, read_page, show_items
 from treadle.server.http import Exchange, read_body
 from treadle.server.service import Service
-from treadle.store.journal import RunRow, SessionRow
+from treadle.store.journal import SESSION_BUSY, RunRow, SessionRow
 from treadle.wire.protocols import PROTOCOLS
 from treadle.wire.responses.lanes import server_call_id
 
@@ -186,7 +186,7 @@ async def session_of(service: Service, exchange: Exchange, request: Request) -> 
 
 def locked(error: Conflict) -> Conflict:
     """Return the conflict over a conversation's turn as this API names it; any other as it is."""
-    if error.info.code != Conflict.code:
+    if error.info.code not in (Conflict.code, SESSION_BUSY):
         return error
     return Conflict(
         "Another response is being made in this conversation.",

@@ -6,7 +6,7 @@ from functools import lru_cache
 from treadle.access.client import ANYBODY, LOCAL, Client
 from treadle.access.keyring import Keyring
 from treadle.access.token import PREFIX
-from treadle.canon.errors import ConfigError, Unauthorised
+from treadle.canon.errors import ConfigError, RequestError, StoreError, Unauthorised
 from treadle.config import Settings
 from treadle.runtime import Runtime
 from treadle.server.clients.rules import Access, access_of
@@ -14,10 +14,15 @@ from treadle.server.clients.turnstile import Turnstile
 from treadle.server.guard import client_key
 from treadle.server.http import Exchange
 from treadle.server.login.gate import Gate, Person, is_exposed
+from treadle.server.login.logins import SharedLogins
 from treadle.server.login.secret import kept_secret, secret_for
 from treadle.store.keys.kept import Grant
 
 OURS = f"{PREFIX}_"
+WELCOME_S = 1.0
+"""How often is looked whether somebody who follows a stream would still be let in."""
+
+_OWN_API = "/treadle/v1/"
 _access_of = lru_cache(maxsize=1_024)(access_of)
 
 
@@ -45,6 +50,7 @@ class Clients:
     def __init__(self, runtime: Runtime, gate: Gate) -> None:
         self._runtime = runtime
         self._gate = gate
+        self.logins = SharedLogins(gate, runtime.store, runtime.clock)
         self.needs_key = asks_for_key(runtime.settings)
         self._keyring = make_keyring(runtime) if self.needs_key else None
         self._turnstile = Turnstile(runtime)
@@ -66,6 +72,7 @@ class Clients:
         """
         await self._turnstile.count_address(exchange)
         if self._gate.needs_login and client_key(exchange) is None:
+            await self.logins.refresh()
             self._gate.check(exchange, self._runtime.clock.now())
 
     async def admit(self, exchange: Exchange, pattern: str) -> None:
@@ -77,6 +84,22 @@ class Clients:
         exchange.client = await self._identify(exchange, access)
         if not access.is_open:
             await self._turnstile.count_request(exchange, access.api)
+
+    async def until_refused(self, exchange: Exchange) -> None:
+        """Wait until whoever opened a stream of Treadle's own API would not be let in any more: it may have no end of
+        its own, and a key can be revoked or expire meanwhile, a login end."""
+        while await self._is_welcome(exchange):
+            await self._runtime.clock.sleep(WELCOME_S)
+
+    async def _is_welcome(self, exchange: Exchange) -> bool:
+        try:
+            if self._gate.needs_login:
+                await self.logins.refresh()
+            return await self._identify(exchange, _access_of(_OWN_API, exchange.method)) == exchange.client
+        except StoreError:
+            return True  # what cannot be read now is read again
+        except RequestError:
+            return False
 
     async def _identify(self, exchange: Exchange, access: Access) -> Client:
         text = None if access.is_open else client_key(exchange)

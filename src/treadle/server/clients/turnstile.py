@@ -4,7 +4,8 @@ answer what is left, each API in its own manner."""
 import functools
 import ipaddress
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from treadle.access.accounts import MINUTE_S
@@ -16,6 +17,7 @@ from treadle.server.http import Exchange, Header
 HOPS_MAX = 32
 """How many addresses of X-Forwarded-For are looked at, from the nearest."""
 
+_WITH_PORT = re.compile(r"\[(?P<v6>[0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?|(?P<v4>[0-9.]+):[0-9]{1,5}")
 _UNCOUNTED = frozenset({"/healthz", "/readyz", "/api/hello"})
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -41,7 +43,8 @@ class Turnstile:
         if not self._address_limit or exchange.path in _UNCOUNTED:
             return
         hit = await self._limiter.take(f"address:{self._address(exchange)}", self._address_limit, MINUTE_S)
-        self._tell(exchange, [hit])
+        exchange.hits = (hit,)
+        self._tell(exchange)
         if not hit.allowed:
             message = f"The limit of {hit.limit} requests per minute from one address is reached."
             raise Exhausted(message, code="rate_limit_address", retry_after_s=hit.reset_s)
@@ -56,21 +59,21 @@ class Turnstile:
         api_limit = self._api_limits.get(api, 0)
         if limit or api_limit:
             subject = client.key_id or f"at {self._address(exchange)}"
-            wanted = ((f"requests:{subject}", limit), (f"{api}:{subject}", api_limit))
-            hits = [await self._limiter.take(name, most, MINUTE_S) for name, most in wanted if most]
-            self._tell(exchange, hits)
-            refused = next((hit for hit in hits if not hit.allowed), None)
-            if refused is not None:
-                of_what = f" to the {api} API" if refused.limit != limit else ""
-                message = f"The limit of {refused.limit} requests per minute{of_what} is reached."
-                raise Exhausted(message, code="rate_limit_requests", retry_after_s=refused.reset_s)
+            wanted = (("", f"requests:{subject}", limit), (f" to the {api} API", f"{api}:{subject}", api_limit))
+            hits = {what: await self._limiter.take(name, most, MINUTE_S) for what, name, most in wanted if most}
+            exchange.hits += tuple(hits.values())
+            self._tell(exchange)
+            for what, hit in hits.items():
+                if not hit.allowed:
+                    message = f"The limit of {hit.limit} requests per minute{what} is reached."
+                    raise Exhausted(message, code="rate_limit_requests", retry_after_s=hit.reset_s)
         tokens = await self._accounts.tokens_left(client)
         if tokens is not None:
             exchange.also += _MANNERS.get(exchange.envelope, _treadle)("tokens", tokens, self._now())
 
-    def _tell(self, exchange: Exchange, hits: Sequence[Hit]) -> None:
+    def _tell(self, exchange: Exchange) -> None:
         """Say what is left of the tightest limit."""
-        tightest = min(hits, key=lambda hit: (hit.allowed, hit.remaining))
+        tightest = min(exchange.hits, key=lambda hit: (hit.allowed, hit.remaining))
         exchange.also = _MANNERS.get(exchange.envelope, _treadle)("requests", tightest, self._now())
 
     def _address(self, exchange: Exchange) -> str:
@@ -81,7 +84,7 @@ class Turnstile:
         forwarded = exchange.header(b"x-forwarded-for").split(",")[-HOPS_MAX:]
         for text in (peer, *reversed(forwarded)):
             if text.strip():
-                peer = text.strip()
+                peer = bare(text.strip())
             if not self._is_proxy(peer):
                 break
         return neighbourhood(peer)
@@ -91,7 +94,14 @@ class Turnstile:
             address = ipaddress.ip_address(text)
         except ValueError:
             return False
-        return any(address in network for network in self._proxies)
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in self._proxies)
+
+
+def bare(text: str) -> str:
+    """Return an address without the port that some proxies write behind it."""
+    found = _WITH_PORT.fullmatch(text)
+    return text if found is None else found["v6"] or found["v4"]
 
 
 @functools.lru_cache(maxsize=4_096)

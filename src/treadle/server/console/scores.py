@@ -5,22 +5,30 @@ Only what lies in the configured folder is read, by names that are found there; 
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import NotFound
+from treadle.canon.errors import NotFound, ProtocolError
 from treadle.canon.messages import Entry
 from treadle.runs.record.trace import Trace, trace_of
-from treadle.server.http import Exchange
+from treadle.server.http import Exchange, read_number
 from treadle.server.service import Service
 
 RUN = "run.json"
 SAMPLES = "samples.jsonl"
 TRANSCRIPTS = "transcripts"
-RUNS_MAX = 200
+RUNS_MAX = 10_000
+"""How many folders are looked at; only those of a page are read whole."""
+
+PAGE_MAX = 200
+KEPT_MAX = 1_024
+"""How many files' sums are kept: each is made again only when its file changes."""
+
 FILE_BYTES_MAX = 67_108_864
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -105,11 +113,35 @@ class _Evidence(msgspec.Struct, frozen=True):
     mismatches: tuple[str, ...] = ()
 
 
+Counted = tuple[Counter[str], float | None]
+"""How many samples came to what, and what they cost together."""
+Stamp = tuple[int, int]
+
+
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/evals: the runs of scenarios in the configured folder, newest first."""
-    runs = await asyncio.to_thread(lambda: [_summed(each) for each in _folders(service)])
-    runs.sort(key=lambda run: (run.started_at, run.id), reverse=True)
-    await exchange.answer_json(200, {"runs": runs})
+    """GET /treadle/v1/evals?limit&before: the runs of scenarios in the configured folder, newest first.
+
+    Raises: ProtocolError.
+    """
+    query = exchange.query()
+    limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
+    runs, has_more = await asyncio.to_thread(_page, service, limit, query.get("before"))
+    await exchange.answer_json(200, {"runs": runs, "has_more": has_more})
+
+
+def _page(service: Service, limit: int, before: str | None) -> tuple[list[EvalRun], bool]:
+    """Return some of the runs with their sums, and whether there are more.
+
+    Raises: ProtocolError.
+    """
+    found = [(_head(folder), folder) for folder in _folders(service)]
+    found.sort(key=lambda pair: (pair[0].started_at, pair[0].id), reverse=True)
+    if before is not None:
+        place = next((number for number, (head, _) in enumerate(found, 1) if head.id == before), None)
+        if place is None:
+            raise ProtocolError(f"before names no run of scenarios: {before[:200]!r}.", param="before")
+        found = found[place:]
+    return [_summed(head, _count(folder)) for head, folder in found[:limit]], len(found) > limit
 
 
 async def get(service: Service, exchange: Exchange) -> None:
@@ -119,7 +151,8 @@ async def get(service: Service, exchange: Exchange) -> None:
     """
     folder = await asyncio.to_thread(_find, service, exchange.params["run"])
     samples = await asyncio.to_thread(_samples, folder)
-    await exchange.answer_json(200, EvalDetail(run=_summed(folder, samples), samples=samples))
+    run = _summed(await asyncio.to_thread(_head, folder), counted(samples))
+    await exchange.answer_json(200, EvalDetail(run=run, samples=samples))
 
 
 async def sample(service: Service, exchange: Exchange) -> None:
@@ -162,22 +195,51 @@ def _find(service: Service, name: str) -> Path:
     return found
 
 
-def _summed(folder: Path, samples: list[Sample] | None = None) -> EvalRun:
-    """Read what a run was and count its samples; a file that cannot be read leaves its fields empty."""
-    known = _samples(folder) if samples is None else samples
-    fields: dict[str, Any] = {"id": folder.name}
+def _head(folder: Path) -> EvalRun:
+    """Read what a run was; a file that cannot be read leaves its fields empty."""
+    file = folder / RUN
+    return _head_of(file, _stamp(file))
+
+
+@lru_cache(KEPT_MAX)
+def _head_of(file: Path, stamp: Stamp) -> EvalRun:
+    fields: dict[str, Any] = {"id": file.parent.name}
     try:
-        given: Any = msgspec.json.decode(_read(folder / RUN))
+        given: Any = msgspec.json.decode(_read(file))
         names = set(EvalRun.__struct_fields__) - {"id", "outcomes", "cost_usd"}
         fields |= {name: given[name] for name in names if name in given}
-        run = msgspec.convert(fields, EvalRun)
+        return msgspec.convert(fields, EvalRun)
     except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
-        run = EvalRun(id=folder.name)
-    outcomes: dict[str, int] = {}
-    for each in known:
-        outcomes[each.outcome] = outcomes.get(each.outcome, 0) + 1
-    costs = [each.cost_usd for each in known if each.cost_usd is not None]
-    return msgspec.structs.replace(run, outcomes=outcomes, cost_usd=sum(costs) if costs else None)
+        return EvalRun(id=file.parent.name)
+
+
+def _count(folder: Path) -> Counted:
+    file = folder / SAMPLES
+    return _count_of(file, _stamp(file))
+
+
+@lru_cache(KEPT_MAX)
+def _count_of(file: Path, stamp: Stamp) -> Counted:
+    return counted(_samples(file.parent))
+
+
+def counted(samples: Sequence[Sample]) -> Counted:
+    """Count how many samples came to what, and sum what they cost."""
+    costs = [each.cost_usd for each in samples if each.cost_usd is not None]
+    return Counter(each.outcome for each in samples), sum(costs) if costs else None
+
+
+def _summed(run: EvalRun, count: Counted) -> EvalRun:
+    return msgspec.structs.replace(run, outcomes=dict(count[0]), cost_usd=count[1])
+
+
+def _stamp(file: Path) -> Stamp:
+    """Return by what a change of a file is noticed."""
+    try:
+        found = file.stat()
+    except OSError:
+        return (0, 0)
+    return (found.st_mtime_ns, found.st_size)
 
 
 def _samples(folder: Path) -> list[Sample]:

@@ -39,6 +39,10 @@ class Source(Protocol):
         """Yield what happens, in batches, until the end."""
         ...
 
+    def behind(self, taken: int) -> int:
+        """Return about how many bytes wait in memory for a reader that has taken so many events."""
+        ...
+
     async def cancel(self) -> None:
         """End it."""
         ...
@@ -56,6 +60,11 @@ class Audience:
         self._readers: dict[str, int] = {}
         self._endings: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[str, Source] = {}
+
+    @property
+    def readers(self) -> int:
+        """Return how many read."""
+        return sum(self._readers.values())
 
     def enter(self, run_id: str) -> None:
         """Count a reader; a run that waited for one goes on."""

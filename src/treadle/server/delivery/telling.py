@@ -61,13 +61,17 @@ class Telling(Protocol):
 
 
 class Frames:
-    """Counts frames: leaves out those that the client has, and numbers the others if it wants that."""
+    """Counts frames: leaves out those that the client has, and numbers the others if it wants that.
+
+    Where it `is_plain` there is nothing to do but to count.
+    """
 
     def __init__(self, *, after: int = 0, first: int = 1, shows_numbers: bool = False) -> None:
         self.count = 0
         self._after = after
         self._first = first
         self._shows_numbers = shows_numbers
+        self.is_plain = not (after or shows_numbers)
 
     @property
     def missing(self) -> int:
@@ -100,12 +104,20 @@ class OneRun:
 
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Return the frames to send for an event; none after the end."""
-        if isinstance(numbered.event, KeptAlive):
-            return self._keep_alive(numbered.event)
+        event = numbered.event
+        if isinstance(event, KeptAlive):
+            return self._keep_alive(event)
         frames: list[bytes] = []
-        for event in [numbered.event] if self._retell is None else self._retell(numbered.event):
-            frames += self._tell(event)
-        return frames
+        for told in (event,) if self._retell is None else self._retell(event):
+            if self.ended is not None:
+                break
+            if isinstance(told, RunEnded):
+                self.ended = told
+            frames += self._encoder.feed(told)
+        if self._frames.is_plain:
+            self._frames.count += len(frames)
+            return frames
+        return self._frames.take(frames)
 
     def body(self) -> bytes:
         """Return the whole answer, once the run has ended."""

@@ -1,21 +1,32 @@
-"""HTTP/1.1 with bounds on what comes before a request is whole: how long its head may take, and how large it may be.
+"""HTTP/1.1 with bounds on what comes before a request is whole, and on how long its answer may wait to be taken.
 
 uvicorn reads a head for as long and as far as somebody sends it, and a body that nobody wants any more to its end.
 Here a slow or endless head is answered and the connection closed, and after an early answer the rest is not waited for.
+A client that takes nothing of its answer is waited for, and nothing more is read from the run meanwhile; after a while,
+or when too much waits for it, it is cut off. Where its API allows that, it comes back and goes on where it was.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from treadle.canon.errors import ErrorInfo
-from treadle.server.http import envelope_of, write_refusal
+from treadle.server.http import BEHIND_IN_SCOPE, envelope_of, write_refusal
+
+log = logging.getLogger("treadle.server")
 
 HEAD_BYTES_MAX = 131_072
 """Of request line and headers together; the guard's own bounds are smaller, and it answers in more detail."""
+
+BEHIND_BYTES_MAX = 1_048_576
+"""What may wait for a client that takes nothing; more of it means that it will not catch up."""
+
+LOOK_S = 1.0
+"""How often is looked how much waits for a client that takes nothing."""
 
 LINGER_S = 2.0
 """How long a client that still sends may take to read an answer that came early."""
@@ -23,13 +34,27 @@ LINGER_S = 2.0
 _PHRASES = {400: "Bad Request", 408: "Request Timeout", 414: "URI Too Long", 431: "Request Header Fields Too Large"}
 
 
+SEND_S = 60.0
+"""How long a client may take nothing of its answer, where nobody says otherwise."""
+
+
+class Bounds(NamedTuple):
+    """How long the head of a request may take to come, and its answer to be taken; who hears of clients cut off."""
+
+    head_s: float
+    send_s: float
+    cut_off: Callable[[], None]
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
-    def __init__(self, *args: Any, head_timeout_s: float, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, bounds: "Bounds", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._bounds = bounds
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._paused_at = 0.0
         self.url = b""
-        self._head_timeout_s = head_timeout_s
         self._head_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
@@ -45,7 +70,36 @@ class BoundedProtocol(HttpToolsProtocol):
         """Wait for nothing any more."""
         self._stop_waiting()
         self._stop_lingering()
+        self._stop_looking()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait for a client that takes less than it is sent, and look from time to time."""
+        super().pause_writing()
+        self._paused_at = self.loop.time()
+        self._look_timer = self.loop.call_later(min(LOOK_S, self._bounds.send_s), self._look)
+
+    def resume_writing(self) -> None:
+        """Go on, for the client does."""
+        self._stop_looking()
+        super().resume_writing()
+
+    def _look(self) -> None:
+        """Cut a client off that has taken too little for too long."""
+        waited_s = self.loop.time() - self._paused_at
+        behind = 0 if self.cycle is None else self.cycle.scope.get(BEHIND_IN_SCOPE, _nothing)()  # pyright: ignore
+        if waited_s < self._bounds.send_s and behind <= BEHIND_BYTES_MAX:
+            self._look_timer = self.loop.call_later(min(LOOK_S, self._bounds.send_s - waited_s), self._look)
+            return
+        self._look_timer = None
+        log.warning("client cut off", extra={"waited_s": round(waited_s, 3), "behind_bytes": behind})
+        self._bounds.cut_off()
+        self.transport.abort()
+
+    def _stop_looking(self) -> None:
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+            self._look_timer = None
 
     def data_received(self, data: bytes) -> None:
         """Read on, unless this head is larger than any may be."""
@@ -87,7 +141,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
 
     def _wait_for_head(self) -> None:
-        self._head_timer = self.loop.call_later(self._head_timeout_s, self._time_out)
+        self._head_timer = self.loop.call_later(self._bounds.head_s, self._time_out)
 
     def _stop_waiting(self) -> None:
         if self._head_timer is not None:
@@ -100,7 +154,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_answering():
             return
         if self._head_bytes:
-            message = f"The head of the request did not arrive within {self._head_timeout_s:g} s."
+            message = f"The head of the request did not arrive within {self._bounds.head_s:g} s."
             self._refuse(408, "request_timeout", message)
         else:
             self.transport.close()
@@ -136,7 +190,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self._linger_timer = None
 
 
-def bounded(head_timeout_s: float) -> type[asyncio.Protocol]:
-    """Return the protocol for uvicorn, with this bound."""
+def bounded(
+    head_s: float, send_s: float = SEND_S, cut_off: Callable[[], None] = lambda: None
+) -> type[asyncio.Protocol]:
+    """Return the protocol for uvicorn, with these bounds; `cut_off` hears of each client that was."""
     make = cast("Callable[..., object]", BoundedProtocol)
-    return cast("type[asyncio.Protocol]", partial(make, head_timeout_s=head_timeout_s))
+    bounds = Bounds(head_s=head_s, send_s=send_s, cut_off=cut_off)
+    return cast("type[asyncio.Protocol]", partial(make, bounds=bounds))
+
+
+def _nothing() -> int:
+    return 0

@@ -128,7 +128,9 @@ def make_gate(settings: Settings, now: float) -> Gate:
     """
     needs_login = asks_for_login(settings)
     secret = secret_for("login", read_secret(settings)) if needs_login else secrets.token_bytes(SECRET_BYTES)
-    return Gate(Tickets(secret, now), needs_login=needs_login)
+    # A journal remembers which links were used; without one, no link may be older than the process.
+    began_at = 0.0 if settings.store.persistence == "on" else now
+    return Gate(Tickets(secret, began_at), needs_login=needs_login)
 
 
 def read_cookie(exchange: Exchange) -> str:

@@ -39,8 +39,7 @@ async def login(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, HttpError (401).
     """
     wanted = await read(await service.body(exchange), lambda body: read_body(body, Redeem))
-    now = service.runtime.clock.now()
-    made = service.gate.tickets.redeem(wanted.ticket, now, COOKIE_S)
+    made = await service.clients.logins.redeem(wanted.ticket)
     if made is None:
         raise HttpError(
             401,
@@ -58,7 +57,7 @@ async def logout(service: Service, exchange: Exchange) -> None:
     now = service.runtime.clock.now()
     person = service.gate.person(exchange, now)
     if person is not None and person.ticket is not None:
-        service.gate.tickets.end(person.ticket, now)
+        await service.clients.logins.end(person.ticket)
     await exchange.answer(204, headers=(write_cookie(exchange, "", 0.0),))
 
 

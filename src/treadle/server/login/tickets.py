@@ -1,14 +1,15 @@
 """Tickets: what a one-time link and a cookie say, signed so that nobody else can write one. Pure but for randomness.
 
-A link is good for one login, within a few minutes. The process that took it remembers that, and a process takes no
-link that is older than itself, so that a restart makes none good again. A cookie is good at every process that has
-the same secret, until its time is over or its owner logs out.
+A link is good for one login, within a few minutes. The process that took it remembers that; where no journal remembers
+it too, a process takes no link that is older than itself, so that a restart makes none good again. A cookie is good at
+every process that has the same secret, until its time is over or its owner logs out.
 """
 
 import base64
 import hashlib
 import hmac
 import secrets
+from collections.abc import Iterable
 from typing import Literal, get_args
 
 import msgspec
@@ -47,11 +48,23 @@ class Tickets:
         """Write the ticket of a one-time link."""
         return self._write(_made("link", name, scope, now, seconds))
 
+    def link_of(self, text: str, now: float) -> Ticket | None:
+        """Return what a link says; None for one that is used, late, older than this process or not ours."""
+        link = self._read(text, "link", now)
+        return None if link is None or link.made_at < self._began_at else link
+
+    def learn(self, spent: Iterable[str], until: float) -> None:
+        """Let tickets that were spent elsewhere be good no more here."""
+        for ticket_id in spent:
+            self._spent.setdefault(ticket_id, until)
+
     def redeem(self, text: str, now: float, seconds: float) -> tuple[str, Ticket] | None:
         """Take a link's ticket and return the cookie that it becomes; None for one that is used, late or not ours."""
-        link = self._read(text, "link", now)
-        if link is None or link.made_at < self._began_at:
-            return None
+        link = self.link_of(text, now)
+        return None if link is None else self.admit(link, now, seconds)
+
+    def admit(self, link: Ticket, now: float, seconds: float) -> tuple[str, Ticket]:
+        """Return the cookie that a link becomes which nobody used before."""
         self._spend(link, now)
         cookie = _made("cookie", link.name, link.scope, now, seconds)
         return self._write(cookie), cookie

@@ -34,8 +34,10 @@ class Endpoint:
         self._manager = StreamableHTTPSessionManager(
             self._server,
             max_request_body_size=service.runtime.settings.server.body_bytes_max,
+            # Of several workers each gets some requests of a client: none could keep a session.
+            stateless=service.is_one_of_many,
             max_sessions=SESSIONS_MAX,
-            session_idle_timeout=SESSION_IDLE_S,
+            session_idle_timeout=None if service.is_one_of_many else SESSION_IDLE_S,
         )
         self._owners: dict[bytes, str] = {}
         self._leaving = asyncio.Event()

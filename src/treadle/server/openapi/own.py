@@ -53,6 +53,7 @@ OPERATIONS = (
             BEFORE,
             STATUS,
             text("session", "of this session"),
+            text("key", "of the client with this key, by its id"),
             text("model", "of this model"),
             text("tool", "that called this tool"),
             text("error", "that failed with this code; empty for any"),
@@ -156,9 +157,10 @@ OPERATIONS = (
     Operation(
         method="GET",
         route="/treadle/v1/evals",
-        summary="List the runs of scenarios",
+        summary="List the runs of scenarios, newest first",
         tag="Evals",
-        answers=gives(fields(runs=listed(scores.EvalRun))),
+        query=(LIMIT, BEFORE),
+        answers=gives(fields(runs=listed(scores.EvalRun), has_more=FLAG)),
         reads=True,
     ),
     Operation(

@@ -60,7 +60,7 @@ class Changes:
     def place(self, cursor: str) -> int | None:
         """Return the number behind a cursor; None when what came after it is not known any more."""
         epoch, _, number = cursor.partition(".")
-        if epoch != self._epoch or not number.isdigit() or len(number) > 16:
+        if epoch != self._epoch or not (number.isascii() and number.isdigit()) or len(number) > 16:
             return None
         first = self._kept[0].number if self._kept else self._number + 1
         return int(number) if first - 1 <= int(number) <= self._number else None

@@ -88,21 +88,27 @@ def read_watched(text: str) -> list[tuple[str, int]]:
 async def _carry(
     service: Service, exchange: Exchange, frames: "asyncio.Queue[bytes]", sources: Sequence[Coroutine[Any, Any, None]]
 ) -> None:
-    """Write what the sources tell until the browser goes away or the server leaves; the runs go on without it."""
+    """Write what the sources tell until the browser goes away, may not listen any more, or the server leaves.
+
+    The runs go on without it.
+    """
     tasks = [asyncio.create_task(source) for source in sources]
     gone = asyncio.create_task(exchange.disconnected())
     leaving = asyncio.create_task(_leaving(service, tasks[1:]))
+    refused = asyncio.create_task(service.clients.until_refused(exchange))
+    ends = (gone, leaving, refused)
     keep_alive_s = service.runtime.settings.server.keep_alive_s
     try:
-        while not (gone.done() or leaving.done()):
-            frame = await _next(frames, (gone, leaving), keep_alive_s)
-            await exchange.write(b"".join([frame, *_waiting(frames)]))
+        while not any(end.done() for end in ends):
+            frame = await _next(frames, ends, keep_alive_s)
+            if not refused.done():
+                await exchange.write(b"".join([frame, *_waiting(frames)]))
     finally:
-        for task in (*tasks, gone, leaving):
+        for task in (*tasks, *ends):
             task.cancel()
-        await asyncio.wait((*tasks, gone, leaving))
+        await asyncio.wait((*tasks, *ends))
     if gone.cancelled():
-        await exchange.end(b"".join(_waiting(frames)))
+        await exchange.end(b"".join(_waiting(frames)) if refused.cancelled() else b"")
 
 
 async def _leaving(service: Service, runs: "Sequence[asyncio.Task[None]]") -> None:

@@ -17,7 +17,7 @@ from treadle.workspace.state import Actor, Change, Proposal, Record, Section
 
 
 class Signed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every change may say: who makes it (`by`), and why."""
+    """What every change may say: who makes it (`by`, where nobody is known by a key or a login), and why."""
 
     by: str = ""
     reason: str = ""
@@ -184,12 +184,14 @@ def proposal_view(standing: Standing, review: Review | None = None) -> ProposalV
 
 
 async def take(service: Service, exchange: Exchange, kind: type[Any]) -> Any:
-    """Read the body of a request.
+    """Read the body of a request; who is known by a key or a login signs with that name and no other.
 
     Raises: ProtocolError, naming the field; LimitExceeded, HttpError.
     """
     body = await service.body(exchange)
-    return await read(body or b"{}", lambda data: read_body(data, kind))
+    given = await read(body or b"{}", lambda data: read_body(data, kind))
+    is_signed = isinstance(given, Signed)
+    return msgspec.structs.replace(given, by=service.signer(exchange, given.by)) if is_signed else given
 
 
 def read_version(text: str, name: str) -> int:

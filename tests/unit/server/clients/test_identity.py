@@ -15,6 +15,7 @@ from treadle.server.login.gate import asks_for_login
 from treadle.store.keys.kept import Grant
 from unit.server.clients.keys import ask, make_key
 from unit.server.conftest import OpenApp
+from unit.server.login.test_routes import _login
 from unit.server.visit import JSON_TYPE, LOCAL, Visit
 
 CHAT = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]}
@@ -62,6 +63,27 @@ async def test_without_a_key_every_api_says_so_in_its_own_words(locked: App, pat
     assert (visit.status, visit.headers["www-authenticate"]) == (401, "Bearer")
     assert body in visit.body
     assert told in visit.body.decode()
+
+
+async def test_the_id_of_a_key_in_the_query_is_no_key(locked: App) -> None:
+    """Whoever is logged in narrows a list by it; nobody comes in by it."""
+    key = await make_key(locked, "ada")
+    key_id = (await locked.service.clients.keyring.check(key)).key_id
+    await ask(locked, "POST", "/v1/chat/completions", key=key, body=CHAT)
+    cookie = await _login(locked)
+    for wanted, count in ((key_id, 1), ("key_none", 0)):
+        listed = await Visit(locked, "GET", f"/treadle/v1/runs?key={wanted}", headers=[LOCAL, cookie]).run()
+        assert (listed.status, len(listed.json()["runs"])) == (200, count)
+    stranger = await Visit(locked, "GET", f"/treadle/v1/runs?key={key_id}").run()
+    assert stranger.status == 401
+
+
+async def test_the_key_filter_shows_nobody_the_runs_of_others(locked: App) -> None:
+    """Without a role it narrows what is one's own, and no more."""
+    mine, other = await make_key(locked, "mine"), await make_key(locked, "other")
+    key_id = (await locked.service.clients.keyring.check(mine)).key_id
+    await ask(locked, "POST", "/v1/chat/completions", key=mine, body=CHAT)
+    assert (await ask(locked, "GET", f"/treadle/v1/runs?key={key_id}", key=other)).json()["runs"] == []
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from treadle.config.access import KeysSection
 from treadle.server.app import TABLE, App
 from treadle.store.approvals.kept import ApprovalRow, Question, Rule, RuleRow
+from treadle.store.keys.kept import Budget, Rates
 from unit.server.clients.keys import ask, make_key
 from unit.server.conftest import OpenApp
 from unit.server.visit import LOCAL, Visit
@@ -328,6 +329,21 @@ async def test_a_role_lets_a_key_see_everybody_and_an_operator_act(house: House)
     row = await house.app.service.runtime.store.find_run(turn.json()["run_id"])
     assert row is not None
     assert row.key_id == await house.key_id()
+
+
+async def test_an_operator_is_not_measured_by_what_another_key_has_used(house: House) -> None:
+    """Its budget is for its own runs; what it does for another counts for that one."""
+    operator = await make_key(
+        house.app, "operator", role="operator", budget=Budget(tokens=1), rates=Rates(tokens_per_min=1)
+    )
+    turns = f"/treadle/v1/sessions/{house.ids['session_id']}/turns"
+    assert (await ask(house.app, "POST", turns, key=operator, body={"input": "and?"})).status == 201
+    fork = f"/treadle/v1/runs/{house.ids['run_id']}/fork"
+    assert (await ask(house.app, "POST", fork, key=operator, body={})).status == 201
+    own = {"input": "hi", "model": "demo"}
+    begun = await ask(house.app, "POST", "/v1/responses", key=operator, body=own)
+    again = await ask(house.app, "POST", "/v1/responses", key=operator, body=own)
+    assert (begun.status, again.status) == (200, 429)
 
 
 async def test_a_conversation_cannot_be_gone_on_with_by_another(house: House) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from treadle.config.access import ApiRate, KeysSection, RatesSection
 from treadle.server.app import App
-from treadle.server.clients.turnstile import neighbourhood
+from treadle.server.clients.turnstile import bare, neighbourhood
 from treadle.store.keys.kept import Budget, Rates
 from unit.server.clients.keys import ask, make_key
 from unit.server.conftest import OpenApp
@@ -101,6 +101,62 @@ async def test_only_trusted_proxies_are_believed(open_app: OpenApp) -> None:
         assert (await come(app, "10.0.0.1", forwarded="203.0.113.1")).status == 200
         assert (await come(app, "10.0.0.1", forwarded="spoofed, 203.0.113.1, 10.9.9.9")).status == 429
         assert (await come(app, "10.0.0.1", forwarded="203.0.113.2")).status == 200
+
+
+async def test_a_proxy_is_known_by_either_spelling_and_a_port_behind_an_address_does_not_count(
+    open_app: OpenApp,
+) -> None:
+    """A socket for both families shows IPv4 peers as mapped ones; some proxies write the client's port too."""
+    rates = RatesSection(address_requests_per_min=1, proxies=("10.0.0.0/8",))
+    async with open_app(rates=rates) as app:
+        assert (await come(app, "::ffff:10.0.0.1", forwarded="203.0.113.1:5001")).status == 200
+        assert (await come(app, "::ffff:10.0.0.1", forwarded="203.0.113.1:5002")).status == 429
+        assert (await come(app, "::ffff:10.0.0.1", forwarded="203.0.113.2")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("192.0.2.1:80", "192.0.2.1"),
+        ("[2001:db8::1]:443", "2001:db8::1"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ("2001:db8::1", "2001:db8::1"),
+        ("unknown", "unknown"),
+        ("192.0.2.1:x", "192.0.2.1:x"),
+    ],
+)
+def test_an_address_is_read_without_its_port(text: str, address: str) -> None:
+    """As proxies write it, with and without brackets."""
+    assert bare(text) == address
+
+
+async def test_the_tightest_of_all_limits_is_told(open_app: OpenApp) -> None:
+    """Also where that is the address's."""
+    rates = RatesSection(address_requests_per_min=3, requests_per_min=100)
+    async with open_app(rates=rates, rate=(ApiRate(api="chat", requests_per_min=50),)) as app:
+        visit = await ask(app, "POST", "/v1/chat/completions", body=CHAT)
+        assert visit.headers["x-ratelimit-limit-requests"] == "3"
+        assert visit.headers["x-ratelimit-remaining-requests"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("of_all", "of_chat", "told"),
+    [
+        (9, 1, "1 requests per minute to the chat API"),
+        (1, 9, "1 requests per minute is"),
+        (1, 1, "1 requests per minute is"),
+    ],
+)
+async def test_a_refusal_names_the_limit_that_was_reached(
+    open_app: OpenApp, of_all: int, of_chat: int, told: str
+) -> None:
+    """That of the API, or that of all."""
+    rate = (ApiRate(api="chat", requests_per_min=of_chat),)
+    async with open_app(rates=RatesSection(requests_per_min=of_all), rate=rate) as app:
+        visits = [await ask(app, "POST", "/v1/chat/completions", body=CHAT) for _ in range(2)]
+        assert [visit.status for visit in visits] == [200, 429]
+        assert told in visits[1].json()["error"]["message"]
 
 
 async def test_without_trusted_proxies_the_header_is_not_looked_at(open_app: OpenApp) -> None:

@@ -56,6 +56,16 @@ async def test_a_list_holds_only_what_is_the_keys_own(app: App) -> None:
     assert [[run["id"] for run in runs] for runs in found] == [[run_id], [], [run_id]]
 
 
+async def test_runs_are_narrowed_to_a_key_by_whoever_may_see_it(app: App) -> None:
+    """Who may see only their own sees those, whatever key is named."""
+    mine, other = [await new_key(app, name) for name in ("mine", "other")]
+    viewer = await new_key(app, "viewer", role="viewer")
+    ran = [await ran_by(app, key) for key in (mine, other)]
+    [named] = [row.id for row in await app.service.runtime.store.keys.page(10) if row.name == "mine"]
+    found = [(await ask(app, key, "GET", f"{PATH}?key={named}")).json()["runs"] for key in (mine, other, viewer)]
+    assert [[run["id"] for run in runs] for runs in found] == [[ran[0]], [ran[1]], [ran[0]]]
+
+
 async def test_evaluations_and_keys_are_for_those_with_a_role(app: App) -> None:
     """They belong to nobody's key."""
     plain, viewer = await new_key(app, "plain"), await new_key(app, "viewer", role="viewer")

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from treadle.config import ServerSection
+from treadle.evals.results.folder import RunFolder
+from treadle.evals.results.rows import Row
 from unit.server.conftest import OpenApp
 from unit.server.console.conftest import get, refused
 from unit.server.console.scored import write
@@ -85,4 +87,48 @@ async def test_nothing_outside_the_runs_can_be_named(open_app: OpenApp, folder: 
 async def test_a_folder_that_is_not_there_has_no_runs(open_app: OpenApp, tmp_path: Path) -> None:
     """Most machines have none."""
     async with open_app(server=ServerSection(evals=str(tmp_path / "none"))) as app:
-        assert (await get(app, PATH)).json() == {"runs": []}
+        assert (await get(app, PATH)).json() == {"runs": [], "has_more": False}
+
+
+async def test_runs_are_listed_page_by_page(open_app: OpenApp, folder: Path) -> None:
+    """Each page names the run after which the next one goes on."""
+    for number in range(3, 6):
+        write(folder, f"{number}-more", number * 100.0, "pass")
+    async with open_app(server=ServerSection(evals=str(folder))) as app:
+        first = (await get(app, f"{PATH}?limit=2")).json()
+        second = (await get(app, f"{PATH}?limit=2&before=4-more")).json()
+        last = (await get(app, f"{PATH}?limit=2&before=2-new")).json()
+    pages = [([run["id"] for run in page["runs"]], page["has_more"]) for page in (first, second, last)]
+    assert pages == [(["5-more", "4-more"], True), (["3-more", "2-new"], True), (["1-old"], False)]
+
+
+@pytest.mark.parametrize(("query", "param"), [("limit=0", "limit"), ("limit=x", "limit"), ("before=none", "before")])
+async def test_a_page_that_cannot_be_is_refused(open_app: OpenApp, folder: Path, query: str, param: str) -> None:
+    """The answer names what was wrong."""
+    async with open_app(server=ServerSection(evals=str(folder))) as app:
+        visit = await get(app, f"{PATH}?{query}")
+    assert (visit.status, visit.json()["error"]["param"]) == (400, param)
+
+
+async def test_samples_are_read_again_only_when_they_changed(
+    open_app: OpenApp, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list that is looked at often costs no reading; a run that goes on is counted as far as it is."""
+    opened: list[Path] = []
+    whole = Path.read_bytes
+
+    def noted(file: Path) -> bytes:
+        """Read a file, and note which."""
+        opened.append(file)
+        return whole(file)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
+    async with open_app(server=ServerSection(evals=str(folder))) as app:
+        await get(app, PATH)
+        opened.clear()
+        await get(app, PATH)
+        assert opened == []
+        RunFolder(folder / "2-new").add(Row(key="s9/x.9", scenario="s9", outcome="pass"), None)
+        runs = (await get(app, PATH)).json()["runs"]
+    assert opened == [folder / "2-new" / "samples.jsonl"]
+    assert runs[0]["outcomes"] == {"pass": 2, "fail": 1, "broken": 1}

@@ -1,10 +1,13 @@
 """Logging in over HTTP: the link, the cookie, the scopes, and what a foreign page can not do."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
+import msgspec
 import pytest
 
 from treadle.config import ServerSection
+from treadle.config.settings import WorkspaceSection
 from treadle.server.app import App
 from treadle.server.http import Exchange
 from unit.server.conftest import OpenApp
@@ -182,3 +185,25 @@ async def test_without_a_login_the_request_says_who(app: App) -> None:
     visit = Visit(app, "POST", "/")
     exchange = Exchange(visit.scope, visit._receive, visit._send, "req_1")  # pyright: ignore[reportPrivateUsage]
     assert app.service.signer(exchange, "ada") == "ada"
+
+
+async def test_facts_are_proposed_and_decided_in_the_name_of_the_login(open_app: OpenApp) -> None:
+    """Like approvals: nobody signs with the name of somebody else."""
+    section = WorkspaceSection(enabled=True)
+    async with open_app(server=ServerSection(login="always"), workspace=section) as guarded:
+        headers = [LOCAL, JSON_TYPE, PAGE, await _login(guarded, "operator")]
+
+        async def post(path: str, body: Any) -> Any:
+            where = f"/treadle/v1/workspaces{path}"
+            visit = await Visit(guarded, "POST", where, headers=headers, body=msgspec.json.encode(body)).run()
+            assert visit.status < 300, visit.body
+            return visit.json()
+
+        await post("", {"name": "desk", "facts": {"city": "Turku"}, "by": "mallory"})
+        change = {"path": "/facts/city", "value": "Tampere"}
+        made = await post("/desk/proposals", {"changes": [change], "by": "mallory"})
+        await post(f"/desk/proposals/{made['id']}/reject", {"by": "mallory"})
+        shown = await Visit(
+            guarded, "GET", f"/treadle/v1/workspaces/desk/proposals/{made['id']}", headers=headers
+        ).run()
+    assert (shown.json()["proposal"]["who"], shown.json()["decision"]["who"]) == ("ada", "ada")

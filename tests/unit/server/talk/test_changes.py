@@ -134,3 +134,10 @@ async def test_a_store_that_is_away_is_looked_at_again(changes: Changes, shelf: 
     await changes.look()
     async with aclosing(changes.follow(0)) as told:
         assert await _next(told) == [(1, "thing", b'{"n":7}')]
+
+
+@pytest.mark.parametrize("number", ["", "-1", "1e3", "99", "0" * 17, "\u00b2", "\u0661"])
+async def test_a_cursor_that_was_never_given_out_is_no_place(changes: Changes, number: str) -> None:
+    """Whatever stands behind the right beginning, also digits of other scripts."""
+    epoch = changes.cursor().partition(".")[0]
+    assert changes.place(f"{epoch}.{number}") is None

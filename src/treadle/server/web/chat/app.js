@@ -4,7 +4,7 @@
 
 import { asTrouble, getJson, me, send, Trouble } from "../shared/api.js";
 import { live } from "../shared/stream.js";
-import { announce, Component, count, html, keep, kept, KeyHelp, money, nextTheme, Note, onKeys, render, theme, Waiting } from "../shared/ui.js";
+import { announce, Component, count, Failed, html, keep, kept, KeyHelp, money, nextTheme, onKeys, render, theme, Waiting } from "../shared/ui.js";
 import { Composer } from "./composer.js";
 import { ChatList, Menu, ModelField, Welcome } from "./panes.js";
 import { answerText, apply, firstAsked, isOpen, isSent, newTurn, Speaker, totals } from "./talk.js";
@@ -63,8 +63,9 @@ class App extends Component {
     };
     /** @type {HTMLElement | null} */
     this.log = null;
-    /** @type {HTMLTextAreaElement | null} */
-    this.input = null;
+    /** @type {Composer | null} */
+    this.composer = null;
+    this.refer = (/** @type {Composer} */ composer) => (this.composer = composer);
     this.timer = 0;
     this.reads = 0;
     this.searching = 0;
@@ -173,9 +174,10 @@ class App extends Component {
   open(id) {
     if (id === this.state.id && id) return;
     this.follow(null);
-    this.setState({ id, turns: [], queued: [], hasMore: false, listOpen: false, away: false, trouble: null, reading: Boolean(id) });
+    this.takeBack();
+    this.setState({ id, turns: [], hasMore: false, listOpen: false, away: false, trouble: null, reading: Boolean(id) });
     if (id) this.read(id);
-    this.input?.focus();
+    this.composer?.input?.focus();
   }
 
   startNew() {
@@ -190,7 +192,7 @@ class App extends Component {
   async read(id) {
     const number = ++this.reads;
     try {
-      const { turns, has_more, session } = await getJson(`${API}/sessions/${id}/turns?limit=30&mode=${mode()}`);
+      const { turns, has_more, session } = await getJson(pathOf(id, `/turns?limit=30&mode=${mode()}`));
       if (number !== this.reads || id !== this.state.id) return;
       const met = turns.map((/** @type {Turn} */ turn) => this.meetTurn(turn));
       this.setState({ turns: met, hasMore: has_more, reading: false, trouble: null, id: session.id });
@@ -210,7 +212,7 @@ class App extends Component {
 
   async readEarlier() {
     const { id, turns } = this.state;
-    const { turns: earlier, has_more } = await getJson(`${API}/sessions/${id}/turns?limit=30&mode=${mode()}&before=${turns[0].run_id}`);
+    const { turns: earlier, has_more } = await getJson(pathOf(id, `/turns?limit=30&mode=${mode()}&before=${turns[0].run_id}`));
     const met = earlier.map((/** @type {Turn} */ turn) => this.meetTurn(turn));
     this.setState({ turns: [...met, ...this.state.turns], hasMore: has_more, away: true });
   }
@@ -234,10 +236,14 @@ class App extends Component {
   askNext() {
     const [next, ...rest] = this.state.queued;
     if (!next) return;
-    if (this.state.turns.at(-1)?.status === "cancelled") {
-      if (this.input && !this.input.value) this.input.value = next.text;
-      this.setState({ queued: [] });
-    } else this.setState({ queued: rest }, () => this.ask(next.text, next.files));
+    if (this.state.turns.at(-1)?.status === "cancelled") this.takeBack();
+    else this.setState({ queued: rest }, () => this.ask(next.text, next.files));
+  }
+
+  /** Give back to whoever wrote it what was to be asked next. */
+  takeBack() {
+    if (this.state.queued.length > 0) this.composer?.takeBack(this.state.queued);
+    this.setState({ queued: [] });
   }
 
   /**
@@ -253,17 +259,17 @@ class App extends Component {
     }
     const turn = newTurn(text, files.map(({ name }) => ({ kind: "file", name })));
     this.setState({ turns: [...this.state.turns, turn], away: false });
-    await this.post(turn, { input: text, files, model: this.state.model });
+    await this.post(turn, { input: text, files });
   }
 
   /** Ask a question anew, perhaps in other words; what came of it stays as another branch. */
   async again(/** @type {Turn} */ turn, /** @type {string | undefined} */ text = undefined) {
     if (this.busy) return;
     const fresh = newTurn(text ?? turn.question.text, turn.question.files);
-    const { turns, model } = this.state;
+    const { turns } = this.state;
     this.setState({ turns: [...turns.slice(0, turns.indexOf(turn)), fresh], away: false });
-    if (isSent(turn)) await this.post(fresh, { again: turn.run_id, model, ...(text && { input: text }) });
-    else await this.post(fresh, { input: fresh.question.text, files: turn.unsent ?? [], model });
+    if (isSent(turn)) await this.post(fresh, { again: turn.run_id, ...(text && { input: text }) });
+    else await this.post(fresh, { input: fresh.question.text, files: turn.unsent ?? [] });
   }
 
   /**
@@ -273,7 +279,7 @@ class App extends Component {
   async post(turn, body) {
     try {
       const id = this.state.id || (await this.create(turn.question.text || body.files?.[0]?.name || "Chat"));
-      Object.assign(turn, await send("POST", `${API}/sessions/${id}/turns?mode=${mode()}`, body), { version: turn.version + 1 });
+      Object.assign(turn, await send("POST", pathOf(id, `/turns?mode=${mode()}`), { ...body, model: this.state.model.trim() }), { version: turn.version + 1 });
       if (id === this.state.id && this.state.turns.includes(turn)) {
         // A turn in which nothing was said is not gone on from: the new one stands beside it, as another branch.
         const before = this.state.turns.findIndex((/** @type {Turn} */ one) => isSent(one) && one.run_id === turn.previous_id);
@@ -298,13 +304,13 @@ class App extends Component {
 
   async stop() {
     const turn = this.state.turns.find(isOpen);
-    this.input?.focus();
+    this.composer?.input?.focus();
     if (turn && isSent(turn)) await send("POST", `${API}/runs/${turn.run_id}/cancel`).catch(() => this.read(this.state.id));
   }
 
   /** @param {string} run */
   async branch(run) {
-    await send("POST", `${API}/sessions/${this.state.id}/branch`, { run }).catch(() => {});
+    await send("POST", pathOf(this.state.id, "/branch"), { run }).catch(() => {});
     this.setState({ away: true });
     this.read(this.state.id);
   }
@@ -334,7 +340,7 @@ class App extends Component {
   }
 
   async rename(/** @type {string} */ name) {
-    const row = await send("PATCH", `${API}/sessions/${this.state.id}`, { name }).catch(asTrouble);
+    const row = await send("PATCH", pathOf(this.state.id), { name }).catch(asTrouble);
     if (row instanceof Trouble) this.setState({ trouble: row, dialog: "" });
     else {
       this.meetSession(row);
@@ -344,7 +350,7 @@ class App extends Component {
 
   async remove() {
     const { id } = this.state;
-    const failed = await send("DELETE", `${API}/sessions/${id}?runs=true`).catch(asTrouble);
+    const failed = await send("DELETE", pathOf(id, "?runs=true")).catch(asTrouble);
     if (failed) this.setState({ trouble: failed, dialog: "" });
     else {
       this.setState({ sessions: this.without(id), dialog: "" });
@@ -452,7 +458,7 @@ class App extends Component {
             ${isLost && html`<p class="lost" role="status">The connection is lost. The answer goes on at the server; this page tries again.</p>`}
             ${this.renderQueue()}
             <${Composer} isBusy=${this.busy} canAct=${this.canAct} takes=${takes} onStop=${() => this.stop()}
-              refer=${(/** @type {HTMLTextAreaElement | null} */ node) => (this.input = node)}
+              refer=${this.refer}
               onSend=${(/** @type {string} */ text, /** @type {any[]} */ files) => this.ask(text, files)} />
           </div>
         </div>
@@ -501,7 +507,7 @@ class App extends Component {
       onDecide: (/** @type {any} */ part, /** @type {any} */ choice) => this.decide(part, choice),
     };
     return html`
-      ${trouble && html`<div class="aside"><${Note} message=${trouble.message} advice=${trouble.advice} isBad=${true} onAction=${() => this.read(id)} /></div>`}
+      ${trouble && html`<div class="aside"><${Failed} of=${trouble} onAction=${() => this.read(id)} /></div>`}
       <div class="turns">
         ${hasMore && html`<button type="button" class="box earlier" onClick=${() => this.readEarlier()}>Earlier turns</button>`}
         ${turns.map((/** @type {Turn} */ turn) => html`<${TurnView} key=${turn.key} turn=${turn} acts=${acts} />`)}
@@ -519,6 +525,15 @@ class App extends Component {
       onTheme=${() => { nextTheme(); this.redraw(); }} onMode=${() => this.switchMode()}
       onKeys=${() => this.setState({ dialog: "keys" })} onLogout=${() => this.logOut()} onClose=${onClose} />`;
   }
+}
+
+/**
+ * Return where a chat is. Its id may be of a link that somebody else made: it must lead to no other place.
+ * @param {string} id
+ * @param {string} [rest]
+ */
+function pathOf(id, rest = "") {
+  return `${API}/sessions/${encodeURIComponent(id)}${rest}`;
 }
 
 /** How tools are shown: as cards, or one line each. */

@@ -2,7 +2,7 @@
 // A tool card as the server made it, and what a person says about a call that waits for one. It runs and decides
 // nothing: a decision goes to the server, bound to the digest of what was read here.
 
-import { brief, duration, html, pretty, useEffect, useState } from "../shared/ui.js";
+import { brief, duration, html, pretty, typed, useClock, useState } from "../shared/ui.js";
 
 /** @typedef {import("./talk.js").Part} Part */
 
@@ -67,7 +67,7 @@ function Ask({ tool, approval, onDecide, canAct }) {
   const [remember, setRemember] = useState("once");
   const [trouble, setTrouble] = useState("");
   const [isSending, setSending] = useState(false);
-  const left = useCountdown(approval.expires_at);
+  const left = approval.expires_at - useClock();
   const decide = async (/** @type {boolean} */ approve) => {
     const choice = { approve, reason, digest: approval.digest, remember: approve ? REMEMBER[remember] : undefined };
     setSending(true);
@@ -79,7 +79,7 @@ function Ask({ tool, approval, onDecide, canAct }) {
     ${edited === null
       ? html`<pre tabindex="0">${pretty(tool.arguments) || "no arguments"}</pre>`
       : html`<label>Arguments to run with, as JSON
-          <textarea class="area" rows="6" value=${edited} onInput=${(/** @type {any} */ event) => setEdited(event.target.value)}></textarea>
+          <textarea class="area" rows="6" value=${edited} onInput=${typed(setEdited)}></textarea>
         </label>`}
     ${canAct
       ? html`<div class="row">
@@ -87,27 +87,16 @@ function Ask({ tool, approval, onDecide, canAct }) {
           <button type="button" class="box" disabled=${isSending} onClick=${() => decide(false)}>Deny</button>
           <button type="button" class="box" onClick=${() => setEdited(edited === null ? pretty(tool.arguments) || "{}" : null)}>${edited === null ? "Edit" : "Do not edit"}</button>
           <label><span class="unseen">Remember</span>
-            <select value=${remember} onChange=${(/** @type {any} */ event) => setRemember(event.target.value)}>
+            <select value=${remember} onChange=${typed(setRemember)}>
               <option value="once">this once</option>
               <option value="call">this very call, in this chat</option>
               <option value="tool">every call of ${tool.name}, in this chat</option>
             </select></label>
           <input type="text" class="reason" placeholder="Why (the model reads it)" aria-label="Reason" value=${reason}
-            onInput=${(/** @type {any} */ event) => setReason(event.target.value)} />
+            onInput=${typed(setReason)} />
         </div>`
       : html`<p class="small">Somebody with the scope operator can decide this.</p>`}
     ${trouble && html`<p class="bad" role="alert">${trouble}</p>`}
-    <p class="small">${left} Bound to <code>${approval.digest.slice(0, 12)}</code>: what you read is what runs.</p>
+    <p class="small">${left > 0 ? `Expires in ${duration(left * 1000)}.` : "Its time is over."} Bound to <code>${approval.digest.slice(0, 12)}</code>: what you read is what runs.</p>
   </section>`;
-}
-
-/** @param {number} until in seconds since 1970 */
-function useCountdown(until) {
-  const [now, setNow] = useState(Date.now());
-  useEffect(() => {
-    const timer = setInterval(() => setNow(Date.now()), 1000);
-    return () => clearInterval(timer);
-  }, []);
-  const left = until * 1000 - now;
-  return left > 0 ? `Expires in ${duration(left)}.` : "Its time is over.";
 }

@@ -14,6 +14,11 @@ export class Composer extends Component {
   constructor() {
     super();
     this.state = { files: /** @type {File64[]} */ ([]), note: "" };
+    this.refer = (/** @type {any} */ node) => (this.input = node);
+  }
+
+  componentDidMount() {
+    this.props.refer(this);
   }
 
   /** Tell why a file can not go along; nothing if it can. @param {File} file */
@@ -33,7 +38,6 @@ export class Composer extends Component {
       const files = note ? this.state.files : [...this.state.files, await encode(file)];
       await new Promise((resolve) => this.setState({ files, note }, () => resolve(null)));
     }
-    this.props.refer(this.input);
   }
 
   /** @param {any} event */
@@ -55,6 +59,13 @@ export class Composer extends Component {
     this.setState({ files: [], note: "" });
     this.fit();
     this.props.onSend(text, files);
+  }
+
+  /** Put what was to be asked back where it was written, before what stands there now. @param {{text: string, files: File64[]}[]} asked */
+  takeBack(asked) {
+    this.input.value = [...asked.map((one) => one.text), this.input.value].filter(Boolean).join("\n\n");
+    this.setState({ files: [...asked.flatMap((one) => one.files), ...this.state.files] });
+    this.fit();
   }
 
   /** Let the field grow with its text. */
@@ -94,7 +105,7 @@ export class Composer extends Component {
           <label class="unseen" for="question">Your question</label>
           <textarea id="question" rows="1" placeholder=${canAct ? "Ask something" : "You may only look"} disabled=${!canAct}
             autocomplete="off" enterkeyhint="send"
-            ref=${(/** @type {any} */ node) => { this.input = node; this.props.refer(node); }}
+            ref=${this.refer}
             onInput=${() => this.fit()} onKeyDown=${onKey} onPaste=${(/** @type {any} */ event) => this.onPaste(event)}></textarea>
           ${isBusy
             ? html`<button key="stop" type="button" class="stop" onClick=${onStop}>Stop</button>`

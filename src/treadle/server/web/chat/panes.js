@@ -2,7 +2,7 @@
 // What stands around a chat: the list of chats, the choice of the model, the menu, and the page before the first
 // question. Gets data and callbacks, gives nodes; decides nothing.
 
-import { ago, Dialog, html, Note, useState } from "../shared/ui.js";
+import { ago, Dialog, Failed, html, typed, useState } from "../shared/ui.js";
 import { examples } from "./examples.js";
 
 /** @typedef {import("./talk.js").Session} Session */
@@ -16,7 +16,7 @@ export function ChatList({ sessions, currentId, running, search, hasMore, onNew,
     <nav class="list" aria-label="Chats">
       <button type="button" class="new" onClick=${onNew}>New chat</button>
       <input type="search" id="search" placeholder="Search all chats" aria-label="Search all chats" value=${search}
-        onInput=${(/** @type {any} */ event) => onSearch(event.target.value)} />
+        onInput=${typed(onSearch)} />
       <ul>
         ${sessions.map((one) => html`<li key=${one.id} data-current=${one.id === currentId ? "true" : "false"}>
           <a class="title" href=${`#${one.id}`} title=${one.name} aria-current=${one.id === currentId ? "page" : undefined}>
@@ -38,9 +38,8 @@ export function ChatList({ sessions, currentId, running, search, hasMore, onNew,
  */
 export function ModelField({ models, model, isTyped, onModel }) {
   if (!isTyped && models.length > 0) {
-    const choose = (/** @type {any} */ event) => onModel(event.target.value, event.target.value === "");
     return html`<label class="model" key="list"><span class="unseen">Model</span>
-      <select id="model" value=${model} onChange=${choose}>
+      <select id="model" value=${model} onChange=${typed((name) => onModel(name, name === ""))}>
         ${models.map((name) => html`<option key=${name} value=${name} selected=${name === model}>${name}</option>`)}
         <option value="">Another model…</option>
       </select>
@@ -49,7 +48,7 @@ export function ModelField({ models, model, isTyped, onModel }) {
   return html`<div class="model" key="field">
     <label><span class="unseen">Model</span>
       <input type="text" id="model" value=${model} placeholder="Model, or empty for the default" autocomplete="off"
-        autocapitalize="off" spellcheck=${false} onInput=${(/** @type {any} */ event) => onModel(event.target.value.trim(), true)} />
+        autocapitalize="off" spellcheck=${false} onInput=${typed((name) => onModel(name, true))} />
     </label>
     ${models.length > 0 && html`<button type="button" class="box" onClick=${() => onModel(models[0], false)}>List</button>`}
   </div>`;
@@ -97,7 +96,7 @@ export function Welcome({ tools, model, isLoaded, canAct, trouble, onLoad, onAsk
     <section class="empty">
       <h2>What would you like to know?</h2>
       ${trouble
-        ? html`<${Note} message=${trouble.message} advice=${trouble.advice} isBad=${true} onAction=${onLoad} />`
+        ? html`<${Failed} of=${trouble} onAction=${onLoad} />`
         : html`<p>${tools.length > 0
             ? "Ask in plain words. When a tool is needed, Treadle runs it and shows what it did."
             : "Ask in plain words."}</p>`}

@@ -59,10 +59,10 @@ const CHANGES = {
     else turn.parts[place] = part;
   },
   text: (turn, { id, field, at, text }) => {
-    const part = /** @type {any} */ (find(turn, id));
+    const part = /** @type {any} */ (partOf(turn, id));
     if (part) part[field] = part[field].slice(0, at) + text;
   },
-  set: (turn, { id, ...fields }) => Object.assign(find(turn, id) ?? {}, fields),
+  set: (turn, { id, ...fields }) => Object.assign(partOf(turn, id) ?? {}, fields),
   drop: (turn, { ids }) => (turn.parts = turn.parts.filter((part) => !ids.includes(part.id))),
   turn: (turn, fields) => Object.assign(turn, fields),
 };
@@ -71,7 +71,7 @@ const CHANGES = {
  * @param {Turn} turn
  * @param {number} id
  */
-function find(turn, id) {
+function partOf(turn, id) {
   return turn.parts.find((part) => part.id === id);
 }
 

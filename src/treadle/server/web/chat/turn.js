@@ -2,7 +2,7 @@
 // One question and what came of it: text, reasoning, tool cards, notes, and what can be done with it.
 
 import { MarkdownView } from "../shared/markdown.js";
-import { Component, Copy, count, duration, html, money, Note, useLayoutEffect, useRef, useState, Waiting } from "../shared/ui.js";
+import { Component, Copy, count, duration, html, money, Note, typed, useLayoutEffect, useRef, useState, Waiting } from "../shared/ui.js";
 import { ToolCard } from "./card.js";
 import { answerText, isOpen, isSent } from "./talk.js";
 
@@ -44,6 +44,9 @@ export class TurnView extends Component {
   }
 }
 
+/** One function for ever: another with every drawing would take the focus each time. @param {HTMLElement | null} node */
+const focused = (node) => node?.focus();
+
 /** @param {{turn: Turn, acts: Acts}} props */
 function Asked({ turn, acts }) {
   const [draft, setDraft] = useState(/** @type {string | null} */ (null));
@@ -51,6 +54,7 @@ function Asked({ turn, acts }) {
   if (draft !== null) {
     const save = (/** @type {Event} */ event) => {
       event.preventDefault();
+      if (acts.isBusy) return;
       setDraft(null);
       if (draft.trim()) acts.onAgain(turn, draft.trim());
     };
@@ -63,9 +67,9 @@ function Asked({ turn, acts }) {
     return html`<form class="question editing" onSubmit=${save}>
       <label class="unseen" for="edit">Edit your question</label>
       <textarea id="edit" class="area" rows=${Math.min(10, draft.split("\n").length + 1)} value=${draft}
-        ref=${(/** @type {HTMLElement | null} */ node) => node?.focus()} onKeyDown=${onKey}
-        onInput=${(/** @type {any} */ event) => setDraft(event.target.value)}></textarea>
-      <div class="row"><button class="button">Ask again</button>
+        ref=${focused} onKeyDown=${onKey}
+        onInput=${typed(setDraft)}></textarea>
+      <div class="row"><button class="button" disabled=${acts.isBusy}>Ask again</button>
         <button type="button" class="box" onClick=${() => setDraft(null)}>Keep it</button></div>
     </form>`;
   }

@@ -9,9 +9,18 @@ import { useEffect, useState } from "../shared/ui.js";
 const BASE = "/console";
 const MOVED = "treadle-moved";
 
+/** Read a step of a path; what cannot be read stays as it is. @param {string} step */
+function decoded(step) {
+  try {
+    return decodeURIComponent(step);
+  } catch {
+    return step;
+  }
+}
+
 /** @returns {Place} where the page is now */
-export function place() {
-  const steps = location.pathname.slice(BASE.length).split("/").filter(Boolean).map(decodeURIComponent);
+export function here() {
+  const steps = location.pathname.slice(BASE.length).split("/").filter(Boolean).map(decoded);
   const [view = "runs", id = "", ...rest] = steps;
   return { view, id, rest, query: new URLSearchParams(location.search) };
 }
@@ -43,7 +52,7 @@ export function go(path, isReplaced = false) {
  * @param {boolean} [isReplaced]
  */
 export function refine(changes, isReplaced = true) {
-  const { query } = place();
+  const { query } = here();
   for (const [name, value] of Object.entries(changes)) query.set(name, value);
   const filled = Object.fromEntries(query);
   go(`${location.pathname}${address([], filled).slice(BASE.length)}`, isReplaced);
@@ -51,9 +60,9 @@ export function refine(changes, isReplaced = true) {
 
 /** Follow the address. @returns {Place} */
 export function usePlace() {
-  const [now, setNow] = useState(place());
+  const [now, setNow] = useState(here());
   useEffect(() => {
-    const follow = () => setNow(place());
+    const follow = () => setNow(here());
     for (const name of [MOVED, "popstate"]) addEventListener(name, follow);
     return () => [MOVED, "popstate"].forEach((name) => removeEventListener(name, follow));
   }, []);

@@ -3,22 +3,23 @@
 // happen and why; a decision stands once, and whoever comes second is told what stands.
 
 import { asTrouble, send, Trouble } from "../shared/api.js";
-import { ago, announce, duration, html, Note, onKeys, pretty, useEffect, useLayoutEffect, useRef, useState } from "../shared/ui.js";
+import { ago, announce, duration, html, Note, onKeys, pretty, typed, useClock, useEffect, useLayoutEffect, useRef, useState } from "../shared/ui.js";
 import { address } from "./address.js";
-import { Arguments, clock, Facts, Loading, Pane, shown, State, Table, useChanges, useLoaded, useMe } from "./parts.js";
+import { More, usePages } from "./lists.js";
+import { Arguments, Choice, clock, Facts, Loading, Pane, shown, State, Table, useChanges, useLoaded, useMe } from "./parts.js";
 
 /** @typedef {import("./address.js").Place} Place */
 
-const TICK_MS = 1_000;
+const CARDS = 100;
 
 /** @param {{place: Place}} props */
 export function Approvals({ place }) {
   const path = "/treadle/v1/approvals";
-  const waiting = useLoaded(`${path}?status=pending&limit=100`);
-  const past = useLoaded(`${path}?limit=50`);
+  const waiting = useLoaded(`${path}?status=pending&limit=${CARDS}`);
+  const past = usePages(path, "approvals");
   const rules = useLoaded(`${path}/rules`);
   const one = useLoaded(place.id && `${path}/${encodeURIComponent(place.id)}`);
-  const reload = () => [waiting, past, rules, one].forEach((each) => each.reload());
+  const reload = () => [waiting.reload, past.refresh, rules.reload, one.reload].forEach((again) => again());
   useChanges(["approval"], reload);
   const rows = waiting.data?.approvals ?? [];
   const isListed = rows.some((/** @type {any} */ row) => row.id === place.id);
@@ -28,17 +29,18 @@ export function Approvals({ place }) {
       <${Cards} rows=${one.data && !isListed ? [one.data, ...rows] : rows} marked=${place.id} empty="Nothing waits. A call that needs a person will be shown here at once."
         card=${(/** @type {any} */ row) => html`<${CallCard} key=${row.id} row=${row} onDecided=${reload} />`} />
     <//>
-    <${Past} names=${["State", "Tool", "By", "When", "Run"]} rows=${(past.data?.approvals ?? []).filter((/** @type {any} */ row) => row.status !== "pending").map((/** @type {any} */ row) => [
+    <${Past} names=${["State", "Tool", "By", "When", "Run"]} rows=${past.rows.filter((row) => row.status !== "pending").map((row) => [
       html`<${State} of=${row.status} />`, html`<a href=${address(["approvals", row.id])}><code>${row.tool}</code></a>`, row.decision?.by || "–",
       clock(row.decision?.at ?? row.expires_at), html`<a href=${runOf(row)}>${row.run_id.slice(0, 12)}…</a>`,
     ])} />
+    <${More} of=${past} words="Earlier ones" />
     <${Rules} loaded=${rules} />
   </section>`;
 }
 
 /** @param {{place: Place}} props */
 export function Proposals({ place }) {
-  const open = useLoaded("/treadle/v1/proposals?status=open&limit=100");
+  const open = useLoaded(`/treadle/v1/proposals?status=open&limit=${CARDS}`);
   const past = useLoaded("/treadle/v1/proposals?limit=50");
   const reload = () => [open, past].forEach((each) => each.reload());
   useChanges(["proposal"], reload);
@@ -85,7 +87,8 @@ function Cards({ rows, marked, empty, card }) {
   useLayoutEffect(() => onKeys({ j: () => move(1), k: () => move(-1), a: press("yes"), d: press("no"), e: press("edit") }));
   useLayoutEffect(() => box.current?.querySelectorAll(".card").forEach((/** @type {any} */ node) => (node.dataset.marked = String(node.dataset.id === rows[at]?.id))));
   useEffect(() => announce(rows.length > 0 ? `${rows.length} to decide.` : empty), [rows.length]);
-  return html`<div ref=${box}>${rows.map(card)}</div>${rows.length === 0 && html`<p class="nothing">${empty}</p>`}`;
+  return html`<div ref=${box}>${rows.map(card)}</div>${rows.length === 0 && html`<p class="nothing">${empty}</p>`}
+    ${rows.length >= CARDS && html`<p class="nothing">More wait: they come up as these are decided.</p>`}`;
 }
 
 /**
@@ -127,7 +130,7 @@ function Buttons({ on, yes, no, onYes, onNo, edit, onEdit, children = null }) {
   return html`
     ${on.said && html`<${Note} ...${on.said} />`}
     ${refuses && html`<label class="stack"><span>Why not? The model reads this.</span>
-      <input type="text" value=${on.reason} maxlength="2000" onInput=${(/** @type {any} */ event) => on.setReason(event.target.value)} /></label>`}
+      <input type="text" value=${on.reason} maxlength="2000" onInput=${typed(on.setReason)} /></label>`}
     <div class="row">
       ${!refuses && onYes && html`<button type="button" class="button" data-verb="yes" disabled=${isOff} onClick=${onYes}>${yes}</button>`}
       <button type="button" class="box" data-verb="no" disabled=${isOff} onClick=${() => (refuses ? onNo() : setRefuses(true))}>${no}</button>
@@ -139,12 +142,8 @@ function Buttons({ on, yes, no, onYes, onNo, edit, onEdit, children = null }) {
 
 /** Count down to a time. @param {{at: number}} props */
 function Left({ at }) {
-  const [now, setNow] = useState(Date.now() / 1000);
-  useEffect(() => {
-    const timer = setInterval(() => setNow(Date.now() / 1000), TICK_MS);
-    return () => clearInterval(timer);
-  }, []);
-  return at > now ? `expires in ${duration((at - now) * 1000)}` : "expired";
+  const left = at - useClock();
+  return left > 0 ? `expires in ${duration(left * 1000)}` : "expired";
 }
 
 /** @type {[string, string, string][]} */
@@ -174,12 +173,11 @@ function CallCard({ row, onDecided }) {
     ${edited === null
       ? html`<${Arguments} source=${row.arguments} label=${`Arguments · sha256 ${row.digest.slice(0, 12)}`} />`
       : html`<label class="stack"><span>Arguments to run with instead</span>
-          <textarea class="area" rows=${Math.min(16, edited.split("\n").length + 1)} value=${edited} spellcheck=${false} onInput=${(/** @type {any} */ event) => setEdited(event.target.value)}></textarea></label>`}
+          <textarea class="area" rows=${Math.min(16, edited.split("\n").length + 1)} value=${edited} spellcheck=${false} onInput=${typed(setEdited)}></textarea></label>`}
     ${row.decision && html`<${Facts} rows=${[["Decided by", row.decision.by], ["When", clock(row.decision.at)], ["Reason", row.decision.reason], ["Changed to", row.decision.arguments]]} />`}
     ${isOpen ? html`<${Buttons} on=${on} yes=${edited === null ? "Approve" : "Approve as changed"} no="Deny" onYes=${() => answer(true)} onNo=${() => answer(false)}
       edit=${edited === null ? "Edit" : "Keep as asked"} onEdit=${() => setEdited(edited === null ? pretty(row.arguments) : null)}>
-      <label class="inline"><span>and remember</span><select value=${wish} onChange=${(/** @type {any} */ event) => setWish(event.target.value)}>
-        ${REMEMBERED.map(([, scope, words], n) => (scope !== "session" || row.session_id) && html`<option key=${n} value=${String(n)}>${words}</option>`)}</select></label>
+      <${Choice} kind="inline" label="and remember" value=${wish} onChoose=${setWish} options=${REMEMBERED.flatMap(([, scope, words], n) => (scope !== "session" || row.session_id ? [[String(n), words]] : []))} />
     <//>` : on.said && html`<${Note} ...${on.said} />`}
   </article>`;
 }
@@ -239,7 +237,7 @@ function FactCard({ path, row, onDecided }) {
     }
     return on.decide(`${path}/confirm`, body, "It is fact now.");
   };
-  const put = (/** @type {any[]} */ list, /** @type {number} */ n, /** @type {any} */ value) => list.map((old, m) => (m === n ? value : old));
+  const put = (/** @type {number} */ n, /** @type {(old: any) => any} */ change) => (/** @type {any} */ list) => list.map((/** @type {any} */ old, /** @type {number} */ m) => (m === n ? change(old) : old));
   return html`<article class="card" tabindex="-1" data-id=${row.id} aria-label=${`Proposal, ${row.status}`}>
     <header><h3>${changes.length} ${changes.length === 1 ? "change" : "changes"} <${State} of=${row.status === "open" ? "pending" : row.status} /></h3>
       <p class="small">${proposal.who || "a program"} · ${ago(proposal.at)} · workspace <code>${row.workspace_id}</code>${proposal.run_id && html` · <a href=${address(["runs", proposal.run_id])}>its run</a>`}</p></header>
@@ -250,11 +248,11 @@ function FactCard({ path, row, onDecided }) {
         <div class="sides three"><${Pane} name="as it was" of=${side.path} text=${shown(side.base)} /><${Pane} name="now" of=${side.path} text=${shown(side.current)} />
           <${Pane} name="proposed" of=${side.path} text=${shown(side.proposed)} /></div></li>`)
       : changes.map((change, n) => html`<li key=${n}>
-        <p>${isOpen && html`<input type="checkbox" id=${`${proposal.id}-${n}`} checked=${taken[n]} onChange=${() => setTaken(put(taken, n, !taken[n]))} /> `}
+        <p>${isOpen && html`<input type="checkbox" id=${`${proposal.id}-${n}`} checked=${taken[n]} onChange=${() => setTaken(put(n, (old) => !old))} /> `}
           <label for=${isOpen ? `${proposal.id}-${n}` : null}><code>${change.path}</code> ${change.op && change.op !== "set" ? change.op : ""}</label></p>
         <div class="sides"><${Pane} name="now" of=${change.path} text=${shown((review?.diff ?? row.decision?.diff ?? []).find((/** @type {any} */ each) => each.path === change.path)?.before)} />
           ${edits && change.op !== "delete"
-            ? html`<div><span>then</span><textarea class="area" rows="3" aria-label=${`Value of ${change.path}`} value=${edits[n]} spellcheck=${false} onInput=${(/** @type {any} */ event) => setEdits(put(edits, n, event.target.value))}></textarea></div>`
+            ? html`<div><span>then</span><textarea class="area" rows="3" aria-label=${`Value of ${change.path}`} value=${edits[n]} spellcheck=${false} onInput=${typed((value) => setEdits(put(n, () => value)))}></textarea></div>`
             : html`<${Pane} name="then" of=${change.path} text=${change.op === "delete" ? shown(undefined) : shown(change.value ?? null)} />`}</div></li>`)}</ol>
     ${row.decision && html`<${Facts} rows=${[["Decided by", row.decision.who], ["When", clock(row.decision.at)], ["Reason", row.decision.reason]]} />`}
     ${isOpen ? html`<${Buttons} on=${on} yes=${`${isWhole ? "Confirm" : "Confirm what is ticked"}${edits ? ", as changed" : ""}`} no="Reject" onYes=${review.is_stale || !taken.some(Boolean) ? null : confirm}

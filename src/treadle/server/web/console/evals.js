@@ -2,9 +2,10 @@
 // Evaluations: the runs of scenarios on this machine, each a map of scenarios and models, a cell its samples and their
 // transcripts, and two runs side by side.
 
-import { count, duration, html, money, Note, pretty } from "../shared/ui.js";
+import { count, duration, Failed, html, money, Note, pretty, useState, Waiting } from "../shared/ui.js";
 import { address, refine } from "./address.js";
-import { clock, Code, Facts, Loading, Pane, shown, State, Table, useLoaded } from "./parts.js";
+import { More, usePages } from "./lists.js";
+import { Choice, clock, Code, Facts, Filters, Loading, Pane, shown, State, Table, useLoaded } from "./parts.js";
 import { TextFilter } from "./runs.js";
 
 /**
@@ -13,6 +14,9 @@ import { TextFilter } from "./runs.js";
  * @typedef {{scenarios: string[], columns: string[], cells: Map<string, Cell>, titles: Map<string, string>}} Heat
  */
 
+const API = "/treadle/v1/evals";
+const ROWS = 200;
+
 /** @param {{place: Place}} props */
 export function Evals({ place }) {
   if (place.rest[0]) return html`<${SampleView} place=${place} />`;
@@ -20,17 +24,20 @@ export function Evals({ place }) {
 }
 
 function EvalList() {
-  const loaded = useLoaded("/treadle/v1/evals");
-  const runs = loaded.data?.runs ?? [];
+  const pages = usePages(API, "runs");
+  const { rows, isLoading, trouble, refresh } = pages;
   return html`<section class="view page" aria-label="Evaluations"><h2>Evaluations</h2>
-    <${Loading} of=${loaded} label="Reading the evaluations">
-      ${runs.length === 0 && html`<p class="nothing">There is no run of scenarios in the folder that server.evals names. <code>treadle eval</code> makes them.</p>`}
-      ${runs.length > 0 && html`<${Table} label="Runs of scenarios" names=${["Run", "Began", "Models", "Passed", "Failed", "Broken", "Cost"]}
-        rows=${runs.map((/** @type {any} */ run, /** @type {number} */ n) => [
-          html`<a href=${address(["evals", run.id])}>${run.id}</a>${runs[n + 1] && html` <a class="small" href=${address(["evals", run.id], { vs: runs[n + 1].id })}>against the one before</a>`}`,
-          run.started_at ? clock(run.started_at) : "", run.models.join(", ") || run.mode, ...["pass", "fail", "broken"].map((name) => run.outcomes[name] ?? 0), money(run.cost_usd),
-        ])} />`}
-    <//></section>`;
+    ${trouble && html`<${Failed} of=${trouble} onAction=${refresh} />`}
+    ${rows.length === 0 && !trouble && (isLoading
+      ? html`<${Waiting} label="Reading the evaluations" />`
+      : html`<p class="nothing">There is no run of scenarios in the folder that server.evals names. <code>treadle eval</code> makes them.</p>`)}
+    ${rows.length > 0 && html`<${Table} label="Runs of scenarios" names=${["Run", "Began", "Models", "Passed", "Failed", "Broken", "Cost"]}
+      rows=${rows.map((run, n) => [
+        html`<a href=${address(["evals", run.id])}>${run.id}</a>${rows[n + 1] && html` <a class="small" href=${address(["evals", run.id], { vs: rows[n + 1].id })}>against the one before</a>`}`,
+        run.started_at ? clock(run.started_at) : "", run.models.join(", ") || run.mode, ...["pass", "fail", "broken"].map((name) => run.outcomes[name] ?? 0), money(run.cost_usd),
+      ])} />`}
+    <${More} of=${pages} words="Older runs" />
+  </section>`;
 }
 
 /** @param {any} sample */
@@ -72,22 +79,21 @@ const SHOWN = [["", "all"], ["bad", "failures"], ["changed", "different"]];
 /** @param {{place: Place}} props */
 function EvalView({ place }) {
   const vs = place.query.get("vs") ?? "";
-  const loaded = useLoaded(`/treadle/v1/evals/${encodeURIComponent(place.id)}`);
-  const other = useLoaded(vs ? `/treadle/v1/evals/${encodeURIComponent(vs)}` : "");
-  const all = useLoaded("/treadle/v1/evals").data?.runs ?? [];
-  const choose = (/** @type {string} */ name) => (/** @type {any} */ event) => refine({ [name]: event.target.value });
+  const loaded = useLoaded(`${API}/${encodeURIComponent(place.id)}`);
+  const other = useLoaded(vs ? `${API}/${encodeURIComponent(vs)}` : "");
+  const runs = (useLoaded(API).data?.runs ?? []).map((/** @type {any} */ run) => run.id);
+  const others = [...new Set([...runs, ...(vs ? [vs] : [])])].filter((id) => id !== place.id);
+  const choose = (/** @type {string} */ name) => (/** @type {string} */ value) => refine({ [name]: value });
   const pick = place.query.get("cell") ?? "";
   return html`<section class="view page" aria-label="Evaluation">
     <${Loading} of=${loaded} label="Reading the evaluation">${loaded.data && html`
       <${Summary} run=${loaded.data.run} />
-      <form class="filters" role="search" aria-label="Filter the scenarios" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
+      <${Filters} label="Filter the scenarios">
         <${TextFilter} name="text" label="Scenario" value=${place.query.get("text") ?? ""} />
-        <label><span>Show</span><select value=${place.query.get("show") ?? ""} onChange=${choose("show")}>
-          ${SHOWN.map(([value, name]) => html`<option key=${value} value=${value} disabled=${value === "changed" && !vs}>${name}</option>`)}</select></label>
-        <label><span>Against</span><select value=${vs} onChange=${choose("vs")}><option value="">no other run</option>
-          ${all.filter((/** @type {any} */ run) => run.id !== place.id).map((/** @type {any} */ run) => html`<option key=${run.id} value=${run.id}>${run.id}</option>`)}</select></label>
-      </form>
-      ${other.trouble && html`<${Note} message=${other.trouble.message} advice=${other.trouble.advice} isBad=${true} />`}
+        <${Choice} label="Show" value=${place.query.get("show") ?? ""} onChoose=${choose("show")} options=${vs ? SHOWN : SHOWN.slice(0, 2)} />
+        <${Choice} label="Against" value=${vs} onChoose=${choose("vs")} options=${[["", "no other run"], ...others]} />
+      <//>
+      ${other.trouble && html`<${Failed} of=${other.trouble} />`}
       ${other.data && html`<${Comparison} before=${other.data} after=${loaded.data} />`}
       <${HeatMap} heat=${heatOf(loaded.data.samples)} before=${other.data ? heatOf(other.data.samples) : null} query=${place.query} />
       ${pick && html`<${Samples} run=${place.id} cell=${heatOf(loaded.data.samples).cells.get(pick)} name=${pick} />`}`}
@@ -136,10 +142,12 @@ function HeatMap({ heat, before, query }) {
   const isChanged = (/** @type {string} */ name) => rate(heat.cells.get(name)) !== rate(before?.cells.get(name));
   const rows = heat.scenarios.filter((scenario) => `${scenario} ${heat.titles.get(scenario)}`.toLowerCase().includes(text)
     && (wish === "bad" ? cellsOf(scenario).some(isBad) : wish === "changed" && before ? cellsOf(scenario).some(isChanged) : true));
+  const [shownMax, setMax] = useState(ROWS);
   if (rows.length === 0) return html`<p class="nothing">No scenario fits.</p>`;
   return html`<div class="table" tabindex="0" role="region" aria-label="Scenarios and models"><table class="heat"><thead><tr><th scope="col">Scenario</th>${heat.columns.map((column) => html`<th scope="col" key=${column}>${column}</th>`)}</tr></thead>
-    <tbody>${rows.map((scenario) => html`<tr key=${scenario}><th scope="row" title=${heat.titles.get(scenario)}>${scenario}</th>
-      ${heat.columns.map((column) => html`<${HeatCell} key=${column} heat=${heat} before=${before} name=${placeOf(scenario, column)} query=${query} />`)}</tr>`)}</tbody></table></div>`;
+    <tbody>${rows.slice(0, shownMax).map((scenario) => html`<tr key=${scenario}><th scope="row" title=${heat.titles.get(scenario)}>${scenario}</th>
+      ${heat.columns.map((column) => html`<${HeatCell} key=${column} heat=${heat} before=${before} name=${placeOf(scenario, column)} query=${query} />`)}</tr>`)}</tbody></table></div>
+    ${rows.length > shownMax && html`<button type="button" class="box" onClick=${() => setMax(shownMax + ROWS)}>${rows.length - shownMax} more scenarios</button>`}`;
 }
 
 /** @param {{heat: Heat, before: Heat | null, name: string, query: URLSearchParams}} props */
@@ -165,7 +173,7 @@ function Samples({ run, cell, name }) {
 
 /** One sample: verdicts, transcript, and what became of its world. @param {{place: Place}} props */
 function SampleView({ place }) {
-  const loaded = useLoaded(`/treadle/v1/evals/${encodeURIComponent(place.id)}/samples/${place.rest.map(encodeURIComponent).join("/")}`);
+  const loaded = useLoaded(`${API}/${encodeURIComponent(place.id)}/samples/${place.rest.map(encodeURIComponent).join("/")}`);
   return html`<section class="view page" aria-label="Sample"><${Loading} of=${loaded} label="Reading the transcript">${loaded.data && html`<${Transcript} data=${loaded.data} run=${place.id} />`}<//></section>`;
 }
 

@@ -2,8 +2,10 @@
 // Keys: who may use this server, for what, how much of it, and what each has used. A key is shown once, when it is made.
 
 import { asTrouble, send } from "../shared/api.js";
-import { Copy, count, html, money, Note, useState } from "../shared/ui.js";
-import { clock, Confirm, Facts, Loading, State, Table, useLoaded } from "./parts.js";
+import { Copy, count, html, money, typed, useState } from "../shared/ui.js";
+import { address } from "./address.js";
+import { More, usePages } from "./lists.js";
+import { Choice, clock, Confirm, Facts, Loading, State, Table } from "./parts.js";
 
 const PATH = "/treadle/v1/keys";
 /** @type {[string, string][]} */
@@ -11,35 +13,38 @@ const PERIODS = [["day", "today"], ["month", "this month"], ["total", "in all"]]
 
 /** All keys, newest first. */
 export function Keys() {
-  const loaded = useLoaded(`${PATH}?limit=200`);
+  const pages = usePages(PATH, "keys");
   const [asks, setAsks] = useState(/** @type {any} */ (null));
   const [made, setMade] = useState(/** @type {any} */ (null));
   const [trouble, setTrouble] = useState(/** @type {any} */ (null));
-  const rows = loaded.data?.keys ?? [];
-  const act = async (/** @type {() => Promise<any>} */ work) => {
-    setAsks(null);
+  const { rows, isLoading } = pages;
+  const ask = (/** @type {any} */ what) => {
     setTrouble(null);
+    setAsks(what);
+  };
+  const act = async (/** @type {() => Promise<any>} */ work) => {
     try {
       setMade(await work());
+      ask(null);
     } catch (error) {
       setTrouble(asTrouble(error));
     }
-    loaded.reload();
+    pages.refresh();
   };
   const revoke = (/** @type {any} */ row) => act(async () => {
     await send("DELETE", `${PATH}/${encodeURIComponent(row.id)}`, {});
     return null;
   });
   return html`<section class="view page" aria-label="Keys"><h2>Keys</h2>
-    <${Loading} of=${loaded} label="Reading the keys">
-      <div class="row actions"><button type="button" class="box" onClick=${() => setAsks("new")}>Make a key…</button></div>
-      ${trouble && html`<${Note} message=${trouble.message} advice=${trouble.advice} isBad=${true} />`}
+    <${Loading} of=${{ data: rows.length > 0 || !isLoading ? rows : null, trouble: pages.trouble, reload: pages.refresh }} label="Reading the keys">
+      <div class="row actions"><button type="button" class="box" onClick=${() => ask("new")}>Make a key…</button></div>
       ${made && html`<div class="asked" role="status"><p>This is the key <b>${made.name}</b>. It is shown only now.</p><p class="line"><code>${made.key}</code></p><${Copy} text=${() => made.key} label="Copy the key" /></div>`}
       ${rows.length === 0 && html`<p class="nothing">There is no key. Without any, whoever can reach this server may use it as the configuration allows.</p>`}
-      ${rows.map((/** @type {any} */ row) => html`<${Key} key=${row.id} row=${row} onRevoke=${() => setAsks(row)} />`)}
+      ${rows.map((/** @type {any} */ row) => html`<${Key} key=${row.id} row=${row} onRevoke=${() => ask(row)} />`)}
+      <${More} of=${pages} words="Older keys" />
     <//>
-    ${asks === "new" && html`<${NewKey} onDo=${(/** @type {any} */ body) => act(() => send("POST", PATH, body))} onClose=${() => setAsks(null)} />`}
-    ${asks?.id && html`<${Confirm} title=${`Revoke the key ${asks.name}?`} verb="Revoke" onDo=${() => revoke(asks)} onClose=${() => setAsks(null)}>
+    ${asks === "new" && html`<${NewKey} trouble=${trouble} onDo=${(/** @type {any} */ body) => act(() => send("POST", PATH, body))} onClose=${() => ask(null)} />`}
+    ${asks?.id && html`<${Confirm} title=${`Revoke the key ${asks.name}?`} verb="Revoke" trouble=${trouble} onDo=${() => revoke(asks)} onClose=${() => ask(null)}>
       <p>Whoever uses it is refused from now on, for ever. What it did stays.</p><//>`}
   </section>`;
 }
@@ -51,7 +56,7 @@ function Key({ row, onRevoke }) {
   const bounds = [budget.tokens && `${count(budget.tokens)} tokens`, budget.usd && money(budget.usd)].filter(Boolean);
   const patterns = (/** @type {string[]} */ list) => (list.join() === "*" ? "all" : list.join(", ") || "none");
   return html`<article class="card" aria-label=${`Key ${row.name}`}>
-    <header><h3>${row.name} <${State} of=${row.state} mood=${row.state === "active" ? "good" : "bad"} /></h3><p class="small">${row.id} · made ${clock(row.created_at)}</p></header>
+    <header><h3>${row.name} <${State} of=${row.state} mood=${row.state === "active" ? "good" : "bad"} /></h3><p class="small">${row.id} · made ${clock(row.created_at)} · <a href=${address(["runs"], { key: row.id })}>its runs</a></p></header>
     <${Facts} rows=${[
       ["APIs", patterns(row.apis)], ["Models", patterns(row.models)], ["Tools", patterns(row.tools)], ["Role", row.role],
       ["Limits", limits.filter(Boolean).join(", ") || "none"],
@@ -72,20 +77,19 @@ function share({ budget, used }) {
   return budget.tokens || budget.usd ? Math.min(1, Math.max(0, ...shares)) : null;
 }
 
-/** @param {{onDo: (body: any) => void, onClose: () => void}} props */
-function NewKey({ onDo, onClose }) {
+/** @param {{onDo: (body: any) => void, onClose: () => void, trouble: any}} props */
+function NewKey({ onDo, onClose, trouble }) {
   const [wish, setWish] = useState({ name: "", models: "*", tools: "*", role: "none", days: "", usd: "", period: "month" });
-  const put = (/** @type {string} */ name) => (/** @type {any} */ event) => setWish({ ...wish, [name]: event.target.value });
+  const put = (/** @type {string} */ name) => (/** @type {string} */ value) => setWish((old) => ({ ...old, [name]: value }));
   const list = (/** @type {string} */ text) => text.split(",").map((one) => one.trim()).filter(Boolean);
   const make = () => onDo({
     name: wish.name.trim(), models: list(wish.models), tools: list(wish.tools), role: wish.role,
     ...(wish.days && { expires_s: Number(wish.days) * 86_400 }), ...(wish.usd && { budget: { usd: Number(wish.usd), period: wish.period } }),
   });
   const field = (/** @type {"name" | "models" | "tools" | "days" | "usd"} */ name, /** @type {string} */ words, /** @type {string} */ hint = "") => html`<label><span>${words}</span>
-    <input type="text" value=${wish[name]} placeholder=${hint} required=${name === "name"} inputmode=${hint ? "decimal" : "text"} autocomplete="off" onInput=${put(name)} /></label>`;
-  const choice = (/** @type {"role" | "period"} */ name, /** @type {string} */ words, /** @type {string[]} */ values) => html`<label><span>${words}</span>
-    <select value=${wish[name]} onChange=${put(name)}>${values.map((value) => html`<option key=${value} value=${value}>${value}</option>`)}</select></label>`;
-  return html`<${Confirm} title="Make a key" verb="Make it" onDo=${make} onClose=${onClose}>
+    <input type="text" value=${wish[name]} placeholder=${hint} required=${name === "name"} inputmode=${hint ? "decimal" : "text"} autocomplete="off" onInput=${typed(put(name))} /></label>`;
+  const choice = (/** @type {"role" | "period"} */ name, /** @type {string} */ words, /** @type {string[]} */ values) => html`<${Choice} label=${words} value=${wish[name]} options=${values} onChoose=${put(name)} />`;
+  return html`<${Confirm} title="Make a key" verb="Make it" trouble=${trouble} onDo=${make} onClose=${onClose}>
     ${field("name", "Name")}${field("models", "Models, as patterns with commas between")}${field("tools", "Tools, likewise")}
     ${choice("role", "Role in the console", ["none", "viewer", "operator", "admin"])}
     ${field("days", "Days until it expires", "never")}${field("usd", "Budget in US dollars", "none")}${choice("period", "Budget for each", ["day", "month", "total"])}

@@ -18,23 +18,26 @@ const PAGE = 100;
  * @returns {Pages}
  */
 export function usePages(path, field) {
-  const empty = { path, rows: /** @type {any[]} */ ([]), hasMore: true, isLoading: true, trouble: /** @type {any} */ (null) };
+  const empty = { path, rows: /** @type {any[]} */ ([]), hasMore: true, isLoading: true, isMore: false, trouble: /** @type {any} */ (null) };
   const [, redraw] = useState(0);
   const box = useRef(empty);
   const busy = useRef(/** @type {AbortController | null} */ (null));
+  /** What is to be read when the reading that goes on has ended: more comes first, so that a list in unrest grows too. */
+  const next = useRef({ isFresh: false, isMore: false });
   if (box.current.path !== path) box.current = empty;
 
   const fetchPage = async (/** @type {string} */ before, /** @type {(page: any) => any[]} */ joined) => {
     busy.current?.abort();
     const control = (busy.current = new AbortController());
     const query = `limit=${PAGE}${before && `&before=${encodeURIComponent(before)}`}`;
-    Object.assign(box.current, { isLoading: true, trouble: null });
+    Object.assign(box.current, { isLoading: true, isMore: before !== "", trouble: null });
     redraw((n) => n + 1);
     try {
       const page = await getJson(`${path}${path.includes("?") ? "&" : "?"}${query}`, control.signal);
       if (control.signal.aborted) return;
-      const isFirst = !before && box.current.rows.length > page[field].length;
-      Object.assign(box.current, { rows: joined(page[field]), ...(!isFirst && { hasMore: page.has_more }) });
+      const rows = joined(page[field]);
+      const hasTail = !before && rows.length > page[field].length;
+      Object.assign(box.current, { rows, ...(!hasTail && { hasMore: page.has_more }) });
     } catch (error) {
       if (control.signal.aborted) return;
       box.current.trouble = asTrouble(error);
@@ -42,6 +45,21 @@ export function usePages(path, field) {
     busy.current = null;
     box.current.isLoading = false;
     redraw((n) => n + 1);
+    if (next.current.isMore) more();
+    else if (next.current.isFresh) refresh();
+  };
+
+  /** Read the beginning again; what changes while something is read is read after that. */
+  const refresh = () => {
+    next.current.isFresh = busy.current !== null;
+    if (!busy.current) fetchPage("", (page) => merged(page, box.current.rows));
+  };
+
+  const more = () => {
+    const { rows, hasMore, isMore } = box.current;
+    const isWanted = hasMore && rows.length > 0;
+    next.current.isMore = isWanted && busy.current !== null && !isMore;
+    if (isWanted && !busy.current) fetchPage(rows[rows.length - 1].id, (page) => [...box.current.rows, ...page]);
   };
 
   useEffect(() => {
@@ -52,16 +70,7 @@ export function usePages(path, field) {
     };
   }, [path]);
 
-  return {
-    ...box.current,
-    more: () => {
-      const { rows, hasMore } = box.current;
-      if (hasMore && !busy.current && rows.length > 0) fetchPage(rows[rows.length - 1].id, (page) => [...box.current.rows, ...page]);
-    },
-    refresh: () => {
-      if (!busy.current) fetchPage("", (page) => merged(page, box.current.rows));
-    },
-  };
+  return { ...box.current, more, refresh };
 }
 
 /**
@@ -73,6 +82,11 @@ function merged(fresh, known) {
   const ids = new Set(fresh.map((row) => row.id));
   const last = fresh.length > 0 ? known.findIndex((row) => row.id === fresh[fresh.length - 1].id) : -1;
   return [...fresh, ...(last < 0 ? [] : known.slice(last + 1)).filter((row) => !ids.has(row.id))];
+}
+
+/** A button for the next page of a list that is not drawn by its rows. @param {{of: Pages, words: string}} props */
+export function More({ of, words }) {
+  return of.hasMore && of.rows.length > 0 && html`<button type="button" class="box" disabled=${of.isLoading} onClick=${of.more}>${words}</button>`;
 }
 
 const BEYOND = 8;

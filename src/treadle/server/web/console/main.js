@@ -3,26 +3,33 @@
 // asks, shows and passes decisions on.
 
 import { live } from "../shared/stream.js";
-import { html, KeyHelp, nextTheme, onKeys, render, theme, useEffect, useLayoutEffect, useState, Waiting } from "../shared/ui.js";
+import { html, KeyHelp, nextTheme, onKeys, render, theme, useEffect, useLayoutEffect, useState } from "../shared/ui.js";
 import { address, go, takeClicks, usePlace } from "./address.js";
+import { Approvals, Proposals } from "./decide.js";
+import { Evals } from "./evals.js";
+import { Keys } from "./keys.js";
 import { useChanges, useLoaded, useMe } from "./parts.js";
+import { Run } from "./run.js";
 import { Runs, Session, Sessions } from "./runs.js";
+import { Guests, Tools, Upstreams } from "./things.js";
 
-/** @typedef {import("./address.js").Place} Place */
-/** @typedef {{name: string, key: string, title: string, load: (place: Place) => Promise<any> | any}} View */
+/** @typedef {{name: string, key: string, title: string, all: any, one: any}} View */
 
-/** @type {View[]} views that are not needed at once are fetched when they are looked at */
-const VIEWS = [
-  { name: "runs", key: "1", title: "Runs", load: (place) => (place.id ? import("./run.js").then((module) => module.Run) : Runs) },
-  { name: "sessions", key: "2", title: "Sessions", load: (place) => (place.id ? Session : Sessions) },
-  { name: "approvals", key: "3", title: "Approvals", load: () => import("./decide.js").then((module) => module.Approvals) },
-  { name: "facts", key: "4", title: "Facts", load: () => import("./decide.js").then((module) => module.Proposals) },
-  { name: "tools", key: "5", title: "Tools", load: () => import("./things.js").then((module) => module.Tools) },
-  { name: "upstreams", key: "6", title: "Upstreams", load: () => import("./things.js").then((module) => module.Upstreams) },
-  { name: "guests", key: "7", title: "Guests", load: () => import("./things.js").then((module) => module.Guests) },
-  { name: "keys", key: "8", title: "Keys", load: () => import("./keys.js").then((module) => module.Keys) },
-  { name: "evals", key: "9", title: "Evals", load: () => import("./evals.js").then((module) => module.Evals) },
+/** @type {[string, any, any?][]} what shows all of something, and what shows one */
+const SHOWN_BY = [
+  ["Runs", Runs, Run],
+  ["Sessions", Sessions, Session],
+  ["Approvals", Approvals],
+  ["Facts", Proposals],
+  ["Tools", Tools],
+  ["Upstreams", Upstreams],
+  ["Guests", Guests],
+  ["Keys", Keys],
+  ["Evals", Evals],
 ];
+
+/** @type {View[]} */
+const VIEWS = SHOWN_BY.map(([title, all, one = all], n) => ({ name: title.toLowerCase(), key: String(n + 1), title, all, one }));
 
 /** @type {[string, string][]} */
 const KEYS = [
@@ -49,7 +56,7 @@ function App() {
   const changeTheme = () => setColours(nextTheme());
   useLayoutEffect(() => onKeys({
     ...Object.fromEntries(VIEWS.map((one) => [one.key, () => go(address([one.name]))])),
-    "/": find,
+    "/": seek,
     "?": () => setHelps(true),
     t: changeTheme,
     u: () => go(address([view.name])),
@@ -63,33 +70,19 @@ function App() {
       <button type="button" class="plain" onClick=${changeTheme} aria-label=${`Colours: ${colours}`} title=${`Colours: ${colours}`}>◐</button>
       <button type="button" class="plain" onClick=${() => setHelps(true)} aria-label="Keyboard" title="Keyboard">?</button>
     </header>
-    <main id="view" tabindex="-1"><${Shown} view=${view} place=${place} /></main>
+    <main id="view" tabindex="-1"><${place.id ? view.one : view.all} place=${place} key=${`${view.name} ${Boolean(place.id)}`} /></main>
     ${helps && html`<${KeyHelp} keys=${KEYS} onClose=${() => setHelps(false)} />`}
   `;
 }
 
 /** @param {KeyboardEvent} event */
-function find(event) {
+function seek(event) {
   /** @type {HTMLInputElement | null} */
   const field = document.querySelector("[data-find]");
   if (!field) return;
   event.preventDefault();
   field.focus();
   field.select();
-}
-
-/** @param {{view: View, place: Place}} props */
-function Shown({ view, place }) {
-  const [found, setFound] = useState({ name: "", of: /** @type {any} */ (null) });
-  const wanted = `${view.name}${place.id ? "/" : ""}`;
-  useEffect(() => {
-    let isWanted = true;
-    Promise.resolve(view.load(place)).then((of) => isWanted && setFound({ name: wanted, of }));
-    return () => {
-      isWanted = false;
-    };
-  }, [wanted]);
-  return found.name === wanted ? html`<${found.of} place=${place} key=${wanted} />` : html`<${Waiting} label="Opening" />`;
 }
 
 /** @param {{current: string}} props */
@@ -104,7 +97,7 @@ function Tabs({ current }) {
   const { isAdmin } = useMe();
   return html`<nav class="tabs" aria-label="Views">${VIEWS.filter((one) => isAdmin || one.name !== "keys").map((one) => html`<a key=${one.name} href=${address([one.name])}
     aria-current=${one.name === current ? "page" : null}>${one.title}${counts[one.name] > 0 && html` <b class="badge"
-    aria-label=${`${counts[one.name]} to decide`}>${counts[one.name]}</b>`}</a>`)}</nav>`;
+    aria-label=${`${counts[one.name]} to decide`}>${counts[one.name] < 100 ? counts[one.name] : "99+"}</b>`}</a>`)}</nav>`;
 }
 
 /** Says whether what is shown is live. */

@@ -3,7 +3,7 @@
 
 import { asTrouble, getJson, me } from "../shared/api.js";
 import { live } from "../shared/stream.js";
-import { Copy, count, Dialog, html, Note, pretty, useEffect, useLayoutEffect, useRef, useState, Waiting } from "../shared/ui.js";
+import { Copy, count, Dialog, Failed, html, pretty, typed, useEffect, useLayoutEffect, useRef, useState, Waiting } from "../shared/ui.js";
 
 /**
  * Something that is fetched; what was there stays while it is fetched again.
@@ -78,12 +78,13 @@ export function useMe() {
 }
 
 /**
- * What is shown in place of something that is not there yet, or cannot be had.
+ * What is shown in place of something that is not there yet. When it cannot be had again, what is there stays, with
+ * all that somebody may be writing in it.
  * @param {{of: Loaded, label: string, children?: any}} props
  */
 export function Loading({ of, label, children = null }) {
-  if (of.trouble) return html`<${Note} message=${of.trouble.message} advice=${of.trouble.advice} isBad=${true} onAction=${of.reload} />`;
-  return of.data === null ? html`<${Waiting} label=${label} />` : children;
+  const shown = of.data !== null ? children : !of.trouble && html`<${Waiting} label=${label} />`;
+  return [of.trouble && html`<${Failed} of=${of.trouble} onAction=${of.reload} />`, shown];
 }
 
 /** @type {Record<string, string>} */
@@ -187,6 +188,23 @@ export function Table({ names, rows, label }) {
     <tbody>${rows.map((cells, n) => html`<tr key=${n}>${cells.map((cell, m) => html`<td key=${m}>${cell}</td>`)}</tr>`)}</tbody></table></div>`;
 }
 
+/**
+ * A list to choose from: pairs of a value and its words, or values that are words.
+ * @param {{label: string, value: string, options: any[], onChoose: (value: string) => void, kind?: string}} props
+ */
+export function Choice({ label, value, options, onChoose, kind = "" }) {
+  return html`<label class=${kind}><span>${label}</span><select value=${value} onChange=${typed(onChoose)}>
+    ${options.map((each) => [each].flat()).map(([name, words = name]) => html`<option key=${name} value=${name}>${words}</option>`)}</select></label>`;
+}
+
+/**
+ * What narrows a list.
+ * @param {{label: string, children?: any}} props
+ */
+export function Filters({ label, children }) {
+  return html`<form class="filters" role="search" aria-label=${label} onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>${children}</form>`;
+}
+
 /** A value, and what it is of which thing. @param {{name: string, of: string, text: string}} props */
 export function Pane({ name, of, text }) {
   return html`<div><span>${name}</span><pre tabindex="0" role="region" aria-label=${`${of} ${name}`}>${text}</pre></div>`;
@@ -211,10 +229,10 @@ export function shown(value) {
 }
 
 /**
- * Ask before something is done that cannot be taken back.
- * @param {{title: string, verb: string, onDo: () => void, onClose: () => void, children?: any}} props
+ * Ask before something is done that cannot be taken back; when it could not be done, what was written stays.
+ * @param {{title: string, verb: string, onDo: () => void, onClose: () => void, children?: any, trouble?: any}} props
  */
-export function Confirm({ title, verb, onDo, onClose, children = null }) {
+export function Confirm({ title, verb, onDo, onClose, children = null, trouble = null }) {
   const act = (/** @type {Event} */ event) => {
     event.preventDefault();
     onDo();
@@ -222,6 +240,7 @@ export function Confirm({ title, verb, onDo, onClose, children = null }) {
   return html`<${Dialog} title=${title} onClose=${onClose}>
     <form class="stack" onSubmit=${act}>
       ${children}
+      ${trouble && html`<${Failed} of=${trouble} />`}
       <div class="row"><button type="submit" class="button">${verb}</button>
         <button type="button" class="box" onClick=${onClose}>Not now</button></div>
     </form>

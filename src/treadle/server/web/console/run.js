@@ -4,9 +4,9 @@
 
 import { asTrouble, send } from "../shared/api.js";
 import { live } from "../shared/stream.js";
-import { announce, brief, count, duration, html, money, Note, onKeys, pretty, useEffect, useLayoutEffect, useRef, useState } from "../shared/ui.js";
-import { address, go, place as here, refine } from "./address.js";
-import { Arguments, clock, Code, Confirm, Diff, Facts, Loading, State, tokens, useLoaded, useMe } from "./parts.js";
+import { announce, brief, count, duration, html, money, Note, onKeys, pretty, typed, useClock, useEffect, useLayoutEffect, useRef, useState } from "../shared/ui.js";
+import { address, go, here, refine } from "./address.js";
+import { Arguments, Choice, clock, Code, Confirm, Diff, Facts, Loading, State, tokens, useLoaded, useMe } from "./parts.js";
 
 /**
  * @typedef {{id: string, level: number, kind: "run" | "round" | "call", name: string, state: string, parent: string,
@@ -17,7 +17,6 @@ const ENDED = new Set(["requires_action", "completed", "incomplete", "failed", "
 const BAD = new Set(["failed", "denied", "expired", "interrupted"]);
 const AGAIN_MS = 400;
 const ANYWAY_MS = 5_000;
-const TICK_MS = 1_000;
 
 /** @param {{place: import("./address.js").Place}} props */
 export function Run({ place }) {
@@ -38,11 +37,7 @@ export function Run({ place }) {
 function useSince(data, isGoing) {
   const read = useRef({ data, at: 0 });
   if (read.current.data !== data) read.current = { data, at: performance.now() };
-  const [, tick] = useState(0);
-  useEffect(() => {
-    const timer = isGoing ? setInterval(() => tick((n) => n + 1), TICK_MS) : 0;
-    return () => clearInterval(timer);
-  }, [isGoing]);
+  useClock(isGoing);
   return isGoing ? (performance.now() - read.current.at) / 1000 : 0;
 }
 
@@ -263,10 +258,9 @@ function Fork({ data, onDo, onClose }) {
   const [model, setModel] = useState("");
   return html`<${Confirm} title="Fork this run" verb="Fork" onClose=${onClose} onDo=${() => onDo({ round, model: model.trim() || null })}>
     <p>A new run that goes on from just before a round. What was said and done before it counts, and no tool of it runs again.</p>
-    <label><span>Just before round</span><select value=${String(round)} onChange=${(/** @type {any} */ event) => setRound(Number(event.target.value))}>
-      ${rounds.map((/** @type {any} */ one) => html`<option key=${one.number} value=${String(one.number)}>${one.number}</option>`)}</select></label>
+    <${Choice} label="Just before round" value=${String(round)} options=${rounds.map((/** @type {any} */ one) => String(one.number))} onChoose=${(/** @type {string} */ n) => setRound(Number(n))} />
     <label><span>Model</span><input type="text" value=${model} placeholder=${`${data.run.model} (the same)`} autocomplete="off"
-      onInput=${(/** @type {any} */ event) => setModel(event.target.value)} /></label>
+      onInput=${typed(setModel)} /></label>
   <//>`;
 }
 
@@ -359,16 +353,11 @@ function Wire({ wire, side }) {
     ${wire.quirks.length > 0 && html`<p class="small">Written for the quirks ${wire.quirks.join(", ")}.</p>`}
     ${wire.notes.map((/** @type {string} */ note) => html`<p class="small" key=${note}>${note}</p>`)}
     ${side === "request" && html`<p class="line"><code>${request.method} ${request.url}</code></p>
-      <${Headers} headers=${request.headers} /><${Code} text=${pretty(request.body)} language="json" label="Body" />`}
+      <${Facts} rows=${Object.entries(request.headers)} /><${Code} text=${pretty(request.body)} language="json" label="Body" />`}
     ${side === "reply" && (reply
       ? html`<p class="line"><code>${reply.status}</code> in ${count(reply.chunks)} pieces, ended by ${reply.how}</p>
-        <${Headers} headers=${reply.headers} /><${Code} text=${reply.body} label="Body" wrap=${true} />`
+        <${Facts} rows=${Object.entries(reply.headers)} /><${Code} text=${reply.body} label="Body" wrap=${true} />`
       : html`<${Note} message="There is no reply yet." />`)}`;
-}
-
-/** @param {{headers: Record<string, string>}} props */
-function Headers({ headers }) {
-  return html`<${Facts} rows=${Object.entries(headers)} />`;
 }
 
 /** @param {{call: any}} props */

@@ -1,18 +1,19 @@
 // @ts-check
 // The runs and the sessions: long lists with filters that are kept in the address, and live.
 
-import { ago, announce, count, duration, html, money, Note, useEffect, useRef, useState, Waiting } from "../shared/ui.js";
-import { address, refine } from "./address.js";
+import { ago, announce, count, duration, Failed, html, money, useEffect, useRef, useState, Waiting } from "../shared/ui.js";
+import { address, here, refine } from "./address.js";
 import { Rows, usePages } from "./lists.js";
-import { clock, State, tokens, useChanges, useLoaded } from "./parts.js";
+import { Choice, clock, Filters, State, tokens, useChanges, useLoaded } from "./parts.js";
 
 /** @typedef {import("./address.js").Place} Place */
 
 const STATUSES = ["running", "waiting", "requires_action", "completed", "incomplete", "failed", "cancelled"];
 /** @type {[string, string][]} */
 const TIMES = [["", "any time"], ["3600", "last hour"], ["86400", "last day"], ["604800", "last week"]];
+const ANY = ["", "any"];
 const TYPING_MS = 250;
-const NAMES = ["status", "model", "tool", "session", "text", "error"];
+const NAMES = ["status", "model", "tool", "session", "key", "text", "error"];
 
 /** @param {{place: Place}} props */
 export function Runs({ place }) {
@@ -54,49 +55,59 @@ const COLUMNS = [
 
 /** @param {{query: URLSearchParams}} props */
 function RunFilters({ query }) {
-  const { data } = useLoaded("/treadle/v1/tools");
-  const models = useLoaded("/v1/models").data;
-  const choose = (/** @type {string} */ name) => (/** @type {any} */ event) => refine({ [name]: event.target.value });
-  const session = query.get("session");
-  return html`<form class="filters" role="search" aria-label="Filter the runs" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
+  const tools = useLoaded("/treadle/v1/tools").data?.tools ?? [];
+  const models = useLoaded("/v1/models").data?.data ?? [];
+  const choice = (/** @type {string} */ name, /** @type {string} */ label, /** @type {any[]} */ options) => {
+    const value = query.get(name) ?? "";
+    const isKnown = options.some((each) => [each].flat()[0] === value);
+    return html`<${Choice} label=${label} value=${value} onChoose=${(/** @type {string} */ chosen) => refine({ [name]: chosen })} options=${isKnown ? options : [...options, value]} />`;
+  };
+  return html`<${Filters} label="Filter the runs">
     <${TextFilter} name="text" label="Said or called" value=${query.get("text") ?? ""} />
-    <label><span>State</span><select value=${query.get("status") ?? ""} onChange=${choose("status")}>
-      <option value="">any</option>${STATUSES.map((name) => html`<option key=${name} value=${name}>${name.replace("_", " ")}</option>`)}
-    </select></label>
-    <label><span>Began</span><select value=${query.get("since") ?? ""} onChange=${choose("since")}>
-      ${TIMES.map(([value, name]) => html`<option key=${value} value=${value}>${name}</option>`)}
-    </select></label>
-    <${NameFilter} name="model" label="Model" value=${query.get("model") ?? ""} names=${(models?.data ?? []).map((/** @type {any} */ one) => one.id)} />
-    <${NameFilter} name="tool" label="Tool" value=${query.get("tool") ?? ""} names=${(data?.tools ?? []).map((/** @type {any} */ one) => one.spec.name)} />
+    ${choice("status", "State", [ANY, ...STATUSES.map((name) => [name, name.replace("_", " ")])])}
+    ${choice("since", "Began", TIMES)}
+    ${choice("model", "Model", [ANY, ...models.map((/** @type {any} */ one) => one.id)])}
+    ${choice("tool", "Tool", [ANY, ...tools.map((/** @type {any} */ one) => one.spec.name)])}
     <label class="check"><input type="checkbox" checked=${query.get("error") === "any"}
       onChange=${(/** @type {any} */ event) => refine({ error: event.target.checked ? "any" : "" })} /><span>errors only</span></label>
-    ${session && html`<button type="button" class="box" onClick=${() => refine({ session: "" })}>session ${session.slice(0, 14)}… ×</button>`}
-  </form>`;
+    ${["session", "key"].map((name) => query.get(name) && html`<button type="button" class="box" key=${name} onClick=${() => refine({ [name]: "" })}>${name} ${query.get(name)?.slice(0, 14)}… ×</button>`)}
+  <//>`;
 }
 
 /**
- * A field whose text goes into the address a moment after the last key.
+ * A field whose text goes into the address a moment after the last key, or with Enter. What somebody types is never
+ * taken back: the field follows the address only when that says something which the field did not put there.
  * @param {{name: string, label: string, value: string}} props
  */
 export function TextFilter({ name, label, value }) {
   const [text, setText] = useState(value);
-  const timer = useRef(0);
-  useEffect(() => setText(value), [value]);
+  const typed = useRef({ timer: 0, put: value });
+  const stop = () => {
+    clearTimeout(typed.current.timer);
+    typed.current.timer = 0;
+  };
+  useEffect(() => {
+    // The address is asked itself: by the time this runs, what was drawn may be older than what was typed.
+    const now = here().query.get(name) ?? "";
+    if (now === typed.current.put) return;
+    stop();
+    typed.current.put = now;
+    setText(now);
+  }, [value]);
+  useEffect(() => stop, []);
+  const put = (/** @type {any} */ event) => {
+    if (!typed.current.timer) return;
+    stop();
+    typed.current.put = event.target.value.trim();
+    refine({ [name]: typed.current.put });
+  };
   const onInput = (/** @type {any} */ event) => {
     setText(event.target.value);
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => refine({ [name]: event.target.value.trim() }), TYPING_MS);
+    stop();
+    typed.current.timer = setTimeout(() => put(event), TYPING_MS);
   };
   return html`<label class="grow"><span>${label}</span>
-    <input type="search" value=${text} onInput=${onInput} data-find="true" placeholder="press / to search" maxlength="500" /></label>`;
-}
-
-/** @param {{name: string, label: string, value: string, names: string[]}} props */
-function NameFilter({ name, label, value, names }) {
-  const all = value && !names.includes(value) ? [value, ...names] : names;
-  return html`<label><span>${label}</span><select value=${value} onChange=${(/** @type {any} */ event) => refine({ [name]: event.target.value })}>
-    <option value="">any</option>${all.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
-  </select></label>`;
+    <input type="search" value=${text} onInput=${onInput} onKeyDown=${(/** @type {any} */ event) => event.key === "Enter" && put(event)} data-find="true" placeholder="press / to search" maxlength="500" /></label>`;
 }
 
 /**
@@ -109,9 +120,9 @@ function Listed({ pages, label, columns, href, empty }) {
   useEffect(() => {
     if (!isLoading) announce(isEmpty ? empty : `${rows.length}${hasMore ? " and more" : ""} ${label.toLowerCase()}.`);
   }, [isLoading && isEmpty, isEmpty, label]);
-  if (trouble && isEmpty) return html`<${Note} message=${trouble.message} advice=${trouble.advice} isBad=${true} onAction=${refresh} />`;
+  if (trouble && isEmpty) return html`<${Failed} of=${trouble} onAction=${refresh} />`;
   if (isEmpty) return isLoading ? html`<${Waiting} label=${`Reading the ${label.toLowerCase()}`} />` : html`<p class="nothing">${empty}</p>`;
-  return html`${trouble && html`<${Note} message=${trouble.message} advice=${trouble.advice} isBad=${true} onAction=${refresh} />`}
+  return html`${trouble && html`<${Failed} of=${trouble} onAction=${refresh} />`}
     <${Rows} rows=${rows} columns=${columns} label=${label} href=${href} hasMore=${hasMore} onMore=${more} />`;
 }
 
@@ -121,9 +132,7 @@ export function Sessions({ place }) {
   const pages = usePages(`/treadle/v1/sessions${search && `?search=${encodeURIComponent(search)}`}`, "sessions");
   useChanges(["session", "gone"], pages.refresh);
   return html`<section class="view" aria-label="Sessions">
-    <form class="filters" role="search" aria-label="Filter the sessions" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
-      <${TextFilter} name="text" label="Named or said" value=${search} />
-    </form>
+    <${Filters} label="Filter the sessions"><${TextFilter} name="text" label="Named or said" value=${search} /><//>
     <${Listed} pages=${pages} label="Sessions" columns=${SESSION_COLUMNS} href=${(/** @type {any} */ one) => address(["sessions", one.id])}
       empty=${search ? "No session holds that." : "There is no session yet. Each chat on the chat page is one."} />
   </section>`;
@@ -139,10 +148,10 @@ const SESSION_COLUMNS = [
 /** What was said in a session, and the runs in which. @param {{place: Place}} props */
 export function Session({ place }) {
   const path = `/treadle/v1/sessions/${encodeURIComponent(place.id)}`;
-  const loaded = useLoaded(`${path}?limit=200`);
+  const loaded = useLoaded(path);
   useChanges(["session", "run"], loaded.reload);
   const { data, trouble } = loaded;
-  if (trouble) return html`<${Note} message=${trouble.message} advice=${trouble.advice} isBad=${true} onAction=${loaded.reload} />`;
+  if (trouble) return html`<${Failed} of=${trouble} onAction=${loaded.reload} />`;
   if (!data) return html`<${Waiting} label="Reading the session" />`;
   return html`<section class="view page" aria-label="Session">
     <h2>${data.name || data.id}</h2>
@@ -156,5 +165,6 @@ export function Session({ place }) {
     </div>
     <ol class="said">${data.messages.map((/** @type {any} */ entry, /** @type {number} */ n) => html`<li key=${n} data-kind=${entry.kind}>
       <b>${entry.kind.replace("_", " ")}${entry.name ? ` · ${entry.name}` : ""}</b><p>${entry.content || "(nothing)"}</p></li>`)}</ol>
+    ${data.has_more && html`<p class="nothing">There is more: the export has all of it.</p>`}
   </section>`;
 }

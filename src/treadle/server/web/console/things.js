@@ -3,18 +3,18 @@
 
 import { ago, count, duration, html, useEffect } from "../shared/ui.js";
 import { address } from "./address.js";
-import { Code, Facts, Loading, State, Table, useLoaded } from "./parts.js";
+import { Code, Facts, Filters, Loading, State, Table, useLoaded } from "./parts.js";
 import { TextFilter } from "./runs.js";
 
 /** @typedef {import("./address.js").Place} Place */
 
-const AGAIN_MS = 5_000;
+const FRESH_MS = 5_000;
 
 /** Read something again now and then, while it is looked at. @param {string} path */
 function useFresh(path) {
   const loaded = useLoaded(path);
   useEffect(() => {
-    const timer = setInterval(() => document.hidden || loaded.reload(), AGAIN_MS);
+    const timer = setInterval(() => document.hidden || loaded.reload(), FRESH_MS);
     return () => clearInterval(timer);
   }, [path]);
   return loaded;
@@ -27,8 +27,7 @@ export function Tools({ place }) {
   const tools = (loaded.data?.tools ?? []).filter((/** @type {any} */ tool) => `${tool.spec.name} ${tool.source} ${tool.spec.description ?? ""}`.toLowerCase().includes(text));
   const off = loaded.data?.off ?? [];
   return html`<section class="view page" aria-label="Tools">
-    <form class="filters" role="search" aria-label="Filter the tools" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
-      <${TextFilter} name="text" label="Name, source or description" value=${place.query.get("text") ?? ""} /></form>
+    <${Filters} label="Filter the tools"><${TextFilter} name="text" label="Name, source or description" value=${place.query.get("text") ?? ""} /><//>
     <${Loading} of=${loaded} label="Reading the tools">
       ${tools.map((/** @type {any} */ tool) => html`<${Tool} key=${tool.spec.name} tool=${tool} isOpen=${place.id === tool.spec.name} />`)}
       ${tools.length === 0 && html`<p class="nothing">${text ? "No tool fits." : "This server runs no tools of its own."}</p>`}

@@ -2,9 +2,7 @@
 // What the pages' views are made with: elements, dialogs, notes, keys, and how things are written for people.
 // Gets data and gives nodes; fetches nothing.
 
-import htm from "../vendor/htm.js";
-import { useEffect, useLayoutEffect, useRef, useState } from "../vendor/hooks.js";
-import { Component, h, render } from "../vendor/preact.js";
+import { Component, h, htm, render, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
 import { sentences } from "./api.js";
 
 export { Component, h, render, useEffect, useLayoutEffect, useRef, useState };
@@ -31,6 +29,14 @@ export function Note({ message, advice = "", isBad = false, action = "Try again"
       ${onAction && html`<button type="button" onClick=${onAction}>${action}</button>`}
     </div>
   `;
+}
+
+/**
+ * Say what went wrong.
+ * @param {{of: import("./api.js").Trouble, onAction?: (() => void) | null}} props
+ */
+export function Failed({ of, onAction = null }) {
+  return html`<${Note} message=${of.message} advice=${of.advice} isBad=${true} onAction=${onAction} />`;
 }
 
 /**
@@ -118,6 +124,19 @@ export function onKeys(keys) {
 /** @param {EventTarget | null} target */
 function isWriting(target) {
   return target instanceof Element && target.closest("input, textarea, select, [contenteditable]") !== null;
+}
+
+/** Pass what was typed or chosen on. @param {(value: string) => void} take */
+export const typed = (take) => (/** @type {any} */ event) => take(event.target.value);
+
+/** Draw again every second while that is wanted, and return the time in seconds since 1970. @param {boolean} [isOn] */
+export function useClock(isOn = true) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = isOn ? setInterval(() => setNow(Date.now()), 1_000) : 0;
+    return () => clearInterval(timer);
+  }, [isOn]);
+  return now / 1_000;
 }
 
 /** Say something to screen readers, when they have finished what they say. @param {string} text */

@@ -1,0 +1,156 @@
+"""What all workers count together: each keeps its numbers in a file, once a second and whenever somebody asks.
+
+Whoever is asked writes its own file first and then adds up all of them, so that no count ever seems to go back. What a
+worker that died had counted is kept by the master; how much it was doing at that moment is not.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.registry import Collector
+
+KEEP_S = 1.0
+_SUFFIX = ".numbers"
+_DEAD = "dead"
+_STATES = frozenset({"treadle_upstream_breaker_state"})
+"""Gauges that say how something is and not how much: of several workers the largest holds."""
+_MOMENTARY = frozenset({"gauge", "info", "stateset"})
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True):
+    """One number."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+    @property
+    def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """Return what tells it from all others of its series."""
+        return self.name, tuple(self.labels.items())
+
+
+class Series(msgspec.Struct, frozen=True, array_like=True):
+    """One series with all its numbers."""
+
+    name: str
+    kind: str
+    text: str
+    samples: tuple[Sample, ...]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a file holds; `owners` are the workers whose own files it stands for."""
+
+    series: tuple[Series, ...] = ()
+    owners: tuple[str, ...] = ()
+
+
+class Numbers:
+    """The numbers of one worker, and of all together."""
+
+    def __init__(self, registry: CollectorRegistry, folder: Path, owner: str) -> None:
+        self._registry = registry
+        self._folder = folder
+        self._owner = owner
+
+    async def keep(self) -> None:
+        """Write this worker's numbers down, for ever."""
+        while True:
+            self.write()
+            await asyncio.sleep(KEEP_S)
+
+    def write(self) -> None:
+        """Write this worker's numbers down; a folder that is gone has nobody who reads it."""
+        _write(self._folder / f"{_file(self._owner)}{_SUFFIX}", Kept(series=tuple(_read_registry(self._registry))))
+
+    def text(self) -> bytes:
+        """Return the numbers of all workers in Prometheus' text form."""
+        self.write()
+        together = CollectorRegistry()
+        together.register(_Sum(_merge(_all(self._folder))))
+        return generate_latest(together)
+
+
+def bury(folder: Path, owner: str) -> None:
+    """Keep what a dead worker had counted, under no worker's name."""
+    file = folder / f"{_file(owner)}{_SUFFIX}"
+    lost = _read(file)
+    dead = folder / f"{_DEAD}{_SUFFIX}"
+    before = _read(dead)
+    counted = tuple(series for series in lost.series if series.kind not in _MOMENTARY)
+    merged = tuple(_merge([*before.series, *counted]))
+    # Until its file is gone it must not be counted twice; those of earlier dead are gone already.
+    _write(dead, Kept(series=merged, owners=(_file(owner),)))
+    file.unlink(missing_ok=True)
+
+
+class _Sum(Collector):
+    """Gives merged series to whoever writes them."""
+
+    def __init__(self, series: Sequence[Series]) -> None:
+        self._series = series
+
+    def collect(self) -> Iterable[Metric]:
+        """Return each series as the library knows it."""
+        for series in self._series:
+            metric = Metric(series.name, series.text, series.kind)
+            for sample in series.samples:
+                metric.add_sample(sample.name, sample.labels, sample.value)
+            yield metric
+
+
+def _read_registry(registry: CollectorRegistry) -> Iterable[Series]:
+    for metric in registry.collect():
+        samples = tuple(Sample(each.name, each.labels, float(each.value)) for each in metric.samples)
+        yield Series(metric.name, metric.type, metric.documentation, samples)
+
+
+def _all(folder: Path) -> list[Series]:
+    """Return the series of every file; a dead worker's own is not read beside what is kept of it."""
+    kept = {file.name.removesuffix(_SUFFIX): _read(file) for file in sorted(folder.glob(f"*{_SUFFIX}"))}
+    gone = frozenset(kept[_DEAD].owners) if _DEAD in kept else frozenset[str]()
+    return [series for name, each in kept.items() if name not in gone for series in each.series]
+
+
+def _merge(found: Iterable[Series]) -> list[Series]:
+    """Add up what stands for the same thing."""
+    merged: dict[str, Series] = {}
+    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], Sample]] = {}
+    for series in found:
+        merged.setdefault(series.name, series)
+        here = values.setdefault(series.name, {})
+        for sample in series.samples:
+            other = here.get(sample.key)
+            if other is not None:
+                is_state = series.name in _STATES
+                value = max(other.value, sample.value) if is_state else other.value + sample.value
+                sample = Sample(sample.name, sample.labels, value)
+            here[sample.key] = sample
+    return [
+        Series(series.name, series.kind, series.text, tuple(values[name].values())) for name, series in merged.items()
+    ]
+
+
+def _read(file: Path) -> Kept:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Kept)
+    except (OSError, msgspec.MsgspecError):
+        return Kept()
+
+
+def _write(file: Path, kept: Kept) -> None:
+    beside = file.with_suffix(f".{os.getpid()}")
+    try:
+        beside.write_bytes(msgspec.json.encode(kept))
+        beside.replace(file)
+    except OSError:
+        beside.unlink(missing_ok=True)
+
+
+def _file(owner: str) -> str:
+    return owner.replace(":", "-").replace("/", "-")
