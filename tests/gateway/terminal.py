@@ -26,6 +26,8 @@ COLUMNS, LINES = 90, 30
 BOUND_S = 40.0
 TOOLS = '''
 import os
+import subprocess
+import sys
 import time
 from treadle import tool
 
@@ -37,17 +39,23 @@ def count_lines(name: str) -> str:
 @tool(effect="read", timeout_s=60)
 def wait_short(name: str) -> str:
     """Wait a while for a name."""
-    time.sleep(1.0)
-    print("waiting for", name)
-    time.sleep(0.5)
+    time.sleep(1.5)
     return "done"
 
 @tool(effect="read", timeout_s=60)
 def wait_for(name: str) -> str:
     """Wait for a file of that name."""
+    print("waiting for", name)
     while not os.path.exists(name):
         time.sleep(0.02)
     return "it came"
+
+@tool(effect="read")
+def be_noisy(name: str) -> str:
+    """Be noisy for a name, on every stream and through a program."""
+    print("moaned", file=sys.stderr)
+    subprocess.run(["sh", "-c", "printf 'child \\033]0;owned\\007\\n'; echo failed >&2"], check=True)
+    return "done"
 
 @tool(effect="destructive")
 def wipe_disk(name: str) -> str:

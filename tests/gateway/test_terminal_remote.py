@@ -13,6 +13,8 @@ from gateway.cutting import CuttingProxy
 from gateway.server_process import served
 from gateway.terminal import BOUND_S, TREADLE, Terminal, person_env
 
+PRICED = '[[price]]\nmodel = "demo"\ninput = 1000\noutput = 1000\n'
+
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
@@ -24,6 +26,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 def server(env: dict[str, str], tmp_path: Path) -> Iterator[str]:
     """Start a server with tools of its own and return its address."""
     (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "treadle.toml").write_text(PRICED, encoding="utf-8")
     command = [*TREADLE, "serve", "--port", "0", "--tools", "../mine.py", "--store", "sqlite:///served.db"]
     process = subprocess.Popen(
         command, env=env, cwd=tmp_path / "served", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -63,7 +66,7 @@ def test_a_chat_elsewhere_is_the_same_chat(server: str, env: dict[str, str], tmp
         here.until("[y] once")
         here.type("y")
         here.until("wiped sda")
-        here.until("tokens")
+        here.until("tokens · $")
         here.type("Use wait_for `gone`\r")
         here.until("● wait_for")
         here.type("\x03")
@@ -101,6 +104,9 @@ def test_a_run_elsewhere_has_the_same_events_and_codes(server: str, env: dict[st
     types = [msgspec.json.decode(line)["type"] for line in denied.stdout.splitlines()]
     assert types[:3] == ["session.started", "turn.started", "approval.requested"]
     assert types[-1] == "turn.finished"
+    assert msgspec.json.decode(denied.stdout.splitlines()[-1])["cost"] > 0, "the server knows what its models cost"
+    costly = run("run", "Use wait_short `ada`", "--server", server, "--max-cost", "1e-9", env=env, cwd=tmp_path)
+    assert (costly.returncode, "max_cost" in costly.stderr) == (4, True), costly.stderr
     done = run("run", "-c", "Use wipe_disk `sda`", "--server", server, "--yes", env=env, cwd=tmp_path)
     assert (done.returncode, "wiped sda" in done.stdout) == (0, True), done.stderr
 

@@ -178,8 +178,9 @@ async def test_a_full_pool_is_a_timeout_and_not_a_hang():
     async with ScriptServer(table(Canned(body=GOOD, hold_after=len(HEAD)))) as server, asyncio.timeout(WAIT_S):
         stream = model(server.url, client).stream(PLAN, "run_1")
         await anext(stream)
-        with pytest.raises(UpstreamTimeout, match=r"could not be reached within 0\.05 s") as caught:
+        with pytest.raises(UpstreamTimeout, match=r"all connections were in use for 0\.05 s") as caught:
             await collect(model(server.url, client, connect_s=0.05))
+        assert caught.value.info.code == "upstream_crowded"
         assert "connections_max" in (caught.value.hint or "")
         await stream.aclose()
     await client.close()

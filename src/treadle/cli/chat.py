@@ -5,6 +5,7 @@ and `inline/`, the slash commands in `slash/`.
 """
 
 import argparse
+import asyncio
 import contextlib
 import os
 import sys
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 from treadle.canon.errors import RequestError
 from treadle.cli import command
 from treadle.cli.terminal.look import THEMES, look_of
-from treadle.cli.terminal.prints import Prints, own_stdout
+from treadle.cli.terminal.prints import own_screen, own_stdout
 
 if TYPE_CHECKING:
     from treadle.cli.inline.face import Face
@@ -91,15 +92,18 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
     shown = terminal.preview_lines if terminal.fold == "on" else terminal.fold_lines
     screen = Screen(face, look, folds=Folds(preview_lines=shown, full_lines=terminal.fold_lines))
     heard: list[Callable[[str], None]] = []
-    with contextlib.redirect_stdout(Prints(screen.printed)):
-        async with _opened(face), opened_host(args, settings, lambda text: [tell(text) for tell in heard]) as host:
+    with own_screen(screen.printed):
+        opening = opened_host(args, settings, lambda text: [tell(text) for tell in heard])
+        async with _opened(face) as leaving, opening as host:
             conversation = Conversation(host, command.asked_model(args, settings), folder=root)
             chat = Chat(conversation, face, screen, make_policy(terminal.policy, root), COMMANDS, root)
             heard.append(chat.activity.progress)
             interrupts.guard(chat)
+            interrupts.leave = chat.leave
             interrupts.idle = _Twice(screen.say).press
             face.serve(chat)
             await _begin(chat, args)
+            leaving.cancel()
             if not interrupts.is_terminated:
                 await chat.run()
             await face.close()
@@ -107,12 +111,16 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
 
 
 @contextlib.asynccontextmanager
-async def _opened(face: "Face") -> AsyncGenerator[None, None]:
-    """Have the face there before the rest is loaded: a person can type at once."""
+async def _opened(face: "Face") -> "AsyncGenerator[asyncio.Future[None], None]":
+    """Have the face there before the rest is loaded: a person can type at once, and leave, until that is called off."""
     await face.open()
+    opening, leaving = asyncio.current_task(), asyncio.ensure_future(face.left())
+    assert opening is not None
+    leaving.add_done_callback(lambda done: None if done.cancelled() else opening.cancel())
     try:
-        yield
+        yield leaving
     finally:
+        leaving.cancel()
         await face.close()
 
 
@@ -144,7 +152,8 @@ def _face(settings: "Settings", look: "Look", out: TextIO, *, is_animated: bool)
     from treadle.cli.slash.table import COMMANDS
     from treadle.config.reader import data_directory
 
-    history = open_history(data_directory(os.environ) / "chat_history")
+    keeps = settings.store.persistence == "on"
+    history = open_history(data_directory(os.environ) / "chat_history" if keeps else None)
     names = {name: slash.summary for name, slash in COMMANDS.items()}
     words = {"/policy": ("plan", "ask", "auto-edit"), "/theme": tuple(THEMES)}
     root = os.path.realpath(settings.tools.local.root)

@@ -32,6 +32,7 @@ _FLAG_KEYS = {
     "host": "server.host",
     "port": "server.port",
     "allow_remote": "server.allow_remote",
+    "workers": "server.workers",
     "log_level": "server.log_level",
     "store": "store.url",
     "tools": "tools.load",
@@ -107,16 +108,20 @@ def read_flags(args: argparse.Namespace) -> "Loaded":
 
     Raises: ConfigError.
     """
+    from treadle.cli.terminal.clean import clean
     from treadle.config import read_settings
 
-    given = vars(args)
-    overrides: Mapping[str, object] = {key: given[flag] or None for flag, key in _FLAG_KEYS.items() if flag in given}
-    if given.get("port") == 0:
-        overrides = {**overrides, "server.port": 0}
-    loaded = read_settings(given.get("config"), env=os.environ, overrides=overrides)
+    loaded = read_settings(vars(args).get("config"), env=os.environ, overrides=overrides_of(args))
     for warning in loaded.warnings:
-        print(f"treadle: {warning}", file=sys.stderr)
+        print(f"treadle: {clean(warning)}", file=sys.stderr)
     return loaded
+
+
+def overrides_of(args: argparse.Namespace) -> Mapping[str, object]:
+    """Return what this command's flags set, by key; None where one was left out."""
+    given = vars(args)
+    found: dict[str, object] = {key: given[flag] or None for flag, key in _FLAG_KEYS.items() if flag in given}
+    return {**found, "server.port": 0} if given.get("port") == 0 else found
 
 
 def terminal_settings(args: argparse.Namespace) -> "Settings":

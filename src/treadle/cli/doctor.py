@@ -1,6 +1,6 @@
 """`treadle doctor`: look at everything Treadle needs, say what works, and what to do about what does not.
 
-It changes nothing: no file is made, no run started. The checks themselves are in `checks.py`.
+It changes nothing: no file is made, no run started. `checks.py` lists the looks, `checkup/` has them.
 """
 
 import argparse
@@ -15,39 +15,48 @@ from treadle.cli import command
 from treadle.cli.terminal.clean import clean
 
 if TYPE_CHECKING:
-    from treadle.cli.checks import Check
+    from treadle.cli.checkup.found import Check
+    from treadle.config import Settings
 
 EPILOG = """\
-✓ works, ! worth knowing, ✗ broken. The exit code is 1 when something is broken.
+✓ works, ! worth knowing, ✗ broken; below, what to do about it. It starts nothing and writes nothing. Upstreams on this
+machine and the database are asked; those elsewhere only with --online, which sends them their key and nothing else.
 
 examples:
   treadle doctor
-  treadle doctor --offline      do not ask the upstreams
-  treadle doctor --json"""
+  treadle doctor --config /etc/treadle/treadle.toml     as the service would run
+  treadle doctor --online                               ask every upstream for its models
+  treadle doctor --offline                              ask nobody, not even the database
+  CLIENT_KEY=tr_… treadle doctor --key-env CLIENT_KEY   why a client's key is refused
+  treadle doctor --json
+
+exit codes: 0 nothing is broken, 1 something is, 2 usage"""
 _MARKS = {"ok": "✓", "note": "!", "broken": "✗"}
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.epilog = EPILOG
-    parser.add_argument("--offline", action="store_true", help="do not ask the upstreams")
+    asked = parser.add_mutually_exclusive_group()
+    asked.add_argument("--online", action="store_true", help="ask upstreams elsewhere too")
+    asked.add_argument("--offline", action="store_true", help="ask nobody")
+    parser.add_argument("--key-env", metavar="NAME", help="also try the client's key in this variable")
     command.add_config_flags(parser)
     command.add_json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Check everything and report."""
-    from treadle.cli.checks import Check, check_machine, check_settings
+    from treadle.cli.checks import check_client_key, check_machine, check_settings
 
-    try:
-        loaded = command.read_flags(args)
-        config = Check(name="config", state="ok", detail=loaded.file or "no treadle.toml here: the defaults")
-        others = check_settings(loaded.settings, os.environ, is_offline=args.offline)
-    except ConfigError as error:
-        config = Check(name="config", state="broken", detail=error.message, advice=error.hint or "")
-        detail = "store, upstreams, tools and port are looked at when the configuration has no mistakes"
-        others = [Check(name="others", state="note", detail=detail)]
-    checks = [config, *check_machine(), *others]
+    command.quiet_logs()
+    config, settings = _read(args)
+    checks = [config, *check_machine()]
+    if settings is not None:
+        asking = "all" if args.online else "nobody" if args.offline else "local"
+        checks += check_settings(settings, os.environ, asking=asking)
+        if args.key_env:
+            checks.append(check_client_key(settings, os.environ.get(args.key_env, "").strip(), os.environ))
     is_broken = any(check.state == "broken" for check in checks)
     if args.json:
         document = {"ok": not is_broken, "checks": checks}
@@ -55,6 +64,29 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(checks)
     return command.ERROR if is_broken else command.OK
+
+
+def _read(args: argparse.Namespace) -> "tuple[Check, Settings | None]":
+    """Read the settings as far as they are right, so that one mistake does not hide the others."""
+    from treadle.cli.checkup.found import Check, broken
+    from treadle.config import inspect_settings
+    from treadle.config.problems import raise_problems
+
+    try:
+        loaded, problems = inspect_settings(
+            vars(args).get("config"), env=os.environ, overrides=command.overrides_of(args)
+        )
+    except ConfigError as error:
+        return broken("config", error, "correct the file; `treadle config example` prints a whole one"), None
+    try:
+        raise_problems(problems)
+    except ConfigError as error:
+        found = broken("config", error, "`treadle config example` prints every key; the rest is looked at below")
+        return found, loaded.settings
+    detail = loaded.file or "no treadle.toml here: the defaults"
+    if loaded.warnings:
+        return Check(name="config", state="note", detail="\n".join((detail, *loaded.warnings))), loaded.settings
+    return Check(name="config", state="ok", detail=detail), loaded.settings
 
 
 def _print(checks: "list[Check]") -> None:

@@ -15,6 +15,8 @@ import msgspec
 
 from treadle.canon.errors import TreadleError
 from treadle.cli import command
+from treadle.cli.manual.pages import finish_help
+from treadle.cli.parser import Parser
 
 EPILOG = """\
 Without a command Treadle opens a chat; `treadle -p "text"` is `treadle run "text"`.
@@ -25,6 +27,21 @@ examples:
   treadle run "weather in Paris?"     one turn, for scripts
   OPENAI_API_KEY=… treadle -m MODEL   chat with a real model
   treadle doctor                      find out what does not work, and why
+  treadle COMMAND --help              what a command takes, with examples
+
+environment:
+  OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY, OPENROUTER_API_KEY   each brings a provider's models
+  OPENAI_BASE_URL          a model server, such as one on this machine; a key is not needed then
+  TREADLE_SECTION__KEY     any key of the configuration, such as TREADLE_SERVER__PORT=9000
+  TREADLE_CONFIG           the file to read, as --config
+  TREADLE_SECRET           what keys and logins are known by, where processes share a database
+  NO_COLOR, TERM=dumb      no colours; plain lines
+
+files:
+  ~/.config/treadle/treadle.toml, else ./treadle.toml   the configuration: `treadle config example` prints one
+  ~/.local/share/treadle/treadle.db                     the journal, unless store.url names another
+
+exit codes: 0 done, 1 error, 2 usage or configuration; `treadle run --help` and others have more
 """
 
 
@@ -54,6 +71,7 @@ COMMANDS = (
     Entry(name="run", summary="answer one prompt and exit, for scripts", module="treadle.cli.run"),
     Entry(name="replay", summary="drive a stored run again, as a proof or a fork", module="treadle.cli.journal.replay"),
     Entry(name="tools", summary="list the tools that Treadle runs, and check them", module="treadle.cli.tools"),
+    Entry(name="models", summary="list the models that can be asked", module="treadle.cli.models.command"),
     Entry(
         name="dialects", summary="list how models write calls as text, and try it", module="treadle.cli.wire.dialects"
     ),
@@ -66,8 +84,10 @@ COMMANDS = (
     Entry(
         name="sessions", summary="list, search, fork and export conversations", module="treadle.cli.journal.sessions"
     ),
+    Entry(name="logs", summary="find runs by what was said, called or failed", module="treadle.cli.journal.logs"),
     Entry(name="ws", summary="workspaces: facts, drafts, locks, proposals", module="treadle.cli.workspace.ws"),
     Entry(name="approvals", summary="decide about calls that wait for you", module="treadle.cli.approvals.command"),
+    Entry(name="store", summary="copy, restore, check and thin out the journal", module="treadle.cli.store.command"),
     Entry(name="plan", summary="show exactly what a model call sent", module="treadle.cli.journal.plan"),
     Entry(name="export", summary="write runs as JSON Lines, exactly", module="treadle.cli.journal.export"),
     Entry(name="audit", summary="prove that runs are as they were written", module="treadle.cli.journal.audit"),
@@ -81,6 +101,7 @@ _TOP_FLAGS = ("-h", "--help", "--version")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    _fill_streams()
     arguments = name_command(list(sys.argv[1:] if argv is None else argv))
     try:
         code = _run(arguments)
@@ -105,7 +126,8 @@ def _run(arguments: list[str]) -> int:
     parser = build_parser(next(iter(arguments[_file_flag_length(arguments) :]), None))
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        parser.inner(args.command).refuse(unknown)
+    args.command_line = arguments
     return load(args.command).run(args)
 
 
@@ -127,9 +149,9 @@ def _file_flag_length(arguments: list[str]) -> int:
     return min(2, len(arguments)) if first == "--config" else 0
 
 
-def build_parser(wanted: str | None = None) -> argparse.ArgumentParser:
+def build_parser(wanted: str | None = None) -> Parser:
     """Return the parser, with the flags of the wanted command only; of all commands when none is named."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="treadle",
         description="Keep a tool-calling loop turning between any client and any model.",
         epilog=EPILOG,
@@ -147,6 +169,7 @@ def build_parser(wanted: str | None = None) -> argparse.ArgumentParser:
         )
         if wanted is None or entry.name == wanted:
             load(entry.name).describe(inner)
+            finish_help(inner, entry.name)
     return parser
 
 
@@ -164,6 +187,17 @@ class _Version(argparse.Action):
 
         print(f"treadle {version('treadle')}")
         parser.exit()
+
+
+def _fill_streams() -> None:
+    """Stand in for streams that whoever started us had closed: the next file to be opened would get their number."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            found = os.open(os.devnull, os.O_RDWR)
+            if found != number:
+                os.dup2(found, number)
+                os.close(found)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", errors="replace", closefd=False))
 
 
 def _forget_output() -> None:

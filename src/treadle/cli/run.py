@@ -6,19 +6,30 @@ Loads no screen: neither prompt_toolkit nor rich, which together cost half a sec
 import argparse
 import asyncio
 import contextlib
+import math
 import shlex
 import sys
 from collections.abc import Coroutine, Generator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from treadle.canon.errors import ConfigError, RequestError, TreadleError
-from treadle.canon.events import ApprovalRequested, RoundStarted, RunEvent
+from treadle.canon.events import (
+    ApprovalRequested,
+    ArgumentsDelta,
+    ReasoningDelta,
+    RoundStarted,
+    RunEvent,
+    TextDelta,
+    ToolStarted,
+)
 from treadle.cli import command
 from treadle.cli.chat import add_session_flags
 from treadle.cli.talk.attach import join_prompt, message_of, read_piped
+from treadle.cli.talk.spending import Spending
 from treadle.cli.terminal.output import WRITERS, Writer
 from treadle.cli.terminal.prints import Prints, own_stdout
 from treadle.cli.terminal.waiting import ticking
@@ -53,7 +64,15 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("prompt", nargs="?", help="what to ask")
     parser.add_argument("files", nargs="*", metavar="FILE", help="texts and pictures to send along")
-    parser.add_argument("-p", "--prompt", dest="prompt_flag", metavar="TEXT", help="the prompt, as a flag")
+    parser.add_argument(
+        "-p",
+        "--prompt",
+        dest="prompt_flag",
+        metavar="TEXT",
+        nargs="?",
+        const="",
+        help="the prompt, as a flag; without a text, standard input is the prompt",
+    )
     parser.add_argument(
         "--output",
         choices=tuple(WRITERS),
@@ -63,8 +82,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schema", metavar="FILE", help="a JSON Schema that the answer must follow")
     parser.add_argument("--last-message", metavar="FILE", help="write the answer into this file too")
     parser.add_argument("--max-turns", type=_positive, metavar="N", help="rounds (model calls) at most")
-    parser.add_argument("--max-cost", type=float, metavar="USD", help="stop before a round that would come after this")
-    parser.add_argument("--timeout", type=float, metavar="S", help="seconds for the whole turn")
+    parser.add_argument("--max-cost", type=_amount, metavar="USD", help="stop when it has cost more than this")
+    parser.add_argument("--timeout", type=_amount, metavar="S", help="seconds for the whole turn")
     parser.add_argument("--ephemeral", action="store_true", help="keep nothing of it")
     parser.add_argument(
         "--policy", choices=("plan", "ask", "auto-edit", "trust"), help="what runs unasked (default: terminal.policy)"
@@ -81,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     """Answer one prompt."""
     prompt, files = args.prompt, list(args.files)
     args.policy = "trust" if args.yes else args.policy
-    if args.prompt_flag is not None:
+    if args.prompt_flag:
         files = [prompt, *files] if prompt is not None else files
         prompt = args.prompt_flag
     elif files and not any(Path(file).exists() for file in files):
@@ -122,6 +141,13 @@ def _positive(text: str) -> int:
     return value
 
 
+def _amount(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return value
+
+
 class _Turn:
     """One turn: sends, follows, answers what is asked, and keeps to the limits of the flags."""
 
@@ -130,9 +156,17 @@ class _Turn:
         self._settings = settings
         self._writer = writer
         self._tasks: set[asyncio.Future[None]] = set()
+        self._spending = Spending(args.max_cost)
 
     async def run(self, interrupts: "Interrupts", said: "MessageItem") -> int:
-        """Answer and return the exit code. Raises: TreadleError."""
+        """Answer and return the exit code. Raises: TreadleError, which who reads JSON has then read already."""
+        try:
+            return await self._answer(interrupts, said)
+        except TreadleError as error:
+            self._writer.fail(error.info)
+            raise
+
+    async def _answer(self, interrupts: "Interrupts", said: "MessageItem") -> int:
         from treadle.cli.talk.conversation import Conversation
         from treadle.cli.talk.opening import make_policy, opened_host
 
@@ -151,7 +185,7 @@ class _Turn:
                 with ticking(writer.tick), self._deadline(conversation):
                     await self._follow(conversation, policy, said)
                 if writer.ended is not None:
-                    writer.cost = host.cost(conversation.model, writer.ended.usage)
+                    writer.cost = await host.cost(conversation.run_id or "", conversation.model, writer.ended.usage)
             prints.finish()
         self._check(schema)
         writer.finish()
@@ -194,8 +228,11 @@ class _Turn:
                 self._spawn(self._decide(conversation, policy, event))
             case RoundStarted() if self._args.max_turns is not None and event.round > self._args.max_turns + 1:
                 self._stop(conversation, "max_turns")  # a server elsewhere keeps to its own limits, not to ours
-            case RoundStarted() if self._args.max_cost is not None and event.round > 1:
+            case RoundStarted() | ToolStarted() if self._spending.is_limited:
                 self._spawn(self._count_cost(conversation))
+            case TextDelta() | ReasoningDelta() | ArgumentsDelta() if self._spending.is_limited:
+                if self._spending.add(event.text, partial(conversation.host.estimate, conversation.model)):
+                    self._stop(conversation, "max_cost")
             case _:
                 pass
 
@@ -219,11 +256,13 @@ class _Turn:
 
         assert conversation.run_id is not None
         usage = usage_of(await conversation.host.run_entries(conversation.run_id))
-        cost = conversation.host.cost(conversation.model, usage)
-        if cost is None:
+        if usage is None:
+            return  # no round has ended yet
+        cost = await conversation.host.cost(conversation.run_id, conversation.model, usage)
+        if cost is None and self._spending.is_limited:
             self._writer.note(f"--max-cost: what {conversation.model} costs is not known ([[price]] names it)")
-            self._args.max_cost = None
-        elif cost > self._args.max_cost:
+            self._spending.is_limited = False
+        elif cost is not None and self._spending.settle(cost):
             self._stop(conversation, "max_cost")
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:

@@ -2,7 +2,10 @@
 
 import argparse
 import asyncio
+import gc
 import logging
+import os
+import secrets
 import sys
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -17,10 +20,14 @@ if TYPE_CHECKING:
     from treadle.config import Settings
     from treadle.runs.record.rounds import StoredRun
     from treadle.runtime import Runtime
+    from treadle.server.crew.post import Post
     from treadle.server.serve import Address
     from treadle.telemetry import Redactor
 
 log = logging.getLogger("treadle.tools")
+
+GC_THRESHOLDS = (50_000, 20, 1_000)
+"""New objects before the young are looked at, and how often that before the older and before all are."""
 
 EPILOG = """\
 With no configuration and no key it answers with the demo model and keeps runs in SQLite. Only this machine can
@@ -41,6 +48,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, help="port to listen on (default: 8700; 0 picks a free one)")
     parser.add_argument("--allow-remote", action="store_true", help="allow a host that other machines can reach")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="how much to log")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes that serve the port (default: 1)")
     parser.add_argument("--reload", action="store_true", help="load files of tools again when they change")
     command.add_model_flag(parser)
     command.add_record_flag(parser)
@@ -49,15 +57,40 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until stopped."""
+    from treadle.server.crew.post import read_post
+
     settings = command.read_flags(args).settings
     command.check_model(settings)
     check_addresses(settings)
+    post = read_post(os.environ)
+    if post is None and settings.server.workers > 1:
+        return _lead(settings, args)
     if sys.platform == "win32":
         from asyncio import run as run_loop
     else:
         from uvloop import run as run_loop
-    run_loop(_serve(settings, is_reloading=args.reload))
+    run_loop(_serve(settings, post, is_reloading=args.reload))
     return command.OK
+
+
+def _lead(settings: "Settings", args: argparse.Namespace) -> int:
+    """Open the port and let workers serve it until stopped.
+
+    Raises: ConfigError.
+    """
+    if sys.platform == "win32":
+        raise ConfigError("several workers need a Unix", param="server.workers", hint="start one, on Linux or macOS")
+    from treadle.server.crew.master import Master
+    from treadle.server.login.secret import is_shared
+    from treadle.server.serve import BACKLOG, bind
+    from treadle.telemetry import Redactor
+
+    _log_to_stderr(settings.server.log_level, Redactor())
+    secret = "" if is_shared(settings, os.environ) else secrets.token_hex(32)
+    with bind(settings.server) as listener:
+        listener.listen(BACKLOG)
+        words = [sys.executable, "-m", "treadle.cli.main", *args.command_line]
+        return Master(words, settings.server.workers, listener, secret=secret).run()
 
 
 def check_addresses(settings: "Settings") -> None:
@@ -81,23 +114,35 @@ def check_addresses(settings: "Settings") -> None:
             raise ConfigError(f"MCP server {server.name!r} is this gateway itself: {server.url}", param="mcp")
 
 
-async def _serve(settings: "Settings", *, is_reloading: bool = False) -> None:
-    from treadle.runtime import Runtime
+async def _serve(settings: "Settings", post: "Post | None" = None, *, is_reloading: bool = False) -> None:
+    from treadle.runtime import Parts, Runtime
     from treadle.server.serve import serve
 
-    async with Runtime(settings) as runtime:
+    parts = Parts() if post is None else Parts(owner=post.owner, workers=post.count)
+    async with Runtime(settings, parts=parts) as runtime:
         _log_to_stderr(settings.server.log_level, runtime.redactor)
 
         def announce(address: "Address") -> None:
+            if post is not None and not post.is_announcing:
+                return
             for line in greeting(runtime, address.url, address.login):
                 print(line, flush=True)
 
+        _collect_seldom()
         watch = asyncio.create_task(runtime.watch_tools(tell_reload)) if is_reloading else None
         try:
-            await serve(runtime, announce, write_scenario=_scenario)
+            await serve(runtime, announce, write_scenario=_scenario, post=post)
         finally:
             if watch is not None:
                 watch.cancel()
+
+
+def _collect_seldom() -> None:
+    """Look for unreachable cycles seldom, and never among what the process was started with: with ten thousand streams
+    open a full look takes seconds, in which nobody hears anything."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _scenario(runs: "Sequence[StoredRun]") -> str:
@@ -133,6 +178,7 @@ def greeting(runtime: "Runtime", url: str, login: str = "") -> list[str]:
         f"  tools    {tools or 'none'}",
         *(["  keys     needed: `treadle keys create NAME` makes one"] if asks_for_key(settings) else []),
         f"  journal  {shown_url(settings.store.url) if is_kept else 'off'}",
+        *([f"  workers  {settings.server.workers} processes on this port"] if settings.server.workers > 1 else []),
         *([f"  records  every upstream call, into {settings.record}"] if settings.record else []),
         "Ctrl-C stops it.",
     ]

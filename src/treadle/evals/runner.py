@@ -22,7 +22,7 @@ from treadle.config import Settings, ToolsSection
 from treadle.evals.graders import Evidence, grade
 from treadle.evals.play.clock import StillClock, no_sleep
 from treadle.evals.play.cuts import CutWatch
-from treadle.evals.play.pool import shared
+from treadle.evals.play.pool import Tell, shared
 from treadle.evals.play.stage import Stage, Staged
 from treadle.evals.report import Sample, SuiteResult
 from treadle.evals.scenario import PROTOCOLS, Scenario, find_scenarios, load_scenario
@@ -88,11 +88,13 @@ async def run_suite(
     return SuiteResult(samples=tuple(samples), duration_s=time.perf_counter() - started)
 
 
-def run_tasks(tasks: Sequence[Task], *, jobs: int = 1, heed: Heed | None = None) -> SuiteResult:
-    """Play tasks in so many processes; the result is the same however many there are."""
+def run_tasks(
+    tasks: Sequence[Task], *, jobs: int = 1, heed: Heed | None = None, tell: Tell | None = None
+) -> SuiteResult:
+    """Play tasks in so many processes; the result is the same however many there are. `tell` hears how many."""
     started = time.perf_counter()
     samples: list[Sample] = []
-    for answer in shared(_work, tasks, jobs):
+    for answer in shared(_work, tasks, jobs, tell):
         for played in _PLAYED.decode(answer):
             samples.append(played.sample)
             if heed is not None:

@@ -70,13 +70,15 @@ def load_file(path: str | Path) -> list[Tool]:
     """
     place = Path(path).expanduser()
     if not place.is_file():
-        raise ConfigError(f"cannot load tools from {place}: there is no such file", param="tools")
+        hint = "paths are meant from the working directory, in treadle.toml from where that stands"
+        raise ConfigError(f"cannot load tools from {place}: there is no such file", param="tools", hint=hint)
     resolved = place.resolve()
     name = _alias(resolved)
     loader = _Source(name, str(resolved)) if place.suffix == ".py" else None
     spec = importlib.util.spec_from_file_location(name, resolved, loader=loader)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"cannot load tools from {place}: it is not a Python file (.py)", param="tools")
+        message = f"cannot load tools from {place}: it is not a Python file (.py)"
+        raise ConfigError(message, param="tools", hint="name a file that ends in .py, or a module")
     module = importlib.util.module_from_spec(spec)
     # Type hints and dataclasses look their module up by name, so it must be there while and after it runs.
     sys.modules[name] = module
@@ -216,8 +218,15 @@ def _failure(place: str, error: BaseException, alias: str = "") -> ConfigError:
         cause = _without(error.message, alias)
     else:
         cause = f"{type(error).__name__}: {error}{_line_of(error)}"
-    hint = error.hint if isinstance(error, TreadleError) else None
+    hint = error.hint if isinstance(error, TreadleError) else _way_out(error)
     return ConfigError(f"cannot load tools from {place}: {cause}", param="tools", hint=hint)
+
+
+def _way_out(error: BaseException) -> str:
+    """Say what to do about code that can not be loaded."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"install {error.name} where Treadle is installed, or name a file: --tools ./FILE.py"
+    return "correct the code; `treadle tools --tools FILE` loads it alone and lists what is in it"
 
 
 def _without(text: str, alias: str) -> str:

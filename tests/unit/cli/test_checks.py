@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import apsw
 import msgspec
 import pytest
 
@@ -43,7 +44,8 @@ def upstream() -> Iterator[Upstream]:
 
 def state(upstream: Upstream, env: dict[str, str], *, is_offline: bool = False) -> Check:
     """Check one upstream."""
-    return checks.check_upstreams(Settings(upstream=(upstream,)), env, is_offline=is_offline)[0]
+    asking = "nobody" if is_offline else "all"
+    return checks.check_upstreams(Settings(upstream=(upstream,)), env, asking=asking)[0]
 
 
 def test_an_upstream_that_answers_is_well(upstream: Upstream) -> None:
@@ -96,7 +98,7 @@ def test_an_upstream_by_its_address_alone_is_told_from_one_that_forgot_its_key()
 
 def test_without_an_upstream_the_demo_answers() -> None:
     """That is no defect."""
-    assert [check.state for check in checks.check_upstreams(Settings(), {}, is_offline=False)] == ["note"]
+    assert [check.state for check in checks.check_upstreams(Settings(), {})] == ["note"]
 
 
 def store(path: Path, persistence: str = "on") -> Check:
@@ -114,7 +116,7 @@ def test_a_store_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
 def test_a_store_that_is_something_else_is_broken(tmp_path: Path) -> None:
     """A file of another kind, and a folder, can not be the journal."""
     (tmp_path / "x.db").write_text("a diary, not a journal", encoding="utf-8")
-    assert store(tmp_path / "x.db").detail.endswith("x.db is not a SQLite database")
+    assert "x.db: it is not a SQLite database" in store(tmp_path / "x.db").detail
     assert store(tmp_path).state == "broken"
     assert store(tmp_path / "x.db", "off").state == "note"
 
@@ -122,7 +124,7 @@ def test_a_store_that_is_something_else_is_broken(tmp_path: Path) -> None:
 def test_an_empty_file_and_a_database_are_fine(tmp_path: Path) -> None:
     """SQLite makes a database of an empty file."""
     (tmp_path / "empty.db").touch()
-    (tmp_path / "full.db").write_bytes(b"SQLite format 3\x00" + bytes(100))
+    apsw.Connection(str(tmp_path / "full.db")).execute("PRAGMA user_version = 0; VACUUM")
     assert [store(tmp_path / name).state for name in ("empty.db", "full.db")] == ["ok", "ok"]
 
 
@@ -191,13 +193,28 @@ def test_the_doctor_passes_a_fresh_machine(clean_machine: Path, capsys: pytest.C
     found = msgspec.json.decode(capsys.readouterr().out)
     assert found["ok"] is True
     names = [check["name"] for check in found["checks"]]
-    assert names == ["config", "python", "packages", "openat2", "sandbox", "store", "upstream", "tools", "port", "keys"]
+    machine = ["python", "packages", "kernel", "sandbox", "files"]
+    gateway = ["routes", "tools", "port", "hosts", "keys"]
+    assert names == ["config", *machine, "extras", "data", "store", "upstream", *gateway]
 
 
 def test_the_doctor_fails_on_a_broken_configuration(clean_machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Code 1; the mistakes stand in the report, the machine is looked at, what hangs on the settings is not."""
+    """Code 1; the mistakes stand in the report, and one of them does not hide what else is wrong."""
     (clean_machine / "treadle.toml").write_text("[limts]\nx = 1\n", encoding="utf-8")
     assert main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "✗ config    treadle.toml:2: limts: unknown key; did you mean limits?"
-    assert [line.split()[1] for line in lines] == ["config", "python", "packages", "openat2", "sandbox", "others"]
+    assert lines[1].strip().startswith("→ `treadle config example`")
+    named = [line.split()[1] for line in lines if not line.startswith(" ")]
+    assert named[:2] == ["config", "python"]
+    assert {"store", "upstream", "tools", "port", "keys"} <= set(named)
+
+
+def test_a_file_that_is_no_toml_leaves_the_machine(clean_machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is known of the settings then, and nothing is guessed."""
+    (clean_machine / "treadle.toml").write_text("[server\n", encoding="utf-8")
+    assert main(["doctor", "--json"]) == 1
+    found = msgspec.json.decode(capsys.readouterr().out)["checks"]
+    assert [check["name"] for check in found] == ["config", "python", "packages", "kernel", "sandbox", "files"]
+    assert "is not TOML" in found[0]["detail"]
+    assert "treadle config example" in found[0]["advice"]

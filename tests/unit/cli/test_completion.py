@@ -1,11 +1,18 @@
 """Shell completion: scripts that the shells accept and that know every command."""
 
+import os
+import pty
+import select
 import shutil
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
 from treadle.cli.main import COMMANDS, main
+
+BOUND_S = 30.0
 
 
 def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -22,14 +29,85 @@ def test_every_command_is_completed(shell: str, capsys: pytest.CaptureFixture[st
     assert "allow-remote" in text
 
 
-def test_bash_completes_commands_and_flags(capsys: pytest.CaptureFixture[str]) -> None:
-    """In a real bash: the first word is a command, later ones are its flags."""
-    bash = shutil.which("bash")
-    if bash is None:
+PROBES = {
+    "treadle ser": "serve",
+    "treadle run --out": "--output",
+    "treadle run --output j": "json jsonl",
+    "treadle run --output = te": "text",
+    "treadle keys cr": "create",
+    "treadle keys create --ro": "--role",
+    "treadle keys create ci --role op": "operator",
+    "treadle --config x.toml st": "store",
+    "treadle store ba": "backup",
+    "treadle run -m serve --ti": "--timeout",
+    "treadle eval comp": "compare",
+    "treadle completion f": "fish",
+    "treadle tools sh": "show",
+    "treadle run --schema": "--schema",
+    "treadle run --schema x": "",
+    "treadle nonsense --": "--help --config --version",
+}
+
+
+def bash() -> str:
+    """Return where bash is."""
+    found = shutil.which("bash")
+    if found is None:
         pytest.skip("no bash here")
-    probe = (
-        'COMP_WORDS=(treadle ser); COMP_CWORD=1; _treadle; echo "${COMPREPLY[@]}"; '
-        'COMP_WORDS=(treadle run --out); COMP_CWORD=2; _treadle; echo "${COMPREPLY[@]}"'
+    return found
+
+
+def test_bash_completes_commands_and_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    """In a real bash: commands, actions, flags, and what a flag takes; a value is not mistaken for a command."""
+    shown = '_treadle; echo "${COMPREPLY[*]}"'
+    calls = [f"COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); {shown}\n" for line in PROBES]
+    program = script("bash", capsys) + "".join(calls)
+    done = subprocess.run([bash(), "-eu", "-c", program], capture_output=True, text=True, check=True, timeout=BOUND_S)
+    assert dict(zip(PROBES, done.stdout.splitlines(), strict=True)) == PROBES
+
+
+def test_the_tab_key_completes_in_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bash itself asks the script, as it does at a prompt."""
+    (tmp_path / "treadle.bash").write_text(script("bash", capsys), encoding="utf-8")
+    shell = bash()
+    pid, screen = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execve(shell, [shell, "--norc", "--noprofile", "-i"], {"TERM": "dumb", "INPUTRC": "/dev/null", "PS1": "> "})
+    try:
+        _type(screen, "source ./treadle.bash\n", "source ./treadle.bash")
+        _type(screen, "treadle appr\t", "treadle approvals ")
+        _type(screen, "rul\t", "treadle approvals rules ")
+        _type(screen, "--js\t", "treadle approvals rules --json ")
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        os.close(screen)
+
+
+def _type(screen: int, keys: str, expected: str) -> None:
+    """Type, and wait until the line stands there."""
+    os.write(screen, keys.encode())
+    seen, limit = "", time.monotonic() + BOUND_S
+    while not seen.endswith(expected.split()[-1] + " ") and expected not in seen:
+        ready, _, _ = select.select([screen], [], [], max(0.0, limit - time.monotonic()))
+        assert ready, f"{expected!r} never came: {seen!r}"
+        seen += os.read(screen, 4_096).decode()
+
+
+@pytest.mark.parametrize(
+    ("shell", "arguments"),
+    [("zsh", ("-n",)), ("fish", ("--no-execute",)), ("bash", ("-n",))],
+)
+def test_a_shell_that_is_here_accepts_its_script(
+    shell: str, arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It reads the whole script without a complaint."""
+    found = shutil.which(shell)
+    if found is None:
+        pytest.skip(f"no {shell} here")
+    (tmp_path / "script").write_text(script(shell, capsys), encoding="utf-8")
+    done = subprocess.run(
+        [found, *arguments, str(tmp_path / "script")], capture_output=True, text=True, check=False, timeout=BOUND_S
     )
-    done = subprocess.run([bash, "-c", script("bash", capsys) + probe], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["serve", "--output"]
+    assert (done.returncode, done.stderr) == (0, "")

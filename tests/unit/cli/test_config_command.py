@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from treadle.cli.main import main
+from treadle.config.problems import ANY_HINT
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +69,7 @@ def test_check_looks_at_what_the_file_names(capsys: pytest.CaptureFixture[str], 
         "treadle.toml:7: tools.local.root: there is no folder nowhere",
         "treadle.toml:6: tools.local.enabled: there is no local tool 'globb'",
         "  hint: there are glob, file_read, grep, outline, output_read, file_write, file_edit, bash",
+        f"  hint: {ANY_HINT}",
     ]
 
 
@@ -78,4 +80,5 @@ def test_check_finds_every_mistake(capsys: pytest.CaptureFixture[str], here: Pat
     assert capsys.readouterr().err.splitlines() == [
         "treadle: bad.toml:2: limits.max_itrations: unknown key; did you mean max_iterations?",
         "bad.toml:3: limits.wall_s: expected `float`, got `str`",
+        f"  hint: {ANY_HINT}",
     ]

@@ -1,6 +1,7 @@
 """The entry point: which command is meant, what is imported for it, and how errors leave."""
 
 import errno
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -163,3 +164,19 @@ def test_an_interrupt_has_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("treadle.cli.config.run", fail)
     assert main.main(["config", "show"]) == command.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("closed", "expected"), [("<&-", "ok\n"), (">&-", ""), ("2>&-", "ok\n"), ("<&- >&- 2>&-", ""), ("", "ok\n")]
+)
+def test_streams_that_were_closed_are_stood_in_for(closed: str, expected: str) -> None:
+    """No traceback, and no file of ours gets the number of a stream that others write to."""
+    program = (
+        "import os, sys\nfrom treadle.cli import main\n"
+        "main.load = lambda name: type('C', (), {'run': lambda self, args: print('ok') or os.open('.', 0) - 3, "
+        "'describe': lambda self, parser: None})()\n"
+        "sys.exit(main.main(['doctor']))"
+    )
+    command = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(program)} {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode >= 0, done.stdout, done.stderr) == (True, expected, "")

@@ -44,6 +44,9 @@ exit codes: 0 done, 1 it was decided already or is not there"""
 Work = Callable[["Approvals", argparse.Namespace], Awaitable[int]]
 
 
+_WORDS = {"approval": "the id of a question, as the list shows it", "rule": "the id of a rule"}
+
+
 def describe(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.epilog = EPILOG
@@ -54,7 +57,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     def action(name: str, help_text: str, *names: str) -> argparse.ArgumentParser:
         inner = actions.add_parser(name, help=help_text, argument_default=argparse.SUPPRESS)
         for each in names:
-            inner.add_argument(each, metavar=each.upper())
+            inner.add_argument(each, metavar=each.upper(), help=_WORDS[each])
         _add_flags(inner)
         return inner
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from treadle.canon.errors import Conflict, TreadleError
-from treadle.canon.events import ApprovalDecided, ApprovalRequested, RunEvent
+from treadle.canon.events import ApprovalDecided, ApprovalRequested, RunEvent, ToolFinished
 from treadle.canon.json import write_json
 from treadle.cli.consent.allowed import Scope
 from treadle.cli.consent.policy import Policy, Question, question_of
@@ -32,6 +32,7 @@ class Asker:
         self._root = root
         self._turn = asyncio.Lock()
         self._open: dict[str, asyncio.Task[None]] = {}
+        self._calls: dict[str, str] = {}
 
     def follow(self, event: RunEvent) -> None:
         """Take a question up, or let go of one that was answered elsewhere."""
@@ -39,16 +40,23 @@ class Asker:
             case ApprovalRequested() if not event.is_deferred:
                 question = question_of(event, self._root)
                 self._open[event.approval_id] = asyncio.ensure_future(self._answer(question))
+                self._calls[event.call.call_id] = event.approval_id
             case ApprovalDecided():
-                if (task := self._open.pop(event.approval_id, None)) is not None:
-                    task.cancel()
+                self._drop(event.approval_id)
+            case ToolFinished():  # also of a run that was stopped: nobody decided, and nobody is asked any more
+                self._drop(self._calls.pop(event.call.call_id, ""))
             case _:
                 pass
+
+    def _drop(self, approval_id: str) -> None:
+        if (task := self._open.pop(approval_id, None)) is not None:
+            task.cancel()
 
     async def close(self) -> None:
         """Let go of every question: the run is over, or nobody follows it any more."""
         waiting = list(self._open.values())
         self._open.clear()
+        self._calls.clear()
         for task in waiting:
             task.cancel()
         if waiting:
@@ -75,9 +83,16 @@ class Asker:
     async def _ask(self, question: Question) -> Decision:
         if (remembered := self._policy.decide(question)) is not None:
             return remembered  # what was remembered for the question before answers this one too
-        self._screen.lines(card_lines(self._policy, question, self._read))
+        card = card_lines(self._policy, question, self._read)
+        whole = card_lines(self._policy, question, self._read, is_whole=True)
+        self._screen.lines(card)
+        is_cut = len(card) < len(whole)
         while True:
-            key = await self._face.choose(choices_for(self._policy, question))
+            key = await self._face.choose(choices_for(self._policy, question, is_cut=is_cut))
+            if key == "d" and is_cut:
+                self._screen.lines(whole)
+                is_cut = False
+                continue
             decision = await self._decision(question, key)
             if decision is not None:
                 return decision

@@ -110,6 +110,7 @@ class _Reader:
                 self._command(node, redirected)
             case "test_command":
                 self._hazards_in(node)
+                self._tested(_text(node).strip("[] "))
                 self.commands.append(Simple(text=_text(node), words=("test",), reads=True))
             case "redirected_statement":
                 self._redirected(node)
@@ -148,6 +149,8 @@ class _Reader:
         may_be_flag = any(_text(child).startswith(_GLOBS) for child in loose) and has_writing_flags(program)
         if "/" not in program and os.path.basename(program) in RUNNERS:
             self.hazards[f"{program} runs another command"] = None
+        if program in ("test", "["):
+            self._tested(" ".join(words[1:]))
         if any(word in EXEC_FLAGS for word in words):
             self.hazards["-exec runs another command"] = None
         if os.path.basename(program) in ("sh", "bash", "zsh", "dash", "ksh") and "/" in program:
@@ -162,6 +165,11 @@ class _Reader:
                 is_stateful=program in STATEFUL,
             )
         )
+
+    def _tested(self, text: str) -> None:
+        """Note a test that may run something: bash evaluates subscripts in it, also those in quotes."""
+        if any(each in text for each in "[$`"):
+            self.hazards["a test may run another command"] = None
 
     def _check_target(self, redirect: "Node") -> None:
         target = redirect.child_by_field_name("destination")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from treadle.canon.errors import ConfigError
 from treadle.cli.evals.flags import positive
+from treadle.cli.progress.bar import shown
 from treadle.cli.terminal.clean import clean
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def play_offline(args: argparse.Namespace) -> int:
     ]
     jobs = args.jobs or min(JOBS_MAX, os.cpu_count() or 1, len(tasks) // 8 + 1)
     played: list[Played] = []
-    result = run_tasks(tasks, jobs=jobs, heed=played.append)
+    with shown("playing") as tell:
+        result = run_tasks(tasks, jobs=jobs, heed=played.append, tell=tell)
     if args.out is not None:
         _keep(args.out, files, played)
     if args.junit is not None:

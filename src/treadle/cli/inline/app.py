@@ -9,12 +9,11 @@ import base64
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from prompt_toolkit.application import Application
-from prompt_toolkit.buffer import Buffer, CompletionState
+from prompt_toolkit.buffer import CompletionState
 from prompt_toolkit.completion import (
     CompleteEvent,
     Completer,
@@ -28,13 +27,16 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyPressEvent
 
 from treadle.cli.inline import keys
+from treadle.cli.inline.draft import Draft
 from treadle.cli.inline.face import Actions
 from treadle.cli.inline.layout import EDITOR_ROWS_MAX, RESERVED_ROWS, STYLE, make_layout
-from treadle.cli.inline.output import FrameOutput
+from treadle.cli.inline.output import FrameOutput, last_lines
 from treadle.cli.inline.paste import Pastes
+from treadle.cli.inline.resize import InlineApplication
 from treadle.cli.terminal.card import Choice
-from treadle.cli.terminal.clean import clean
+from treadle.cli.terminal.clean import one_line
 from treadle.cli.terminal.look import Look
+from treadle.cli.terminal.markdown import wrap
 from treadle.cli.terminal.surface import Painter
 
 FRAME_S = 0.05
@@ -42,28 +44,11 @@ QUIT_S = 1.0
 """How soon a second Ctrl-C must follow the first to leave an idle chat."""
 ARM_S = 0.4
 """How long no key must have been pressed before a question takes keys: what was being typed is no answer."""
+HALF_SAID_S = 1.0
 TICK_S = 0.5
 COPIED_BYTES_MAX = 100_000
 PROMPT = "> "
 OPENING = " opening …"
-
-
-class InlineApplication(Application[None]):
-    """Draws again after the terminal has changed its size, knowing that it has broken the lines anew."""
-
-    def _on_resize(self) -> None:
-        screen = self.renderer.last_rendered_screen
-        columns = self.output.get_size().columns
-        if screen is not None and columns > 0:
-            above = range(screen.get_cursor_position(self.layout.current_window).y)
-            extra = sum((max(screen.data_buffer[row], default=0)) // columns for row in above)
-            self.output.cursor_up(extra if _rewraps(os.environ) else 0)
-        super()._on_resize()
-
-
-def _rewraps(env: Mapping[str, str]) -> bool:
-    """Tell whether the terminal is one that breaks old lines anew when it changes its width."""
-    return any(name in env for name in ("TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "WEZTERM_PANE", "WT_SESSION"))
 
 
 class Inline:
@@ -90,7 +75,9 @@ class Inline:
         self._pressed_at = 0.0
         self._interrupted_at = float("-inf")
         self._notice = ""
-        self.buffer = Buffer(
+        self._is_closed = False
+        self.buffer = Draft(
+            out,
             multiline=True,
             history=history,
             completer=ThreadedCompleter(completer),
@@ -112,6 +99,8 @@ class Inline:
         self.app.after_render += self._after_render
         self.app.key_processor.before_key_press += self._pressed
         self._drawn = asyncio.Event()
+        self._left = asyncio.Event()
+        self._has_read = False
         self._task: asyncio.Task[None] | None = None
         self._ticker: asyncio.Task[None] | None = None
 
@@ -147,6 +136,7 @@ class Inline:
                 self.app.exit()
             await asyncio.wait([self._task])
         self._painter = None
+        self._is_closed = True
         self._flush_pending()
         self._output.flush()
 
@@ -167,10 +157,15 @@ class Inline:
 
     async def read(self) -> str | None:
         """Return what was said next; None when the person has left."""
+        self._has_read = True
         text = await self._said.get()
         if self._queued:
             self._queued.pop(0)
         return text
+
+    async def left(self) -> None:
+        """Return when the person wants to leave before anybody has begun to read."""
+        await self._left.wait()
 
     async def choose(self, choices: list[Choice]) -> str | None:
         """Return the key of the answer; keys count once the person has stopped typing."""
@@ -181,12 +176,17 @@ class Inline:
             self.app.invalidate()
             return await chosen
         finally:
-            self._choices, self._chosen = [], None
-            self.app.invalidate()
+            if self._chosen is chosen:
+                self._withdraw()
+
+    def _withdraw(self) -> None:
+        """Take the question away: from now on keys are typed, and no longer answers."""
+        self._choices, self._chosen = [], None
+        self.app.invalidate()
 
     async def _typing_stops(self) -> None:
-        """Wait until no key has been pressed for a while."""
-        left_s = self._pressed_at + ARM_S - time.monotonic()
+        """Wait until no key has been pressed for a while; longer, where half a sentence stands in the editor."""
+        left_s = self._pressed_at + (HALF_SAID_S if self.buffer.text else ARM_S) - time.monotonic()
         if left_s > 0:
             await asyncio.sleep(left_s)
             await self._typing_stops()
@@ -210,19 +210,28 @@ class Inline:
         self.app.invalidate()
 
     def take_back(self) -> None:
-        """Put what was queued back into the editor: the turn it waited for was stopped."""
+        """Put what was queued back into the editor: the turn it waited for was stopped. Who would leave, leaves."""
         waiting: list[str] = []
+        is_leaving = False
         while not self._said.empty():
             if (text := self._said.get_nowait()) is not None:
                 waiting.append(text)
+            else:
+                is_leaving = True
         self._queued.clear()
         if waiting:
             self.offer("\n".join(waiting))
+        elif is_leaving:
+            self._said.put_nowait(None)
 
     def write(self, text: str) -> None:
-        """Write lines for good, with the next frame."""
+        """Write lines for good, with the next frame; after the end at once."""
         self._pending.append(text)
-        self._wake()
+        if self._is_closed:
+            self._flush_pending()
+            self._output.flush()
+        else:
+            self._wake()
 
     def paint(self, painter: Painter | None) -> None:
         """Show open lines, with the next frame."""
@@ -239,22 +248,30 @@ class Inline:
         return size.columns, size.rows
 
     def redraw(self) -> None:
-        """Clear the screen and write the last lines again."""
+        """Clear the screen and write the lines again that stood on it, no more and no fewer."""
+        screen = self.app.renderer.last_rendered_screen
+        live_rows = RESERVED_ROWS if screen is None else screen.height
         with self._output.frame():
+            self.app.renderer.erase()
+            self._flush_pending()
             self.app.renderer.clear()
-            rows = max(1, self.size()[1] - RESERVED_ROWS)
-            last = list(self._output.kept)[-rows:]
+            columns, rows = self.size()
+            last = last_lines(self._output.kept, columns, max(1, rows - live_rows))
             self._output.write_raw("".join(f"{line}\r\n" for line in last))
         self.app.invalidate()
 
     def clear(self) -> None:
-        """Forget the lines on the screen and begin at its top."""
-        self._output.kept.clear()
+        """Begin at the top of an empty screen; what stood there is in the scrollback."""
+        with self._output.frame():
+            self.app.renderer.erase()
+            self._flush_pending()
+            self._output.scroll_away()
+            self._output.kept.clear()
         self.redraw()
 
     def copy(self, text: str) -> bool:
         """Ask the terminal to put a text on the clipboard (OSC 52)."""
-        data = text.encode("utf-8", "replace")[:COPIED_BYTES_MAX]
+        data = text.encode("utf-8", "replace")[:COPIED_BYTES_MAX].decode("utf-8", "ignore").encode()
         self._output.write_raw(f"\x1b]52;c;{base64.b64encode(data).decode()}\x07")
         self._output.flush()
         return True
@@ -275,7 +292,7 @@ class Inline:
         """Write what is finished above the live part, and make the open lines of this frame."""
         began = time.monotonic()
         self._output.begin()
-        if self._pending or self._has_shrunk():
+        if self.app.find_top() or self._pending or self._has_shrunk():
             self.app.renderer.erase()
             self._flush_pending()
         columns, rows = self.size()
@@ -311,16 +328,18 @@ class Inline:
         """Return what is waited for."""
         if self._actions is None or self._choices:
             return ""
-        return clean(self._actions.activity_line()).replace("\n", "⏎")[: self.size()[0] - 1]
+        return one_line(self._actions.activity_line())[: self.size()[0] - 1]
 
     def queued_text(self) -> str:
         """Return what is to be sent later."""
         width = self.size()[0]
-        return "\n".join(clean(f"  queued: {text}").replace("\n", "⏎")[: width - 1] for text in self._queued)
+        return "\n".join(one_line(f"  queued: {text}")[: width - 1] for text in self._queued)
 
     def question_text(self) -> str:
         """Return the choices, each with its key, as many lines as they need."""
-        return "\n".join(f"  [{choice.key}] {clean(choice.meaning)}" for choice in self._choices)
+        width = self.size()[0]
+        shown = [wrap(f"  [{choice.key}] {one_line(choice.meaning)}", width) for choice in self._choices]
+        return "\n".join(line for lines in shown for line in lines)
 
     def label(self) -> str:
         """Return what stands before the editor."""
@@ -329,7 +348,7 @@ class Inline:
     def status_text(self) -> str:
         """Return the status line, cut to the width."""
         text = self._notice or (OPENING if self._actions is None else self._actions.status_line())
-        return clean(text)[: self.size()[0] - 1]
+        return one_line(text)[: self.size()[0] - 1]
 
     # What the keys depend on.
 
@@ -394,7 +413,7 @@ class Inline:
 
     def _send(self) -> None:
         text = self._pastes.unfold(self.buffer.text)
-        self.buffer.append_to_history()
+        self.buffer.remember(text)
         self.buffer.reset()
         actions = self._actions
         if actions is not None and actions.is_running and actions.is_instant(text):
@@ -415,8 +434,10 @@ class Inline:
             self._chosen.set_result(key)
 
     def _escape(self) -> None:
-        """Esc stops what goes on; on an idle line it does nothing."""
-        if self._borrowed is not None:
+        """Esc puts away what Tab offers, else stops what goes on; on an idle line it does nothing."""
+        if self.buffer.complete_state is not None:
+            self.buffer.cancel_completion()
+        elif self._borrowed is not None:
             self._lend(None)
         elif self._actions is not None and self._actions.is_running:
             self._stop()
@@ -431,7 +452,7 @@ class Inline:
         elif self.buffer.text:
             self.buffer.reset()
         elif now - self._interrupted_at <= QUIT_S:
-            self._said.put_nowait(None)
+            self._quit()
         else:
             self._interrupted_at = now
             self._notice = "Ctrl-C again to quit, or Ctrl-D"
@@ -439,15 +460,23 @@ class Inline:
     def _stop(self) -> None:
         if self._actions is not None:
             self._actions.interrupt()
+        self._withdraw()
         self.take_back()
 
     def _leave(self) -> None:
         if self._borrowed is not None:
             self._lend(None)
             return
-        self._said.put_nowait(None)
+        self._quit()
         if self._actions is not None and self._actions.is_running:
             self._notice = "leaving after this turn; Ctrl-C stops it"
+
+    def _quit(self) -> None:
+        """Leave after what was said; at once, where nothing was said and nobody has begun to read."""
+        is_running = self._actions is not None and self._actions.is_running
+        if not self._has_read and not is_running and self._said.empty():
+            self._left.set()
+        self._said.put_nowait(None)
 
     def _complete(self) -> None:
         """Take the only completion, else what all of them begin with, and show them."""
@@ -480,8 +509,10 @@ class Inline:
         self.buffer.open_in_editor()
 
 
-def open_history(path: Path) -> History:
-    """Return the history kept in a file, for the eyes of its owner only; in memory where none can be kept."""
+def open_history(path: Path | None) -> History:
+    """Return the history kept in a file, for the eyes of its owner only; in memory where none can or may be kept."""
+    if path is None:
+        return InMemoryHistory()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.touch(mode=0o600)

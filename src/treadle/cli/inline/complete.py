@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from treadle.cli.terminal.clean import clean
+from treadle.cli.terminal.clean import one_line
 
 FILES_MAX = 50
 PROMPTS_MAX = 20
@@ -49,11 +49,11 @@ class Completions(Completer):
         else:
             for word in self._words.get(name, ()):
                 if word.lower().startswith(rest.lower()):
-                    yield Completion(word, start_position=-len(rest), display=clean(word))
+                    yield Completion(word, start_position=-len(rest), display=one_line(word))
 
     def _files(self, typed: str) -> Iterable[Completion]:
         for path in find_files(self._root, typed):
-            yield Completion(f"@{path}", start_position=-len(typed) - 1, display=clean(path))
+            yield Completion(f"@{path}", start_position=-len(typed) - 1, display=one_line(path))
 
     def _prompts(self, typed: str) -> Iterable[Completion]:
         wanted = typed[1:].strip().casefold()
@@ -61,7 +61,7 @@ class Completions(Completer):
         for text in self._history():
             if wanted in text.casefold() and text not in seen and not text.startswith("#"):
                 seen.add(text)
-                yield Completion(text, start_position=-len(typed), display=clean(text.replace("\n", "⏎"))[:70])
+                yield Completion(text, start_position=-len(typed), display=one_line(text)[:70])
             if len(seen) >= PROMPTS_MAX:
                 return
 

@@ -58,6 +58,10 @@ class Face(Surface, Protocol):
         """Return what was said next; None when the person has left."""
         ...
 
+    async def left(self) -> None:
+        """Return when the person wants to leave before anything is read; never, where a signal says so."""
+        ...
+
     async def choose(self, choices: list[Choice]) -> str | None:
         """Return the key of the answer that was chosen; None when nobody can answer. May be cancelled."""
         ...

@@ -57,7 +57,7 @@ KEYS: tuple[Key, ...] = (
     Key(sequences=(("c-g",),), shown="Ctrl-G", does="write in $EDITOR", action="editor"),
     Key(sequences=(("c-l",),), shown="Ctrl-L", does="draw the screen again", action="redraw", when="always"),
     Key(sequences=(("c-z",),), shown="Ctrl-Z", does="suspend; fg comes back", action="suspend", when="always"),
-    Key(sequences=(("<any>",),), shown="y s p e n N", does="answer a question", action="answer", when="asking"),
+    Key(sequences=(("<any>",),), shown="y s p d e n N", does="answer a question", action="answer", when="asking"),
     Key(sequences=(("<bracketed-paste>",),), shown="paste", does="over 20 lines it is folded", action="paste"),
 )
 BUILT_IN = (("Ctrl-R", "search the history"), ("Up, Down", "history, at the edge of the text"))

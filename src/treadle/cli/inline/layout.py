@@ -13,7 +13,7 @@ from prompt_toolkit.layout.processors import Processor, Transformation, Transfor
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from treadle.cli.terminal.clean import ONE_FOR_ONE
+from treadle.cli.terminal.clean import ONE_FOR_ONE, one_line
 
 EDITOR_ROWS_MAX = 10
 MENU_ROWS_MAX = 8
@@ -77,7 +77,7 @@ def make_layout(shown: Shown, buffer: Buffer) -> Layout:
         _part(lambda: ANSI(shown.open_text()), lambda: bool(shown.open_text())),
         _part(lambda: [("class:activity", shown.activity_text())], lambda: bool(shown.activity_text())),
         _part(lambda: [("class:queued", shown.queued_text())], lambda: bool(shown.queued_text())),
-        _part(lambda: shown.question_text(), lambda: bool(shown.question_text())),
+        _part(lambda: shown.question_text(), lambda: bool(shown.question_text()), is_wrapped=True),
         editor,
         search,
         _part(lambda: menu_of(buffer), lambda: bool(menu_of(buffer))),
@@ -86,8 +86,8 @@ def make_layout(shown: Shown, buffer: Buffer) -> Layout:
     return Layout(HSplit(rows), focused_element=editor)
 
 
-def _part(text: "object", is_there: "object") -> ConditionalContainer:
-    window = Window(FormattedTextControl(text), dont_extend_height=True, wrap_lines=False)  # pyright: ignore[reportArgumentType]
+def _part(text: "object", is_there: "object", *, is_wrapped: bool = False) -> ConditionalContainer:
+    window = Window(FormattedTextControl(text), dont_extend_height=True, wrap_lines=is_wrapped)  # pyright: ignore[reportArgumentType]
     return ConditionalContainer(window, Condition(is_there))  # pyright: ignore[reportArgumentType]
 
 
@@ -101,7 +101,7 @@ def menu_of(buffer: Buffer) -> StyleAndTextTuples:
     lines: StyleAndTextTuples = []
     for number, each in enumerate(state.completions[first : first + MENU_ROWS_MAX], first):
         style = "class:chosen" if number == state.complete_index else "class:menu"
-        meta = f"  {each.display_meta_text}" if each.display_meta_text else ""
+        meta = f"  {one_line(each.display_meta_text)}" if each.display_meta_text else ""
         lines += [("", "\n")] if lines else []
         lines.append((style, f"  {each.display_text}{meta}"))
     return lines

@@ -16,7 +16,7 @@ class Pastes:
     def fold(self, text: str) -> str:
         """Return what stands in the editor for a paste: itself when it is short, else a word for it."""
         plain = text.replace("\r\n", "\n").replace("\r", "\n")
-        lines = plain.count("\n") + 1
+        lines = plain.removesuffix("\n").count("\n") + 1
         if lines <= LINES_MAX and len(plain) <= CHARS_MAX:
             return plain
         self._texts.append(plain)

@@ -65,6 +65,10 @@ class PlainFace(Stream):
         """Say the text: a line that only grows can not be edited."""
         self.write(f"{clean(text)}\n")
 
+    async def left(self) -> None:
+        """Wait for ever: Ctrl-C is a signal here."""
+        await asyncio.Event().wait()
+
     async def read(self) -> str | None:
         """Return the next line; None at the end."""
         return await self._line(PROMPT)
@@ -100,6 +104,7 @@ class PlainFace(Stream):
             self._is_over = not more
             self._rest += more
         if not self._rest:
+            self.write("\n" if os.isatty(self._fd) else "")  # the shell's own prompt begins on a line of its own
             return None
         line, _, self._rest = self._rest.partition(b"\n")
         return line.decode("utf-8", "replace").removesuffix("\r")

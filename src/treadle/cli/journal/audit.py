@@ -11,6 +11,7 @@ import msgspec
 from treadle.canon.errors import RequestError
 from treadle.cli import command
 from treadle.cli.journal import opened
+from treadle.cli.progress.bar import shown
 from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.words import plural
 
@@ -62,12 +63,15 @@ async def _in(store: "Store", args: argparse.Namespace) -> "list[Finding]":
 
     since = None if args.since is None else opened.read_since(args.since, time.time())
     findings: list[Finding] = []
-    for row in await opened.find_runs(store, args.runs, session=args.session, since=since):
-        # The lines first and the row last: whatever a live run adds in between is left out, and cannot look wrong.
-        lines = await store.audit(row.id)
-        last = max((line.seq for line in lines), default=0)
-        entries = [entry for entry in await store.entries(row.id) if entry.seq <= last]
-        findings.append(audit_run(row, entries, lines))
+    rows = await opened.find_runs(store, args.runs, session=args.session, since=since)
+    with shown("checking") as tell:
+        for row in rows:
+            # The lines first and the row last: whatever a live run adds in between is left out, and cannot look wrong.
+            lines = await store.audit(row.id)
+            last = max((line.seq for line in lines), default=0)
+            entries = [entry for entry in await store.entries(row.id) if entry.seq <= last]
+            findings.append(audit_run(row, entries, lines))
+            tell(len(findings), len(rows))
     return findings
 
 
@@ -75,8 +79,13 @@ def _in_file(file: Path) -> "list[Finding]":
     from treadle.store.audit import audit_export
     from treadle.store.export import read_runs
 
-    with file.open("rb") as lines:
-        return [audit_export(exported) for exported in read_runs(lines, file.name)]
+    size = file.stat().st_size
+    findings: list[Finding] = []
+    with file.open("rb") as lines, shown("checking") as tell:
+        for exported in read_runs(lines, file.name):
+            findings.append(audit_export(exported))
+            tell(lines.tell(), size)
+    return findings
 
 
 def _table(findings: "list[Finding]") -> Iterable[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from treadle.canon.errors import RequestError
 from treadle.cli import command
 from treadle.cli.journal import opened
+from treadle.cli.progress.bar import shown
 
 if TYPE_CHECKING:
     from treadle.store.journal import Store
@@ -59,9 +60,10 @@ async def _export(store: "Store", args: argparse.Namespace, since: float | None)
     from treadle.cli.terminal.words import plural
 
     rows = await opened.find_runs(store, args.runs, session=args.session, since=since)
-    with written(args.output) as out:
-        for row in rows:
+    with written(args.output) as out, shown("writing") as tell:
+        for done, row in enumerate(rows, start=1):
             await export_run(store, row.id, out)
+            tell(done, len(rows))
     if args.output is not None:
         print(f"{plural(len(rows), 'run')} in {args.output}", file=sys.stderr)
     return command.OK

@@ -78,7 +78,7 @@ async def find_run(store: "Store", name: str) -> "RunRow":
         return newest[0]
     row = await store.find_run(name)
     if row is None:
-        hint = "treadle sessions list has conversations; GET /treadle/v1/runs lists runs; `last` is the newest"
+        hint = "treadle logs lists runs, treadle sessions conversations; `last` is the newest run"
         raise NotFound(f"there is no run {name!r}", param="run", hint=hint)
     return row
 
@@ -113,7 +113,7 @@ async def _all_runs(store: "Store", since: float | None) -> "list[RunRow]":
     return rows
 
 
-def read_since(text: str, now: float) -> float:
+def read_since(text: str, now: float, *, flag: str = "--since") -> float:
     """Read a time: `2026-11-16`, `2026-11-16T08:30`, or an age such as `90m`, `12h`, `7d`.
 
     Raises: RequestError.
@@ -124,7 +124,7 @@ def read_since(text: str, now: float) -> float:
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError):
         hint = "a day (2026-11-16), a time (2026-11-16T08:30) or an age (90m, 12h, 7d)"
-        raise RequestError(f"--since {text!r} is no time", param="since", hint=hint) from None
+        raise RequestError(f"{flag} {text!r} is no time", param=flag.removeprefix("--"), hint=hint) from None
 
 
 def aligned(cells: Sequence[Sequence[str]]) -> list[str]:

@@ -112,7 +112,7 @@ async def _create(store: "Store", keyring: "Keyring", args: argparse.Namespace) 
 
 
 async def _list(store: "Store", keyring: "Keyring", args: argparse.Namespace) -> int:
-    views = [await _view(store, row) for row in await keyring.page(LIMIT)]
+    views = [await _view(store, row) for row in await _every(keyring)]
     shown = [view for view in views if args.all or view.state == "active"]
     if args.json:
         _print_json({"keys": shown})
@@ -124,6 +124,15 @@ async def _list(store: "Store", keyring: "Keyring", args: argparse.Namespace) ->
     more = f", {len(views) - len(shown)} more with --all" if len(views) > len(shown) else ""
     print(f"{plural(len(shown), 'key')}{more}")
     return command.OK
+
+
+async def _every(keyring: "Keyring") -> list["KeyRow"]:
+    """Return all keys, a page at a time."""
+    rows = page = await keyring.page(LIMIT)
+    while len(page) == LIMIT:
+        page = await keyring.page(LIMIT, before=rows[-1].id)
+        rows = [*rows, *page]
+    return rows
 
 
 async def _revoke(store: "Store", keyring: "Keyring", args: argparse.Namespace) -> int:

@@ -26,6 +26,7 @@ ANSWER_S = 60.0
 IDLE_S = 60.0
 """A stream that is silent for longer is dead: the server says something every ten seconds."""
 TRIES = 8
+SENT_MAX = 3
 PAUSE_S = 0.25
 PAUSE_MAX_S = 4.0
 FRAME_BYTES_MAX = 67_108_864
@@ -38,6 +39,8 @@ _KINDS: dict[int, type[TreadleError]] = {
     422: ProtocolError,
     429: Exhausted,
 }
+_AWAY = frozenset({502, 503, 504})
+"""What a proxy says while the server behind it starts again."""
 T = TypeVar("T")
 
 
@@ -85,6 +88,18 @@ class Client:
         """Send something and read the answer. Raises: TreadleError."""
         return _read(await self._ask("POST", path, body, None, headers), kind)
 
+    async def post_again(self, path: str, body: object, kind: type[T], key: str) -> T:
+        """Send something that is done once however often it comes, and again while the connection breaks.
+
+        Raises: TreadleError.
+        """
+        for number in range(SENT_MAX - 1):
+            try:
+                return await self.post(path, body, kind, headers={"idempotency-key": key})
+            except Unreachable:
+                await asyncio.sleep(PAUSE_S * 2**number)
+        return await self.post(path, body, kind, headers={"idempotency-key": key})
+
     async def patch(self, path: str, body: object, kind: type[T]) -> T:
         """Change something. Raises: TreadleError."""
         return _read(await self._ask("PATCH", path, body, None), kind)
@@ -124,6 +139,8 @@ class Client:
         reader = SseReader(FRAME_BYTES_MAX)
         try:
             async with self._session.get(self.place + path, params=_words(query)) as answer:
+                if answer.status in _AWAY:
+                    raise self._unreachable(OSError(f"status {answer.status}"))
                 if answer.status >= 400:
                     raise _refused(answer.status, await answer.read())
                 async for piece in answer.content.iter_any():

@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import msgspec
 
-from treadle.canon.errors import NotFound
-from treadle.canon.events import RunEvent
+from treadle.canon.errors import NotFound, TreadleError
+from treadle.canon.events import ENDED, RunEvent
 from treadle.canon.messages import Entry
 from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
 from treadle.canon.usage import Usage
@@ -53,6 +53,15 @@ class _Runs(msgspec.Struct):
 class _Entries(msgspec.Struct):
     entries: list[Entry]
     has_more: bool
+
+
+class _Cost(msgspec.Struct):
+    status: str = ""
+    cost_usd: float | None = None
+
+
+class _Trace(msgspec.Struct):
+    trace: _Cost
 
 
 class _Tool(msgspec.Struct):
@@ -106,15 +115,14 @@ class Elsewhere:
         return int(level[1]) if len(level) == 2 and level[0] == "L" and level[1].isdigit() else None
 
     async def start(self, ask: Ask) -> str:
-        """Start a run and return its id; asked twice by a broken connection it is started once.
+        """Start a run and return its id; asked again after a broken connection, it is started once.
 
         Raises: TreadleError.
         """
         body: dict[str, Any] = {"input": ask.items, "model": ask.model, "session": ask.session_id}
         if ask.schema is not None:
             body["schema"] = ask.schema
-        headers = {"idempotency-key": secrets.token_hex(16)}
-        return (await self._client.post(_RUNS, body, RunInfo, headers=headers)).id
+        return (await self._client.post_again(_RUNS, body, RunInfo, secrets.token_hex(16))).id
 
     def events(self, run_id: str) -> AsyncGenerator[RunEvent, None]:
         """Yield the events of a run, from its first one, until its end."""
@@ -200,8 +208,19 @@ class Elsewhere:
         if known and name not in known:
             raise NotFound(f"the server has no model {name!r}", hint=f"it has {', '.join(known[:20])}")
 
-    def cost(self, model: str, usage: Usage | None) -> float | None:
-        """Return nothing: what its models cost is known to the server."""
+    async def cost(self, run_id: str, model: str, usage: Usage | None) -> float | None:
+        """Return what the server says that a run has cost so far, or in all; nothing where it can not be asked."""
+        path = f"{_RUNS}/{segment(run_id)}"
+        try:
+            run = await self._client.get(path, _Cost, {"after": PAST_ALL})
+            if run.status in ENDED:
+                return run.cost_usd
+            return (await self._client.get(f"{path}/trace", _Trace)).trace.cost_usd
+        except TreadleError:
+            return None
+
+    def estimate(self, model: str, usage: Usage) -> float | None:
+        """Return nothing: prices are known to the server."""
         return None
 
     async def proposals(self) -> list[ProposalInfo]:

@@ -12,11 +12,13 @@ RUNS_LOOKED_AT = 50
 
 async def diff(chat: Chat, argument: str) -> None:
     """Show what changed in the folder since the last commit, as git tells it."""
-    code, out = await _git(chat.root, "diff", "HEAD", "--no-color", "--no-ext-diff", *argument.split())
+    harmless = await _harmless(chat.root)
+    shown = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", *argument.split())
+    code, out = await _git(chat.root, *harmless, *shown)
     if code != 0:
         chat.screen.say(out.strip().split("\n")[0] or "git can not tell")
         return
-    _, names = await _git(chat.root, "ls-files", "--others", "--exclude-standard")
+    _, names = await _git(chat.root, *harmless, "ls-files", "--others", "--exclude-standard")
     lines = out.splitlines()
     chat.screen.lines(styled_diff(lines[:DIFF_LINES_MAX]))
     if len(lines) > DIFF_LINES_MAX:
@@ -25,6 +27,17 @@ async def diff(chat: Chat, argument: str) -> None:
         chat.screen.say(f"    new: {name}", "added")
     if not lines and not names.strip():
         chat.screen.say("nothing has changed")
+
+
+async def _harmless(root: str) -> list[str]:
+    """Return settings that keep git from running what the repository names: a tool may have written it there.
+
+    The command runs as the person, outside the sandbox.
+    """
+    _, names = await _git(root, "config", "--local", "--includes", "--name-only", "--get-regexp", r"^filter\.")
+    settings = ["core.fsmonitor=false", "core.hooksPath=/dev/null"]
+    settings += [f"{name}=" if not name.endswith(".required") else f"{name}=false" for name in names.splitlines()]
+    return [word for setting in settings for word in ("-c", setting)]
 
 
 async def _git(root: str, *words: str) -> tuple[int, str]:

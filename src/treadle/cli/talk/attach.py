@@ -3,6 +3,7 @@
 import base64
 import mimetypes
 import os
+import select
 import stat
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from treadle.canon.errors import LimitExceeded, RequestError
 from treadle.canon.items import AnyPart, ImagePart, MessageItem, TextPart
 
 INPUT_BYTES_MAX = 8_388_608
+SILENCE_S = 2.0
+WAITS = "treadle: waiting for standard input, which is a pipe; < /dev/null says that there is none"
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
@@ -25,6 +28,8 @@ def read_piped() -> str:
         return ""
     if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
         return ""
+    if not stat.S_ISREG(mode) and not select.select([sys.stdin.fileno()], [], [], SILENCE_S)[0]:
+        print(WAITS, file=sys.stderr, flush=True)
     raw = sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)
     if len(raw) > INPUT_BYTES_MAX:
         raise LimitExceeded(f"standard input is larger than {INPUT_BYTES_MAX} bytes", param="stdin")

@@ -24,6 +24,8 @@ from treadle.cli.terminal.words import plural
 
 NEWS_S = 1.0
 """How often an idle chat looks whether somebody else went on with its conversation."""
+SLOW_S = 1.0
+"""After so long a command inside the chat can be stopped like a turn."""
 RECALLED_MAX = 200
 PROPOSES = "facts.propose"
 
@@ -62,7 +64,8 @@ class Chat:
         reader = file_reader(root) if not conversation.host.place else _unreadable
         self._asker = Asker(conversation.host, policy, face, screen, reader, root)
         self._shared = ""
-        self._doing: set[asyncio.Task[None]] = set()
+        self._doing: set[asyncio.Future[None]] = set()
+        self._slow: list[asyncio.Future[None]] = []
 
     async def run(self) -> None:
         """Talk until the person leaves."""
@@ -112,11 +115,15 @@ class Chat:
             self.screen.error(error.info)
         finally:
             await self._asker.close()
-        cost = None if ended is None else self.conversation.host.cost(self.conversation.model, ended.usage)
+        cost = None if ended is None else await self._cost(ended)
         self.totals.end(ended, cost)
         if ended is not None:
             self.screen.status(self._words(ended, cost), ended)
         return ended
+
+    async def _cost(self, ended: RunEnded) -> float | None:
+        conversation = self.conversation
+        return await conversation.host.cost(conversation.run_id or "", conversation.model, ended.usage)
 
     def _words(self, ended: RunEnded, cost: float | None) -> list[str]:
         words = [self.conversation.model, plural(ended.rounds, "round"), plural(ended.calls, "call")]
@@ -136,9 +143,25 @@ class Chat:
             self.screen.say(f"there is no command {name}; {meant}")
             return
         try:
-            await slash.do(self, argument.strip())
+            await self._while_wanted(slash.do(self, argument.strip()))
         except TreadleError as error:
             self.screen.error(error.info)
+
+    async def _while_wanted(self, work: Awaitable[None]) -> None:
+        """Do something until it is done or, where it takes long, until the person stops it."""
+        task = asyncio.ensure_future(work)
+        timer = asyncio.get_running_loop().call_later(SLOW_S, self._slow.append, task)
+        try:
+            await asyncio.wait({task})
+            if task.cancelled():
+                self.screen.say("stopped", "dim")
+            else:
+                task.result()
+        finally:
+            timer.cancel()
+            task.cancel()
+            if task in self._slow:
+                self._slow.remove(task)
 
     async def resumed(self, entries: list[Entry]) -> None:
         """Show what was said, and go on with a turn that is still going on."""
@@ -208,18 +231,24 @@ class Chat:
     @property
     def is_running(self) -> bool:
         """Tell whether a turn, or a command of the person's, is going on."""
-        return self.conversation.is_running or self.shell.is_running
+        return self.conversation.is_running or self.shell.is_running or bool(self._slow)
 
     def cancel(self) -> None:
         """Stop the turn."""
         self.interrupt()
 
+    def leave(self) -> None:
+        """End the chat after the turn, without asking for more."""
+        self.is_over = True
+
     def interrupt(self) -> None:
         """Stop the turn, or the person's command."""
         if self.shell.is_running:
             self.shell.stop()
-        else:
+        elif self.conversation.is_running or not self._slow:
             self.conversation.cancel()
+        else:
+            self._slow[-1].cancel()
 
     def status_line(self) -> str:
         """Return policy, sandbox, model, tokens, cost, time, and which conversation this is."""
@@ -238,6 +267,8 @@ class Chat:
         if not self.is_running:
             return ""
         what = f"{self.shell.command} runs" if self.shell.is_running else self.activity.words
+        if not self.conversation.is_running and self._slow:
+            return f"… {what} (Ctrl-C stops)"
         return f"… {what}, {self.totals.seconds:.0f} s (Ctrl-C stops)"
 
     def press(self, action: str) -> None:

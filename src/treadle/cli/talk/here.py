@@ -178,7 +178,7 @@ class Here:
 
     async def models(self) -> list[str]:
         """Return the names of known models."""
-        return [info.id for info in self._runtime.router.models()]
+        return [info.id for info in await self._runtime.router.list_models()]
 
     async def check_model(self, name: str) -> None:
         """Refuse a model that nobody serves.
@@ -188,8 +188,12 @@ class Here:
         command.check_model(msgspec.structs.replace(self._runtime.settings, default_model=name))
         self._runtime.router.model_for(name)
 
-    def cost(self, model: str, usage: Usage | None) -> float | None:
+    async def cost(self, run_id: str, model: str, usage: Usage | None) -> float | None:
         """Return what a usage costs, as far as the settings price it."""
+        return self._runtime.prices.cost(model, usage)
+
+    def estimate(self, model: str, usage: Usage) -> float | None:
+        """Return what a usage would cost, as far as the settings price it."""
         return self._runtime.prices.cost(model, usage)
 
     async def proposals(self) -> list[ProposalInfo]:

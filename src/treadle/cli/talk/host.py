@@ -189,8 +189,12 @@ class Host(Protocol):
         """
         ...
 
-    def cost(self, model: str, usage: Usage | None) -> float | None:
-        """Return what a usage costs in US dollars; None when that is not known."""
+    async def cost(self, run_id: str, model: str, usage: Usage | None) -> float | None:
+        """Return what a run of this usage has cost in US dollars; None when that is not known."""
+        ...
+
+    def estimate(self, model: str, usage: Usage) -> float | None:
+        """Return what a usage would cost, where that can be said without asking anybody."""
         ...
 
     async def proposals(self) -> list[ProposalInfo]:

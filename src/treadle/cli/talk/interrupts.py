@@ -25,13 +25,14 @@ class Turns(Protocol):
 class Interrupts:
     """The signals: they cancel the turn that is going on, else the program.
 
-    `idle` may take a Ctrl-C that finds no turn.
+    `idle` may take a Ctrl-C that finds no turn; `leave` is told that the program shall end after the turn.
     """
 
     def __init__(self) -> None:
         self._turns: Turns | None = None
         self._task: asyncio.Task[Any] | None = None
         self.idle: Callable[[], bool] = lambda: False
+        self.leave: Callable[[], None] = lambda: None
         self.is_terminated = False
 
     def watch(self) -> None:
@@ -56,6 +57,7 @@ class Interrupts:
     def _terminate(self) -> None:
         """End the turn, and the program after it."""
         self.is_terminated = True
+        self.leave()
         if self._turns is not None and self._turns.is_running:
             self._turns.cancel()
         elif self._task is not None:

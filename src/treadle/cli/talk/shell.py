@@ -7,6 +7,9 @@ import signal
 from collections.abc import Callable
 
 LINE_BYTES_MAX = 65_536
+POLL_S = 0.05
+DRAIN_S = 0.25
+"""How long output is still awaited when the command has ended, but something that it started has not."""
 KEPT_CHARS_MAX = 1_048_576
 
 
@@ -16,6 +19,7 @@ class Shell:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._process: asyncio.subprocess.Process | None = None
+        self._is_asked = False
         self.command = ""
         self.kept = ""
 
@@ -25,17 +29,21 @@ class Shell:
         return self._process is not None
 
     def stop(self) -> None:
-        """End the command and what it started."""
+        """End the command and what it started; asked again, without asking it."""
+        self._signal(signal.SIGKILL if self._is_asked else signal.SIGTERM)
+        self._is_asked = True
+
+    def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGTERM)
+                os.killpg(self._process.pid, number)
 
     async def run(self, command: str, told: Callable[[str], None]) -> int:
-        """Run a command, tell each of its lines, and return its exit code.
+        """Run a command, tell each of its lines, and return its exit code. What it leaves running is ended.
 
         Raises: OSError.
         """
-        self.command, self.kept = command, ""
+        self.command, self.kept, self._is_asked = command, "", False
         self._process = await asyncio.create_subprocess_shell(
             command,
             stdin=asyncio.subprocess.DEVNULL,
@@ -47,14 +55,28 @@ class Shell:
         )
         try:
             assert self._process.stdout is not None
-            while line := await _line(self._process.stdout):
-                text = line.decode("utf-8", "replace").rstrip("\r\n")
-                self.kept += f"{text}\n" if len(self.kept) < KEPT_CHARS_MAX else ""
-                told(text)
-            return await self._process.wait()
+            reading = asyncio.ensure_future(self._tell(self._process.stdout, told))
+            code = await _exit_code(self._process, reading)
+            # A program in the background may hold the pipe for ever; what was written before is still read.
+            await asyncio.wait({reading}, timeout=DRAIN_S)
+            reading.cancel()
+            return code
         finally:
-            self.stop()
+            self._signal(signal.SIGKILL)
             self._process = None
+
+    async def _tell(self, stream: asyncio.StreamReader, told: Callable[[str], None]) -> None:
+        while line := await _line(stream):
+            text = line.decode("utf-8", "replace").rstrip("\r\n")
+            self.kept += f"{text}\n" if len(self.kept) < KEPT_CHARS_MAX else ""
+            told(text)
+
+
+async def _exit_code(process: asyncio.subprocess.Process, reading: asyncio.Future[None]) -> int:
+    """Wait for the end of a command, not for that of its output: some Pythons wait for both."""
+    while process.returncode is None and not reading.done():
+        await asyncio.wait({reading}, timeout=POLL_S)
+    return await process.wait() if process.returncode is None else process.returncode
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:

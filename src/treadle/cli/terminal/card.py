@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from treadle.canon.json import write_json
+from treadle.cli.terminal.clean import reveal
 from treadle.cli.terminal.words import plural
 
 if TYPE_CHECKING:
-    from treadle.cli.consent.allowed import Scope
+    from treadle.cli.consent.allowed import Allowed, Scope
     from treadle.cli.consent.policy import Policy, Question
 
 DIFF_LINES_MAX = 80
+RULES_CHARS_MAX = 240
 DIFFED_BYTES_MAX = 2_097_152
 INDENT = "    "
 Line = tuple[str, str]
@@ -32,29 +34,48 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
 
 
-def choices_for(policy: "Policy", question: "Question") -> list[Choice]:
-    """Return the answers that this call allows; "always" only where something may be remembered, and what exactly."""
+def choices_for(policy: "Policy", question: "Question", *, is_cut: bool = False) -> list[Choice]:
+    """Return the answers that this call allows; "always" only where something may be remembered, and what exactly.
+
+    `is_cut` is for a card that does not show the whole change.
+    """
     found = [Choice(key="y", word="yes", meaning="once")]
     scopes: tuple[tuple[str, Scope, str], ...] = (("s", "session", "this session"), ("p", "project", "this project"))
     for key, scope, where in scopes:
         if rules := policy.rules_for(question, scope):
-            what = ", ".join(rule.words for rule in rules)
-            found.append(Choice(key=key, word=scope, meaning=f"always in {where}: {what}"))
+            found.append(Choice(key=key, word=scope, meaning=f"always in {where}: {_rules_text(rules)}"))
+    if is_cut:
+        found.append(Choice(key="d", word="diff", meaning="show the whole diff first"))
     found.append(Choice(key="e", word="edit", meaning="change it first"))
     found.append(Choice(key="n", word="no", meaning="not this"))
     found.append(Choice(key="N", word="why", meaning="no, and say why"))
     return found
 
 
-def card_lines(policy: "Policy", question: "Question", read: Callable[[str], str | None]) -> list[Line]:
-    """Return the card; `read` gives the text of a file of the workspace, where that can be read from here."""
+def _rules_text(rules: "list[Allowed]") -> str:
+    """Name what would be remembered; what is too long to say again stands above, marked as new."""
+    what = reveal(", ".join(rule.words for rule in rules)).replace("\n", "⏎")
+    if len(what) <= RULES_CHARS_MAX:
+        return what
+    return (
+        "exactly this command" if len(rules) == 1 else f"exactly the {len(rules)} commands above that do more than read"
+    )
+
+
+def card_lines(
+    policy: "Policy", question: "Question", read: Callable[[str], str | None], *, is_whole: bool = False
+) -> list[Line]:
+    """Return the card; `read` gives the text of a file of the workspace, where that can be read from here.
+
+    A change is shown up to a number of lines, or as a whole.
+    """
     title = f"{question.tool} wants to run{_conditions(policy, question)}"
     lines: list[Line] = [("ask", title)]
     if question.is_shell:
-        lines += [("plain", f"{INDENT}{line}") for line in question.command.split("\n")]
+        lines += [("plain", f"{INDENT}{reveal(line)}") for line in question.command.split("\n")]
         lines += _commands(policy, question)
     elif question.is_edit:
-        lines += _change(question, read)
+        lines += _change(question, read, None if is_whole else DIFF_LINES_MAX)
     else:
         shown = write_json(question.arguments) if question.arguments else question.raw.encode("utf-8", "replace")
         pretty = msgspec.json.format(shown, indent=2) if question.arguments else shown
@@ -76,7 +97,7 @@ def _commands(policy: "Policy", question: "Question") -> list[Line]:
     parsed = question.parsed
     if parsed is None:
         return []
-    texts = [each.text.replace("\n", "⏎") for each in parsed.commands]
+    texts = [reveal(each.text).replace("\n", "⏎") for each in parsed.commands]
     width = min(max(map(len, texts), default=0), 50)
     lines: list[Line] = []
     if len(texts) > 1 or parsed.hazards:
@@ -86,7 +107,7 @@ def _commands(policy: "Policy", question: "Question") -> list[Line]:
     return [*lines, *(("dim", f"  can not be remembered: {hazard}") for hazard in parsed.hazards)]
 
 
-def _change(question: "Question", read: Callable[[str], str | None]) -> list[Line]:
+def _change(question: "Question", read: Callable[[str], str | None], lines_max: int | None) -> list[Line]:
     path = str(question.arguments.get("path", ""))
     old = read(path)
     new = _written(question, old)
@@ -97,7 +118,7 @@ def _change(question: "Question", read: Callable[[str], str | None]) -> list[Lin
             for style, sign, name in edits
             for line in str(question.arguments.get(name, "")).split("\n")
         ]
-    return diff_of(path, old or "", new, is_new=old is None)
+    return diff_of(path, old or "", new, is_new=old is None, lines_max=lines_max)
 
 
 def _written(question: "Question", old: str | None) -> str | None:
@@ -111,16 +132,20 @@ def _written(question: "Question", old: str | None) -> str | None:
     return old.replace(before, str(arguments.get("new", "")), -1 if arguments.get("replace_all") else 1)
 
 
-def diff_of(path: str, old: str, new: str, *, is_new: bool = False) -> list[Line]:
-    """Return a change as a diff of at most 80 lines, and its counts."""
+def diff_of(
+    path: str, old: str, new: str, *, is_new: bool = False, lines_max: int | None = DIFF_LINES_MAX
+) -> list[Line]:
+    """Return a change as a diff of at most so many lines, and its counts."""
     if len(old) + len(new) > DIFFED_BYTES_MAX:
         return [("dim", f"{INDENT}{path}: {len(old)} → {len(new)} characters, too large to compare here")]
     names = ("(new file)" if is_new else f"a/{path}", f"b/{path}")
     lines = list(unified_diff(old.splitlines(), new.splitlines(), *names, lineterm=""))
+    if not lines:
+        return [("dim", f"{INDENT}{path}: nothing changes")]
     added = sum(line.startswith("+") for line in lines[2:])
     removed = sum(line.startswith("-") for line in lines[2:])
-    shown = styled_diff(lines[:DIFF_LINES_MAX])
-    left = len(lines) - DIFF_LINES_MAX
+    shown = styled_diff(lines[:lines_max])
+    left = len(lines) - len(shown)
     more = f", {plural(left, 'line')} of it not shown" if left > 0 else ""
     return [*shown, ("dim", f"{INDENT}+{added} -{removed}{more}")]
 

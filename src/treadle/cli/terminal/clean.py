@@ -4,6 +4,8 @@ A terminal obeys what it prints: it can be told to clear the screen, change its 
 the direction of text around. Every such character becomes a visible symbol here; nothing is dropped.
 """
 
+import unicodedata
+
 _C0_PICTURES = 0x2400
 _KEPT = frozenset({0x09, 0x0A})
 
@@ -21,6 +23,27 @@ def _table() -> dict[int, str]:
 _TABLE = _table()
 ONE_FOR_ONE = {code: symbol if len(symbol) == 1 else "\ufffd" for code, symbol in _TABLE.items()}
 """The same for an editor: each character is one symbol, so that the cursor stands where it seems to."""
+
+
+_BLANK_LETTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+_UNSEEN = frozenset({"Cf", "Co", "Cn", "Zl", "Zp", "Zs"})
+
+
+def one_line(text: str) -> str:
+    """Return clean text for a place of one row: a newline is a symbol too, a tab is a blank."""
+    return clean(text).replace("\n", "⏎").replace("\t", " ")
+
+
+def reveal(text: str) -> str:
+    """Return clean text in which what can not be seen is a symbol too: for what somebody is about to agree to."""
+    return "".join(f"<U+{ord(each):04X}>" if _is_unseen(each) else each for each in clean(text))
+
+
+def _is_unseen(character: str) -> bool:
+    if character.isascii():
+        return False
+    is_selector = "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+    return is_selector or character in _BLANK_LETTERS or unicodedata.category(character) in _UNSEEN
 
 
 def clean(text: str) -> str:

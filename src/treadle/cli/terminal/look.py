@@ -14,11 +14,16 @@ _DARK = {
     "removed": "31",
     "ask": "1;33",
     "person": "1",
+    "keyword": "35",
+    "string": "32",
+    "number": "33",
+    "comment": "2",
+    "name": "36",
     "plain": "",
 }
 THEMES: dict[str, dict[str, str]] = {
     "dark": _DARK,
-    "light": {**_DARK, "call": "34", "code": "34", "dim": "90", "ask": "1;35"},
+    "light": {**_DARK, "call": "34", "code": "34", "dim": "90", "ask": "1;35", "comment": "90", "name": "34"},
     "contrast": {
         **_DARK,
         "call": "1;96",
@@ -27,6 +32,11 @@ THEMES: dict[str, dict[str, str]] = {
         "added": "1;92",
         "removed": "1;91",
         "error": "1;91",
+        "keyword": "1;95",
+        "string": "92",
+        "number": "93",
+        "comment": "",
+        "name": "1;96",
     },
     "none": dict.fromkeys(_DARK, ""),
 }
@@ -39,6 +49,11 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     rich: bool = False
     colour: bool = False
     theme: str = "dark"
+
+    @property
+    def paints(self) -> bool:
+        """Tell whether anything is painted at all."""
+        return self.colour and self.theme != "none"
 
     def style(self, name: str, text: str) -> str:
         """Return the text in a style."""

@@ -83,6 +83,10 @@ class Writer:
         """Write what comes last."""
         self.waiting.clear()
 
+    def fail(self, error: ErrorInfo) -> None:
+        """Learn that there is no turn; who reads JSON reads that too, others are told by the command."""
+        self.waiting.clear()
+
     def tick(self) -> None:
         """Let time pass: after a while of silence a line says what is waited for, unless it would stand in the text."""
         if not self._is_line_open:
@@ -205,6 +209,11 @@ class TextWriter(Writer):
 class JsonWriter(Writer):
     """One object when all is over."""
 
+    def fail(self, error: ErrorInfo) -> None:
+        """Write the object with the error."""
+        self.error = error
+        self.finish()
+
     def finish(self) -> None:
         """Write the object."""
         super().finish()
@@ -226,6 +235,11 @@ class JsonlWriter(Writer):
         super().write(event)
         if (line := line_of(event)) is not None:
             self._line(line)
+
+    def fail(self, error: ErrorInfo) -> None:
+        """Tell the error."""
+        self.error = error
+        self.finish()
 
     def progress(self, text: str) -> None:
         """Tell what a tool says of its progress."""

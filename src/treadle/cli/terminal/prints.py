@@ -5,6 +5,7 @@ stand in the middle of the answer, or of the JSON that another program reads.
 """
 
 import asyncio
+import codecs
 import contextlib
 import io
 import os
@@ -14,6 +15,8 @@ from collections.abc import Callable, Generator
 from typing import TextIO
 
 LINE_CHARS_MAX = 2_000
+READ_BYTES = 65_536
+JOIN_S = 0.2
 
 
 @contextlib.contextmanager
@@ -40,6 +43,52 @@ def own_stdout() -> Generator[TextIO]:
             os.dup2(kept, number)
 
 
+@contextlib.contextmanager
+def own_screen(tell: Callable[[str], None]) -> Generator[None]:
+    """Keep everybody else off the screen: lines that programs of tools write to it are told instead.
+
+    Only where standard error is the screen too; a person who sent it elsewhere wants it there.
+    """
+    if not _is_screen(sys.stderr):
+        with contextlib.redirect_stdout(Prints(tell)):
+            yield
+        return
+    reader, writer = os.pipe()
+    kept = {number: os.dup(number) for number in (1, 2)}
+    for number in kept:
+        os.dup2(writer, number)
+    os.close(writer)
+    prints = Prints(tell)
+    copying = threading.Thread(target=_copy, args=(reader, prints), name="treadle-prints", daemon=True)
+    copying.start()
+    try:
+        with contextlib.redirect_stdout(prints), contextlib.redirect_stderr(prints):
+            yield
+    finally:
+        for number, screen in kept.items():
+            os.dup2(screen, number)
+            os.close(screen)
+        # A program that outlives its tool holds the pipe: it is not waited for.
+        copying.join(timeout=JOIN_S)
+        prints.finish()
+
+
+def _is_screen(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and os.isatty(2) and stream.fileno() == 2
+    except (OSError, ValueError):
+        return False
+
+
+def _copy(reader: int, prints: "Prints") -> None:
+    """Hand on what comes through a pipe; a thread, so that whoever writes much never waits for the loop."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    with contextlib.suppress(OSError):
+        while data := os.read(reader, READ_BYTES):
+            prints.write(decoder.decode(data))
+    os.close(reader)
+
+
 class Prints(io.TextIOBase):
     """Stands in for `sys.stdout`: hands each printed line to the loop that it was made in."""
 
@@ -48,6 +97,9 @@ class Prints(io.TextIOBase):
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._line = ""
+        self._errors = 2
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._errors = sys.stderr.fileno()
 
     def writable(self) -> bool:
         """Say yes."""
@@ -55,12 +107,12 @@ class Prints(io.TextIOBase):
 
     def fileno(self) -> int:
         """Return where a program that a tool starts may write."""
-        return sys.stderr.fileno()
+        return self._errors
 
     def write(self, text: str, /) -> int:
         """Take in what was printed; a line is told when it is complete, or too long."""
         with self._lock:
-            *lines, self._line = (self._line + text).split("\n")
+            *lines, self._line = (self._line + text).replace("\r\n", "\n").split("\n")
             if len(self._line) > LINE_CHARS_MAX:
                 lines.append(self._line)
                 self._line = ""

@@ -27,9 +27,10 @@ from treadle.canon.events import (
 )
 from treadle.canon.items import CallItem, MessageItem, ResultItem, text_of
 from treadle.canon.messages import CONTENT_BYTES_MAX, Entry, call_summary, item_of_entry
+from treadle.cli.highlight.code import Code, language_of
 from treadle.cli.terminal.card import Line
 from treadle.cli.terminal.clean import clean
-from treadle.cli.terminal.markdown import Block, Blocks, render, wrap
+from treadle.cli.terminal.markdown import Block, Blocks, chop, render, wrap
 from treadle.cli.terminal.results import Folded, Folds, bounded, result_lines
 from treadle.cli.terminal.words import error_lines, limit_text, note_text, plural
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from treadle.cli.terminal.surface import Surface
 
 FOLDED_MAX = 20
+SAID_LINES_MAX = 20
 INDENT = "  "
 _VERDICTS = {"approved": "approved", "denied": "denied", "expired": "expired, nobody decided in time"}
 
@@ -51,6 +53,7 @@ class Screen:
         self._surface = surface
         self._folds = folds or Folds()
         self._blocks = Blocks()
+        self._code = Code("", look)
         self._folded: deque[Folded] = deque(maxlen=FOLDED_MAX)
         self._last_call = ""
         self._is_thinking = False
@@ -87,13 +90,16 @@ class Screen:
                 pass
 
     def said(self, text: str) -> None:
-        """Write what the person said."""
+        """Write what the person said; of a long paste its beginning."""
         self._close_text()
-        first, *more = clean(text).split("\n")
+        first, *more = clean(text).rstrip("\n").split("\n")
+        left = len(more) - SAID_LINES_MAX
         self._surface.write("\n")
         self._line(f"> {first}", "person")
-        for line in more:
+        for line in more[:SAID_LINES_MAX] if left > 1 else more:
             self._line(f"{INDENT}{line}", "person")
+        if left > 1:
+            self._line(f"{INDENT}… {plural(left, 'more line')}, sent whole", "dim")
 
     def status(self, words: Iterable[str], ended: RunEnded) -> None:
         """Write the line about a finished turn."""
@@ -156,15 +162,15 @@ class Screen:
                     pass
 
     def unfold(self) -> None:
-        """Write more of the first result of this turn that was not shown whole."""
+        """Write more of the last result of this turn that was not shown whole; then of the one before it."""
         if not self._folded:
             self.say("nothing is folded")
             return
-        folded = self._folded.popleft()
+        folded = self._folded.pop()
         self._line(_summary(folded.call), "call")
         left = self._some(folded, self._folds.full_lines)
         if left:
-            self._folded.appendleft(msgspec.structs.replace(folded, lines=left))
+            self._folded.append(msgspec.structs.replace(folded, lines=left))
             self._line(f"{INDENT}… {plural(len(left), 'more line')} (Ctrl-O or /full goes on)", "dim")
 
     def _text(self, text: str) -> None:
@@ -186,10 +192,11 @@ class Screen:
         """Write a block as it stays: code is set in by two columns, and its fences are not shown."""
         match block.kind:
             case "markdown":
-                return f"{render(block.text, width, colour=self.look.colour)}\n\n"
+                return f"{render(block.text, width, self.look)}\n\n"
             case "code":
-                return f"{self.look.style('code', f'{INDENT}{block.text}' if block.text else '')}\n"
+                return f"{INDENT}{self._code.line(block.text)}\n" if block.text else "\n"
             case "opened":
+                self._code = Code(language_of(block.text), self.look)
                 return ""
             case "closed":
                 return "\n"
@@ -199,11 +206,9 @@ class Screen:
         if not text.strip():
             return []
         if self._blocks.is_code:
-            step = width - len(INDENT)
-            pieces = [text[index : index + step] for index in range(0, len(text), step)]
-            lines = [self.look.style("code", f"{INDENT}{piece}") for piece in pieces]
+            lines = [self._code.plain(piece) for piece in chop(f"{INDENT}{text}", width)]
         else:
-            lines = render(text, width, colour=self.look.colour).split("\n")
+            lines = render(text, width, self.look).split("\n")
         return lines[-height:]
 
     def _close_text(self) -> None:

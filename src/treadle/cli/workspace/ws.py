@@ -38,6 +38,17 @@ examples:
 Work = Callable[["Workspaces", argparse.Namespace], Awaitable[int]]
 
 
+_WORDS = {
+    "workspace": "its id or name",
+    "name": "its name",
+    "path": "a JSON Pointer, such as /draft/title",
+    "value": "JSON; what is no JSON is taken as text",
+    "start": "the version to compare from",
+    "version": "the version to bring back",
+    "proposal": "the id of a proposal",
+}
+
+
 def describe(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.epilog = EPILOG
@@ -48,7 +59,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     def action(name: str, help_text: str, *names: str) -> argparse.ArgumentParser:
         inner = actions.add_parser(name, help=help_text, argument_default=argparse.SUPPRESS)
         for each in names:
-            inner.add_argument(each, metavar=each.upper())
+            inner.add_argument(each, metavar=each.upper(), help=_WORDS[each])
         _add_flags(inner)
         return inner
 
@@ -72,7 +83,9 @@ def describe(parser: argparse.ArgumentParser) -> None:
     diff = action("diff", "compare two versions", "workspace", "start")
     diff.add_argument("end", metavar="END", nargs="?", default=None, help="without one, as it is now")
     restore = action("restore", "bring a version back, as a new one", "workspace", "version")
-    restore.add_argument("--section", action="append", choices=("facts", "draft", "ui"), default=None)
+    sections = ("facts", "draft", "ui")
+    help_text = "bring back only this part (may be repeated)"
+    restore.add_argument("--section", action="append", choices=sections, default=None, help=help_text)
     _signed(restore)
     action("audit", "prove that the history leads to the state", "workspace")
     action("rename", "give one another name", "workspace", "name")

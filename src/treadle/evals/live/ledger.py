@@ -19,7 +19,9 @@ from treadle.evals.live.prices import Price
 BUDGET_REACHED = "budget_reached"
 TOKEN_BYTES = 3
 """How few bytes of a request are taken for a token, so that an estimate is rather too high."""
-_TRANSPORT_CODES = frozenset({"upstream_timeout", "upstream_broken_stream", "upstream_circuit_open"})
+_TRANSPORT_CODES = frozenset(
+    {"upstream_timeout", "upstream_crowded", "upstream_broken_stream", "upstream_circuit_open"}
+)
 
 
 class Ledger:

@@ -6,8 +6,8 @@ import io
 import pytest
 
 from treadle.canon.errors import ProtocolError
-from treadle.canon.events import ApprovalDecided, ApprovalRequested
-from treadle.canon.items import CallItem
+from treadle.canon.events import ApprovalDecided, ApprovalRequested, ToolFinished
+from treadle.canon.items import CallItem, text_result
 from treadle.canon.json import write_json
 from treadle.cli.consent.allowed import Allowances
 from treadle.cli.consent.asker import Asker
@@ -156,3 +156,31 @@ async def test_the_end_of_a_run_takes_its_questions_away() -> None:
     await asyncio.sleep(0)
     await scene.asker.close()
     assert scene.host.decided == []
+
+
+async def test_a_call_that_has_its_result_is_asked_about_no_more() -> None:
+    """A run that is stopped gives every call a result before it ends: from then on no key is an answer."""
+    scene = Scene()
+    first = event("rm x")
+    scene.asker.follow(first)
+    await asyncio.sleep(0)
+    result = text_result(first.call, "cancelled", is_error=True, rc="cancelled")
+    scene.asker.follow(ToolFinished(index=0, call=first.call, result=result))
+    scene.face.keys = ["n"]
+    scene.asker.follow(event("rm y", 2))
+    assert [approval_id for approval_id, _ in await scene.decided()] == ["apr_2"]
+
+
+async def test_a_long_change_is_shown_whole_before_it_is_agreed_to() -> None:
+    """The first card is short; `d` shows the rest, and is offered once."""
+    content = "\n".join(f"row {number}" for number in range(200))
+    call = CallItem(
+        call_id="c", name="file_write", arguments=write_json({"path": "a", "content": content}).decode(), side="server"
+    )
+    scene = Scene("d", "y")
+    scene.asker.follow(ApprovalRequested(index=0, call=call, approval_id="apr", source="local", digest="d"))
+    await scene.decided()
+    shown = scene.out.getvalue()
+    assert shown.count("+row 0\n") == 2
+    assert shown.count("+row 199\n") == 1
+    assert ["d" in [choice.key for choice in each] for each in scene.face.asked] == [True, False]

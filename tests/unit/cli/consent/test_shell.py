@@ -85,6 +85,11 @@ def test_what_may_write_is_no_reader(line: str) -> None:
 @pytest.mark.parametrize(
     ("line", "hazard"),
     [
+        ("[[ 'a[$(id)]' -eq 1 ]]", "a test may run another command"),
+        ("[[ x -eq 'a[`id`]' ]]", "a test may run another command"),
+        ("[ -v 'a[$(id)]' ]", "a test may run another command"),
+        ("test -v 'a[$(id)]' && ls", "a test may run another command"),
+        ('[[ -v "a[\\$(id)]" ]]', "a test may run another command"),
         ("echo $(id)", "substitution"),
         ("echo `id`", "substitution"),
         ("diff <(a) <(b)", "substitution"),

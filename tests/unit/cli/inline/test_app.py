@@ -1,6 +1,7 @@
 """The inline face: frames, keys, questions, and a scrollback that is never repainted."""
 
 import asyncio
+import base64
 import io
 import time
 from collections.abc import AsyncIterator, Callable
@@ -31,10 +32,11 @@ class Actions:
         self.pressed: list[str] = []
         self.done: list[str] = []
         self.activity = ""
+        self.status = "status here"
 
     def status_line(self) -> str:
         """Say something."""
-        return "status here"
+        return self.status
 
     def activity_line(self) -> str:
         """Say what is waited for."""
@@ -80,6 +82,11 @@ class Seat:
         self._fed = len(data)
         top = ["".join(row[column].data for column in range(COLUMNS)) for row in self._screen.history.top]
         return [line.rstrip() for line in (*top, *self._screen.display)]
+
+    @property
+    def screen_lines(self) -> list[str]:
+        """Return the screen without the scrollback."""
+        return self.lines[-ROWS:]
 
     def type(self, keys: str) -> None:
         """Press keys."""
@@ -132,6 +139,7 @@ def size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
     monkeypatch.setenv("LINES", str(ROWS))
     monkeypatch.setattr(inline_app, "ARM_S", 0.01)
+    monkeypatch.setattr(inline_app, "HALF_SAID_S", 0.01)
 
 
 async def test_what_is_typed_is_read_and_several_lines_are_one(tmp_path: Path) -> None:
@@ -266,7 +274,7 @@ async def test_keys_that_come_while_a_question_appears_are_not_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A person in full flow does not approve anything."""
-    monkeypatch.setattr(inline_app, "ARM_S", 60.0)
+    monkeypatch.setattr(inline_app, "HALF_SAID_S", 60.0)
     async with seat(tmp_path) as here:
         here.type("y")
         await here.sees("> y")
@@ -276,6 +284,147 @@ async def test_keys_that_come_while_a_question_appears_are_not_answers(
         assert not asked.done()
         assert "[y] once" not in "\n".join(here.lines)
         asked.cancel()
+
+
+async def test_a_question_is_gone_at_once_when_the_turn_is_stopped(tmp_path: Path) -> None:
+    """Whoever stops a turn and types on approves nothing, however long the run takes to end."""
+    async with seat(tmp_path) as here:
+        here.actions.is_running = True
+        asked = asyncio.ensure_future(here.face.choose(CHOICES))
+        await here.sees("[y] once")
+        here.type("\x03yes")
+        await here.sees("> yes")
+        assert not asked.done()
+        assert "[y] once" not in "\n".join(here.lines)
+        asked.cancel()
+
+
+async def test_a_question_that_is_over_leaves_the_next_one_alone(tmp_path: Path) -> None:
+    """The end of an old question does not take away the choices of a new one."""
+    async with seat(tmp_path) as here:
+        old = asyncio.ensure_future(here.face.choose(CHOICES))
+        await here.sees("[y] once")
+        new = asyncio.ensure_future(here.face.choose([Choice(key="z", word="zed", meaning="another")]))
+        await here.sees("[z] another")
+        old.cancel()
+        await asyncio.wait({old})
+        here.type("z")
+        assert await asyncio.wait_for(new, 10) == "z"
+
+
+async def test_what_would_be_remembered_is_shown_whole(tmp_path: Path) -> None:
+    """A choice that is longer than the line is broken, never cut: it may end in another command."""
+    meaning = " ".join(f"word{number}" for number in range(20))
+    async with seat(tmp_path) as here:
+        asked = asyncio.ensure_future(here.face.choose([Choice(key="s", word="session", meaning=meaning)]))
+        await here.sees("word19")
+        assert meaning in " ".join(line.strip() for line in here.lines)
+        asked.cancel()
+
+
+async def test_who_would_leave_leaves_when_the_turn_is_stopped(tmp_path: Path) -> None:
+    """Ctrl-D during a turn, then Ctrl-C: there is nothing left to stay for."""
+    async with seat(tmp_path) as here:
+        here.actions.is_running = True
+        here.type("\x04")
+        await here.sees("leaving after this turn")
+        here.type("\x03")
+        assert await asyncio.wait_for(here.face.read(), 10) is None
+        assert here.actions.pressed == ["interrupt"]
+
+
+async def test_drawing_again_changes_nothing_that_has_scrolled_away(tmp_path: Path) -> None:
+    """Neither on a full screen with long lines nor twice."""
+    async with seat(tmp_path) as here:
+        wanted = [f"line {number} " + "x" * (COLUMNS if number % 3 == 0 else 5) for number in range(40)]
+        here.face.write("".join(f"{line}\n" for line in wanted))
+        await here.sees("line 39")
+        before = here.lines
+        for count in (1, 2):
+            drawn = here.raw.count(b"line 39")
+            here.type("\x0c")
+            await here.until(lambda drawn=drawn: here.raw.count(b"line 39") > drawn)
+            await here.sees("status here")
+            assert here.lines == before, count
+
+
+async def test_an_empty_screen_keeps_what_stood_on_it_in_the_scrollback(tmp_path: Path) -> None:
+    """Clearing takes nothing away, and the editor stands at the top."""
+    async with seat(tmp_path) as here:
+        here.face.write("first\nsecond\n")
+        await here.sees("second")
+        here.face.clear()
+        here.face.write("third\n")
+        await here.sees("third")
+        assert [line for line in here.lines if line][:4] == ["first", "second", "third", ">"]
+        assert here.screen_lines[:2] == ["third", ">"]
+
+
+async def test_the_whole_screen_is_never_erased_at_once(tmp_path: Path) -> None:
+    """Terminals that keep erased screens would keep every frame of an editor at the top."""
+    async with seat(tmp_path) as here:
+        here.type("one\x0atwo\x03")
+        await here.misses("two")
+        here.type("\x0c")
+        await here.sees("status here")
+        assert b"\x1b[2J" not in here.raw
+        assert here.raw.replace(b"\x1b[B\x1b[J", b"").count(b"\x1b[J") == 0
+
+
+@pytest.mark.parametrize("keys", ["\x04", "\x03\x03"])
+async def test_who_leaves_before_anything_is_read_is_heard_at_once(tmp_path: Path, keys: str) -> None:
+    """Opening may take long: a server that does not answer holds nobody back."""
+    async with seat(tmp_path) as here:
+        leaving = asyncio.ensure_future(here.face.left())
+        here.type(keys)
+        await asyncio.wait_for(leaving, 10)
+        assert await asyncio.wait_for(here.face.read(), 10) is None
+
+
+async def test_what_was_said_before_leaving_is_still_heard(tmp_path: Path) -> None:
+    """Typed while everything was still opening, with Ctrl-D behind it."""
+    async with seat(tmp_path) as here:
+        leaving = asyncio.ensure_future(here.face.left())
+        here.type("question\r\x04")
+        assert await asyncio.wait_for(here.face.read(), 10) == "question"
+        assert await asyncio.wait_for(here.face.read(), 10) is None
+        assert not leaving.done()
+        leaving.cancel()
+
+
+async def test_what_is_written_after_the_end_is_not_lost(tmp_path: Path) -> None:
+    """A tool that prints while everything is closed is still heard."""
+    async with seat(tmp_path) as here:
+        await here.face.close()
+        here.face.write("late line\n")
+        assert [line for line in here.lines if line][-1] == "late line"
+
+
+async def test_a_paste_stands_whole_in_the_history(tmp_path: Path) -> None:
+    """Its word would mean another paste, or none, in the next conversation."""
+    async with seat(tmp_path) as here:
+        pasted = "\r".join(f"l{number}" for number in range(30))
+        here.type(f"\x1b[200~{pasted}\x1b[201~\r")
+        text = await asyncio.wait_for(here.face.read(), 10)
+        assert here.face.buffer.history.get_strings()[-1] == text == pasted.replace("\r", "\n")
+
+
+async def test_escape_puts_the_menu_away(tmp_path: Path) -> None:
+    """And only the menu: what is typed stays, and nothing is stopped."""
+    async with seat(tmp_path) as here:
+        here.type("/t\t")
+        await here.sees("list tools")
+        here.type("\x1b")
+        await here.misses("list tools")
+        assert here.actions.pressed == []
+
+
+async def test_a_status_of_several_lines_is_one(tmp_path: Path) -> None:
+    """A name that a server made up can not push the editor around."""
+    async with seat(tmp_path) as here:
+        here.actions.status = "evil\nname\twith \x1b[2J"
+        here.face.refresh()
+        await here.sees("evil⏎name with ␛[2J")
 
 
 async def test_the_editor_is_lent_for_a_line(tmp_path: Path) -> None:
@@ -375,4 +524,13 @@ def test_a_history_that_can_not_be_kept_is_kept_in_memory(tmp_path: Path) -> Non
     """A read-only home is no reason not to talk."""
     (tmp_path / "file").write_text("", encoding="utf-8")
     assert isinstance(open_history(tmp_path / "file" / "history"), InMemoryHistory)
+    assert isinstance(open_history(None), InMemoryHistory)
     assert not isinstance(open_history(tmp_path / "history"), InMemoryHistory)
+
+
+async def test_what_is_copied_is_never_half_a_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that is too long is cut between two of them."""
+    monkeypatch.setattr(inline_app, "COPIED_BYTES_MAX", 4)
+    async with seat(tmp_path) as here:
+        assert here.face.copy("é漢字")
+        assert b"\x1b]52;c;" + base64.b64encode("é".encode()) + b"\x07" in here.raw

@@ -20,3 +20,10 @@ def test_long_pastes_are_folded_and_come_back_whole() -> None:
 def test_words_that_only_look_like_a_paste_stay() -> None:
     """A person may write what they like."""
     assert Pastes().unfold("[pasted #1, 21 lines]") == "[pasted #1, 21 lines]"
+
+
+def test_the_end_of_the_last_line_is_no_line() -> None:
+    """A file of twenty lines is twenty lines, and short enough to be seen."""
+    lines = "".join(f"{number}\n" for number in range(20))
+    assert Pastes().fold(lines) == lines
+    assert Pastes().fold(f"{lines}more\n") == "[pasted #1, 21 lines]"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from treadle.cli.checks import check_keys
+from treadle.cli.keys import command
 from treadle.cli.main import main
 from treadle.config import ServerSection, Settings, StoreSection
 from treadle.config.access import KeysSection
@@ -52,6 +53,16 @@ def test_programs_read_json(keys) -> None:
     assert made["used"]["total"]["runs"] == 0
 
 
+def test_all_keys_are_listed_however_many(keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read a page at a time."""
+    monkeypatch.setattr(command, "LIMIT", 2)
+    names = ["ann", "bob", "cat", "dan"]
+    for name in names:
+        keys("create", name)
+    listed = json.loads(keys("list", "--json")[1])["keys"]
+    assert [each["name"] for each in listed] == names[::-1]
+
+
 def test_a_revoked_key_is_listed_only_with_all(keys) -> None:
     """By its name or its id; one that is not there is an error."""
     keys("create", "old")
@@ -66,6 +77,7 @@ def test_a_revoked_key_is_listed_only_with_all(keys) -> None:
     ("arguments", "code", "told"),
     [
         (("create", "x", "--expires", "1y"), 2, "no span of time"),
+        (("create", "x", "--expires", "999999999w"), 1, "within a hundred years"),
         (("create", "x", "--apis", "chit"), 1, "There is no API 'chit'"),
         (("create", "x", "--rpm", "-1"), 1, "requests_per_min"),
         (("create", " "), 1, "name"),

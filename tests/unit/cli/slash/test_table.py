@@ -1,5 +1,9 @@
 """Slash commands: each says what it did, and acts on what comes next."""
 
+import asyncio
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,9 +14,10 @@ from treadle.canon.messages import Entry
 from treadle.cli.consent.allowed import Allowances, Allowed
 from treadle.cli.consent.policy import Policy
 from treadle.cli.slash.table import COMMANDS
+from treadle.cli.talk import chat
 from treadle.cli.talk.chat import Chat
 from treadle.cli.talk.conversation import Conversation
-from treadle.cli.talk.host import ProposalInfo, RunInfo
+from treadle.cli.talk.host import ProposalInfo, RunInfo, SessionInfo
 from treadle.cli.terminal.look import Look
 from treadle.cli.terminal.screen import Screen
 from unit.cli.talk.fake import FakeFace, FakeHost
@@ -262,3 +267,47 @@ async def test_quit_leaves(talk: Talk) -> None:
 def test_no_output_is_lost_to_a_name() -> None:
     """Every command has a summary of its own."""
     assert len({slash.summary for slash in COMMANDS.values()}) == len(COMMANDS)
+
+
+async def test_a_command_that_takes_long_can_be_stopped(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not answer does not hold the terminal; a quick one is no turn."""
+    monkeypatch.setattr(chat, "SLOW_S", 0.0)
+    asked = asyncio.Event()
+
+    async def never(limit: int, *, search: str = "") -> list[SessionInfo]:
+        asked.set()
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(talk.host, "list_sessions", never)
+    running = asyncio.ensure_future(talk.say("/sessions"))
+    await asyncio.wait_for(asked.wait(), 10)
+    for _ in range(1000):
+        if not talk.chat.is_running:
+            await asyncio.sleep(0)
+    assert talk.chat.activity_line() == "… waiting (Ctrl-C stops)"
+    talk.chat.interrupt()
+    assert await asyncio.wait_for(running, 10) == ["stopped"]
+    assert not talk.chat.is_running
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git on this machine")
+async def test_a_diff_runs_nothing_that_the_repository_names(talk: Talk, tmp_path: Path) -> None:
+    """A tool may have written the repository's settings; the command runs as the person, outside the sandbox."""
+
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+
+    (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
+    git("init")
+    git("add", "a.txt")
+    git("commit", "-m", "first")
+    for name in ("core.fsmonitor", "filter.x.clean", "filter.x.process", "diff.x.textconv", "diff.external"):
+        git("config", name, f"touch ran-{name.replace('.', '-')}; cat")
+    git("config", "filter.x.required", "true")
+    (tmp_path / ".gitattributes").write_text("*.txt filter=x diff=x\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("two and more\n", encoding="utf-8")
+    shown = await talk.say("/diff")
+    assert "    +two and more" in shown
+    assert [name for name in os.listdir(tmp_path) if name.startswith("ran-")] == []

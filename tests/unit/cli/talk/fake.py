@@ -152,7 +152,11 @@ class FakeHost:
         if name != "big":
             raise NotFound(f"no model {name}")
 
-    def cost(self, model: str, usage: Usage | None) -> float | None:
+    async def cost(self, run_id: str, model: str, usage: Usage | None) -> float | None:
+        """Return the price that was set."""
+        return self.price
+
+    def estimate(self, model: str, usage: Usage) -> float | None:
         """Return the price that was set."""
         return self.price
 
@@ -193,6 +197,10 @@ class FakeFace:
 
     async def close(self) -> None:
         """Do nothing."""
+
+    async def left(self) -> None:
+        """Stay."""
+        await asyncio.Event().wait()
 
     async def read(self) -> str | None:
         """Return the next line."""

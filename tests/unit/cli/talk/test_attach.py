@@ -2,6 +2,7 @@
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,20 @@ def test_files_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     (tmp_path / "big").write_text("abcd", encoding="utf-8")
     with pytest.raises(LimitExceeded):
         attach.message_of("look", [str(tmp_path / "big")])
+
+
+def test_a_silent_pipe_says_what_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script that forgot to close it would seem to hang; what comes late is read all the same."""
+    monkeypatch.setattr(attach, "SILENCE_S", 0.0)
+    reader, writer = os.pipe()
+    with os.fdopen(reader, encoding="utf-8") as stdin, os.fdopen(writer, "w", encoding="utf-8") as other:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(attach.read_piped)
+            while attach.WAITS not in capsys.readouterr().err:
+                assert not reading.done()
+            other.write("late")
+            other.close()
+            assert reading.result(10) == "late"

@@ -114,8 +114,9 @@ async def test_models_tools_and_prices_are_those_of_the_runtime(runtime: Runtime
     host = Here(runtime)
     assert (host.place, host.keeps) == ("", True)
     assert "wipe_disk" in [each.name for each in await host.tools()]
-    assert host.cost("demo", Usage(input_tokens=1_000_000)) == 1.0
-    assert host.cost("other", Usage()) is None
+    assert await host.cost("run", "demo", Usage(input_tokens=1_000_000)) == 1.0
+    assert host.estimate("demo", Usage(input_tokens=2_000_000)) == 2.0
+    assert await host.cost("run", "other", Usage()) is None
     with pytest.raises(NotFound):
         await host.check_model("other")
     await host.check_model("demo")

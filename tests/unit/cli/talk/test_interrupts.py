@@ -72,3 +72,19 @@ def test_the_code_of_a_signal_is_the_exit_code() -> None:
         return 0
 
     assert run_interruptible(main) == 130
+
+
+async def test_who_talks_is_told_to_leave_after_the_turn() -> None:
+    """SIGTERM ends a chat, also one that is in the middle of a turn; Ctrl-C does not."""
+    turns, interrupts, left = Turns(True), Interrupts(), list[str]()
+    interrupts.watch()
+    interrupts.guard(turns)
+    interrupts.leave = lambda: left.append("left")
+    os.kill(os.getpid(), signal.SIGINT)
+    await asyncio.wait_for(turns.cancelled.wait(), 5)
+    assert left == []
+    turns.cancelled.clear()
+    turns.is_running = True
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(turns.cancelled.wait(), 5)
+    assert left == ["left"]

@@ -1,9 +1,19 @@
 """Commands that the person runs: shown, kept, ended."""
 
 import asyncio
+import os
 from pathlib import Path
 
 from treadle.cli.talk.shell import Shell
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process still runs; one that nobody has waited for yet does not."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
 
 
 async def test_lines_are_told_as_they_come_and_kept(tmp_path: Path) -> None:
@@ -32,3 +42,33 @@ async def test_a_line_without_end_is_bounded(tmp_path: Path) -> None:
     await shell.run("head -c 300000 /dev/zero | tr '\\0' x; echo; echo after", lines.append)
     assert lines[-1].endswith("after")
     assert len(shell.kept) < 200_000
+
+
+async def test_a_command_in_the_background_is_not_waited_for(tmp_path: Path) -> None:
+    """The shell has ended, so the prompt comes back, with all that was written; what is left is ended."""
+    shell, lines = Shell(str(tmp_path)), list[str]()
+    assert await asyncio.wait_for(shell.run("sleep 60 & echo $!", lines.append), 20) == 0
+    for _ in range(1000):
+        if not is_alive(int(lines[0])):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it is still there")
+
+
+async def test_a_command_that_does_not_listen_is_killed_when_asked_twice(tmp_path: Path) -> None:
+    """The first Ctrl-C asks."""
+    shell, begun, lines = Shell(str(tmp_path)), asyncio.Event(), list[str]()
+
+    def told(line: str) -> None:
+        lines.append(line)
+        begun.set()
+
+    running = asyncio.create_task(shell.run("trap 'echo no' TERM; echo on; while :; do sleep 0.05; done", told))
+    await asyncio.wait_for(begun.wait(), 10)
+    begun.clear()
+    shell.stop()
+    await asyncio.wait_for(begun.wait(), 10)
+    assert lines[-1] == "no"
+    assert shell.is_running
+    shell.stop()
+    assert await asyncio.wait_for(running, 10) == -9

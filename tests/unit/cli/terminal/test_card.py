@@ -97,3 +97,30 @@ def test_a_card_reads_nothing_outside_the_folder(tmp_path: Path, path: str) -> N
     read = file_reader(str(root))
     assert read(path) is None
     assert read("in") == "fine"
+
+
+def test_what_is_too_long_to_be_said_twice_is_named_by_the_card() -> None:
+    """The choices stay readable; the card above has every command whole."""
+    long = "touch " + "x" * 300
+    choices = {choice.key: choice.meaning for choice in choices_for(POLICY, ask("bash", command=long))}
+    assert choices["s"] == "always in this session: exactly this command"
+    choices = {choice.key: choice.meaning for choice in choices_for(POLICY, ask("bash", command=f"{long}; {long}y"))}
+    assert choices["s"] == "always in this session: exactly the 2 commands above that do more than read"
+    assert any(long in line for line in shown(ask("bash", command=f"{long}; {long}y")))
+
+
+def test_characters_that_can_not_be_seen_are_shown_in_a_command() -> None:
+    """What is agreed to is what stands there, whatever hides between two letters."""
+    lines = shown(ask("bash", command="rm a\u200bb \U000e0041 c\u00a0d"))
+    assert "    rm a<U+200B>b <U+E0041> c<U+00A0>d" in lines
+    choices = {choice.key: choice.meaning for choice in choices_for(POLICY, ask("bash", command="rm a\u200bb"))}
+    assert choices["s"] == "always in this session: exactly `rm a<U+200B>b`"
+
+
+def test_a_whole_card_has_the_whole_change() -> None:
+    """However long it is; the short one says how much is missing."""
+    question = ask("file_write", path="a", content="\n".join(map(str, range(100))))
+    short, whole = (card_lines(POLICY, question, lambda _: None, is_whole=is_whole) for is_whole in (False, True))
+    assert short[-2] == ("dim", "    +100 -0, 23 lines of it not shown")
+    assert whole[-2:] == [("dim", "    +100 -0"), ("dim", "  why: file_write always needs approval")]
+    assert ("added", "    +99") in whole

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from treadle.cli.terminal.clean import clean
+from treadle.cli.terminal.clean import clean, one_line, reveal
 
 HOSTILE = {
     "clear the screen": "\x1b[2J\x1b[H",
@@ -55,3 +55,20 @@ def test_honest_text_stays_as_it_is(text: str) -> None:
 def test_the_symbols_are_readable() -> None:
     """A person can see which character it was."""
     assert clean("\x1b[2J\x7f\x9b\u202e") == "␛[2J␡<U+009B><U+202E>"
+
+
+def test_a_place_of_one_row_gets_one_row() -> None:
+    """Newlines are symbols and tabs are blanks, where the layout has no room for them."""
+    assert one_line("a\nb\tc\x1b[2J") == "a⏎b c␛[2J"
+
+
+@pytest.mark.parametrize("character", "\u200b\u200e\u2060\ufeff\u00a0\u3000\u2028\ufe0f\u3164\U000e0041\ue000")
+def test_what_can_not_be_seen_is_revealed(character: str) -> None:
+    """Zero width, odd blanks, tags, selectors, fillers and private characters."""
+    assert reveal(f"a{character}b") == f"a<U+{ord(character):04X}>b"
+
+
+def test_what_can_be_seen_is_not_touched() -> None:
+    """Letters of any script, accents and ordinary blanks."""
+    text = "é e\u0301 日本語 עברית 👍 a b\tc\nd"
+    assert reveal(text) == text

@@ -219,3 +219,20 @@ def test_the_exit_code_tells_the_ending(events: list[RunEvent], code: int, note:
     _, notes, writer = write("text", STARTED, *events)
     assert writer.exit_code == code
     assert note in notes
+
+
+def test_a_turn_that_never_was_is_told_to_programs() -> None:
+    """Who reads JSON gets JSON, also when there is nobody to answer; text stays empty."""
+    error = ErrorInfo(code="not_found", message="no such model", hint="name another")
+    told: dict[str, str] = {}
+    for form in WRITERS:
+        out, notes = io.StringIO(), io.StringIO()
+        writer = WRITERS[form](out, notes)
+        writer.fail(error)
+        told[form] = out.getvalue()
+        assert notes.getvalue() == ""
+    assert told["text"] == ""
+    result = msgspec.json.decode(told["json"])
+    assert (result["status"], result["run"], result["error"]["code"]) == ("failed", "", "not_found")
+    line = {"type": "error", "code": "not_found", "message": "no such model", "hint": "name another"}
+    assert [msgspec.json.decode(each) for each in told["jsonl"].splitlines()] == [line]

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import pty
 import subprocess
 import sys
 import threading
@@ -69,3 +71,41 @@ def test_a_loop_that_is_gone_is_told_nothing() -> None:
 
     left = asyncio.run(make())
     assert left.write("late\n") == 5
+
+
+SCREEN = """
+import asyncio, os, subprocess, sys
+from treadle.cli.terminal.prints import own_screen, own_stdout
+
+async def main():
+    told = []
+    with own_stdout() as out:
+        with own_screen(told.append):
+            print("printed")
+            print("moaned", file=sys.stderr)
+            os.write(2, b"raw \\x1b]0;title\\x07\\n")
+            subprocess.run(["sh", "-c", "echo child; printf 'open' >&2"])
+            out.write("ours\\n")
+            out.flush()
+            while len(told) < 4:
+                await asyncio.sleep(0.01)
+        out.write(repr(sorted(told)) + "\\n")
+    print("after", file=sys.stderr)
+
+asyncio.run(main())
+"""
+
+
+def test_nobody_else_writes_to_the_screen() -> None:
+    """Prints, errors and whatever a program of a tool writes are told as lines; afterwards all is as before."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", SCREEN], stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    seen = b""
+    with contextlib.suppress(OSError):  # Linux says EIO when the other side is closed
+        while data := os.read(master, 65536):
+            seen += data
+    os.close(master)
+    assert process.wait(30) == 0
+    told = ["child", "moaned", "open", "printed", "raw \x1b]0;title\x07"]
+    assert seen.decode().split("\r\n") == ["ours", repr(told), "after", ""]

@@ -287,7 +287,7 @@ def test_an_open_line_of_code_is_shown_before_it_ends() -> None:
     glass = Glass(12, 6)
     screen = Screen(glass, Look(rich=True))
     screen.show(TextDelta(index=0, text="```\nabcdefghijklmnop"))
-    assert glass.open == ["  abcdefghij", "  klmnop"]
+    assert glass.open == ["  abcdefghij", "klmnop"]
 
 
 def test_a_diff_in_a_result_is_shown_as_one() -> None:
@@ -347,3 +347,51 @@ def test_long_arguments_are_cut_and_can_be_seen_whole() -> None:
     screen.show(ToolStarted(index=0, call=call))
     assert "characters (Ctrl-O or /full shows them)" in out.getvalue()
     assert len(out.getvalue()) < 2_500
+
+
+def test_code_has_the_colours_of_its_language() -> None:
+    """Each line when it is finished, a string over two of them included; the next block begins afresh."""
+    glass = Glass(60, 9)
+    screen = Screen(glass, Look(rich=True, colour=True))
+    screen.show(TextDelta(index=0, text='```python\nx = """a\nb"""\n```\n\n```\nx = 1\n```\n'))
+    assert glass.written.split("\n") == [
+        '  x = \x1b[32m"""a\x1b[0m',
+        '  \x1b[32mb"""\x1b[0m',
+        "",
+        "  \x1b[36mx = 1\x1b[0m",
+        "",
+        "",
+    ]
+
+
+def test_an_open_line_of_code_is_as_wide_as_the_terminal_makes_it() -> None:
+    """Tabs and wide characters are counted in columns."""
+    glass = Glass(12, 6)
+    screen = Screen(glass, Look(rich=True))
+    screen.show(TextDelta(index=0, text="```\n\tab漢字"))
+    assert glass.open == ["        ab漢", "字"]
+
+
+def test_the_last_folded_result_is_unfolded_first() -> None:
+    """It is the one that stands before the person's eyes; then the one before it."""
+    out = io.StringIO()
+    screen = Screen(Stream(out), Look(), folds=Folds(preview_lines=1, full_lines=5))
+    screen.show(finished("one\ntwo"))
+    screen.show(finished("three\nfour", OTHER))
+    out.truncate(0)
+    screen.unfold()
+    screen.unfold()
+    assert out.getvalue().lstrip("\0") == '● add()\n  four\n● glob(pattern="*.c", path="src/")\n  two\n'
+
+
+def test_a_long_paste_does_not_fill_the_scrollback() -> None:
+    """Its beginning is shown, and how much more was sent; a message that is a little longer is shown whole."""
+    out = io.StringIO()
+    screen = Screen(Stream(out), Look())
+    screen.said("\n".join(f"row {number}" for number in range(100)) + "\n")
+    lines = out.getvalue().splitlines()
+    assert lines[1:3] == ["> row 0", "  row 1"]
+    assert lines[-2:] == ["  row 20", "  … 79 more lines, sent whole"]
+    out.truncate(0)
+    screen.said("\n".join(f"row {number}" for number in range(22)))
+    assert out.getvalue().endswith("  row 20\n  row 21\n")

@@ -1,0 +1,1 @@
+"""The looks of `treadle doctor`, by what they look at."""

@@ -1,0 +1,160 @@
+"""Whether the journal can be kept: the file or database, its schema, its disk and its clock. Nothing is changed."""
+
+import asyncio
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from treadle.canon.errors import StoreError
+from treadle.cli.checkup.found import Check, broken
+from treadle.config import Settings, sqlite_path
+from treadle.store.address import PostgresAddress, is_postgres
+from treadle.store.look import Look
+from treadle.store.open import look_at_store
+
+SKEW_S_MAX = 5.0
+"""Leases are counted by the clocks of those who hold them and last 15 s."""
+FREE_BYTES_WANTED = 1_073_741_824
+FREE_BYTES_MIN = 67_108_864
+_WRITER_LOCK = 120
+"""The byte of the -shm file that SQLite's writer locks."""
+
+_OTHER = "name another file: --store sqlite:///FILE, or store.url in treadle.toml"
+
+
+def check_store(settings: Settings, env: Mapping[str, str] | None = None, *, is_offline: bool = False) -> Check:
+    """Look whether the journal can be written, without making it."""
+    if settings.store.persistence == "off":
+        return Check(name="store", state="note", detail="persistence is off: runs are kept only while they last")
+    if is_postgres(settings.store.url):
+        return _check_postgres(settings, env or {}, is_offline=is_offline)
+    path = sqlite_path(settings.store.url)
+    if problem := write_problem(path):
+        detail = f"{path} can not be written: {problem}"
+        return Check(name="store", state="broken", detail=detail, advice=_OTHER)
+    if not path.exists() or not path.stat().st_size:
+        return _with_disk(path, f"{path} (will be made)")
+    from treadle.store.sqlite.migrate import look
+
+    try:
+        seen = look(str(path))
+    except StoreError as error:
+        holder = holder_of(path) if error.info.code == "store_busy" else ""
+        found = broken("store", error, _OTHER)
+        return _told(found, f"{found.detail}: {holder}") if holder else found
+    return _with_disk(path, f"{path}, {_size(seen)}, schema {seen.state}")
+
+
+def _told(check: Check, detail: str) -> Check:
+    return Check(name=check.name, state=check.state, detail=detail, advice=check.advice)
+
+
+def _with_disk(path: Path, detail: str) -> Check:
+    """Add how much room there is, where it is little."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    free = shutil.disk_usage(folder).free
+    if free >= FREE_BYTES_WANTED:
+        return Check(name="store", state="ok", detail=detail)
+    state = "broken" if free < FREE_BYTES_MIN else "note"
+    advice = "free some space, put the journal elsewhere, or `treadle store prune --older-than 90d`"
+    detail = f"{detail}; only {free // 1_048_576} MiB are free on its disk"
+    return Check(name="store", state=state, detail=detail, advice=advice)
+
+
+def _check_postgres(settings: Settings, env: Mapping[str, str], *, is_offline: bool) -> Check:
+    """Ask PostgreSQL for its version, that of our schema, its time, and how many connections it has left."""
+    address = PostgresAddress(settings.store.url, password=env.get(settings.store.password_env, ""))
+    if is_offline:
+        return Check(name="store", state="note", detail=f"{address.shown}, not asked")
+    try:
+        seen = asyncio.run(look_at_store(address))
+    except StoreError as error:
+        return broken("store", error)
+    return judge_postgres(address, seen)
+
+
+def judge_postgres(address: PostgresAddress, seen: Look) -> Check:
+    """Say what is to be known of a PostgreSQL that answers."""
+    detail = f"{address.shown}, {seen.engine}, {_size(seen)}, schema {address.schema} {seen.state}"
+    notes: list[tuple[str, str]] = []
+    if abs(seen.skew_s) > SKEW_S_MAX:
+        where = "behind" if seen.skew_s > 0 else "ahead of"
+        notes.append(
+            (
+                f"this machine's clock is {abs(seen.skew_s):.0f} s {where} that of the database",
+                "set both by NTP: leases of runs are counted by them",
+            )
+        )
+    if seen.connections_left is not None and seen.connections_left < address.pool_size:
+        notes.append(
+            (
+                f"it has {seen.connections_left} connections left, and this process wants {address.pool_size}",
+                "raise max_connections, or add ?pool_size=N to the address",
+            )
+        )
+    if not notes:
+        return Check(name="store", state="ok", detail=detail)
+    lines, advice = zip(*notes, strict=True)
+    return Check(name="store", state="note", detail="\n".join((detail, *lines)), advice="\n".join(advice))
+
+
+def _size(seen: Look) -> str:
+    return f"{seen.runs} runs, {seen.size_bytes / 1_048_576:.1f} MiB"
+
+
+def holder_of(path: Path) -> str:
+    """Name the process that holds the lock of a database; nothing where that can not be known."""
+    wanted: dict[tuple[str, int], int | None] = {}
+    for suffix, at in (("", None), ("-shm", _WRITER_LOCK)):
+        try:
+            found = os.stat(f"{path}{suffix}")
+        except OSError:
+            continue
+        device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
+        wanted[device, found.st_ino] = at
+    for pid, device, inode, first in _locks():
+        if (device, inode) in wanted and wanted[device, inode] in (None, first) and pid != os.getpid():
+            return f"process {pid} ({_name_of(pid)})"
+    return ""
+
+
+def _locks() -> list[tuple[int, str, int, int]]:
+    """Return who holds which lock for writing: process, device, inode, first byte. Only Linux tells."""
+    try:
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []
+    words = [line.split() for line in lines if " WRITE " in line and "->" not in line]
+    found: list[tuple[int, str, int, int]] = []
+    for word in words:
+        device, _, inode = word[5].rpartition(":")
+        if word[4].isdecimal() and inode.isdecimal() and word[6].isdecimal():
+            found.append((int(word[4]), device, int(inode), int(word[6])))
+    return found
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return "of another user"
+
+
+def write_problem(path: Path) -> str:
+    """Say why a file can not be written; SQLite also needs its folder.
+
+    Permissions do not tell: root has them all, and still can make nothing in /proc. A file without a name does.
+    """
+    if path.is_dir():
+        return "it is a folder"
+    if path.exists() and not os.access(path, os.W_OK):
+        return os.strerror(errno.EACCES)
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return f"{folder}: {error.strerror or error}"

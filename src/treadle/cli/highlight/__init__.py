@@ -1,0 +1,1 @@
+"""Code in colours, line by line as it comes."""

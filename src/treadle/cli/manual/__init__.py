@@ -1,0 +1,1 @@
+"""What `--help` says beside flags."""

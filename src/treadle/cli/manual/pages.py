@@ -1,0 +1,85 @@
+"""What makes a help text whole: each action says what it does and shows its examples, each command where to read on.
+
+Examples of an action are those lines of its command's that begin with it, so that they are written once.
+"""
+
+import argparse
+import re
+
+from treadle.cli.parser import actions_of, commands_of
+
+SEE_ALSO: dict[str, str] = {
+    "serve": "treadle doctor, treadle keys, treadle login; docs/operations.md, docs/configuration.md",
+    "chat": "treadle run, treadle sessions; docs/terminal.md",
+    "run": "treadle chat, treadle approvals; docs/terminal.md",
+    "replay": "treadle diff, treadle audit; docs/journal.md",
+    "tools": "treadle mcp, treadle wasm; docs/tools.md",
+    "models": "treadle doctor --online, treadle config show; docs/upstreams.md",
+    "dialects": "docs/dialects.md",
+    "mcp": "treadle tools; docs/mcp.md",
+    "login": "treadle keys; docs/pages.md",
+    "keys": "treadle login, treadle doctor --key-env; docs/keys.md",
+    "doctor": "treadle config check, treadle store check; docs/troubleshooting.md",
+    "config": "treadle doctor; docs/configuration.md",
+    "eval": "treadle export --scenario; docs/evals.md",
+    "sessions": "treadle chat -r, treadle export; docs/journal.md",
+    "logs": "treadle sessions search, treadle plan, treadle export; docs/journal.md",
+    "ws": "docs/workspace.md",
+    "approvals": "treadle ws proposals; docs/approvals.md",
+    "store": "treadle audit, treadle export, treadle doctor; docs/operations.md",
+    "plan": "treadle replay, treadle diff; docs/journal.md",
+    "export": "treadle audit verify --file, treadle store backup; docs/journal.md",
+    "audit": "treadle store check, treadle export; docs/journal.md",
+    "diff": "treadle replay, treadle plan; docs/journal.md",
+    "cassette": "treadle serve --record, treadle eval; docs/cassettes.md",
+    "wasm": "treadle tools; docs/wasm.md",
+    "completion": "docs/commands.md",
+}
+"""Which commands and documents stand beside a command."""
+
+_EXAMPLES = "examples:\n"
+_TITLE = re.compile(r"^\S.*:$")
+
+
+def finish_help(parser: argparse.ArgumentParser, name: str) -> None:
+    """Give a command its last lines, and its actions what they lack."""
+    examples = examples_of(parser.epilog or "")
+    for action, inner in commands_of(parser).items():
+        inner.formatter_class = argparse.RawDescriptionHelpFormatter
+        inner.description = inner.description or _sentence(_summary(parser, action))
+        own = [line for line in examples if _begins(line, f"treadle {name} {action}")] or [_plainly(inner)]
+        if not inner.epilog:
+            inner.epilog = "\n".join([_EXAMPLES.rstrip(), *(f"  {line}" for line in own)])
+    if see := SEE_ALSO.get(name):
+        parser.epilog = f"{(parser.epilog or '').rstrip()}\n\nsee also: {see}".lstrip()
+
+
+def examples_of(epilog: str) -> list[str]:
+    """Return the lines under `examples:`, up to the next title or empty line."""
+    _, found, rest = epilog.partition(_EXAMPLES)
+    lines: list[str] = []
+    for line in rest.splitlines() if found else ():
+        if not line.startswith("  ") or _TITLE.match(line):
+            break
+        lines.append(line.strip())
+    return lines
+
+
+def _plainly(parser: argparse.ArgumentParser) -> str:
+    """Return the shortest line that a parser takes."""
+    words = [each for each in actions_of(parser) if not each.option_strings and each.nargs not in ("?", "*")]
+    return " ".join([parser.prog, *(str(each.metavar or each.dest.upper()) for each in words)])
+
+
+def _begins(line: str, words: str) -> bool:
+    """Tell whether an example is one of these words, whatever variables or pipes stand before them."""
+    return re.search(rf"(^|[ |(]){re.escape(words)}(\s|$)", line) is not None
+
+
+def _summary(parser: argparse.ArgumentParser, action: str) -> str:
+    listed = next(each for each in actions_of(parser) if isinstance(each.choices, dict))._choices_actions
+    return next((str(each.help) for each in listed if each.dest == action), action)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,1 @@
+"""Completion scripts, one module for each shell, all written from one tree."""

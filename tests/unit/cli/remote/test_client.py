@@ -1,0 +1,141 @@
+"""HTTP to a Treadle that comes and goes."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from treadle.canon.errors import Conflict
+from treadle.canon.events import RunEnded
+from treadle.cli.remote import client
+from treadle.cli.remote.client import Client, Unreachable
+from treadle.cli.remote.elsewhere import Elsewhere
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+ENDED = f"id: 1\ndata: {msgspec.json.encode(RunEnded(status='completed')).decode()}\n\n"
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try again at once."""
+    monkeypatch.setattr(client, "PAUSE_S", 0.0)
+
+
+@asynccontextmanager
+async def served(answer: Answer) -> AsyncGenerator[str, None]:
+    """Serve one function for every path and return the address."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncGenerator[Client, None]:
+    """Open a client."""
+    asked = Client(url)
+    await asked.open()
+    try:
+        yield asked
+    finally:
+        await asked.close()
+
+
+def broken(request: web.Request) -> None:
+    """Cut the connection."""
+    assert request.transport is not None
+    request.transport.abort()
+
+
+async def test_a_server_that_starts_again_is_waited_for() -> None:
+    """What a proxy says meanwhile is no end of the stream."""
+    statuses = [502, 503, 504]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if statuses:
+            return web.Response(status=statuses.pop(0))
+        return web.Response(text=ENDED, content_type="text/event-stream")
+
+    async with served(answer) as url, connected(url) as asked:
+        events = [event async for event in asked.events("run_1")]
+    assert events == [RunEnded(status="completed")]
+
+
+async def test_a_server_that_stays_away_is_said_to() -> None:
+    """Tries are bounded."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=502)
+
+    async with served(answer) as url, connected(url) as asked:
+        with pytest.raises(Unreachable, match="status 502"):
+            await asyncio.wait_for(anext(asked.events("run_1")), 20)
+
+
+async def test_what_is_sent_again_is_sent_under_the_same_key() -> None:
+    """So that a run whose answer was lost is not begun twice."""
+    keys: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        await request.read()
+        keys.append(request.headers["idempotency-key"])
+        if len(keys) < client.SENT_MAX:
+            broken(request)
+        return web.json_response({"id": "run_1"})
+
+    async with served(answer) as url, connected(url) as asked:
+        assert await asked.post_again("/x", {}, dict[str, Any], "k") == {"id": "run_1"}
+    assert keys == ["k"] * client.SENT_MAX
+
+
+async def test_a_refusal_is_not_sent_again() -> None:
+    """It would be refused again."""
+    count = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal count
+        count += 1
+        return web.json_response({"error": {"code": "conflict", "message": "taken"}}, status=409)
+
+    async with served(answer) as url, connected(url) as asked:
+        with pytest.raises(Conflict, match="taken"):
+            await asked.post_again("/x", {}, dict[str, Any], "k")
+    assert count == 1
+
+
+@pytest.mark.parametrize(
+    ("run", "cost"),
+    [
+        ({"status": "completed", "cost_usd": 0.5}, 0.5),
+        ({"status": "completed", "cost_usd": None}, None),
+        ({"status": "running", "cost_usd": None}, 0.25),
+    ],
+)
+async def test_what_a_run_costs_is_asked_of_the_server(run: dict[str, object], cost: float | None) -> None:
+    """Of one that goes on, what its rounds have cost so far."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"trace": {"cost_usd": 0.25}} if request.path.endswith("/trace") else run)
+
+    async with served(answer) as url, Elsewhere(url) as host:
+        assert await host.cost("run_1", "m", None) == cost
+
+
+async def test_a_cost_that_can_not_be_asked_for_is_not_known() -> None:
+    """That is no reason to fail a turn that has gone well."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"error": {"code": "forbidden", "message": "no"}}, status=403)
+
+    async with served(answer) as url, Elsewhere(url) as host:
+        assert await host.cost("run_1", "m", None) is None
