@@ -1,121 +1,107 @@
-"""`python -m bench`: what Treadle adds per request, per streamed event and per tool round. Ratios within one run.
+"""`python -m bench [names]`: measures what Treadle costs, one measurement after the other, each bounded in time.
 
-An upstream that costs nothing and the load generator share one core, `treadle serve` has the other. Two servers run,
-with and without the journal; every round measures every case on every target in a random order, so that whatever
-else the machine does hits all of them alike.
+Only ratios within one run mean anything: everything that is compared is measured in turns, in the same minutes, on the
+same core. `--peers` measures it beside the gateways and loops that people would pick instead.
 """
 
 import argparse
-import json
-import random
-import tempfile
+import os
+import signal
+import subprocess
+import sys
 import time
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import suppress
 from typing import NamedTuple
 
-from bench.processes import Load, cores, cpu_s, process, read_port, write_config
-from bench.report import Measure, Rounds, row_against_direct, row_of_tool_rounds, write_json, write_table
-from bench.upstream import EVENTS, TOOL_ROUNDS
-
-JOURNALS = ("off", "on")
-ROUNDS_MIN = 3
+from bench.report import document
+from bench.rig.processes import ROOT, hurry
 
 
-class Case(NamedTuple):
-    """One kind of request; `count` of them are made in one go."""
+class Measurement(NamedTuple):
+    """A command of its own, and the seconds after which it is ended."""
 
-    model: str
-    stream: bool
-    count: int
-    targets: tuple[str, ...] = ("direct", *JOURNALS)
-
-
-class Target(NamedTuple):
-    port: int
-    pid: int | None
+    module: str
+    bound_s: float
+    has_peers: bool = False
 
 
-CASES = {
-    "plain": Case("bench-plain", False, 60),
-    "short": Case("bench-short", True, 60),
-    "100": Case("bench-100", True, 20),
-    "1000": Case("bench-1000", True, 5),
-    "tools": Case("bench-tools", True, 12, JOURNALS),
+SUITE = {
+    "plain": Measurement("bench.measures.plain", 300, True),
+    "streams": Measurement("bench.measures.streams", 300, True),
+    "rounds": Measurement("bench.measures.rounds", 180),
+    "loops": Measurement("bench.measures.loops", 300, True),
+    "memory": Measurement("bench.measures.memory", 180, True),
+    "start": Measurement("bench.measures.start", 180, True),
+    "codecs": Measurement("bench.measures.codecs", 120),
+    "growth": Measurement("bench.measures.growth", 400),
+    "load": Measurement("bench.load", 300),
+    "journal": Measurement("bench.journal", 180),
+    "dialects": Measurement("bench.dialects", 120),
+    "guests": Measurement("bench.guests", 120),
+    "tools": Measurement("bench.tools", 180),
+    "pages": Measurement("bench.pages", 300),
+    "terminal": Measurement("bench.terminal", 300),
 }
+PEERS_FACTOR = 6
+"""Peers are slower, and may have to be installed first."""
+END_S = 30.0
+
+
+def run(name: str, flags: list[str]) -> bool:
+    """Run one measurement and say whether it came to its end."""
+    each = SUITE[name]
+    flags = [flag for flag in flags if flag != "--peers" or each.has_peers]
+    bound_s = each.bound_s * (PEERS_FACTOR if "--peers" in flags else 1)
+    began = time.monotonic()
+    print(f"\n=== {name} ===", flush=True)
+    command = [sys.executable, "-m", each.module, *flags]
+    child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, process_group=0)
+    try:
+        code = child.wait(bound_s)
+    except subprocess.TimeoutExpired:
+        print(f"{name}: not done after {bound_s:.0f} s, ended")
+        return False
+    finally:
+        end(child)
+    if code:
+        print(f"{name}: failed with {code}")
+        return False
+    print(f"({name}: {time.monotonic() - began:.0f} s)", flush=True)
+    return True
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """Interrupt a measurement, so that it ends what it started, and make sure of it."""
+    if child.poll() is None:
+        child.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(END_S)
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 def main() -> None:
+    """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds: at most about 15 s instead of 60")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
-    parser.add_argument("--seed", type=int, default=1, help="of the order within the rounds")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(SUITE)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="few and short rounds: to see that it works")
+    parser.add_argument("--peers", action="store_true", help="beside the peers; installs them once, outside the tree")
+    parser.add_argument("--urgent", action="store_true", help="before everything else on a shared machine (as root)")
+    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md afterwards")
     args = parser.parse_args()
-    rounds_max, budget_s = (4, 8.0) if args.quick else (20, 40.0)
-    with tempfile.TemporaryDirectory(prefix="treadle-bench-") as folder, ExitStack() as stack:
-        load, targets = start(Path(folder), stack)
-        rounds = measure(load, targets, rounds_max, budget_s, random.Random(args.seed))
-    show(rounds, args.json)
-
-
-def start(folder: Path, stack: ExitStack) -> tuple[Load, dict[str, Target]]:
-    """Start all processes and return the load generator and what it can be pointed at."""
-    here, there = cores()
-
-    def run(name: str, arguments: list[str], where: set[int]) -> tuple:
-        log = folder / f"{name}.log"
-        return stack.enter_context(process(arguments, where, folder=folder, log=log)), log
-
-    upstream_port = read_port(*run("upstream", ["-m", "bench.upstream"], here))
-    targets = {"direct": Target(upstream_port, None)}
-    for journal in JOURNALS:
-        config = write_config(folder, upstream_port, journal)
-        child, log = run(f"serve-{journal}", ["-m", "treadle.cli.main", "serve", "--config", str(config)], there)
-        targets[journal] = Target(read_port(child, log), child.pid)
-    return Load(run("load", ["-m", "bench.load"], here)[0]), targets
-
-
-def measure(load: Load, targets: dict[str, Target], rounds_max: int, budget_s: float, order: random.Random) -> Rounds:
-    """Warm everything up, then measure round by round until the time is used up."""
-    jobs = [(name, target) for name, case in CASES.items() for target in case.targets]
-    for name, target in jobs:
-        run_batch(load, CASES[name], targets[target], count=5)
-    rounds: Rounds = {job: [] for job in jobs}
-    started = time.monotonic()
-    for number in range(rounds_max):
-        if number >= ROUNDS_MIN and time.monotonic() - started > budget_s:
-            break
-        order.shuffle(jobs)
-        for name, target in jobs:
-            rounds[name, target].append(run_batch(load, CASES[name], targets[target], CASES[name].count))
-    return rounds
-
-
-def run_batch(load: Load, case: Case, target: Target, count: int) -> Measure:
-    """Make the requests of one case and return what one of them took."""
-    body = {"model": case.model, "stream": case.stream, "messages": [{"role": "user", "content": "go"}]}
-    before = None if target.pid is None else cpu_s(target.pid)
-    wall_s = load.run(target.port, body, count, EVENTS[case.model] if case.stream else 0)
-    used = None if before is None or target.pid is None else (cpu_s(target.pid) - before) / count
-    return Measure(wall_s / count, used)
-
-
-def show(rounds: Rounds, file: Path | None) -> None:
-    against = [
-        ("plain", 1, "request"),
-        ("short", 1, "streamed request"),
-        ("100", 100, "event (100)"),
-        ("1000", 1000, "event (1,000)"),
-    ]
-    rows = [row_against_direct(rounds, case, each, units, title) for case, units, title in against for each in JOURNALS]
-    rows += [row_of_tool_rounds(rounds, each, TOOL_ROUNDS) for each in JOURNALS]
-    directs = {title: [each.wall_s for each in rounds[case, "direct"]] for case, _, title in against}
-    taken = len(rounds["plain", "direct"])
-    apart = "apart from" if len(set.union(*cores())) > 1 else "on the same core as"
-    note = f"median [quartiles] of {taken} rounds, one request at a time; server {apart} upstream and load"
-    print(write_table(rows, directs, note))
-    if file is not None:
-        file.write_text(json.dumps(write_json(rows, directs, note), indent=2) + "\n")
+    unknown = [name for name in args.names if name not in SUITE]
+    if unknown:
+        parser.error(f"there is no measurement {unknown[0]!r}; there are {', '.join(SUITE)}")
+    names = args.names or [name for name, each in SUITE.items() if each.has_peers or not args.peers]
+    if args.urgent:
+        hurry()
+    flags = [f"--{flag}" for flag in ("quick", "peers") if getattr(args, flag)]
+    failed = [name for name in names if not run(name, flags)]
+    if args.write:
+        document.main()
+    if failed:
+        sys.exit(f"bench: without figures: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """`python -m bench.dialects`: what looking for calls in text costs, per delta of prose and per long argument."""
 
+import argparse
 import json
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from treadle.wire.dialects.values import Tools
 TOOL = ToolSpec(name="save_page", parameters=msgspec.Raw(b'{"properties": {"body": {"type": "string"}}}'))
 PROSE = "The quick brown fox jumps over the lazy dog, and then it does so once more."
 SIZES = (65_536, 1_048_576)
+SIZES_QUICK = (8_192, 65_536)
 DELTA_CHARS = 4
 ROUNDS = 5
 
@@ -61,16 +63,20 @@ def read_call(text: str) -> None:
 
 def main() -> None:
     """Print the cost per delta, and for one dialect of each grammar how a long argument compares to a short one."""
+    parser = argparse.ArgumentParser(prog="python -m bench.dialects", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="shorter arguments: to see that it works")
+    sizes = SIZES_QUICK if parser.parse_args().quick else SIZES
     for name, text in (("ordinary text", f"{PROSE} "), ("with line feeds", f"{PROSE}\n")):
         events = deltas(text)
         bare_s, scanned_s = best_s(lambda events=events: pass_on(events)), best_s(lambda events=events: scan(events))
         print(f"{name}: {(scanned_s - bare_s) / len(events) * 1e6:.2f} µs a delta more than without")
     figures: dict[str, list[float]] = {}
     for dialect in {type(each.grammar): each for each in DIALECTS}.values():
-        texts = [render(dialect, [("save_page", {"body": "x < 'y' " * (size // 8)})]) for size in SIZES]
+        texts = [render(dialect, [("save_page", {"body": "x < 'y' " * (size // 8)})]) for size in sizes]
         figures[dialect.id] = [best_s(lambda text=text: read_call(text), 1) for text in texts]
     for name, (short_s, long_s) in figures.items():
-        print(f"{name:<18} 64 KiB {short_s * 1e3:6.0f} ms   1 MiB {long_s * 1e3:6.0f} ms   x {long_s / short_s:.1f}")
+        short, long = (f"{size // 1024:,} KiB" for size in sizes)
+        print(f"{name:<18} {short} {short_s * 1e3:6.0f} ms   {long} {long_s * 1e3:6.0f} ms   x {long_s / short_s:.1f}")
     worst = max(figures, key=lambda name: figures[name][1] / figures[name][0])
     print(json.dumps({"worst": worst, "ratio": round(figures[worst][1] / figures[worst][0], 1)}))
 

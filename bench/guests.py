@@ -4,6 +4,7 @@ Medians of calls in one process, taken in turns so that all see the same machine
 of which has run a call, as what the process grew by.
 """
 
+import argparse
 import json
 import resource
 import statistics
@@ -43,7 +44,7 @@ def opened(module: object) -> Sandbox:
     return sandbox
 
 
-def medians_us(works: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
+def medians_us(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
@@ -64,7 +65,7 @@ def used(module: object) -> Sandbox:
     return sandbox
 
 
-def measure() -> None:
+def measure(rounds: int, live_guests: int) -> None:
     module = load_wasmtime().Module(engine_of(SPEC), GUEST)
     c_like = load_wasmtime().Module(engine_of(SPEC), GUEST.replace("(module", f"(module {WASI}", 1))
     kept = opened(module)
@@ -77,7 +78,8 @@ def measure() -> None:
             "reused guest": lambda: caller.call(echo, ARGUMENTS, 65_536),
             "fresh guest": lambda: run_tool(module, SPEC, Control(LIMITS), call, lambda _: None),
             "fresh, 6 imports": lambda: run_tool(c_like, SPEC, Control(LIMITS), call, lambda _: None),
-        }
+        },
+        rounds,
     )
     program = [sys.executable, "-c", "import sys; sys.stdout.write(sys.stdin.read())"]
     rows |= medians_us(
@@ -86,14 +88,17 @@ def measure() -> None:
     for name, value in rows.items():
         print(f"{name:20} {value:10.1f} us   {value / rows['plain Python call']:10.1f} times a plain call")
     before = resident_bytes()
-    live = [used(module) for _ in range(LIVE)]
+    live = [used(module) for _ in range(live_guests)]
     grown = resident_bytes() - before
     print(f"{len(live)} live guests    {grown / 2**20:10.1f} MiB {grown / len(live) / 1024:10.1f} KiB each")
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.guests", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few calls and guests: to see that it works")
+    counts = (20, 50) if parser.parse_args().quick else (ROUNDS, LIVE)
     threading.stack_size(THREAD_STACK_BYTES)
-    thread = threading.Thread(target=measure)
+    thread = threading.Thread(target=measure, args=counts)
     thread.start()
     thread.join()
 

@@ -7,7 +7,6 @@ tool rounds of a run, with the journal on each store and without one. Everything
 import argparse
 import asyncio
 import os
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -25,8 +24,6 @@ from treadle.runtime import RandomIds, SystemClock
 from treadle.store.journal import RunRow, Store
 from treadle.store.open import open_store
 from treadle.telemetry import Metrics
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 ENTRY = Entry(kind="note", at=1.0, content="x" * 600)
 WRITERS = (1, 32, 256)
@@ -162,7 +159,9 @@ def show(
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.journal", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7, help="how often everything is measured")
-    asyncio.run(measure(parser.parse_args().rounds))
+    parser.add_argument("--quick", action="store_true", help="two rounds: to see that it works")
+    args = parser.parse_args()
+    asyncio.run(measure(2 if args.quick else args.rounds))
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ def measure(browser: Browser, url: str, *, is_naive: bool) -> dict[str, float]:
     context = browser.new_context(viewport={"width": 1180, "height": 800})
     page = context.new_page()
     if is_naive:
-        page.route("**/web/shared/markdown.js", _patch)
+        page.route("**/web/chat.js", _patch)
     page.goto(url)
     cdp = context.new_cdp_session(page)
     cdp.send("Performance.enable")
@@ -142,8 +142,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.pages", description=__doc__.splitlines()[0])
     parser.add_argument("--tokens", type=int, default=TOKENS, help="how long the answer is")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each is measured")
+    parser.add_argument("--quick", action="store_true", help="one round of 1 500 tokens: to see that it works")
     parser.add_argument("--serve", metavar="FOLDER", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.quick:
+        args.tokens, args.rounds = 1_500, 1
     if args.serve:
         asyncio.run(_serve(args.serve, args.tokens))
         return

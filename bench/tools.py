@@ -1,5 +1,4 @@
-"""The tool of the benchmark's tool rounds, and `python -m bench.tools`: searches against ripgrep, commands by level,
-and reads of 200 ms that one turn asks for.
+"""`python -m bench.tools`: searches against ripgrep, commands by level, and reads of 200 ms that one turn asks for.
 
 Every round measures every case, one after the other, so that whatever else the machine does hits all of them alike.
 """
@@ -36,17 +35,14 @@ CONTEXT = ToolContext(run_id="bench")
 Case = Callable[[], Awaitable[object]]
 
 
-@tool(name="bench_add", effect="read")
-async def bench_add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.tools", description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=FILES, help="files in the tree")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one round over a small tree: to see that it works")
     args = parser.parse_args()
+    if args.quick:
+        args.files, args.rounds = 2_000, 1
     with tempfile.TemporaryDirectory(prefix="treadle-bench-") as folder:
         make_tree(Path(folder), args.files)
         asyncio.run(measure(Path(folder), args.rounds))

@@ -1,0 +1,1 @@
+"""What every measurement stands on: processes, an upstream, a load generator, targets, turns."""
