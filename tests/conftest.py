@@ -1,7 +1,10 @@
 """What all tests share: how hard hypothesis tries, and an environment in which no real key or setting leaks in."""
 
+import functools
+import itertools
 import os
 
+import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -9,7 +12,11 @@ settings.register_profile("default", deadline=None, max_examples=60, suppress_he
 settings.register_profile("fuzz", deadline=None, max_examples=5_000, suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("TREADLE_HYPOTHESIS", "default"))
 
+# Every client that a test makes would read all certificates again, 20 ms each, to speak to loopback without TLS.
+httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
+
 _FOREIGN = ("TREADLE_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "OPENROUTER_", "ENABLE_TOOLS")
+_homes = itertools.count(1)
 _OURS = ("TREADLE_HYPOTHESIS", "TREADLE_REQUIRE_BROWSER", "TREADLE_CHROMIUM")
 
 
@@ -24,5 +31,7 @@ def _no_foreign_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: p
     for name in list(os.environ):
         if name.startswith(_FOREIGN) and name not in _OURS:
             monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+    # Named but not made: few tests need one, and a folder of thousands is slow to look through.
+    home = tmp_path_factory.getbasetemp() / f"home-{next(_homes)}"
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))

@@ -34,7 +34,8 @@ _VERSION = os.environ.get("TREADLE_TEST_POSTGRES", "18")
 _LOCALE = {"18": ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"), "16": ("--locale=C.UTF-8",)}
 _HBA = f"local all {SECRET_USER} scram-sha-256\nlocal all all trust\n"
 _EMPTY = "UPDATE sessions SET head = NULL; " + "; ".join(
-    f"DELETE FROM {table}" for table in ("workspaces", "runs", "sessions", "blobs", "chunks", "keys", "key_usage")
+    f"DELETE FROM {table}"
+    for table in ("workspaces", "runs", "sessions", "blobs", "chunks", "keys", "key_usage", "debts", "spent_tickets")
 )
 _SETTINGS = {
     "listen_addresses": "",
@@ -175,6 +176,11 @@ def postgres_server() -> PostgresServer:
     atexit.register(server.remove)
     server.start()
     return server
+
+
+def postgres_programs() -> Path:
+    """Return the folder with the programs of the server's own version."""
+    return Path(_binary("postgres")).parent
 
 
 def _binary(name: str) -> str:

@@ -1,5 +1,6 @@
 // The page of the card editor: it shows a workspace, edits its draft, and lets a person decide proposals.
 const API = "/treadle/v1/workspaces/card";
+let latest = null;
 const $ = (id) => document.getElementById(id);
 
 function make(tag, fields = {}, ...inside) {
@@ -43,13 +44,33 @@ async function act(deed) {
 const shown = (value) => (value === undefined ? "(nothing)" : typeof value === "string" ? value : JSON.stringify(value));
 const written = (text, before) => (typeof before === "string" || before === undefined ? text : JSON.parse(text));
 
+// Put nodes in the place of others, and leave those alone that stay: somebody may be writing in them.
+function put(place, nodes) {
+  const gone = [...place.children].filter((node) => !nodes.includes(node));
+  gone.forEach((node) => node.remove());
+  nodes.forEach((node, n) => node !== place.children[n] && place.insertBefore(node, place.children[n] ?? null));
+}
+
+// The field that is there, if something is written in it that is not saved; it is behind only if others changed it too.
+function keptField(name, value, isLocked) {
+  const area = $(`draft-${name}`);
+  const isWritten = area && (area === document.activeElement || area.value !== area.shown);
+  if (!isWritten || area.disabled !== isLocked) return null;
+  if (area.shown === value || area.value === value) Object.assign(area, { shown: value, version: latest.version });
+  return area.closest(".field");
+}
+
 function field(name, value, view) {
   const path = `/draft/${name}`;
   const isLocked = view.locks.includes(path);
-  const area = make("textarea", { id: `draft-${name}`, value, rows: 3, disabled: isLocked });
+  const kept = keptField(name, value, isLocked);
+  if (kept) return kept;
+  const area = make("textarea", { id: `draft-${name}`, value, rows: 3, disabled: isLocked, shown: value, version: view.version });
   area.addEventListener("change", () =>
     act(async () => {
-      await call("PATCH", `${API}/draft`, { changes: [{ path, value: area.value }], base_version: view.version });
+      const sent = area.value;
+      await call("PATCH", `${API}/draft`, { changes: [{ path, value: sent }], base_version: area.version });
+      area.shown = sent;
     }),
   );
   const toggle = make("button", { type: "button", ariaLabel: `${isLocked ? "Unlock" : "Lock"} ${name}` });
@@ -92,6 +113,8 @@ async function proposal(each) {
   const place = `${API}/proposals/${each.id}`;
   const { review } = await call("GET", place);
   if (!review) return make("article");
+  const known = [...$("proposals").children].find((node) => node.told === JSON.stringify([each.id, review]));
+  if (known) return known;
   const rows = (review.is_stale ? review.three_way : (review.diff ?? [])).map((line) => row(line, review.is_stale));
   const names = review.is_stale ? ["", "", "then", "now", "proposed"] : ["", "", "now", "proposed"];
   const head = make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)));
@@ -110,21 +133,21 @@ async function proposal(each) {
       return "Rejected: the model will read why.";
     }),
   );
-  const box = make("article", {}, make("h3", {}, `Proposed: ${each.proposal.reason || "a change"}`));
+  const box = make("article", { told: JSON.stringify([each.id, review]) }, make("h3", {}, `Proposed: ${each.proposal.reason || "a change"}`));
   if (review.obstacle) box.append(make("p", { className: "note" }, `Look again: ${review.obstacle}.`));
   box.append(make("table", {}, head, ...rows.map((one) => one.node)), make("div", { className: "buttons" }, yes, why, no));
   return box;
 }
 
 async function refresh() {
-  const view = await call("GET", API);
+  const view = (latest = await call("GET", API));
   const texts = Object.entries(view.draft).filter(([, value]) => typeof value === "string");
   $("facts").replaceChildren(
     ...Object.entries(view.facts).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, shown(value))]),
   );
-  $("draft").replaceChildren(...texts.map(([name, value]) => field(name, value, view)));
+  put($("draft"), texts.map(([name, value]) => field(name, value, view)));
   const waiting = await call("GET", `${API}/proposals?status=open`);
-  $("proposals").replaceChildren(...(await Promise.all(waiting.proposals.map(proposal))));
+  put($("proposals"), await Promise.all(waiting.proposals.map(proposal)));
   const { changes } = await call("GET", `${API}/history?limit=20`);
   $("history").replaceChildren(
     ...changes.map((each) =>

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,6 +41,17 @@ def pay(amount: int, context: ToolContext) -> str:
     return "paid"
 
 
+@tool(effect="write", approval="always", timeout_s=60)
+def wire(amount: int, context: ToolContext) -> str:
+    """Wire an amount of money.
+
+    Args:
+        amount: How much to wire.
+    """
+    done("wire", context)
+    return "wired"
+
+
 @tool(effect="idempotent", timeout_s=60)
 def upsert(amount: int, context: ToolContext) -> str:
     """Upsert an amount of money.
@@ -62,13 +73,16 @@ def prepare(folder: Path, pause_s: float) -> None:
 class Server:
     """A running server."""
 
-    def __init__(self, folder: Path, store: str) -> None:
-        command = [sys.executable, "-m", "treadle.cli.main", "serve", "--port", "0"]
+    def __init__(
+        self, folder: Path, store: str, *flags: str, env: Mapping[str, str] | None = None, program: str = ""
+    ) -> None:
+        start = ["-c", program] if program else ["-m", "treadle.cli.main"]
+        command = [sys.executable, *start, "serve", "--port", "0"]
         self._log = (folder / "log").open("a")
         self._process = subprocess.Popen(
-            [*command, "--tools", str(folder / "tools.py"), "--store", store],
+            [*command, "--tools", str(folder / "tools.py"), "--store", store, *flags],
             cwd=folder,
-            env={**os.environ, "NO_COLOR": "1"},
+            env={**os.environ, "NO_COLOR": "1", **(env or {})},
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
@@ -121,6 +135,26 @@ class Server:
         self._begun.append(events)
         return next(event["run_id"] for event in events if event["type"] == "run.started"), events
 
+    def background(self, text: str) -> str:
+        """Begin a run in the background and return its id."""
+        status, answer = self.ask("POST", "/v1/responses", {"model": "demo", "input": text, "background": True})
+        assert status == 200, answer
+        return msgspec.json.decode(answer)["id"]
+
+    @property
+    def pid(self) -> int:
+        """Return the process."""
+        return self._process.pid
+
+    def leave(self) -> int:
+        """Ask it to leave in good order, wait until it has, and return its exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(BOUND_S)
+
+    def workers(self) -> list[int]:
+        """Return the processes that it started, where there are several on its port."""
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
     def freeze(self) -> None:
         """Stop it as a hanging machine would."""
         self._process.send_signal(signal.SIGSTOP)
@@ -141,12 +175,14 @@ class Server:
 
 
 @contextmanager
-def servers(folder: Path, store: str, count: int) -> Iterator[list[Server]]:
+def servers(
+    folder: Path, store: str, count: int, *flags: str, env: Mapping[str, str] | None = None, program: str = ""
+) -> Iterator[list[Server]]:
     """Start servers over one store, and leave none of them behind."""
     started: list[Server] = []
     try:
         for _ in range(count):
-            started.append(Server(folder, store))
+            started.append(Server(folder, store, *flags, env=env, program=program))
             started[-1].open()
         yield started
     finally:

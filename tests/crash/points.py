@@ -57,6 +57,10 @@ class FatalJournal:
     def epoch(self) -> int:
         return self._journal.epoch
 
+    @property
+    def attempt(self) -> int:
+        return self._journal.attempt
+
     async def append(self, entries: Sequence[Entry]) -> list[Entry]:
         kinds = " ".join(entry.kind for entry in entries)
         return await self._points.around(f"append {kinds}", self._journal.append(entries))
@@ -94,8 +98,10 @@ class FatalStore:
         work = self._store.start_run(row, entries, owner=owner, lease_s=lease_s)
         return FatalJournal(await self._points.around("start_run", work), self._points, self.told)
 
-    async def claim_abandoned(self, owner: str, lease_s: float, limit: int) -> list[tuple[RunRow, RunJournal]]:
-        claimed = await self._points.around("claim", self._store.claim_abandoned(owner, lease_s, limit))
+    async def claim_abandoned(
+        self, owner: str, lease_s: float, limit: int, **only: Any
+    ) -> list[tuple[RunRow, RunJournal]]:
+        claimed = await self._points.around("claim", self._store.claim_abandoned(owner, lease_s, limit, **only))
         return [(row, FatalJournal(journal, self._points, self.told)) for row, journal in claimed]
 
     async def settled(self) -> None:

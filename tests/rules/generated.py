@@ -12,6 +12,7 @@ from typing import cast, get_args
 import msgspec
 
 from hostile.rows import table as bad_inputs
+from rules import reference
 from rules.tree import ROOT, files, shown
 from treadle.canon.tools import SANDBOXES, ToolPolicy
 from treadle.cli.consent.policy import MODES
@@ -23,6 +24,8 @@ from treadle.cli.wire.dialects import rows as dialect_rows
 from treadle.config import write_example
 from treadle.config.repository import TIGHTER as REPOSITORY_KEYS
 from treadle.config.settings import ToolRule
+from treadle.runtime.process import QUEUED_TEXT
+from treadle.telemetry import Metrics
 from treadle.tools.policy.rules import TIGHTER
 from treadle.upstream.quirks.profile import PRESETS, QUIRKS, Preset, Quirk
 from treadle.wire.adapt import Rule
@@ -188,7 +191,31 @@ def _terminal_policies() -> str:
     return "\n".join(["| policy | what it means |", "|---|---|", *rows, ""])
 
 
+def _metrics() -> str:
+    """Write every series: its name as it is scraped, its type, its labels, and what it says."""
+    metrics = Metrics()
+    metrics.show_upstreams(list)
+    metrics.show("treadle_open_streams", "Answers on their way to clients.", lambda: 0.0)
+    metrics.show("treadle_store_queued_writes", QUEUED_TEXT, lambda: 0.0)
+    labelled = {**cast("dict[str, object]", metrics.registry._names_to_collectors)}
+    rows: list[str] = []
+    for family in sorted(metrics.registry.collect(), key=lambda each: each.name):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        names = getattr(labelled.get(name), "_labelnames", None) or getattr(family, "_labelnames", ())
+        labels = ", ".join(f"`{each}`" for each in names) or "-"
+        rows.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")
+    return "\n".join(["| series | type | labels | what it says |", "|---|---|---|---|", *rows, ""])
+
+
 GENERATORS: dict[str, Callable[[], str]] = {
+    "endpoints": reference.write_endpoints,
+    "cli": reference.write_cli,
+    "events": reference.write_events,
+    "host-calls": reference.write_host_calls,
+    "library": reference.write_library,
+    "mistakes": reference.write_mistakes,
+    "decisions": reference.write_decisions,
+    "metrics": _metrics,
     "terminal-keys": _keys,
     "terminal-commands": _slash_commands,
     "terminal-events": _run_events,

@@ -15,52 +15,34 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
+from docs.blocks import GATEWAY, SHELLS, Block, blocks
 from gateway.server_process import Served, served
-from rules.tree import ROOT, shown
 from treadle.cli.main import build_parser, name_command
 from treadle.config import load_settings
 from treadle.evals.runner import play
 from treadle.evals.scenario import read_scenario
 from treadle.tools.load import load_file
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"^```(?P<language>\w*)(?P<title>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
-GATEWAY = "http://127.0.0.1:8700"
 FILE = re.compile(r"# (?P<name>\w+\.py)\n")
 ASSIGNMENT = re.compile(r"[A-Z_]+=\S+")
 
 
-class Snippet(msgspec.Struct, frozen=True, kw_only=True):
-    """A fenced text of a document. A title names a file of somebody else's."""
-
-    document: Path
-    number: int
-    title: str
-    text: str
-
-    @property
-    def file_name(self) -> str:
-        """Return the name that it says it has, or one that no other has."""
-        named = FILE.match(self.text)
-        return named["name"] if named else f"snippet_{self.number}.py"
+def snippets(*languages: str) -> list[Block]:
+    """Return the texts in these languages, in every document, but for those that say why they are not run."""
+    return [block for block in blocks() if block.language in languages and block.why is None]
 
 
-def snippets(language: str) -> list[Snippet]:
-    """Return the texts in that language, in every document."""
-    return [
-        Snippet(document=path, number=number, title=match["title"].strip(), text=match["text"])
-        for path in DOCUMENTS
-        for number, match in enumerate(FENCE.finditer(path.read_text(encoding="utf-8")))
-        if match["language"] == language
-    ]
+def file_name(snippet: Block) -> str:
+    """Return the name that a program says it has, or one that no other has."""
+    named = FILE.match(snippet.text)
+    return named["name"] if named else f"snippet_{snippet.number}.py"
 
 
-def place(snippet: Snippet) -> str:
+def place(snippet: Block) -> str:
     """Return where a snippet stands."""
-    return f"{shown(snippet.document)}#{snippet.number}"
+    return snippet.place
 
 
 def run_program(name: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -77,15 +59,15 @@ def run_program(name: str, folder: Path, **variables: str) -> subprocess.Complet
 
 
 @pytest.mark.parametrize("snippet", [each for each in snippets("python") if GATEWAY not in each.text], ids=place)
-def test_a_program_runs(snippet: Snippet, tmp_path: Path) -> None:
+def test_a_program_runs(snippet: Block, tmp_path: Path) -> None:
     """In an empty folder and an empty environment: no key, no file, only its neighbours from the same document."""
     for each in snippets("python"):
         if each.document == snippet.document:
-            (tmp_path / each.file_name).write_text(each.text, encoding="utf-8")
-    done = run_program(snippet.file_name, tmp_path, PYTHONWARNINGS="error")
+            (tmp_path / file_name(each)).write_text(each.text, encoding="utf-8")
+    done = run_program(file_name(snippet), tmp_path, PYTHONWARNINGS="error")
     assert (done.returncode, done.stderr) == (0, "")
     if FILE.match(snippet.text):
-        assert load_file(tmp_path / snippet.file_name)
+        assert load_file(tmp_path / file_name(snippet))
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +78,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.mark.parametrize("snippet", [each for each in snippets("python") if GATEWAY in each.text], ids=place)
-def test_a_client_is_answered(snippet: Snippet, tmp_path: Path, gateway: Served) -> None:
+def test_a_client_is_answered(snippet: Block, tmp_path: Path, gateway: Served) -> None:
     """Its question is answered through a server tool."""
     for name in imported(snippet.text):
         if importlib.util.find_spec(name) is None:
@@ -116,8 +98,8 @@ def imported(text: str) -> set[str]:
 
 def test_the_first_example_answers_its_question(tmp_path: Path) -> None:
     """The tool of the README is called by the command below it, on the demo model."""
-    [tools] = [each for each in snippets("python") if each.document.name == "README.md" and FILE.match(each.text)]
-    (tmp_path / tools.file_name).write_text(tools.text, encoding="utf-8")
+    [tools] = [each for each in snippets("python") if each.place.startswith("README.md#") and FILE.match(each.text)]
+    (tmp_path / file_name(tools)).write_text(tools.text, encoding="utf-8")
     command = next(line for line in command_lines() if line.startswith("treadle run --tools"))
     done = subprocess.run(
         [sys.executable, "-m", "treadle.cli.main", *shlex.split(command, comments=True)[1:]],
@@ -134,7 +116,7 @@ def test_the_first_example_answers_its_question(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("snippet", snippets("toml"), ids=place)
-async def test_a_configuration_loads_and_a_scenario_passes(snippet: Snippet, tmp_path: Path) -> None:
+async def test_a_configuration_loads_and_a_scenario_passes(snippet: Block, tmp_path: Path) -> None:
     """What has a script is a scenario; everything else without a title is a treadle.toml."""
     tree = tomllib.loads(snippet.text)
     if snippet.title:
@@ -149,10 +131,10 @@ async def test_a_configuration_loads_and_a_scenario_passes(snippet: Snippet, tmp
 
 
 def command_lines() -> list[str]:
-    """Return the lines of the documents that call Treadle, variables in front left out."""
-    lines = [line for snippet in snippets("") for line in snippet.text.splitlines()]
-    bare = [ASSIGNMENT.sub("", line).strip() for line in lines]
-    return [line for line in bare if line.startswith("treadle ")]
+    """Return the lines of the documents that call Treadle, variables in front and what comes behind a pipe left out."""
+    lines = [line for block in snippets(*SHELLS) for line in block.commands]
+    bare = [re.split(r" (?:\||\|\||>|&$)(?: |$)", ASSIGNMENT.sub("", line).strip())[0] for line in lines]
+    return list(dict.fromkeys(line for line in bare if line.startswith("treadle ")))
 
 
 @pytest.mark.parametrize("line", command_lines())

@@ -82,7 +82,7 @@ class GatedJournal:
         self._journal = journal
         self._gate = gate
         self.run_id = journal.run_id
-        self.epoch = journal.epoch
+        self.epoch, self.attempt = journal.epoch, journal.attempt
 
     async def append(self, entries: Sequence[Entry]) -> list[Entry]:
         return await self._gate.through(lambda: self._journal.append(entries))
@@ -115,8 +115,10 @@ class GatedStore:
         work = self._gate.through(lambda: self._store.start_run(row, entries, owner=owner, lease_s=lease_s))
         return GatedJournal(await work, self._gate)
 
-    async def claim_abandoned(self, owner: str, lease_s: float, limit: int) -> list[tuple[RunRow, RunJournal]]:
-        claimed = await self._gate.through(lambda: self._store.claim_abandoned(owner, lease_s, limit))
+    async def claim_abandoned(
+        self, owner: str, lease_s: float, limit: int, **only: Any
+    ) -> list[tuple[RunRow, RunJournal]]:
+        claimed = await self._gate.through(lambda: self._store.claim_abandoned(owner, lease_s, limit, **only))
         return [(row, GatedJournal(journal, self._gate)) for row, journal in claimed]
 
 

@@ -5,9 +5,11 @@ import asyncio
 import msgspec
 import pytest
 
+from store.sample import COMPLETED, LEASE_S, OWNER, run_row
 from treadle.canon.errors import Conflict
+from treadle.canon.usage import Usage
 from treadle.store.journal import Store
-from treadle.store.keys.kept import TAKEN, Budget, Grant, KeyRow, Rates, Spent
+from treadle.store.keys.kept import TAKEN, Budget, Debt, Grant, KeyRow, Rates, Spent
 
 GRANT = Grant(
     apis=("chat", "responses"),
@@ -88,3 +90,30 @@ async def test_what_is_spent_adds_up_by_key_and_period(store: Store) -> None:
     assert spent.tokens == 300
     assert await store.keys.spent("key_ann", "total") == once
     assert await store.keys.spent("key_eve", "total") == Spent()
+
+
+async def test_a_run_of_a_key_owes_from_its_end_until_it_is_charged(store: Store) -> None:
+    """Once, in every period named, whoever does it and however many do; also after the run is deleted."""
+    usage = Usage(input_tokens=3, output_tokens=4)
+    journal = await store.start_run(run_row("1", key_id="key_ann"), [], owner=OWNER, lease_s=LEASE_S)
+    assert await store.keys.debts(2_000.0) == []
+    await journal.finish([], msgspec.structs.replace(COMPLETED, usage=usage))
+    assert await store.keys.debts(1_009.0) == []
+    owed = Debt(run_id="run_1", key_id="key_ann", model="demo", ended_at=1_010.0, usage=usage)
+    assert await store.keys.debts(1_010.0) == [owed]
+    await store.delete_run("run_1")
+    once = Spent(runs=1, input_tokens=3, output_tokens=4, usd=0.5)
+    settled = await asyncio.gather(*(store.keys.settle("run_1", ("2026-11", "total"), once) for _ in range(5)))
+    assert sorted(settled) == [False] * 4 + [True]
+    assert await store.keys.spent("key_ann", "2026-11") == once
+    assert await store.keys.spent("key_ann", "total") == once
+    assert await store.keys.debts(2_000.0) == []
+
+
+async def test_a_run_of_nobody_owes_nothing(store: Store) -> None:
+    """And what nobody owes cannot be charged."""
+    journal = await store.start_run(run_row("1"), [], owner=OWNER, lease_s=LEASE_S)
+    await journal.finish([], COMPLETED)
+    assert await store.keys.debts(2_000.0) == []
+    assert not await store.keys.settle("run_1", ("total",), Spent(runs=1))
+    assert await store.keys.spent("", "total") == Spent()

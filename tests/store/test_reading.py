@@ -289,9 +289,10 @@ async def test_a_run_reads_only_what_its_own_conversation_and_key_kept(
 ) -> None:
     """Knowing the hash is not enough: a handle of somebody else is not there, nor for a run that is not."""
     await store.create_session(SessionRow(id="s1", name="one", created_at=1.0, updated_at=1.0))
-    await start(store, run_row(session_id="s1"), [])
-    await start(store, run_row("2", **other), [])
+    first = await store.start_run(run_row(session_id="s1"), [], owner=OWNER, lease_s=LEASE_S)
     name = await store.put_blob(b"kept by run_1", run_id="run_1")
+    await first.finish([], COMPLETED)
+    await start(store, run_row("2", **other), [])
     assert await store.get_blob(name, 0, 4, run_id="run_1") == b"kept"
     if is_readable:
         assert await store.get_blob(name, 0, 4, run_id="run_2") == b"kept"

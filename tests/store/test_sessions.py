@@ -70,8 +70,9 @@ async def test_sessions_are_listed_last_used_first(store: Store) -> None:
 async def test_the_head_moves_only_from_where_it_was_expected(store: Store, clock: SetClock) -> None:
     """A session that moved on meanwhile is a conflict; the move is its last use."""
     await store.create_session(SESSION)
-    await start(store, "1", "sess_1")
-    await start(store, "2", "sess_1")
+    for name in ("1", "2"):
+        journal = await store.start_run(run_row(name, session_id="sess_1"), [], owner=OWNER, lease_s=LEASE_S)
+        await journal.finish([], COMPLETED)
     clock.now = 1_234.0
     await store.set_session_head("sess_1", "run_1", expected=None)
     with pytest.raises(Conflict, match="run_1"):

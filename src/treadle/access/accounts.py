@@ -1,8 +1,9 @@
 """The accounts of keys: whether another run may begin, which ones go on, and what those that ended have used.
 
-Runs are counted in this process; budgets are in the store, and so everybody's. A budget is looked at before a run
-begins. What a run used is known here when its end is told, which is durable by then, and written down right after: a
-process that dies in between forgets to charge that run, and no run is ever charged twice.
+Runs that go on at once are counted in this process, or with others where they share a counter: there a run holds a
+place that is free again soon after its process died. Budgets are in the store, and so everybody's; one is looked at
+before a run begins. That a run is to be charged is written with its end. Who told its end charges it right after, and
+whoever finds that this was not done does it later: no run is charged twice, and none is forgotten.
 """
 
 import asyncio
@@ -27,6 +28,9 @@ log = logging.getLogger("treadle.access")
 
 MINUTE_S = 60.0
 UNBOUNDED = Budget()
+LATE_S = 30.0
+"""How long after a run's end somebody else than who told it looks whether it was charged."""
+
 RUNS_RETRY_S = 1.0
 """When to come back for a place: nobody knows when a run ends."""
 
@@ -46,6 +50,8 @@ class Accounts:
         self._runs: Counter[str] = Counter()
         self._runs_max: dict[str, int] = {}
         self._owed: dict[str, _Debt] = {}
+        self._places: dict[str, str] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
 
     @property
     def ledger(self) -> Ledger:
@@ -67,9 +73,10 @@ class Accounts:
 
         Raises: Exhausted, saying what is used up and when there is more; StoreError.
         """
-        self._runs_max[client.key_id] = self.limits_of(client).runs_max
-        self.check(client.key_id)
         limits = self.limits_of(client)
+        self._runs_max[client.key_id] = limits.runs_max
+        if limits.runs_max and not self._limiter.is_shared and self._runs[client.key_id] >= limits.runs_max:
+            raise _too_many(limits.runs_max)
         if limits.tokens_per_min or client.grant.budget != UNBOUNDED:
             await self._settled(client.key_id)
         tokens = await self.tokens_left(client)
@@ -78,19 +85,20 @@ class Accounts:
             raise Exhausted(message, code="rate_limit_tokens", retry_after_s=tokens.reset_s)
         await self._ledger.check(client, self._clock.now())
 
-    def check(self, key_id: str) -> None:
-        """Let a run begin beside those that go on.
+    async def take(self, row: RunRow) -> None:
+        """Take a place for a run beside those that go on.
 
         Raises: Exhausted.
         """
-        most = self._runs_max.get(key_id, 0)
-        if most and self._runs[key_id] >= most:
-            message = f"The limit of {most} runs at once is reached."
-            raise Exhausted(message, code="rate_limit_runs", retry_after_s=RUNS_RETRY_S)
+        most = self._runs_max.get(row.key_id, 0)
+        if most and not await self._limiter.enter(_runs(row.key_id), row.id, most, self._runs[row.key_id]):
+            raise _too_many(most)
 
     def enter(self, row: RunRow) -> None:
         """Count a run that goes on."""
         self._runs[row.key_id] += 1
+        if self._limiter.is_shared:
+            self._places[row.id] = row.key_id
 
     def owe(self, row: RunRow, usage: Usage | None) -> None:
         """Note what a run used at once, before anybody hears of its end and asks for more."""
@@ -104,15 +112,38 @@ class Accounts:
         await self._limiter.add(_tokens(debt.key_id), MINUTE_S, debt.used.tokens)
         try:
             if debt.key_id:
-                await self._ledger.add(debt.key_id, debt.used, self._clock.now())
+                await self._ledger.settle(row.id, debt.used, self._clock.now())
         except TreadleError as error:
             used = msgspec.structs.asdict(debt.used)
             log.warning("run not charged", extra={"run_id": row.id, "code": error.info.code, **used})
         self._forget(row)
 
+    async def tend(self) -> None:
+        """Keep the places of the runs that go on, and charge what others left: to be done every few seconds."""
+        held: dict[str, list[str]] = {}
+        for run_id, key_id in self._places.items():
+            if self._runs_max.get(key_id):
+                held.setdefault(_runs(key_id), []).append(run_id)
+        await self._limiter.keep(held)
+        try:
+            await self._charge_late()
+        except TreadleError as error:
+            log.warning("runs that ended are not charged yet", extra={"code": error.info.code})
+
+    async def _charge_late(self) -> None:
+        """Charge the runs whose process died after their end. Raises: StoreError."""
+        for debt in await self._ledger.debts(self._clock.now() - LATE_S):
+            used = used_by(debt.usage, self._cost(debt.model, debt.usage))
+            if debt.run_id not in self._owed and await self._ledger.settle(debt.run_id, used, debt.ended_at):
+                log.warning("run charged late", extra={"run_id": debt.run_id, **msgspec.structs.asdict(used)})
+
     def leave(self, row: RunRow) -> None:
         """Count it out."""
         self._forget(row)
+        if self._places.pop(row.id, None) is not None and self._runs_max.get(row.key_id):
+            task = asyncio.get_running_loop().create_task(self._limiter.leave(_runs(row.key_id), row.id))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
         self._runs[row.key_id] -= 1
         if not self._runs[row.key_id]:
             del self._runs[row.key_id]
@@ -141,3 +172,12 @@ class _Debt:
 
 def _tokens(key_id: str) -> str:
     return f"tokens:{key_id}"
+
+
+def _runs(key_id: str) -> str:
+    return f"runs:{key_id}"
+
+
+def _too_many(most: int) -> Exhausted:
+    message = f"The limit of {most} runs at once is reached."
+    return Exhausted(message, code="rate_limit_runs", retry_after_s=RUNS_RETRY_S)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from treadle.access.client import Client
 from treadle.canon.errors import Exhausted
 from treadle.canon.usage import Usage
-from treadle.store.keys.kept import KeyStore, Period, Spent
+from treadle.store.keys.kept import Debt, KeyStore, Period, Spent
 
 TOTAL = "total"
 
@@ -41,6 +41,14 @@ class Ledger:
             raise _over(client, f"{spent.tokens} of {budget.tokens} tokens", budget.period)
         if budget.usd and spent.usd >= budget.usd:
             raise _over(client, f"${spent.usd:.2f} of ${budget.usd:.2f}", budget.period)
+
+    async def settle(self, run_id: str, spent: Spent, ended_at: float) -> bool:
+        """Charge a run to its key, once, in the periods in which it ended. Raises: StoreError."""
+        return await self._keys.settle(run_id, tuple(periods_at(ended_at).values()), spent)
+
+    async def debts(self, before: float) -> list[Debt]:
+        """Return the runs that ended before that time and were not charged. Raises: StoreError."""
+        return await self._keys.debts(before)
 
     async def spend(self, key_id: str, usage: Usage | None, usd: float | None, now: float) -> None:
         """Add what a run used. Raises: StoreError."""

@@ -1,5 +1,6 @@
 """The keyring: makes keys, checks the ones that clients bring, revokes them."""
 
+import logging
 from collections import OrderedDict
 from typing import Protocol
 
@@ -10,10 +11,16 @@ from treadle.canon.errors import ConfigError, NotFound, ProtocolError, Unauthori
 from treadle.canon.ids import KEY, IdSource
 from treadle.store.keys.kept import Grant, KeyRow, KeyStore
 
+log = logging.getLogger("treadle.access")
+
 KNOWN_S = 2.0
 """How long what was read of a key is relied on: a key revoked elsewhere is refused here after that."""
 KNOWN_MAX = 4_096
 NAME_CHARS_MAX = 100
+EXPIRES_S_MAX = 100 * 366 * 86_400.0
+"""A century: what lives longer need not expire, and later days than the year 9999 nobody can write."""
+
+_ANOTHER = "ask whoever runs the server for another: `treadle keys create NAME`"
 
 
 class Clock(Protocol):
@@ -39,6 +46,8 @@ class Keyring:
         self._clock = clock
         self._ids = ids
         self._known: OrderedDict[str, tuple[float, KeyRow | None]] = OrderedDict()
+        self._told: set[str] = set()
+        self._revoked = 0
 
     async def create(self, name: str, grant: Grant, *, expires_in_s: float | None = None) -> tuple[KeyRow, Token]:
         """Make a key and keep what proves it. The token is shown now or never.
@@ -47,8 +56,9 @@ class Keyring:
         """
         if not name.strip() or len(name) > NAME_CHARS_MAX or not name.isprintable():
             raise ProtocolError(f"A key's name has 1 to {NAME_CHARS_MAX} printable characters.", param="name")
-        if expires_in_s is not None and not expires_in_s > 0:
-            raise ProtocolError("A key must expire later than now.", param="expires")
+        if expires_in_s is not None and not 0 < expires_in_s <= EXPIRES_S_MAX:
+            message = "A key must expire later than now, and within a hundred years."
+            raise ProtocolError(message, param="expires_s", hint="without this it never does")
         check_grant(grant)
         token, now = new_token(), self._clock.now()
         row = KeyRow(
@@ -78,11 +88,17 @@ class Keyring:
         token = read_token(text)
         row = None if token is None else await self._find(token.lookup)
         if token is None or not is_proved(token, None if row is None else row.mac, self._pepper) or row is None:
-            raise Unauthorised("The key is not one of this server's.", hint="treadle keys list shows which there are")
+            if token is not None and row is not None:
+                self._tell_unproved(row)
+            raise Unauthorised(
+                "The key is not one of this server's.",
+                hint="check that it was copied whole; `treadle keys list` shows which there are, `treadle doctor "
+                "--key-env NAME` why one is refused",
+            )
         if row.revoked_at is not None:
-            raise Unauthorised(f"The key {row.name!r} was revoked.", code="revoked_api_key")
+            raise Unauthorised(f"The key {row.name!r} was revoked.", code="revoked_api_key", hint=_ANOTHER)
         if row.expires_at is not None and row.expires_at <= self._clock.now():
-            raise Unauthorised(f"The key {row.name!r} has expired.", code="expired_api_key")
+            raise Unauthorised(f"The key {row.name!r} has expired.", code="expired_api_key", hint=_ANOTHER)
         return client_of(row)
 
     async def page(self, limit: int = 200, *, before: str | None = None) -> list[KeyRow]:
@@ -95,10 +111,20 @@ class Keyring:
         Raises: NotFound, StoreError.
         """
         row = await self._keys.revoke(id_or_name, self._clock.now())
+        self._revoked += 1
         if row is None:
-            raise NotFound(f"There is no key {id_or_name!r}.", hint="treadle keys list shows which there are")
+            raise NotFound(f"There is no key {id_or_name!r}.", hint="`treadle keys list` shows which there are")
         self._known.pop(row.lookup, None)
         return row
+
+    def _tell_unproved(self, row: KeyRow) -> None:
+        """Tell the operator, once a key, what a stranger is not told: that there is such a key, made otherwise."""
+        if row.id not in self._told:
+            self._told.add(row.id)
+            log.warning(
+                "the key %s is refused: it was copied wrongly, or made when TREADLE_SECRET or secret.key was another",
+                row.id,
+            )
 
     async def _find(self, lookup: str) -> KeyRow | None:
         """Return the key with this lookup, as it was a moment ago."""
@@ -106,7 +132,10 @@ class Keyring:
         read_at, row = self._known.get(lookup, (-KNOWN_S, None))
         if now - read_at < KNOWN_S:
             return row
+        revoked = self._revoked
         row = await self._keys.find(lookup)
+        if revoked != self._revoked:
+            return row  # it may have been read before what was revoked just now, and is not relied on
         self._known[lookup] = now, row
         self._known.move_to_end(lookup)
         if len(self._known) > KNOWN_MAX:

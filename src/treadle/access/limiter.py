@@ -4,7 +4,7 @@ A shared counter that is away stops nobody: each process then counts for itself,
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from treadle.access.rates import Hit, Rates
@@ -14,6 +14,10 @@ log = logging.getLogger("treadle.access")
 
 AWAY_S = 1.0
 """How long a shared counter that did not answer is left alone."""
+
+
+HOLD_S = 30.0
+"""How long a place is held that nobody keeps: the process that had it may be dead. Who lives keeps it more often."""
 
 
 class Shared(Protocol):
@@ -29,6 +33,18 @@ class Shared(Protocol):
 
     async def add(self, name: str, window_s: float, cost: int) -> None:
         """Count what was done already. Raises: StoreError."""
+        ...
+
+    async def enter(self, name: str, member: str, limit: int, hold_s: float) -> bool:
+        """Take one of so many places, for so long unless it is kept; False, if none is free. Raises: StoreError."""
+        ...
+
+    async def keep(self, name: str, members: Sequence[str], hold_s: float) -> None:
+        """Keep the places of these for so long from now. Raises: StoreError."""
+        ...
+
+    async def leave(self, name: str, member: str) -> None:
+        """Give a place back. Raises: StoreError."""
         ...
 
     async def close(self) -> None:
@@ -58,7 +74,7 @@ class Limiter:
     async def take(self, name: str, limit: int, window_s: float) -> Hit:
         """Do one thing if the limit allows it; what is refused does not count."""
         if self._shared is None:
-            return self._rates.take(name, limit, window_s)
+            return self._rates.take(name, self._share(limit), window_s)
         if self._monotonic() >= self._away_until:
             try:
                 return await self._shared.take(name, limit, window_s)
@@ -69,7 +85,7 @@ class Limiter:
     async def left(self, name: str, limit: int, window_s: float) -> Hit:
         """Return what is left of what `add` counts."""
         if self._shared is None:
-            return self._rates.take(name, limit, window_s, 0)
+            return self._rates.take(name, self._share(limit), window_s, 0)
         if self._monotonic() >= self._away_until:
             try:
                 return await self._shared.left(name, limit, window_s)
@@ -90,6 +106,41 @@ class Limiter:
             self._fell_back()
         self._rates.add(name, window_s, cost)
 
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether others count along."""
+        return self._shared is not None
+
+    async def enter(self, name: str, member: str, limit: int, here: int) -> bool:
+        """Take one of so many places, of which `here` are taken in this process; False, if none is free."""
+        if self._shared is None:
+            return here < self._share(limit)
+        if self._monotonic() >= self._away_until:
+            try:
+                return await self._shared.enter(name, member, limit, HOLD_S)
+            except StoreError as error:
+                self._lose(error)
+        return here < self._part(limit)
+
+    async def keep(self, places: Mapping[str, Sequence[str]]) -> None:
+        """Keep places that were taken, of whatever is shared."""
+        if self._shared is None or self._monotonic() < self._away_until:
+            return
+        try:
+            for name, members in places.items():
+                await self._shared.keep(name, members, HOLD_S)
+        except StoreError as error:
+            self._lose(error)
+
+    async def leave(self, name: str, member: str) -> None:
+        """Give a place back; where that cannot be told, it is free after a while by itself."""
+        if self._shared is None or self._monotonic() < self._away_until:
+            return
+        try:
+            await self._shared.leave(name, member)
+        except StoreError as error:
+            self._lose(error)
+
     async def close(self) -> None:
         """Let go of what is shared."""
         if self._shared is not None:
@@ -98,6 +149,10 @@ class Limiter:
     def _part(self, limit: int) -> int:
         """Return what this process may do alone, and count that it does."""
         self._fell_back()
+        return self._share(limit)
+
+    def _share(self, limit: int) -> int:
+        """Return this process's part of a limit."""
         return max(1, limit // self._replicas)
 
     def _lose(self, error: StoreError) -> None:

@@ -1,8 +1,9 @@
 """How much may be done in a while: a sliding window, in the memory of this process. Pure, but for the time given.
 
 A window is two counters: what was done in this minute, and what was done in the last one, of which the part counts
-that still lies within sixty seconds. It needs no list of times, and is never off by more than the last minute was
-uneven.
+that still lies within sixty seconds, in whole numbers. It needs no list of times, and is never off by more than the
+last minute was uneven. What went over the limit in a minute counts as the limit in the next one, so that nobody waits
+longer than a minute.
 """
 
 from collections import OrderedDict
@@ -15,7 +16,10 @@ NAMES_MAX = 100_000
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether something may be done, what is left of the limit, and after how many seconds there is more."""
+    """Whether something may be done, what is left of the limit, and after how many seconds there is more.
+
+    For what is refused that is when the same would be allowed, if nobody else did anything meanwhile.
+    """
 
     allowed: bool
     limit: int
@@ -30,14 +34,23 @@ class _Window:
 
     def __init__(self) -> None:
         self.span = 0
-        self.count = 0.0
-        self.before = 0.0
+        self.count = 0
+        self.before = 0
 
     def turn(self, span: int) -> None:
         if span != self.span:
-            self.before = self.count if span == self.span + 1 else 0.0
-            self.count = 0.0
+            self.before = self.count if span == self.span + 1 else 0
+            self.count = 0
             self.span = span
+
+    def used(self, part: float, limit: int) -> int:
+        """Return what counts when so much of the span is over."""
+        return self.count + int(min(self.before, limit) * (1.0 - part))
+
+    def wait(self, room: int, part: float, limit: int) -> float:
+        """Return after what part of a span no more than `room` is used: within this one, or when the next begins."""
+        faded = 1.0 - (room - self.count + 1) / (min(self.before, limit) or 1)
+        return max(0.0, min(1.0, faded) - part)
 
 
 class Rates:
@@ -53,20 +66,21 @@ class Rates:
 
         A cost of 0 only asks whether anything is left.
         """
-        window, used, part = self._look(name, window_s)
-        allowed = used + cost <= limit if cost else used < limit
+        window, part = self._look(name, window_s)
+        room = limit - max(cost, 1)
+        allowed = window.used(part, limit) <= room
+        spans = 1.0 - part if allowed else window.wait(room, part, limit)
         if allowed:
             window.count += cost
-            used += cost
-        remaining = max(0, int(limit - used))
-        return Hit(allowed=allowed, limit=limit, remaining=remaining, reset_s=window_s * (1.0 - part))
+        remaining = max(0, limit - window.used(part, limit))
+        return Hit(allowed=allowed, limit=limit, remaining=remaining, reset_s=window_s * spans)
 
     def add(self, name: str, window_s: float, cost: int) -> None:
         """Count what was done already, whatever the limit."""
         self._look(name, window_s)[0].count += cost
 
-    def _look(self, name: str, window_s: float) -> tuple[_Window, float, float]:
-        """Return a window as it is now, what of it is used, and how much of the present span is over."""
+    def _look(self, name: str, window_s: float) -> tuple[_Window, float]:
+        """Return a window as it is now, and how much of the present span is over."""
         place = self._monotonic() / window_s
         span = int(place)
         window = self._windows.get(name)
@@ -78,5 +92,4 @@ class Rates:
         else:
             self._windows.move_to_end(name)
         window.turn(span)
-        part = place - span
-        return window, window.count + window.before * (1.0 - part), part
+        return window, place - span

@@ -2,14 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from limits import RateLimitItemPerSecond
 from limits.aio.storage import RedisStorage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
 from limits.errors import StorageError
-from redis.asyncio import BlockingConnectionPool
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.exceptions import RedisError
 
 from treadle.access.rates import Hit
 from treadle.canon.errors import StoreError
@@ -21,6 +22,23 @@ CONNECTIONS_MAX = 32
 """Connections at once; further counts wait for one, since a pool without waiting fails under load."""
 
 PREFIX = "treadle"
+
+_NOW = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+"""
+_ENTER = f"""{_NOW}
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[3]) and not redis.call('ZSCORE', KEYS[1], ARGV[2]) then return 0 end
+redis.call('ZADD', KEYS[1], now + ARGV[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+return 1
+"""
+_KEEP = f"""{_NOW}
+for place = 2, #ARGV do redis.call('ZADD', KEYS[1], now + ARGV[1], ARGV[place]) end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+"""
+"""Places are a set whose members go when their time is over, by the clock of Redis: nobody else's is asked."""
 
 
 class RedisRates:
@@ -46,6 +64,9 @@ class RedisRates:
             **options,  # pyright: ignore[reportArgumentType]
         )
         self._windows = SlidingWindowCounterRateLimiter(self._storage)
+        self._redis = Redis(connection_pool=self._pool)
+        self._enter = self._redis.register_script(_ENTER)
+        self._keep = self._redis.register_script(_KEEP)
 
     async def take(self, name: str, limit: int, window_s: float) -> Hit:
         """Do one thing if the limit allows it. Raises: StoreError."""
@@ -69,6 +90,21 @@ class RedisRates:
         async with _answering():
             await self._storage.incr(name, int(window_s), amount=cost)
 
+    async def enter(self, name: str, member: str, limit: int, hold_s: float) -> bool:
+        """Take one of so many places, for so long unless it is kept. Raises: StoreError."""
+        async with _answering():
+            return bool(await self._enter(keys=[f"{PREFIX}:{name}"], args=[int(hold_s * 1000), member, limit]))
+
+    async def keep(self, name: str, members: Sequence[str], hold_s: float) -> None:
+        """Keep the places of these for so long from now. Raises: StoreError."""
+        async with _answering():
+            await self._keep(keys=[f"{PREFIX}:{name}"], args=[int(hold_s * 1000), *members])
+
+    async def leave(self, name: str, member: str) -> None:
+        """Give a place back. Raises: StoreError."""
+        async with _answering():
+            await self._redis.zrem(f"{PREFIX}:{name}", member)  # pyright: ignore[reportUnknownMemberType]
+
     async def close(self) -> None:
         """Let go of the connections."""
         await self._pool.disconnect()
@@ -80,5 +116,5 @@ async def _answering() -> AsyncGenerator[None, None]:
     try:
         async with asyncio.timeout(2 * ANSWER_S):
             yield
-    except (StorageError, TimeoutError, OSError) as error:
+    except (StorageError, RedisError, TimeoutError, OSError) as error:
         raise StoreError(f"Redis does not answer: {type(error).__name__}.") from error

@@ -23,6 +23,7 @@ _HEADER = re.compile(r"^\s*\[(\[?)\s*([^\]]+?)\s*\]")
 _KEY = re.compile(r"""^\s*["']?([A-Za-z0-9_.-]+)["']?\s*=""")
 _KEY_WORDS = frozenset({"api_key", "apikey", "key", "token", "secret", "password"})
 KEY_HINT = 'put the key into an environment variable and name that variable: key_env = "OPENAI_API_KEY"'
+ANY_HINT = "`treadle config example` prints every key with what it takes; `treadle config check` tries a file"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +48,11 @@ def raise_problems(problems: list[Problem]) -> None:
         case []:
             return
         case [problem]:
-            raise ConfigError(str(problem), param=problem.path, hint=problem.hint)
+            raise ConfigError(str(problem), param=problem.path, hint=problem.hint or ANY_HINT)
         case _:
             lines = [line for problem in problems for line in _told(problem)]
-            raise ConfigError("\n".join(lines), param=problems[0].path)
+            hint = None if all(problem.hint for problem in problems) else ANY_HINT
+            raise ConfigError("\n".join(lines), param=problems[0].path, hint=hint)
 
 
 def _told(problem: Problem) -> list[str]:

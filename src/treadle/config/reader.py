@@ -151,7 +151,8 @@ def _read_file(file: Path) -> list[Setting]:
         with file.open("rb") as source:
             raw = source.read(FILE_BYTES_MAX + 1)
     except OSError as error:
-        hint = "treadle config example > treadle.toml writes one" if isinstance(error, FileNotFoundError) else None
+        is_missing = isinstance(error, FileNotFoundError)
+        hint = "treadle config example > treadle.toml writes one" if is_missing else "check who may read the file"
         raise ConfigError(f"{file}: {error.strerror or error}", hint=hint) from None
     if len(raw) > FILE_BYTES_MAX:
         raise ConfigError(f"{file}: is larger than {FILE_BYTES_MAX} bytes")
@@ -159,7 +160,8 @@ def _read_file(file: Path) -> list[Setting]:
         text = raw.decode()
         tree = tomllib.loads(text)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{file}: is not TOML: {str(error) or 'nested too deeply'}") from None
+        message = f"{file}: is not TOML: {str(error) or 'nested too deeply'}"
+        raise ConfigError(message, hint="correct that place; `treadle config example` prints a whole file") from None
     _rebase(tree, file.parent)
     return [Setting(path=path, value=value, origin=_place(file, text, path)) for path, value in _leaves(tree)]
 

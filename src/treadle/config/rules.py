@@ -32,6 +32,7 @@ def find_contradictions(settings: Settings, origins: Mapping[str, str]) -> list[
         *_route_problems(settings),
         *_price_problems(settings),
         *_rate_problems(settings),
+        *_telemetry_problems(settings),
         *_guest_problems(settings),
         *_mcp_problems(settings),
         *_tool_problems(settings),
@@ -50,6 +51,15 @@ def _server_problems(settings: Settings) -> Iterable[Problem]:
     if not server.allow_remote and not is_loopback(server.host):
         hint = "server.allow_remote = true (or --allow-remote) says that this is meant"
         yield Problem(path="server.host", message=f"{server.host} can be reached from other machines", hint=hint)
+    if server.workers > 1 and settings.store.persistence == "off":
+        hint = 'store.persistence = "on", or server.workers = 1'
+        yield Problem(path="server.workers", message="several workers need a journal that they share", hint=hint)
+    if server.workers > 1 and settings.record:
+        yield Problem(path="server.workers", message="only one process can record", hint="server.workers = 1")
+    if settings.runner.kind == "temporal" and settings.store.persistence == "off":
+        yield Problem(path="runner.kind", message="Temporal places runs that are kept", hint='store.persistence = "on"')
+    if (name := settings.runner.key_env) and not _VARIABLE.match(name):
+        yield Problem(path="runner.key_env", message="is not the name of an environment variable", hint=KEY_HINT)
 
 
 def _store_problems(settings: Settings) -> Iterable[Problem]:
@@ -145,6 +155,13 @@ def _rate_problems(settings: Settings) -> Iterable[Problem]:
             ipaddress.ip_network(text)
         except ValueError as error:
             yield Problem(path=f"rates.proxies[{number}]", message=str(error), hint="for example 10.0.0.0/8")
+
+
+def _telemetry_problems(settings: Settings) -> Iterable[Problem]:
+    endpoint = settings.telemetry.otlp_endpoint
+    if endpoint and not _is_http(endpoint):
+        message = "is not an http:// or https:// address with a host and without user name or query"
+        yield Problem(path="telemetry.otlp_endpoint", message=message, hint="for example http://127.0.0.1:4318")
 
 
 def _policy_problems(settings: Settings) -> Iterable[Problem]:

@@ -11,6 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from treadle.config.access import ApiRate, KeysSection, RatesSection
+from treadle.config.runner import RunnerSection
+from treadle.config.telemetry import TelemetrySection
 from treadle.store.address import PASSWORD_ENV
 
 SQLITE = "sqlite:///"
@@ -36,9 +38,15 @@ class ServerSection(Section, frozen=True, kw_only=True):
     allowed_hosts: Annotated[
         tuple[str, ...], Meta(description="more names accepted in the Host header, such as gateway.example.org")
     ] = ()
+    workers: Annotated[
+        int, Meta(ge=1, le=256, description="processes that serve the port together; they share the journal")
+    ] = 1
     body_bytes_max: Annotated[int, Meta(ge=1024, description="largest request body, in bytes")] = 33_554_432
     receive_timeout_s: Annotated[
         float, Meta(gt=0, description="how long the head of a request may take to arrive, and then its body")
+    ] = 60.0
+    send_timeout_s: Annotated[
+        float, Meta(gt=0, description="how long a client may take nothing of its answer before it is cut off")
     ] = 60.0
     keep_alive_s: Annotated[float, Meta(gt=0, description="a silent stream says something this often")] = 10.0
     on_disconnect: Annotated[
@@ -74,6 +82,9 @@ class StoreSection(Section, frozen=True, kw_only=True):
         str, Meta(min_length=1, description="the variable that holds the password of PostgreSQL")
     ] = PASSWORD_ENV
     persistence: Annotated[Literal["on", "off"], Meta(description='"off" keeps a run only while it lasts')] = "on"
+    keep_days: Annotated[
+        float, Meta(ge=0, description="days after which a conversation that nobody went on with is forgotten; 0: never")
+    ] = 0.0
 
 
 class LimitsSection(Section, frozen=True, kw_only=True):
@@ -401,6 +412,7 @@ class UpstreamsSection(Section, frozen=True, kw_only=True):
     queue_s: Annotated[float, Meta(gt=0, description="how long a call waits for a place where streams_max is set")] = (
         10.0
     )
+    connections_max: Annotated[int, Meta(ge=1, description="connections to all of them together, one a call")] = 4_096
 
 
 class GuestsSection(Section, frozen=True, kw_only=True):
@@ -519,6 +531,8 @@ class Settings(Section, frozen=True, kw_only=True):
     cache: CacheSection = CacheSection()
     keys: KeysSection = KeysSection()
     rates: RatesSection = RatesSection()
+    runner: RunnerSection = RunnerSection()
+    telemetry: TelemetrySection = TelemetrySection()
     guests: GuestsSection = GuestsSection()
     upstreams: UpstreamsSection = UpstreamsSection()
     upstream: tuple[Upstream, ...] = ()

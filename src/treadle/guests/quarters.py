@@ -17,6 +17,7 @@ from treadle.guests.sandbox.engine import EngineSpec, load_wasmtime
 from treadle.guests.sandbox.grant import Grant, check_place
 from treadle.guests.sandbox.limits import EngineMode, Isolation, SandboxLimits
 from treadle.guests.stage.processes import Workers
+from treadle.telemetry.watch import Tracer
 
 log = logging.getLogger("treadle.guests")
 
@@ -80,10 +81,18 @@ class NoMeter:
 class Quarters:
     """The guests' share of a process."""
 
-    def __init__(self, compiler: Compiler, *, live_max: int = LIVE_MAX, meter: Meter | None = None) -> None:
+    def __init__(
+        self,
+        compiler: Compiler,
+        *,
+        live_max: int = LIVE_MAX,
+        meter: Meter | None = None,
+        tracer: Tracer | None = None,
+    ) -> None:
         self.compiler = compiler
         self.workers = Workers()
         self.meter: Meter = meter or NoMeter()
+        self.tracer = tracer
         self._live_max = live_max
         self._live = 0
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -75,7 +76,8 @@ class Guests:
             start = Start(model=module.model, stdin=stdin)
             visit = Visit(module.grants, sender)
             run = self._in_process if module.isolation == "process" else self._in_thread
-            ended = await run(module, compiled, start, visit, hear or partial(log_said, module.name))
+            work = run(module, compiled, start, visit, hear or partial(log_said, module.name))
+            ended = await self._seen(module, visit, work)
         ended = msgspec.structs.replace(ended, run_ids=tuple(visit.run_ids))
         self._note(module, ended)
         return ended
@@ -115,8 +117,28 @@ class Guests:
         assert done.ended is not None, "a session's job ends with how it ended"
         return done.ended
 
+    async def _seen(self, module: GuestModule, visit: Visit, work: Coroutine[Any, Any, Ended]) -> Ended:
+        """Do the work of a guest within a span, where there are any, and its runs under it."""
+        tracer = self._quarters.tracer
+        if tracer is None:
+            return await work
+        span = tracer.guest(module.name)
+        visit.trace_parent = span.parent
+        code, cpu_s = "cancelled", 0.0
+        try:
+            ended = await work
+            code, cpu_s = _code(ended), ended.cpu_s
+            return ended
+        finally:
+            span.end(code, cpu_s)
+
     def _note(self, module: GuestModule, ended: Ended) -> None:
-        code = "ok" if ended.stop is None else ended.stop.code
+        code = _code(ended)
         self._quarters.meter.guest_ended(code, ended.cpu_s)
         fields = {"guest": module.name, "stop": code, "cpu_s": ended.cpu_s, "runs": len(ended.run_ids)}
         log.info("guest ended", extra={**fields, "host_calls": ended.host_calls, "exit_code": ended.exit_code})
+
+
+def _code(ended: Ended) -> str:
+    """Return how a guest ended, as a word."""
+    return "ok" if ended.stop is None else ended.stop.code

@@ -29,6 +29,7 @@ from treadle.runs.relay import Relay
 from treadle.runs.sessions import Seat
 from treadle.runs.tail import tail
 from treadle.store.journal import RunJournal, RunRow, Store
+from treadle.telemetry.watch import Watch
 
 
 class RunHandle(Protocol):
@@ -73,6 +74,10 @@ class RunHandle(Protocol):
         """Yield the events after the first `after`, in batches, until the end."""
         ...
 
+    def behind(self, taken: int) -> int:
+        """Return about how many bytes of events wait in memory for a reader that has taken so many."""
+        ...
+
     async def cancel(self) -> None:
         """End the run and wait until its end is durable."""
         ...
@@ -90,12 +95,15 @@ class LiveRun:
         self.loop = loop
         self.joined = joined
         self.seat = seat
+        if seat is not None:
+            seat.run_id = row.id
         self.entries: list[Entry] = []
         self.opening: list[Numbered] = []
         self.notes: list[Note] = []
         self.feed = Feed()
         self.journal: RunJournal | None = None
         self.relay: Relay | None = None
+        self.watch: Watch | None = None
         self.cache: CachedModel | None = None
         self.carried: Carriage | None = None
         self.is_handed_over = False
@@ -221,6 +229,10 @@ class OwnRun:
         """Yield the events after the first `after`, in batches, until the end."""
         return self._live.feed.read(after)
 
+    def behind(self, taken: int) -> int:
+        """Return how much waits for a reader that has taken so many events."""
+        return self._live.feed.behind(taken)
+
     async def cancel(self) -> None:
         """End the run and wait until its end is durable."""
         self._live.cancel()
@@ -237,13 +249,15 @@ class OwnRun:
 class FarRun:
     """A run that is driven elsewhere, or has ended: read from the store. Fits `RunHandle`."""
 
-    def __init__(self, store: Store, row: RunRow, cancel: Callable[[str], Awaitable[bool]]) -> None:
+    def __init__(
+        self, store: Store, row: RunRow, cancel: Callable[[str], Awaitable[bool]], *, is_attached: bool = True
+    ) -> None:
         self._store = store
         self._row = row
         self._cancel = cancel
         self._notes: list[Note] = []
         self.has_run_tools = False
-        self.is_attached = True
+        self.is_attached = is_attached
 
     @property
     def run_id(self) -> str:
@@ -269,6 +283,10 @@ class FarRun:
     def cache(self) -> str:
         """Return what the cache did, as far as it has been read."""
         return "hit" if any(note.code == HIT for note in self._notes) else ""
+
+    def behind(self, taken: int) -> int:
+        """Return nothing: what is read from the store waits there."""
+        return 0
 
     async def events(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
         """Yield the events after the first `after`, in batches, until the end."""

@@ -15,8 +15,8 @@ from treadle.store.journal import Chunk, RunJournal
 log = logging.getLogger("treadle.runs")
 
 FLUSH_S = 0.04
-_BETWEEN = (ToolStarted, ToolFinished, RunEnded)
-"""Events that come only when the model call before them is in the journal."""
+_APART: frozenset[type] = frozenset({RoundStarted, ToolStarted, ToolFinished, RunEnded})
+"""Events that are no part of a model call, and come only when the one before them is in the journal."""
 
 
 class Relay:
@@ -37,7 +37,7 @@ class Relay:
         for numbered in batch:
             self._count += 1
             event = numbered.event
-            if isinstance(event, RoundStarted | ToolStarted | ToolFinished | RunEnded):
+            if type(event) in _APART:
                 self._first, self._written = self._count + 1, 0
                 self._events.clear()
             else:

@@ -15,8 +15,11 @@ from treadle.runs.approval.bound import BoundToolbox
 from treadle.runs.approvals import DenyAll
 from treadle.runs.cache.answers import CacheRules
 from treadle.runs.offers import OfferRules
+from treadle.runs.runner.here import Here
+from treadle.runs.runner.port import Runner
 from treadle.store.journal import RunRow, Store
 from treadle.telemetry import Metrics
+from treadle.telemetry.watch import Tracer
 
 
 class Models(Protocol):
@@ -41,11 +44,15 @@ class Tools(Protocol):
 class Tolls(Protocol):
     """Counts the runs of each key, and what they use."""
 
-    def check(self, key_id: str) -> None:
-        """Let a run begin beside those that go on.
+    async def take(self, row: RunRow) -> None:
+        """Take a place for a run beside those that go on.
 
         Raises: Exhausted.
         """
+        ...
+
+    async def tend(self) -> None:
+        """Keep the places of runs that go on, and charge what was left uncharged; raise nothing."""
         ...
 
     def enter(self, row: RunRow) -> None:
@@ -68,8 +75,11 @@ class Tolls(Protocol):
 class Free:
     """Counts nothing. Fits `Tolls`."""
 
-    def check(self, key_id: str) -> None:
+    async def take(self, row: RunRow) -> None:
         """Let every run begin."""
+
+    async def tend(self) -> None:
+        """Keep nothing."""
 
     def enter(self, row: RunRow) -> None:
         """Count nothing."""
@@ -94,6 +104,7 @@ class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
     offers: OfferRules = OfferRules()
     lease_s: float = 15.0
     unstored_s: float = 3600.0
+    keep_s: float | None = None
     background_wall_s: float = 86_400.0
     is_told: bool = True
     defers: bool = True
@@ -112,6 +123,8 @@ class Rooms(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Metrics
     approver: Approver = DenyAll()
     tolls: Tolls = Free()
+    runner: Runner = Here()
+    tracer: Tracer | None = None
 
 
 class Instead(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +138,11 @@ class Instead(msgspec.Struct, frozen=True, kw_only=True):
     tools: Tools | None = None
     toolbox: Toolbox | None = None
     allowed: tuple[str, ...] | None = None
+
+    @property
+    def is_movable(self) -> bool:
+        """Tell whether another process could make the run again: it has nothing that only this one has."""
+        return self.model is None and self.tools is None and self.toolbox is None
 
 
 NOTHING = Instead()

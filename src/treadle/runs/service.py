@@ -1,13 +1,15 @@
 """Starts runs and finds them again: the one door to a run for server, terminal, library and evals."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncGenerator
+from typing import TypedDict, Unpack
 
 import msgspec
 
 from treadle.canon.errors import Conflict, ErrorInfo, NotFound, RequestError, TreadleError
-from treadle.canon.events import ENDED, Numbered
+from treadle.canon.events import ENDED, Numbered, Status
 from treadle.canon.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN
 from treadle.canon.request import DIRECT_MODEL, Request, inherit
 from treadle.engine.limits import Limits
@@ -23,6 +25,8 @@ from treadle.runs.record.rerun import Proof, RecordedModel, fork_request, prove
 from treadle.runs.record.revive import Reviver
 from treadle.runs.record.teller import tell_all
 from treadle.runs.rooms import NOTHING, Instead, Rooms, RunsOptions, ports_of
+from treadle.runs.runner.port import Leaving, Unplaced
+from treadle.runs.runner.watch import look, reconcile
 from treadle.runs.sessions import Seat, Sessions
 from treadle.runs.setup import Blueprint, frame_of, make_loop, open_run
 from treadle.runs.supervisor import Lease, Supervisor
@@ -39,6 +43,8 @@ STOPPING = ErrorInfo(
     retry_after_s=1.0,
 )
 CLAIM_BATCH = 100
+SEE_S = 1.0
+"""How often a run that is driven elsewhere is looked at by whoever sees to it here."""
 CANCEL_POLL_S = 0.5
 """How often a process asks whether somebody elsewhere wants one of its runs cancelled."""
 CANCEL_WAIT_S = 5.0
@@ -56,8 +62,15 @@ class Idempotency(msgspec.Struct, frozen=True, kw_only=True):
     request_sha256: str
 
 
+class Only(TypedDict, total=False):
+    """Which runs are claimed: see the store's `claim_abandoned`."""
+
+    run_id: str
+    background: bool
+
+
 class Runs:
-    """All runs of one process."""
+    """All runs of one process. Fits `Host` of its runner."""
 
     def __init__(self, rooms: Rooms, options: RunsOptions | None = None) -> None:
         self._rooms = rooms
@@ -78,10 +91,13 @@ class Runs:
             is_told=self._options.is_told and self._options.persistence,
         )
         self._reviver = Reviver(rooms, self._options.owner, self._sessions)
-        self._supervisor = Supervisor(rooms.store, rooms.clock, rooms.metrics, lease, rooms.tolls)
+        self._supervisor = Supervisor(rooms.store, rooms.clock, rooms.metrics, lease, rooms.tolls, rooms.tracer)
         self._live: dict[str, LiveRun] = {}
         self._remembered: dict[str, LiveRun] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._runner = rooms.runner
+        self._leaving = asyncio.Event()
+        self._has_room = asyncio.Event()
 
     async def open(self) -> None:
         """Go on with what a dead process left behind, then keep the leases of this one alive."""
@@ -90,12 +106,22 @@ class Runs:
             asyncio.create_task(self._beat(), name="treadle-heartbeat"),
             asyncio.create_task(self._heed_cancels(), name="treadle-cancels"),
         ]
+        if self._runner.look_s is not None:
+            looking = look(self._runner.look_s, self.take_over, self._has_room)
+            self._tasks.append(asyncio.create_task(looking, name="treadle-claims"))
+        await self._runner.open(self)
+        if self._runner.places:
+            placing = reconcile(self._runner, self._store, self._live)
+            self._tasks.append(asyncio.create_task(placing, name="treadle-reconcile"))
 
     async def close(self, grace_s: float = 0.0) -> None:
         """Give live runs a while to end by themselves, then stop them properly.
 
-        Background runs are handed over to whoever claims them next; nobody cancelled the others, so they fail.
+        Background runs are handed over to whoever claims them next; nobody cancelled the others, so they fail. Nothing
+        is claimed any more: what this process took now it would only leave again.
         """
+        self._leaving.set()
+        closing = asyncio.ensure_future(self._runner.close())
         tasks = [live.task for live in self._live.values() if live.task is not None]
         if tasks and grace_s > 0:
             await asyncio.wait(tasks, timeout=grace_s)
@@ -106,6 +132,7 @@ class Runs:
                 live.cancel(STOPPING)
         if tasks := [live.task for live in self._live.values() if live.task is not None]:
             await asyncio.wait(tasks)
+        await closing
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -176,6 +203,7 @@ class Runs:
         idempotency: Idempotency | None = None,
         instead: Instead = NOTHING,
     ) -> RunHandle:
+        is_placed = request.background and instead.is_movable and self._is_full()
         if instead.model is None:
             name = request.model or self._options.default_model
             if name == DIRECT_MODEL:
@@ -185,10 +213,12 @@ class Runs:
         seat = None if session_id is None else await self._sessions.enter(session_id, key_id)
         try:
             live = await self._prepare(request, seat, key_id, limits or self._limits(request), idempotency, instead)
-            self._rooms.tolls.check(key_id)
+            await self._rooms.tolls.take(live.row)
         except BaseException:
             self._sessions.leave(seat)
             raise
+        if is_placed:
+            return await self._place(live)
         self._drive(live)
         try:
             await asyncio.shield(live.begun)
@@ -196,6 +226,40 @@ class Runs:
             live.cancel()
             raise
         return OwnRun(live)
+
+    def _is_full(self) -> bool:
+        """Tell whether a run in the background that is taken in now is driven by somebody else."""
+        return self._options.persistence and (self._runner.places or self._room() == 0)
+
+    def _room(self) -> int:
+        """Return how many runs this process may take now."""
+        room = self._runner.room(sum(live.row.background for live in self._live.values()))
+        return CLAIM_BATCH if room is None else min(CLAIM_BATCH, room)
+
+    async def _place(self, live: LiveRun) -> RunHandle:
+        """Make a run durable and let the runner find somebody who drives it; where it cannot, that is this process."""
+        placing = asyncio.create_task(self._lay_down(live))
+        try:
+            await asyncio.shield(placing)
+        except asyncio.CancelledError:
+            live.is_cancelled = True
+            raise
+        own = self._live.get(live.row.id)
+        return FarRun(self._store, live.row, self.cancel, is_attached=False) if own is None else OwnRun(own)
+
+    async def _lay_down(self, live: LiveRun) -> None:
+        run_id = live.row.id
+        try:
+            await self._supervisor.lay_down(live)
+        finally:
+            self._sessions.leave(live.seat)
+        if live.is_cancelled:
+            await self._store.request_cancel(run_id)
+        try:
+            await self._runner.place(run_id)
+        except Unplaced as error:
+            log.warning("run not placed; it is driven here: %s", error, extra={"run_id": run_id})
+            await self._claim(1, run_id=run_id)
 
     def _limits(self, request: Request) -> Limits:
         """Return the limits of a request that names none: one in the background may take a day.
@@ -221,6 +285,7 @@ class Runs:
         finally:
             self._metrics.live_runs.dec()
             self._live.pop(live.row.id, None)
+            self._has_room.set()
             self._rooms.tolls.leave(live.row)
             self._sessions.leave(live.seat)
             if live.row.idempotency_key is not None and not live.row.store:
@@ -315,7 +380,7 @@ class Runs:
             return True
         if not await self._store.request_cancel(run_id):
             return False
-        await self.take_over()
+        await self._claim(1, run_id=run_id)
         deadline = self._clock.monotonic() + CANCEL_WAIT_S
         while self._clock.monotonic() < deadline:
             row = await self._store.find_run(run_id)
@@ -393,9 +458,15 @@ class Runs:
             created_at=now,
             store=request.store,
             background=request.background,
-            expires_at=None if request.store and self._options.persistence else now + self._options.unstored_s,
+            expires_at=self._expiry(request, now),
             request=msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(request, items=(), approvals=()))),
         )
+
+    def _expiry(self, request: Request, now: float) -> float | None:
+        """Return when a run may be forgotten, once its whole conversation may; None is never."""
+        if not (request.store and self._options.persistence):
+            return now + self._options.unstored_s
+        return None if self._options.keep_s is None else now + self._options.keep_s
 
     async def _beat(self) -> None:
         """Keep the leases of the live runs and look after those of others, for as long as the process lives."""
@@ -403,6 +474,7 @@ class Runs:
             await self._clock.sleep(self._options.lease_s / 3)
             try:
                 await self._renew_leases()
+                await self._rooms.tolls.tend()
                 await self._look_after_others()
             except Exception:  # without its heart beating every run of this process would be taken over
                 log.exception("heartbeat failed; it goes on")
@@ -431,14 +503,53 @@ class Runs:
         Raises: StoreError.
         """
         taken: list[str] = []
-        options = self._options
-        while claimed := await self._store.claim_abandoned(options.owner, options.lease_s, CLAIM_BATCH):
-            for row, journal in claimed:
-                live = await self._reviver.revive(row, journal)
-                if live is not None:
-                    self._drive(live)
-                taken.append(row.id)
+        while not self._leaving.is_set() and (room := self._room()):
+            if self._runner.places:
+                claimed = await self._claim(room, background=False)
+            else:
+                claimed = await self._claim(room)
+            if not claimed:
+                break
+            taken += claimed
         return taken
+
+    async def bury(self, owner: str) -> None:
+        """Go on with the runs of a process that is known to be dead, without waiting for its leases.
+
+        Raises: StoreError.
+        """
+        if await self._store.end_leases(owner):
+            await self.take_over()
+
+    async def _claim(self, limit: int, **only: Unpack[Only]) -> list[str]:
+        """Claim runs that have no owner and go on with them; return their ids."""
+        options = self._options
+        claimed = await self._store.claim_abandoned(options.owner, options.lease_s, limit, **only)
+        for row, journal in claimed:
+            live = await self._reviver.revive(row, journal)
+            if live is not None:
+                self._drive(live)
+        return [row.id for row, _ in claimed]
+
+    async def see_to(self, run_id: str) -> Status | None:
+        """Drive a run to its end, or wait for whoever does; return how it ended, None if there is no such run.
+
+        Raises: Leaving, StoreError.
+        """
+        while not self._leaving.is_set():
+            if run_id not in self._live:
+                await self._claim(1, run_id=run_id)
+            live = self._live.get(run_id)
+            if live is not None and live.task is not None:
+                await asyncio.wait([live.task])
+                continue
+            row = await self._store.find_run(run_id)
+            if row is None or row.status in ENDED:
+                return None if row is None else row.status
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SEE_S):
+                    await self._leaving.wait()
+        raise Leaving
 
     async def _heed_cancels(self) -> None:
         """Cancel the runs of this process that somebody elsewhere wants cancelled."""

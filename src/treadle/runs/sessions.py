@@ -5,7 +5,7 @@ import asyncio
 from treadle.canon.errors import Conflict, NotFound
 from treadle.canon.events import ENDED
 from treadle.canon.messages import ITEM_KINDS
-from treadle.store.journal import RunRow, SessionRow, Store
+from treadle.store.journal import RunRow, SessionRow, Store, busy
 
 
 class Seat:
@@ -15,6 +15,7 @@ class Seat:
         self.session_id = session_id
         self.key_id = key_id
         self.head: str | None = None
+        self.run_id: str | None = None
         self.is_over = False
         self.left = asyncio.Event()
 
@@ -33,8 +34,8 @@ class Sessions:
         """
         place = (key_id, session_id)
         while (taken := self._taken.get(place)) is not None:
-            if not taken.is_over:
-                raise Conflict(f"A run of session {session_id!r} is still going on.", param="session")
+            if not (taken.is_over or await self._has_ended(taken)):
+                raise busy(session_id)
             await taken.left.wait()
         seat = self._taken[place] = Seat(session_id, key_id)
         try:
@@ -47,6 +48,11 @@ class Sessions:
             raise
         return seat
 
+    async def _has_ended(self, seat: Seat) -> bool:
+        """Tell whether the run in a seat has ended: who reads it in another process hears that before this one does."""
+        row = None if seat.run_id is None else await self._store.find_run(seat.run_id)
+        return row is not None and row.status in ENDED
+
     async def _head(self, session: SessionRow) -> str | None:
         """Return where a session goes on; it is moved on now if a process died between the end of a run and that.
 
@@ -56,9 +62,21 @@ class Sessions:
         for run in await self._store.list_runs(session_id=session.id, limit=1):
             is_newer = run.status in ENDED and (run.ended_at or 0.0) >= session.updated_at
             if run.previous_id == head and is_newer and await self._has_said(run):
-                await self._store.set_session_head(session.id, run.id, expected=head)
-                head = run.id
+                return await self.move_on(session.id, run.id, head)
         return head
+
+    async def move_on(self, session_id: str, run_id: str, expected: str | None) -> str | None:
+        """Let a session go on from a run, unless somebody else has moved it meanwhile; return where it stands.
+
+        Who drove the run and who begins the next one may do so at the same moment, in two processes.
+        Raises: NotFound, StoreError.
+        """
+        try:
+            await self._store.set_session_head(session_id, run_id, expected=expected)
+        except Conflict:
+            moved = await self._store.find_session(session_id)
+            return expected if moved is None else moved.head_run_id
+        return run_id
 
     async def _has_said(self, run: RunRow) -> bool:
         """Tell whether anything was said or done in a run, so that the session goes on from it."""

@@ -1,21 +1,13 @@
 """Sees a run through: makes it durable, drives it, ends it whatever happens, and tidies up after it."""
 
 import asyncio
+import contextlib
 import logging
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo, StoreError, TreadleError
-from treadle.canon.events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    Noted,
-    Numbered,
-    RoundStarted,
-    RunEnded,
-    RunEvent,
-    ToolFinished,
-)
+from treadle.canon.errors import Conflict, ErrorInfo, StoreError, TreadleError
+from treadle.canon.events import DELTAS, Numbered, RunEnded
 from treadle.engine.ports import Clock
 from treadle.engine.waiting import wait_out
 from treadle.runs.approval.turns import Carriage
@@ -25,7 +17,8 @@ from treadle.runs.record.recovery import close_run
 from treadle.runs.relay import Relay
 from treadle.runs.rooms import Free, Tolls
 from treadle.store.journal import RunRow, Store
-from treadle.telemetry import Metrics, upstream_request
+from treadle.telemetry import Metrics
+from treadle.telemetry.watch import About, Tracer, Watch
 
 log = logging.getLogger("treadle.runs")
 
@@ -49,16 +42,26 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 class Supervisor:
     """Runs live runs to their end."""
 
-    def __init__(self, store: Store, clock: Clock, metrics: Metrics, lease: Lease, tolls: Tolls = FREE) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        metrics: Metrics,
+        lease: Lease,
+        tolls: Tolls = FREE,
+        tracer: Tracer | None = None,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._metrics = metrics
         self._lease = lease
         self._tolls = tolls
+        self._tracer = tracer
 
     async def see_through(self, live: LiveRun) -> None:
         """Run one run to its end, whatever happens to it; its end is told exactly once."""
         live.is_entered = True
+        live.watch = Watch(_about(live.row), self._metrics, self._clock, self._tracer)
         try:
             if not await self._begin(live):
                 return
@@ -74,14 +77,28 @@ class Supervisor:
                 await self._release(live)
             if live.ended is None:
                 live.ended = RunEnded(status="failed", error=INTERNAL)
+            live.watch.close()
             live.feed.close()
 
+    async def lay_down(self, live: LiveRun) -> None:
+        """Make a run durable and leave it to whoever claims it.
+
+        Raises: as the store's `start_run`.
+        """
+        if not await self._endure(live):
+            live.begun.result()
+        await self._release(live)
+
     async def _begin(self, live: LiveRun) -> bool:
-        """Make the run durable; False if that failed, which the starter then hears of."""
+        """Make the run durable and open it; False if that failed, which the starter then hears of."""
+        if live.journal is None and not await self._endure(live):
+            return False
+        self._open(live)
+        return True
+
+    async def _endure(self, live: LiveRun) -> bool:
+        """Make the run durable; False if that failed."""
         lease = self._lease
-        if live.journal is not None:
-            self._open(live)
-            return True
         start = asyncio.ensure_future(
             self._store.start_run(live.row, live.entries, owner=lease.owner, lease_s=lease.seconds)
         )
@@ -93,10 +110,7 @@ class Supervisor:
             live.begun.set_exception(error)
             return False
         live.journal = start.result()
-        if live.carried is not None and not await self._use(live, live.carried):
-            return False
-        self._open(live)
-        return True
+        return live.carried is None or await self._use(live, live.carried)
 
     async def _use(self, live: LiveRun, carried: Carriage) -> bool:
         """Make sure that no other run carries the same calls on; False if one does, and then this run never was."""
@@ -197,7 +211,9 @@ class Supervisor:
             if live.has_asked and ended.status != "requires_action":
                 await self._store.approvals.withdraw(row.id, self._clock.now())
             if row.session_id is not None and (live.has_said or ended.status == "completed"):
-                await self._store.set_session_head(row.session_id, row.id, expected=row.previous_id)
+                # Who begins the next run, perhaps elsewhere, may have moved it on already; a person may have left it.
+                with contextlib.suppress(Conflict):
+                    await self._store.set_session_head(row.session_id, row.id, expected=row.previous_id)
             for mixed in live.joined.rejoined:
                 if not mixed.store:
                     await self._store.purge_run(mixed.id)
@@ -212,58 +228,31 @@ class Supervisor:
 
     def _publish(self, live: LiveRun, batch: list[Numbered]) -> None:
         """Tell the readers first: what counts and logs must never keep an event from them."""
-        iteration = live.round
-        for numbered in batch:
-            live.observe(numbered.event)
-            if isinstance(numbered.event, RunEnded) and not live.is_lost:
-                self._tolls.owe(live.row, numbered.event.usage)
+        telling = [numbered.event for numbered in batch if type(numbered.event) not in DELTAS]
+        for event in telling:
+            live.observe(event)
+            if isinstance(event, RunEnded) and not live.is_lost:
+                self._tolls.owe(live.row, event.usage)
         live.feed.publish(batch)
         if live.relay is not None:
             live.relay.note(batch)
+        watch = live.watch
+        assert watch is not None, "a run is watched from its beginning"
         if live.loop.is_replaying:
+            watch.round = live.round
             return
-        for numbered in batch:
+        for event in telling:
             try:
-                self._metrics.observe(numbered.event, live.row.protocol)
-                iteration = numbered.event.round if isinstance(numbered.event, RoundStarted) else iteration
-                _log_event(live.row, iteration, numbered.event)
+                watch.see(event)
             except Exception:  # a number that cannot be counted is no reason to end a run
                 log.exception("event not counted", extra={"run_id": live.row.id})
 
 
-def _log_event(row: RunRow, iteration: int, event: RunEvent) -> None:
-    """Log names and sizes, never arguments or results."""
-    match event:
-        case ToolFinished():
-            log.info(
-                "tool %s: %s",
-                event.call.name,
-                event.result.rc,
-                extra={
-                    "run_id": row.id,
-                    "iteration": iteration,
-                    "upstream_request_id": upstream_request.get(),
-                    "tool_name": event.call.name,
-                    "tool_call_id": event.call.call_id,
-                    "rc": event.result.rc,
-                    "duration_s": round(event.duration_s, 6),
-                    "output_bytes": event.output_bytes,
-                },
-            )
-        case ApprovalRequested():
-            asked = {"run_id": row.id, "tool_name": event.call.name, "approval_id": event.approval_id}
-            log.info("approval of %s asked for", event.call.name, extra=asked)
-        case ApprovalDecided():
-            told = {"run_id": row.id, "tool_name": event.call.name, "approval_id": event.approval_id}
-            log.info("approval of %s: %s", event.call.name, event.status, extra=told)
-        case RoundStarted():
-            log.debug("round", extra={"run_id": row.id, "iteration": event.round, "plan": event.fingerprint})
-        case Noted():
-            log.debug("%s", event.note.message, extra={"run_id": row.id, "note": event.note.code})
-        case RunEnded(error=ErrorInfo() as error):
-            about = {"run_id": row.id, "model": row.model, "code": error.code}
-            log.warning("run %s: %s: %s", event.status, error.code, error.message, extra=about)
-        case RunEnded():
-            log.info("run %s", event.status, extra={"run_id": row.id, "model": row.model, "limit": event.limit})
-        case _:
-            pass
+def _about(row: RunRow) -> About:
+    return About(
+        run_id=row.id,
+        response_id=row.response_id,
+        conversation_id=row.conversation_id,
+        protocol=row.protocol,
+        model=row.model,
+    )

@@ -5,6 +5,7 @@ import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from treadle.access.limiter import Limiter
 from treadle.access.rates import Rates as LocalRates
@@ -17,6 +18,10 @@ from treadle.runs import RunsOptions
 from treadle.runs.approval.desk import DeskRules
 from treadle.runs.cache.answers import CacheRules
 from treadle.runs.offers import OfferRules
+from treadle.runs.runner.claims import Claims
+from treadle.runs.runner.here import Here
+from treadle.runs.runner.port import Runner as RunsRunner
+from treadle.runs.runner.port import Terms
 from treadle.store.address import MEMORY, PostgresAddress, is_postgres
 from treadle.store.journal import Store
 from treadle.store.keys.kept import Rates
@@ -25,6 +30,11 @@ from treadle.telemetry import Metrics
 from treadle.tools import RunnerLimits
 from treadle.upstream.endpoint import Endpoint
 
+if TYPE_CHECKING:
+    from treadle.telemetry.spans import Spans
+
+SECRET_VARIABLES = ("TREADLE_SECRET", "TREADLE_LOGIN_SECRET")
+OTLP_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 LIMIT_NOTICE_BYTES = 256
 """What is left free in a result, so that it may also name a limit and still keep to the cap."""
 STORE_NAME = "treadle.db"
@@ -45,6 +55,7 @@ def known_secrets(settings: Settings, endpoints: Sequence[Endpoint], env: Mappin
     """Return what no log may show: keys of upstreams, and the password of the store."""
     keys = [endpoint.key.reveal() for endpoint in endpoints if endpoint.key is not None]
     keys += mcp.secrets_of(settings, env)
+    keys += [env[name] for name in (settings.rates.password_env, *SECRET_VARIABLES) if env.get(name)]
     if not is_postgres(settings.store.url):
         return keys
     address = PostgresAddress(settings.store.url, password=env.get(settings.store.password_env, ""))
@@ -68,21 +79,49 @@ def account_limits(settings: Settings) -> Rates:
     return Rates(requests_per_min=rates.requests_per_min, tokens_per_min=rates.tokens_per_min, runs_max=rates.runs_max)
 
 
-def make_limiter(settings: Settings, clock: Clock, metrics: Metrics, env: Mapping[str, str]) -> Limiter:
+def make_limiter(
+    settings: Settings, clock: Clock, metrics: Metrics, env: Mapping[str, str], workers: int = 1
+) -> Limiter:
     """Return what counts requests and tokens: alone, or with others where the settings name a Redis.
+
+    Of several workers without one each keeps to its part of a limit.
 
     Raises: ConfigError, where the library for that is missing.
     """
     rates, local = settings.rates, LocalRates(clock.monotonic)
     if not rates.url:
-        return Limiter(local, clock.monotonic)
+        return Limiter(local, clock.monotonic, replicas=workers)
     try:
         from treadle.access.redis import RedisRates
     except ImportError as error:
         message = f"rates.url needs a library that is not installed ({error.name})"
         raise ConfigError(message, param="rates.url", hint="pip install 'treadle[redis]'") from error
     shared = RedisRates(rates.url, env.get(rates.password_env, ""))
-    return Limiter(local, clock.monotonic, shared=shared, replicas=rates.replicas, fell_back=metrics.counted_alone)
+    return Limiter(
+        local, clock.monotonic, shared=shared, replicas=rates.replicas * workers, fell_back=metrics.counted_alone
+    )
+
+
+def make_tracer(settings: Settings, env: Mapping[str, str]) -> "Spans | None":
+    """Return what makes spans and sends them where the settings or the environment say; nothing unless asked for.
+
+    Raises: ConfigError, where nobody says where to send them, or the library for that is missing.
+    """
+    telemetry = settings.telemetry
+    if not telemetry.spans:
+        return None
+    endpoint = telemetry.otlp_endpoint or next((env[name] for name in OTLP_VARIABLES if env.get(name)), "")
+    if not endpoint:
+        hint = "for example http://127.0.0.1:4318, or set OTEL_EXPORTER_OTLP_ENDPOINT"
+        raise ConfigError(
+            "telemetry.spans is on, and nothing says where to send them", param="telemetry.otlp_endpoint", hint=hint
+        )
+    try:
+        from treadle.telemetry.export import open_spans
+    except ImportError as error:
+        message = f"telemetry.spans needs a library that is not installed ({error.name})"
+        raise ConfigError(message, param="telemetry.spans", hint="pip install 'treadle[otel]'") from error
+    return open_spans(endpoint, telemetry.service_name)
 
 
 def runner_limits(settings: Settings) -> RunnerLimits:
@@ -95,6 +134,37 @@ def runner_limits(settings: Settings) -> RunnerLimits:
     )
 
 
+def make_runner(settings: Settings, env: Mapping[str, str], workers: int = 1) -> RunsRunner:
+    """Return who drives runs in the background.
+
+    Raises: ConfigError, where the library for that is missing.
+    """
+    wanted = settings.runner
+    kind = wanted.kind
+    if kind == "auto":
+        kind = "claims" if is_postgres(settings.store.url) or workers > 1 else "process"
+    if kind == "process" or settings.store.persistence == "off":
+        return Here()
+    if kind == "claims":
+        return Claims(wanted.background_max)
+    try:
+        from treadle.runs.runner.temporal import Temporal
+    except ImportError as error:
+        message = f"runner.kind needs a library that is not installed ({error.name})"
+        raise ConfigError(message, param="runner.kind", hint="pip install 'treadle[temporal]'") from error
+    key = env.get(wanted.key_env, "") if wanted.key_env else ""
+    if wanted.key_env and not key:
+        raise ConfigError(f"the variable {wanted.key_env} is not set", param="runner.key_env")
+    return Temporal(
+        wanted.temporal,
+        namespace=wanted.namespace,
+        queue=wanted.queue,
+        key=key,
+        tls=wanted.tls,
+        terms=Terms(heartbeat_s=wanted.heartbeat_s, runs_max=wanted.background_max),
+    )
+
+
 def runs_options(settings: Settings) -> RunsOptions:
     """Return how runs are kept, limited and offered tools."""
     limits, cache = settings.limits, settings.cache
@@ -103,6 +173,7 @@ def runs_options(settings: Settings) -> RunsOptions:
         default_model=settings.model,
         cache=CacheRules(ttl_s=cache.ttl_s, bytes_max=cache.bytes_max) if cache.enabled else None,
         persistence=settings.store.persistence == "on",
+        keep_s=settings.store.keep_days * 86_400.0 or None,
         defers=settings.approvals.responses == "item",
         limits=Limits(
             max_iterations=limits.max_iterations,

@@ -1,7 +1,7 @@
 """What a process may be given instead of the default: a clock, ids, an environment, models."""
 
 import asyncio
-import secrets
+import os
 import time
 from collections.abc import Mapping
 
@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.canon.ids import IdSource
 from treadle.engine.ports import Clock, Model
+from treadle.telemetry.watch import Tracer
 from treadle.tools.runner import Report
 
 DEMO_DELAY_S = 0.02
@@ -36,13 +37,14 @@ class RandomIds:
 
     def new(self, prefix: str) -> str:
         """Return a new id."""
-        return f"{prefix}_{secrets.token_hex(12)}"
+        return f"{prefix}_{os.urandom(12).hex()}"
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What tests and embedders may bring instead of the default: a clock, ids, an environment, more models.
 
     `report` hears what tools say of their progress. `is_attended` false says that nobody can be asked for approval.
+    `tracer` makes spans, such as `telemetry.spans.Spans` around the provider of whoever embeds Treadle.
     """
 
     clock: Clock = SystemClock()
@@ -51,7 +53,12 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     models: Mapping[str, Model] = {}
     report: Report | None = None
     is_attended: bool = True
+    owner: str = ""
+    """How the process is named in leases; by itself, unless whoever started it knows better."""
+    workers: int = 1
+    """How many processes of one machine share its limits."""
     demo_delay_s: float = DEMO_DELAY_S
+    tracer: Tracer | None = None
 
 
 DEFAULT_PARTS = Parts()

@@ -1,9 +1,12 @@
 """One process's Treadle: opened, used and closed as a whole."""
 
+import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
+
+import msgspec
 
 from treadle.access.accounts import Accounts
 from treadle.access.client import LOCAL, Client
@@ -27,7 +30,9 @@ from treadle.runtime.options import (
     desk_rules,
     known_secrets,
     make_limiter,
+    make_runner,
     make_store,
+    make_tracer,
     runner_limits,
     runs_options,
 )
@@ -43,6 +48,7 @@ from treadle.runtime.toolset import (
 from treadle.runtime.upstreams import Models, Prices, make_client, make_endpoint, make_router, open_cassettes
 from treadle.store.journal import SessionRow, Store
 from treadle.telemetry import Metrics, Redactor
+from treadle.telemetry.watch import Tracer
 from treadle.tools import Runner, Tool
 from treadle.tools.demo import DEMO_TOOLS
 from treadle.tools.load import Reloader
@@ -51,6 +57,7 @@ from treadle.workspace.desk import Workspaces
 from treadle.workspace.tools import Terms, workspace_tools
 
 SESSION_NAME_CHARS_MAX = 200
+QUEUED_TEXT = "Writes that wait for the store; past 1,000 runs wait for it."
 RELOAD_S = 0.5
 """How often `serve --reload` looks whether files of tools changed."""
 
@@ -77,6 +84,8 @@ class Runtime:
         self._listeners: dict[str, Callable[[str], None]] = {}
         self.clock = parts.clock
         self.metrics = Metrics()
+        self._spans = make_tracer(self.settings, env)
+        tracer = parts.tracer or self._spans
         self.prices = Prices(self.settings)
         cassettes = open_cassettes(self.settings)
         endpoints = [
@@ -92,12 +101,17 @@ class Runtime:
         self.workspaces = Workspaces(self.store, ids=self.ids, clock=self.clock.now, expires_s=space.expires_s)
         modules = guest_modules(self.settings, env)
         self._quarters = Quarters(
-            Compiler(compiled_folder(self.settings, env)), live_max=self.settings.guests.live_max, meter=self.metrics
+            Compiler(compiled_folder(self.settings, env)),
+            live_max=self.settings.guests.live_max,
+            meter=self.metrics,
+            tracer=tracer,
         )
         self._add_tools(modules)
         self.mcp = mcp.make_servers(self.settings, env, self.registry, self._know_tools)
         client = make_client(self.settings, endpoints, cassettes, self.clock)
         self.router = make_router(self.settings, endpoints, client, model, parts, self.metrics)
+        self.metrics.show_upstreams(self.router.health)
+        self.metrics.show("treadle_store_queued_writes", QUEUED_TEXT, lambda: self.store.queued)
         self._runner = Runner(
             self.registry,
             clock=self.clock,
@@ -105,17 +119,27 @@ class Runtime:
             keep=self._keep,
             report=self._tell,
         )
-        rules = desk_rules(self.settings, is_attended=parts.is_attended)
         self.approvals = Approvals(
             self.store, self.clock, self.ids, arguments_bytes_max=self.settings.limits.arguments_bytes_max
         )
-        self.limiter = make_limiter(self.settings, self.clock, self.metrics, env)
+        self.limiter = make_limiter(self.settings, self.clock, self.metrics, env, parts.workers)
         self.accounts = Accounts(
             self.store.keys, self.limiter, self.clock, self.prices.cost, account_limits(self.settings)
         )
-        rooms = Rooms(
+        options = runs_options(self.settings)
+        if parts.owner:
+            options = msgspec.structs.replace(options, owner=parts.owner)
+        self.runs = Runs(self._rooms(parts, env, tracer), options)
+        desk = Desk(self.runs, self.registry, self._runner, options.limits, default_model=self.settings.model)
+        self.guests = Guests(self._quarters, desk, modules)
+
+    def _rooms(self, parts: Parts, env: Mapping[str, str], tracer: Tracer | None) -> Rooms:
+        """Return what runs are made with here."""
+        rules = desk_rules(self.settings, is_attended=parts.is_attended)
+        return Rooms(
             store=self.store,
             tolls=self.accounts,
+            runner=make_runner(self.settings, env, parts.workers),
             approver=ApprovalDesk(self.store, self.clock, self.ids, rules),
             models=Models(self.router, serves_calls=self.settings.server.mcp),
             tools=self.registry,
@@ -123,11 +147,8 @@ class Runtime:
             clock=self.clock,
             ids=self.ids,
             metrics=self.metrics,
+            tracer=tracer,
         )
-        options = runs_options(self.settings)
-        self.runs = Runs(rooms, options)
-        desk = Desk(self.runs, self.registry, self._runner, options.limits, default_model=self.settings.model)
-        self.guests = Guests(self._quarters, desk, modules)
 
     def _add_tools(self, modules: Sequence[GuestModule]) -> None:
         """Add the tools that this process makes itself: on files and the web, on workspaces, and of WASM guests."""
@@ -173,6 +194,8 @@ class Runtime:
         self._runner.close()
         self.sandbox.close()
         await self.store.close()
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.shutdown)
 
     async def run(
         self, prompt: str, *, model: str | None = None, session: str | None = None

@@ -20,8 +20,6 @@ from treadle.tools.local import Piece, Shelf, local_tools
 from treadle.tools.local.opener import Root
 from treadle.tools.sandbox import Rules as SandboxRules
 from treadle.tools.sandbox import Sandbox
-from treadle.tools.web import GuardedClient, web_tools
-from treadle.tools.web import Policy as WebPolicy
 
 
 def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[Tool]) -> Registry:
@@ -71,6 +69,10 @@ def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store) -> l
             is_trusted=local.policy == "trust",
         )
     if web.enabled:
+        # It brings aiohttp, which takes as long to import as all the rest.
+        from treadle.tools.web import GuardedClient, web_tools
+        from treadle.tools.web import Policy as WebPolicy
+
         policy = WebPolicy(
             hosts=web.hosts, ports=web.ports, networks=web.networks, bytes_max=web.bytes_max, timeout_s=web.timeout_s
         )

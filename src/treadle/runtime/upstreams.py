@@ -96,7 +96,7 @@ def make_client(
 ) -> HttpClient:
     """Return the client that asks the endpoints, plays the cassettes and records, as far as any of that is wanted."""
     if not cassettes and not settings.record:
-        return HttpClient()
+        return HttpClient(connections_max=settings.upstreams.connections_max)
     secrets = Secrets(endpoints)
     speeds = {upstream.name: upstream.cassette_speed for upstream in settings.upstream}
     players = {

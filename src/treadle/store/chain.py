@@ -32,16 +32,32 @@ class KeptEntry(NamedTuple):
 def body_hash(entry: Entry) -> bytes:
     """Return the sha256 of what an entry says, wherever it will stand."""
     texts = (entry.kind, "1" if entry.is_input else "0", entry.name, entry.call_id, entry.item_id, entry.content)
-    fields = [None if text is None else text.encode("utf-8", "surrogatepass") for text in texts]
+    # Written so that no two different lists give the same bytes: each field with its length, none as a dash.
+    written: list[bytes] = []
+    for text in texts:
+        if text is None:
+            written.append(b"-")
+        else:
+            data = text.encode("utf-8", "surrogatepass")
+            written.append(b"%d:%b" % (len(data), data))
     # Adding zero makes -0.0 and 0.0 one number: not every engine keeps them apart.
-    fields.append(struct.pack(">d", entry.at + 0.0))
-    fields.append(None if entry.data is None else bytes(entry.data))
-    return _digest(fields)
+    written.append(b"8:" + struct.pack(">d", entry.at + 0.0))
+    data = None if entry.data is None else bytes(entry.data)
+    written.append(b"-" if data is None else b"%d:%b" % (len(data), data))
+    return hashlib.sha256(b"".join(written)).digest()
 
 
 def entry_hash(previous: str, run_id: str, seq: int, epoch: int, body: bytes) -> str:
     """Return the sha256 of an entry at its place; `previous` is that of the entry before it, empty for the first."""
-    return _digest([previous.encode(), run_id.encode(), b"%d" % seq, b"%d" % epoch, body]).hex()
+    before, run, place, owner = previous.encode(), run_id.encode(), b"%d" % seq, b"%d" % epoch
+    written = b"%d:%b%d:%b%d:%b%d:%b%d:%b" % (
+        *(len(before), before),
+        *(len(run), run),
+        *(len(place), place),
+        *(len(owner), owner),
+        *(len(body), body),
+    )
+    return hashlib.sha256(written).hexdigest()
 
 
 def audit_lines(run_id: str, kept: Iterable[KeptEntry], head: int, sha256: str) -> Iterator[AuditLine]:
@@ -84,9 +100,3 @@ _plan = msgspec.json.Decoder(_Plan)
 
 def _lost(run_id: str, seq: int) -> AuditLine:
     return AuditLine(run_id=run_id, seq=seq, epoch=0, kind=LOST, sha256="", expected=LOST)
-
-
-def _digest(fields: Iterable[bytes | None]) -> bytes:
-    """Hash the fields so that no two different lists give the same bytes: each with its length, none as a dash."""
-    written = [b"-" if field is None else b"%d:%b" % (len(field), field) for field in fields]
-    return hashlib.sha256(b"".join(written)).digest()

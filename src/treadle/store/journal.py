@@ -23,6 +23,7 @@ A run is the unit. Its row says what was asked and how it ended, its entries say
  J14 Once: an idempotency key of an API key belongs to one run, for as long as that run has a row.
  J15 Live: what a run says before it is durable can be read by other processes soon after, in order and without a
      gap; it is not promised to survive the death of the database, and it goes when the run ends.
+ J16 One at a time: a session has at most one run that has not ended, whatever process began it.
 """
 
 from collections.abc import Sequence
@@ -30,12 +31,13 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo
+from treadle.canon.errors import Conflict, ErrorInfo
 from treadle.canon.events import RunEnded, Status
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
 from treadle.store.approvals.kept import ApprovalStore
 from treadle.store.keys.kept import KeyStore
+from treadle.store.tickets.kept import TicketStore
 from treadle.store.workspaces.kept import WorkspaceStore
 
 INLINE_BYTES_MAX = 65_536
@@ -53,8 +55,18 @@ RUN_ENDED = "run_ended"
 IDEMPOTENCY_KEY_TAKEN = "idempotency_key_taken"
 """The code of the Conflict that tells a starter that its idempotency key belongs to another run already."""
 
+SESSION_BUSY = "session_busy"
+"""The code of the Conflict that tells a starter that a run of the same session has not ended."""
 
 SessionKind = Literal["session", "conversation"]
+
+
+def busy(session_id: str) -> Conflict:
+    """Say that a session has a run that has not ended."""
+    hint = "Wait for it, or cancel it."
+    return Conflict(
+        f"A run of session {session_id!r} is still going on.", code=SESSION_BUSY, param="session", hint=hint
+    )
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +166,12 @@ class RunJournal(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Return which owner this is, counted from 1: above 1 the run was recovered."""
+        """Return which owner this is, counted from 1: above 1 the run was recovered or handed over."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """Return how many owners there were that did not give the run up of their own will, this one included."""
         ...
 
     async def append(self, entries: Sequence[Entry]) -> list[Entry]:
@@ -210,6 +227,11 @@ class Store(Protocol):
         ...
 
     @property
+    def tickets(self) -> TicketStore:
+        """Return where it is kept which logins are over; its promises are in `tickets/kept`."""
+        ...
+
+    @property
     def workspaces(self) -> WorkspaceStore:
         """Return where workspaces are kept; its promises are in `workspaces/kept`."""
         ...
@@ -225,6 +247,11 @@ class Store(Protocol):
         """Finish what was asked for, then let go of everything; without effect the second time."""
         ...
 
+    @property
+    def queued(self) -> int:
+        """Return how many writes were taken and are not done yet; none, where it is not open."""
+        ...
+
     async def ping(self) -> None:
         """Check cheaply that reading works and that writing has not stopped.
 
@@ -235,13 +262,23 @@ class Store(Protocol):
     async def start_run(self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float) -> RunJournal:
         """Make a run, its input and its lease durable, and return the right to write to it.
 
-        Raises: Conflict (an id or, with code `idempotency_key_taken`, the idempotency key is taken, or the previous
-        run is of another conversation), NotFound (the previous run or the session is not there), StoreError.
+        Raises: Conflict (an id or, with code `idempotency_key_taken`, the idempotency key is taken, with code
+        `session_busy` another run of the session has not ended, or the previous run is of another conversation),
+        NotFound (the previous run or the session is not there), StoreError.
         """
         ...
 
-    async def claim_abandoned(self, owner: str, lease_s: float, limit: int) -> list[tuple[RunRow, RunJournal]]:
-        """Take over runs that have not ended although their lease did, longest abandoned first."""
+    async def claim_abandoned(
+        self, owner: str, lease_s: float, limit: int, *, run_id: str | None = None, background: bool | None = None
+    ) -> list[tuple[RunRow, RunJournal]]:
+        """Take over runs that have not ended although their lease did, longest abandoned first.
+
+        `run_id` narrows to one run, `background` to those in the background or to the others.
+        """
+        ...
+
+    async def end_leases(self, owner: str) -> int:
+        """End the leases of an owner that is known to be dead, and return how many it had."""
         ...
 
     async def find_idempotent(self, idempotency_key: str, *, key_id: str) -> RunRow | None:

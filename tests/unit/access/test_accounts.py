@@ -10,6 +10,7 @@ from treadle.access.client import Client
 from treadle.access.limiter import Limiter
 from treadle.access.rates import Rates
 from treadle.canon.errors import Exhausted, StoreError
+from treadle.canon.events import RunEnded
 from treadle.canon.usage import Usage
 from treadle.runtime import SystemClock
 from treadle.store.journal import RunRow, Store
@@ -58,7 +59,7 @@ def row(model: str = "cheap", key_id: str = "key_a", run_id: str = "run_1") -> R
     """A run of that key."""
     return RunRow(
         id=run_id,
-        response_id="resp",
+        response_id=f"resp_{run_id}",
         conversation_id="conv",
         protocol="chat",
         model=model,
@@ -67,9 +68,16 @@ def row(model: str = "cheap", key_id: str = "key_a", run_id: str = "run_1") -> R
     )
 
 
-async def pay(found: Accounts, ended: RunRow, usage: Usage) -> None:
+async def end(store: Store, ended: RunRow, usage: Usage) -> None:
+    """Let a run begin and end in the store."""
+    journal = await store.start_run(ended, [], owner="test", lease_s=60.0)
+    await journal.finish([], RunEnded(status="completed", usage=usage, ended_at=Clock.at))
+
+
+async def pay(store: Store, found: Accounts, ended: RunRow, usage: Usage) -> None:
     """Let a run begin, end and be charged."""
     found.enter(ended)
+    await end(store, ended, usage)
     found.owe(ended, usage)
     await found.settle(ended)
     found.leave(ended)
@@ -81,13 +89,13 @@ async def test_runs_at_once_are_counted_for_each_key(store: Store) -> None:
     for holder, most in ((client(), 1), (client(rates=Limits(runs_max=2)), 2)):
         for _ in range(most):
             await found.admit(holder)
-            found.check(holder.key_id)
+            await found.take(row())
             found.enter(row())
         with pytest.raises(Exhausted, match=f"{most} runs at once") as caught:
             await found.admit(holder)
         assert (caught.value.info.code, caught.value.retry_after) == ("rate_limit_runs", 1.0)
         with pytest.raises(Exhausted):
-            found.check(holder.key_id)
+            await found.take(row())
         for _ in range(most):
             found.leave(row())
     await found.admit(Client(key_id="key_b"))
@@ -98,7 +106,7 @@ async def test_tokens_of_a_minute_are_charged_at_the_end(store: Store) -> None:
     clock = Clock()
     found = accounts(store, clock, tokens_per_min=10)
     await found.admit(client())
-    await pay(found, row(), Usage(input_tokens=8, output_tokens=3))
+    await pay(store, found, row(), Usage(input_tokens=8, output_tokens=3))
     with pytest.raises(Exhausted, match="10 tokens per minute"):
         await found.admit(client())
     await found.admit(Client(key_id="key_b"))
@@ -111,10 +119,11 @@ async def test_budgets_are_charged_in_tokens_and_money(store: Store) -> None:
     found = accounts(store, Clock())
     holder = client(budget=Budget(usd=5.0, period="day"))
     await found.admit(holder)
-    await pay(found, row(), Usage(input_tokens=9))
+    await pay(store, found, row(), Usage(input_tokens=9))
     await found.admit(holder)
     dear = row(model="dear", run_id="run_2")
     found.enter(dear)
+    await end(store, dear, Usage(input_tokens=5, output_tokens=1))
     found.owe(dear, Usage(input_tokens=5, output_tokens=1))
     early = asyncio.create_task(found.admit(holder))
     await asyncio.sleep(0)
@@ -126,7 +135,7 @@ async def test_budgets_are_charged_in_tokens_and_money(store: Store) -> None:
     assert not caught.value.is_retryable
     spent = await found.ledger.spent("key_a", "total", Clock.at)
     assert spent == Spent(runs=2, input_tokens=14, output_tokens=1, usd=6.0)
-    await pay(found, row(key_id=""), Usage(input_tokens=5))
+    await pay(store, found, row(key_id="", run_id="run_3"), Usage(input_tokens=5))
     assert await found.ledger.spent("", "total", Clock.at) == Spent()
 
 
@@ -139,7 +148,52 @@ async def test_a_store_that_is_away_keeps_no_run_from_ending(
         raise StoreError("away")
 
     found = accounts(store, Clock())
-    monkeypatch.setattr(found.ledger, "add", away)
-    await pay(found, row(), Usage(input_tokens=5))
+    monkeypatch.setattr(found.ledger, "settle", away)
+    await pay(store, found, row(), Usage(input_tokens=5))
     assert [record.message for record in caplog.records] == ["run not charged"]
     assert vars(caplog.records[0])["input_tokens"] == 5
+
+
+async def test_a_run_whose_process_died_after_its_end_is_charged_once_by_another(store: Store) -> None:
+    """Not before its own process had time for it, by the day on which it ended, and by whoever comes first."""
+    clock, budget = Clock(), client(budget=Budget(usd=50.0, period="total"))
+    one, two = accounts(store, clock), accounts(store, clock)
+    await end(store, row(model="dear"), Usage(input_tokens=5, output_tokens=1))
+    await one.tend()
+    assert await one.ledger.spent("key_a", "total", Clock.at) == Spent()
+    clock.at = Clock.at + 86_400.0
+    await asyncio.gather(one.tend(), two.tend())
+    await one.tend()
+    charged = Spent(runs=1, input_tokens=5, output_tokens=1, usd=6.0)
+    assert await two.ledger.spent("key_a", "total", clock.at) == charged
+    assert await two.ledger.spent("key_a", "day", Clock.at) == charged
+    assert await two.ledger.spent("key_a", "day", clock.at) == Spent()
+    await two.admit(budget)
+
+
+async def test_what_is_being_charged_is_left_to_who_does_it(store: Store) -> None:
+    """A store that is slow makes nobody charge twice."""
+    clock = Clock()
+    found = accounts(store, clock)
+    await end(store, row(), Usage(input_tokens=5))
+    found.owe(row(), Usage(input_tokens=5))
+    clock.at = Clock.at + 60.0
+    await found.tend()
+    assert await found.ledger.spent("key_a", "total", clock.at) == Spent()
+    await found.settle(row())
+    await found.tend()
+    assert await found.ledger.spent("key_a", "total", clock.at) == Spent(runs=1, input_tokens=5)
+
+
+async def test_a_store_that_is_away_stops_no_heartbeat(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried again with the next one."""
+
+    async def away(*_: object) -> None:
+        raise StoreError("away")
+
+    found = accounts(store, Clock())
+    monkeypatch.setattr(found.ledger, "debts", away)
+    await found.tend()
+    assert [record.message for record in caplog.records] == ["runs that ended are not charged yet"]

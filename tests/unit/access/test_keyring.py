@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.access.keyring import KNOWN_MAX, KNOWN_S, Keyring
+from treadle.access.keyring import EXPIRES_S_MAX, KNOWN_MAX, KNOWN_S, Keyring
 from treadle.canon.errors import ConfigError, Conflict, NotFound, ProtocolError, Unauthorised
 from treadle.canon.ids import CountingIds
 from treadle.store.address import MEMORY
@@ -99,6 +99,23 @@ async def test_a_revoked_key_is_refused_at_once(ring):
         await ring.check(token.text)
 
 
+async def test_what_was_read_while_a_key_was_revoked_is_not_relied_on(kept, ring, monkeypatch):
+    """A check that was on its way when the revocation came must not make the key good for two seconds more."""
+    _, token = await ring.create("ann", Grant())
+    find = kept.find
+
+    async def find_late(lookup):
+        row = await find(lookup)
+        monkeypatch.undo()
+        await ring.revoke("ann")
+        return row
+
+    monkeypatch.setattr(kept, "find", find_late)
+    await ring.check(token.text)
+    with pytest.raises(Unauthorised, match="revoked"):
+        await ring.check(token.text)
+
+
 async def test_a_key_that_another_process_revoked_is_refused_soon(kept, timer, ring):
     """As soon as what was read of it is too old."""
     _, token = await ring.create("ann", Grant())
@@ -153,8 +170,10 @@ async def test_a_name_is_taken_once_and_a_key_must_live(ring):
     await ring.create("ann", Grant())
     with pytest.raises(Conflict):
         await ring.create("ann", Grant())
-    with pytest.raises(ProtocolError):
-        await ring.create("bob", Grant(), expires_in_s=0.0)
+    for span_s in (0.0, -1.0, EXPIRES_S_MAX + 1, float("inf"), float("nan")):
+        with pytest.raises(ProtocolError) as caught:
+            await ring.create("bob", Grant(), expires_in_s=span_s)
+        assert caught.value.param == "expires_s"
     with pytest.raises(NotFound):
         await ring.revoke("bob")
 

@@ -1,5 +1,7 @@
 """Counting alone and together: what is shared goes first, and stops nobody while it is away."""
 
+from collections.abc import Sequence
+
 from treadle.access.limiter import AWAY_S, Limiter
 from treadle.access.rates import Hit, Rates
 from treadle.canon.errors import StoreError
@@ -12,6 +14,7 @@ class Together:
         self.is_away = False
         self.asked = 0
         self.added = 0
+        self.members: set[str] = set()
         self.is_closed = False
 
     async def take(self, name: str, limit: int, window_s: float) -> Hit:
@@ -24,6 +27,21 @@ class Together:
     async def add(self, name: str, window_s: float, cost: int) -> None:
         self._answer()
         self.added += cost
+
+    async def enter(self, name: str, member: str, limit: int, hold_s: float) -> bool:
+        self._answer()
+        if member not in self.members and len(self.members) >= limit:
+            return False
+        self.members.add(member)
+        return True
+
+    async def keep(self, name: str, members: Sequence[str], hold_s: float) -> None:
+        self._answer()
+        self.members.update(members)
+
+    async def leave(self, name: str, member: str) -> None:
+        self._answer()
+        self.members.discard(member)
 
     async def close(self) -> None:
         self.is_closed = True
@@ -94,3 +112,28 @@ async def test_it_is_asked_again_after_a_while() -> None:
     bench.now += AWAY_S
     assert (await bench.limiter.take("a", 1, 60.0)).allowed
     assert bench.shared.asked == 2
+
+
+async def test_places_are_those_of_all_while_what_is_shared_is_there() -> None:
+    """What this process has does not matter then; one that is given back is free."""
+    bench = Bench()
+    assert [await bench.limiter.enter("runs:a", name, 2, 0) for name in ("r1", "r2", "r3")] == [True, True, False]
+    await bench.limiter.leave("runs:a", "r1")
+    assert await bench.limiter.enter("runs:a", "r3", 2, 9)
+    await bench.limiter.keep({"runs:a": ["r4"]})
+    assert bench.shared.members == {"r2", "r3", "r4"}
+    assert bench.alone == 0
+
+
+async def test_places_are_counted_here_while_what_is_shared_is_away() -> None:
+    """Each process keeps to its part, counted as alone; giving back and keeping harm nobody."""
+    bench = Bench()
+    bench.shared.is_away = True
+    assert [await bench.limiter.enter("runs:a", "r1", 4, here) for here in (0, 1, 2)] == [True, True, False]
+    await bench.limiter.leave("runs:a", "r1")
+    await bench.limiter.keep({"runs:a": ["r1"]})
+    bench.now = AWAY_S * 2
+    await bench.limiter.leave("runs:a", "r1")
+    bench.now = AWAY_S * 4
+    await bench.limiter.keep({"runs:a": ["r1"]})
+    assert bench.alone == 3

@@ -53,6 +53,41 @@ def test_tokens_are_counted_when_they_are_known_and_asked_for_before():
     assert rates.take("a", 100, 60.0, cost=0).remaining == 0
 
 
+@given(
+    st.lists(st.tuples(st.floats(0, 90), st.integers(1, 30)), min_size=1, max_size=40),
+    st.integers(1, 20),
+    st.sampled_from([0, 1]),
+)
+def test_who_is_refused_is_let_through_when_told_to_come_back(steps, limit, cost):
+    """However much was counted before, and not long before that: a client that obeys is refused once."""
+    timer = Timer()
+    rates = Rates(timer)
+    for pause, done in steps:
+        timer.time += pause
+        rates.add("a", 60.0, done)
+        hit = rates.take("a", limit, 60.0, cost)
+        if hit.allowed:
+            continue
+        assert 0 <= hit.reset_s <= 60.0
+        refused_at = timer.time
+        if hit.reset_s > 1e-3:
+            timer.time = refused_at + hit.reset_s - 1e-3
+            assert not rates.take("a", limit, 60.0, cost=0).allowed
+        timer.time = refused_at + hit.reset_s + 1e-6
+        assert rates.take("a", limit, 60.0, cost).allowed
+
+
+def test_a_lone_request_a_minute_passes_each_minute():
+    """What is left of one request of the last minute is none."""
+    timer = Timer()
+    rates = Rates(timer)
+    timer.time = 30.0
+    assert rates.take("a", 1, 60.0).allowed
+    assert rates.take("a", 1, 60.0).reset_s == 30.0
+    timer.time = 61.0
+    assert rates.take("a", 1, 60.0).allowed
+
+
 def test_what_was_not_asked_for_longest_is_forgotten_first():
     """Memory is bounded, whoever knocks."""
     rates = Rates(Timer(), names_max=2)

@@ -69,6 +69,7 @@ def test_every_key_has_a_variable_that_reaches_it(path: tuple[str, ...]) -> None
         "0.2",
         "wait",
         "redis://localhost",
+        "http://127.0.0.1:4318",
     )
     rows = ('[{"name":"a","base_url":"http://127.0.0.1/v1"}]', '[{"model":"m","upstream":"a"}]')
     base = {"TREADLE_UPSTREAM": rows[0]} if path == ("route",) else {}

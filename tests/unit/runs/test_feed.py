@@ -1,7 +1,9 @@
 import asyncio
 
+import msgspec
+
 from treadle.canon.events import KeptAlive, Numbered, TextDelta
-from treadle.runs.feed import Feed
+from treadle.runs.feed import BATCH_EVENTS_MAX, Feed
 
 
 def event(seq: int, text: str = "") -> Numbered:
@@ -53,3 +55,24 @@ async def test_readers_at_their_own_pace_get_the_same():
     feed.close()
     await asyncio.wait_for(asyncio.gather(*readers), 5)
     assert seen[0] == seen[1] == [event(number) for number in range(1, 6)]
+
+
+async def test_a_reader_that_is_behind_gets_a_bounded_batch_at_a_time():
+    """In order and without a gap: whoever writes it out waits for its client in between."""
+    feed, said = Feed(), [event(number) for number in range(BATCH_EVENTS_MAX * 2 + 7)]
+    feed.publish(said)
+    feed.close()
+    batches = [batch async for batch in feed.read()]
+    assert [len(batch) for batch in batches] == [BATCH_EVENTS_MAX, BATCH_EVENTS_MAX, 7]
+    assert [each for batch in batches for each in batch] == said
+
+
+def test_what_waits_for_a_reader_is_measured_in_bytes():
+    """Of all that it has not taken; who has taken everything, or claims more, waits for nothing."""
+    feed, said = Feed(), [event(0, "a"), event(0, "bcd"), event(0, "ef")]
+    sizes = [len(msgspec.json.encode(each.event)) for each in said]
+    assert feed.behind(0) == 0
+    feed.publish(said[:2])
+    assert feed.behind(0) == sum(sizes[:2])
+    feed.publish(said[2:])
+    assert [feed.behind(taken) for taken in (0, 1, 2, 3, 9)] == [sum(sizes), sizes[1] + sizes[2], sizes[2], 0, 0]

@@ -19,6 +19,7 @@ from treadle.guests.stage.lines import Answered, Ask, Sent
 from treadle.runs import Instead, RunHandle, Runs
 from treadle.runs.offers import narrow
 from treadle.runs.rooms import Tools
+from treadle.telemetry import trace_parent
 from treadle.wire.chat import read_request
 
 WASM = "wasm"
@@ -50,6 +51,7 @@ class Visit:
         self.granted = tuple(granted)
         self.sender = sender or Sender()
         self.run_ids: list[str] = []
+        self.trace_parent = ""
 
 
 class Desk:
@@ -64,6 +66,8 @@ class Desk:
 
     async def serve(self, ask: Ask, call_tool: CallTool, visit: Visit) -> Sent:
         """Run a send to its end; being cancelled cancels its run. Whatever fails is in what is returned."""
+        if visit.trace_parent:
+            trace_parent.set(visit.trace_parent)
         try:
             request = _request(ask, ask.model or self._default_model)
             offered = _Offered(self._offers(ask, visit))

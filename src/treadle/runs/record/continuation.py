@@ -68,6 +68,11 @@ class Continuation:
         return self._journal.epoch
 
     @property
+    def attempt(self) -> int:
+        """Return how many owners there were that did not give the run up of their own will."""
+        return self._journal.attempt
+
+    @property
     def inner(self) -> RunJournal:
         """Return the journal that really writes."""
         return self._journal

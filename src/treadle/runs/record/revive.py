@@ -36,7 +36,11 @@ class Reviver:
                 return None
             await self._give_up(row, journal, error)
             return None
-        log.warning("run goes on after its process died", extra={"run_id": row.id, "epoch": journal.epoch})
+        about = {"run_id": row.id, "epoch": journal.epoch}
+        if journal.attempt > 1:
+            log.warning("run goes on after its process died", extra=about)
+        else:
+            log.info("run taken up", extra=about)
         return live
 
     async def _relive(self, row: RunRow, journal: RunJournal) -> LiveRun:
@@ -44,8 +48,8 @@ class Reviver:
 
         Raises: Unreadable, Diverged, NotFound.
         """
-        if journal.epoch > ATTEMPTS_MAX:
-            raise Unreadable(f"The run was begun {journal.epoch - 1} times, and no process could end it.")
+        if journal.attempt > ATTEMPTS_MAX:
+            raise Unreadable(f"The run was begun {journal.attempt - 1} times, and no process could end it.")
         model = self._rooms.models.model_for(row.model)
         previous = None if row.previous_id is None else await self._store.find_run(row.previous_id)
         before = [] if previous is None else await read_history(self._store, previous.id)

@@ -1,10 +1,12 @@
 """What is kept of a client's key: how to find and check it, what it may do, what it has used. Never the key itself."""
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
 from treadle.canon.errors import Conflict
+from treadle.canon.usage import Usage
 
 Role = Literal["none", "viewer", "operator", "admin"]
 Period = Literal["day", "month", "total"]
@@ -65,6 +67,16 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         return self.input_tokens + self.output_tokens
 
 
+class Debt(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that ended and is not charged yet. It is written with the run's end."""
+
+    run_id: str
+    key_id: str
+    model: str
+    ended_at: float
+    usage: Usage | None = None
+
+
 class KeyStore(Protocol):
     """Where keys are kept."""
 
@@ -89,6 +101,15 @@ class KeyStore(Protocol):
 
     async def spend(self, key_id: str, period: str, spent: Spent) -> None:
         """Add to what a key used in a period."""
+        ...
+
+    async def settle(self, run_id: str, periods: Sequence[str], spent: Spent) -> bool:
+        """Charge a run that ended to its key, in these periods, and forget its debt, in one step; False, if it has
+        none: it was charged before, or is nobody's."""
+        ...
+
+    async def debts(self, before: float, limit: int = 200) -> list[Debt]:
+        """Return the runs of keys that ended before that time and are not charged yet, longest ended first."""
         ...
 
     async def spent(self, key_id: str, period: str) -> Spent:

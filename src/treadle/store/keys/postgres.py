@@ -1,13 +1,15 @@
 """Keys on PostgreSQL."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from treadle.store.keys.kept import Grant, KeyRow, Spent, taken
+from treadle.canon.usage import Usage
+from treadle.store.keys.kept import Debt, Grant, KeyRow, Spent, taken
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.query import within
-from treadle.store.postgres.rows import bind_plain, bind_text
+from treadle.store.postgres.rows import bind_plain, bind_text, read_text
 from treadle.store.workspaces.postgres import Reads, Writes
 
 _FIELDS = "id, name, lookup, mac, created_at, expires_at, revoked_at, powers"
@@ -29,9 +31,22 @@ ON CONFLICT (key_id, period) DO UPDATE SET
   output_tokens = old.output_tokens + excluded.output_tokens,
   usd = old.usd + excluded.usd
 """
+_SETTLE = """
+WITH paid AS (DELETE FROM debts WHERE run_id = $1 RETURNING key_id)
+INSERT INTO key_usage AS old (key_id, period, runs, input_tokens, output_tokens, usd)
+SELECT paid.key_id, p, $3::bigint, $4::bigint, $5::bigint, $6::float8 FROM paid, unnest($2::text[]) AS p
+ON CONFLICT (key_id, period) DO UPDATE SET
+  runs = old.runs + excluded.runs,
+  input_tokens = old.input_tokens + excluded.input_tokens,
+  output_tokens = old.output_tokens + excluded.output_tokens,
+  usd = old.usd + excluded.usd
+RETURNING 1
+"""
+_DEBTS = "SELECT run_id, key_id, model, ended_at, usage FROM debts WHERE ended_at <= $1 ORDER BY ended_at LIMIT $2"
 _SPENT = "SELECT runs, input_tokens, output_tokens, usd FROM key_usage WHERE key_id = $1 AND period = $2"
 
 _powers = msgspec.json.Decoder(Grant)
+_usage = msgspec.json.Decoder(Usage)
 
 
 class PostgresKeys:
@@ -80,6 +95,20 @@ class PostgresKeys:
 
         await self._write(work)
 
+    async def settle(self, run_id: str, periods: Sequence[str], spent: Spent) -> bool:
+        """Charge a run that ended to its key, and forget its debt."""
+        values = (spent.runs, spent.input_tokens, spent.output_tokens, spent.usd)
+
+        async def work(connection: Connection) -> bool:
+            return await connection.fetchval(_SETTLE, bind_text(run_id), [*periods], *values) is not None
+
+        return await self._write(work)
+
+    async def debts(self, before: float, limit: int = 200) -> list[Debt]:
+        """Return the runs of keys that ended before that time and are not charged yet."""
+        found = await self._read(lambda connection: connection.fetch(_DEBTS, before, within(limit)))
+        return [_read_debt(row) for row in found]
+
     async def spent(self, key_id: str, period: str) -> Spent:
         """Return what a key used in a period."""
         found = await self._read(lambda connection: connection.fetchrow(_SPENT, bind_text(key_id), period))
@@ -90,3 +119,9 @@ def _read_key(row: Any) -> KeyRow:
     values = dict(row)
     powers = values.pop("powers")
     return KeyRow(**values, grant=_powers.decode(powers))
+
+
+def _read_debt(row: Any) -> Debt:
+    run_id, key_id, model = (read_text(row[name]) or "" for name in ("run_id", "key_id", "model"))
+    used = None if row["usage"] is None else _usage.decode(row["usage"])
+    return Debt(run_id=run_id, key_id=key_id, model=model, ended_at=row["ended_at"], usage=used)

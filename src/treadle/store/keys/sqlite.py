@@ -1,14 +1,16 @@
 """Keys on SQLite."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import apsw
 import msgspec
 
-from treadle.store.keys.kept import Grant, KeyRow, Spent, taken
+from treadle.canon.usage import Usage
+from treadle.store.keys.kept import Debt, Grant, KeyRow, Spent, taken
 from treadle.store.sqlite.connection import select
 from treadle.store.sqlite.query import within
-from treadle.store.sqlite.rows import bind_text
+from treadle.store.sqlite.rows import bind_text, read_text
 from treadle.store.workspaces.sqlite import Runs
 
 _FIELDS = "id, name, lookup, mac, created_at, expires_at, revoked_at, powers"
@@ -32,7 +34,11 @@ ON CONFLICT (key_id, period) DO UPDATE SET
 """
 _SPENT = "SELECT runs, input_tokens, output_tokens, usd FROM key_usage WHERE key_id = ? AND period = ?"
 
+_PAY = "DELETE FROM debts WHERE run_id = ? RETURNING key_id"
+_DEBTS = "SELECT run_id, key_id, model, ended_at, usage FROM debts WHERE ended_at <= ? ORDER BY ended_at LIMIT ?"
+
 _powers = msgspec.json.Decoder(Grant)
+_usage = msgspec.json.Decoder(Usage)
 
 
 class SqliteKeys:
@@ -77,6 +83,24 @@ class SqliteKeys:
 
         await self._write(job)
 
+    async def settle(self, run_id: str, periods: Sequence[str], spent: Spent) -> bool:
+        """Charge a run that ended to its key, and forget its debt."""
+        values = (spent.runs, spent.input_tokens, spent.output_tokens, spent.usd)
+
+        def job(connection: apsw.Connection) -> bool:
+            for (key_id,) in select(connection, _PAY, bind_text(run_id)):
+                for period in periods:
+                    select(connection, _SPEND, key_id, period, *values)
+                return True
+            return False
+
+        return await self._write(job)
+
+    async def debts(self, before: float, limit: int = 200) -> list[Debt]:
+        """Return the runs of keys that ended before that time and are not charged yet."""
+        found = await self._read(lambda connection: select(connection, _DEBTS, before, within(limit)))
+        return [_read_debt(values) for values in found]
+
     async def spent(self, key_id: str, period: str) -> Spent:
         """Return what a key used in a period."""
         found = await self._read(lambda connection: select(connection, _SPENT, bind_text(key_id), period))
@@ -100,3 +124,10 @@ def _read_key(values: tuple[Any, ...]) -> KeyRow:
 def _read_spent(values: tuple[Any, ...]) -> Spent:
     runs, input_tokens, output_tokens, usd = values
     return Spent(runs=runs, input_tokens=input_tokens, output_tokens=output_tokens, usd=usd)
+
+
+def _read_debt(values: tuple[Any, ...]) -> Debt:
+    run_id, key_id, model, ended_at, usage = values
+    used = None if usage is None else _usage.decode(usage)
+    run_id, key_id, model = (read_text(text) or "" for text in (run_id, key_id, model))
+    return Debt(run_id=run_id, key_id=key_id, model=model, ended_at=ended_at, usage=used)

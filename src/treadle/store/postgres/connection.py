@@ -14,7 +14,7 @@ import asyncpg
 
 from treadle.canon.errors import Conflict, NotFound, ProtocolError, StoreError, TreadleError
 from treadle.store.address import PostgresAddress
-from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN
+from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, SESSION_BUSY
 
 CONNECT_S = 3.0
 PAUSES_S = (0.02, 0.05, 0.1, 0.2)
@@ -292,6 +292,8 @@ def constraint_error(error: Exception) -> TreadleError | None:
             return NotFound("the run, the previous run or the session that this refers to is not in the store")
         case asyncpg.UniqueViolationError(constraint_name="runs_idempotency"):
             return Conflict("the idempotency key belongs to another run", code=IDEMPOTENCY_KEY_TAKEN)
+        case asyncpg.UniqueViolationError(constraint_name="leases_session"):
+            return Conflict("A run of this session is still going on.", code=SESSION_BUSY, param="session")
         case asyncpg.UniqueViolationError():
             return Conflict(f"the journal holds this already: {error}")
         case asyncpg.DataError():

@@ -55,6 +55,10 @@ WITH held AS (
     limit_name = {{limit}}::text, usage = {{usage}}::text, error = {{error}}::text, rounds = {{rounds}}::bigint,
     calls = {{calls}}::bigint, epoch = {{epoch}}::bigint, head = {{new_head}}::bigint, sha256 = {{new_sha256}}::text
   FROM held WHERE n = held.run
+), owed AS (
+  INSERT INTO debts (run_id, key_id, model, ended_at, usage)
+  SELECT r.id, r.key_id, r.model, {{ended_at}}::float8, {{usage}}::text
+  FROM runs r, held WHERE r.n = held.run AND r.key_id <> '' ON CONFLICT DO NOTHING
 ), silenced AS (
   DELETE FROM chunks USING held WHERE chunks.run = held.run
 )
@@ -74,22 +78,25 @@ WITH earlier AS (
 ), asked AS (
   INSERT INTO requests (run, body) SELECT run, {{body}}::text FROM held WHERE {{body}}::text IS NOT NULL
 ), leased AS (
-  INSERT INTO leases (run, owner, epoch, until, head, sha256)
+  INSERT INTO leases (run, owner, epoch, until, head, sha256, session_id)
   SELECT run, {{owner}}::text, {{epoch}}::bigint, {_NOW} + {{lease_s}}::float8, {{new_head}}::bigint,
-         {{new_sha256}}::text
+         {{new_sha256}}::text, {{session_id}}::text
   FROM held
 ), written AS ({_EVENTS}){{}}
 SELECT run FROM held
 """
 _CLAIM = Statement(f"""
 WITH free AS (
-  SELECT run FROM leases WHERE until <= {_NOW} ORDER BY until, run LIMIT {{limit}}::bigint FOR UPDATE SKIP LOCKED
+  SELECT l.run FROM leases l JOIN runs r ON r.n = l.run
+  WHERE l.until <= {_NOW} AND ({{run_id}}::text IS NULL OR r.id = {{run_id}}::text)
+    AND ({{background}}::bool IS NULL OR r.background = {{background}}::bool)
+  ORDER BY l.until, l.run LIMIT {{limit}}::bigint FOR UPDATE OF l SKIP LOCKED
 ), taken AS (
   UPDATE leases l SET owner = {{owner}}::text, epoch = l.epoch + 1, until = {_NOW} + {{lease_s}}::float8
-  FROM free WHERE l.run = free.run RETURNING l.run, l.epoch, l.head, l.sha256
+  FROM free WHERE l.run = free.run RETURNING l.run, l.epoch, l.head, l.sha256, l.handed
 )
-SELECT {RUN_FIELDS}, taken.run, taken.epoch, taken.head, taken.sha256 FROM taken JOIN runs r ON r.n = taken.run
-ORDER BY taken.run
+SELECT {RUN_FIELDS}, taken.run, taken.epoch, taken.head, taken.sha256, taken.handed
+FROM taken JOIN runs r ON r.n = taken.run ORDER BY taken.run
 """)
 RUN_FIELD_COUNT = 23
 # What is told need not survive the database, so its commit does not wait for the disk.
@@ -110,7 +117,11 @@ WITH quick AS (
 SELECT (SELECT count(*) FROM chunks c WHERE c.run = held.run AND c.first + c.count > {{keep_from}}::bigint
         AND c.first + c.count <= ({{firsts}}::bigint[])[1]) FROM held
 """)
-_RELEASE = Statement(f"UPDATE leases SET owner = '', until = 0 WHERE {_HELD}")
+_RELEASE = Statement(f"UPDATE leases SET owner = '', until = 0, handed = handed + 1 WHERE {_HELD}")
+_END_LEASES = """
+WITH ended AS (UPDATE leases SET owner = '', until = 0 WHERE owner = $1 RETURNING run)
+SELECT r.id FROM ended JOIN runs r ON r.n = ended.run
+"""
 _STATE = """
 SELECT r.ended_at, r.epoch, r.head, r.sha256, l.owner, l.epoch, l.head, l.sha256
 FROM runs r LEFT JOIN leases l ON l.run = r.n WHERE r.n = $1
@@ -141,12 +152,16 @@ class Place(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Who writes to which run: the run's number, the owner, the owner's epoch, and the run's id."""
+    """Who writes to which run: the run's number, the owner, the owner's epoch, and the run's id.
+
+    `handed` is how often earlier owners gave it up of their own will.
+    """
 
     run: int
     owner: str
     epoch: int
     run_id: str
+    handed: int = 0
 
 
 class Batch(NamedTuple):
@@ -274,15 +289,28 @@ async def release(connection: Connection, hold: Hold) -> None:
     await connection.execute(_RELEASE.text, *_RELEASE.bind(_fence(hold)))
 
 
-async def claim(connection: Connection, owner: str, lease: Lease, limit: int) -> list[tuple[Any, Hold, Place]]:
+class Wanted(NamedTuple):
+    """Which abandoned runs are taken: how many, one of them, or those in the background or not."""
+
+    limit: int
+    run_id: str | None = None
+    background: bool | None = None
+
+
+async def claim(connection: Connection, owner: str, lease: Lease, wanted: Wanted) -> list[tuple[Any, Hold, Place]]:
     """Take the runs whose lease ended, each under a new epoch; return their RUN_FIELDS with where they stand."""
-    values = {**_lease(lease), "owner": bind_text(owner), "limit": limit}
+    values = {**_lease(lease), **wanted._asdict(), "owner": bind_text(owner)}
     taken = await connection.fetch(_CLAIM.text, *_CLAIM.bind(values))
     claimed: list[tuple[Any, Hold, Place]] = []
     for row in taken:
-        run, epoch, head, sha256 = row[RUN_FIELD_COUNT:]
-        claimed.append((row, Hold(run, owner, epoch, read_text(row[0]) or ""), Place(head, sha256)))
+        run, epoch, head, sha256, handed = row[RUN_FIELD_COUNT:]
+        claimed.append((row, Hold(run, owner, epoch, read_text(row[0]) or "", handed), Place(head, sha256)))
     return claimed
+
+
+async def end_leases(connection: Connection, owner: str) -> list[str]:
+    """End the leases of a dead owner and return the runs that it had."""
+    return [read_text(row[0]) or "" for row in await connection.fetch(_END_LEASES, bind_text(owner))]
 
 
 async def request_cancel(connection: Connection, run_id: str) -> bool:

@@ -34,6 +34,10 @@ _CONNECTIONS_LEFT = """
 SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
   - (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
 """
+_SIZE = """
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relkind IN ('r', 'p')
+"""
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,10 +82,15 @@ async def look(address: PostgresAddress) -> Look:
         left = await connection.fetchval(_CONNECTIONS_LEFT)
         steps = read_migrations()
         pending = await _pending(connection, address, steps)
+        is_new = len(pending) == len(steps)
+        runs = 0 if is_new else await connection.fetchval(f"SELECT count(*) FROM {address.schema}.runs")
+        size = await connection.fetchval(_SIZE, address.schema)
     return Look(
         engine=f"PostgreSQL {server}",
         version=len(steps) - len(pending),
         newest=len(steps),
+        runs=int(runs),
+        size_bytes=int(size),
         skew_s=skew,
         connections_left=int(left),
     )

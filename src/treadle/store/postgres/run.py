@@ -61,6 +61,11 @@ class PostgresRunJournal:
         """Return which owner this is, counted from 1."""
         return self._hold.epoch
 
+    @property
+    def attempt(self) -> int:
+        """Return how many owners there were that did not give the run up of their own will."""
+        return self._hold.epoch - self._hold.handed
+
     async def append(self, entries: Sequence[Entry]) -> list[Entry]:
         """Make the entries durable, in order, and return them with their numbers; renew the lease.
 

@@ -21,9 +21,10 @@ from treadle.store.postgres import fence, query, retention, sessions
 from treadle.store.postgres.bell import Bell
 from treadle.store.postgres.connection import Connection, Pool, Work, closed
 from treadle.store.postgres.migrate import migrate, read_migrations
-from treadle.store.postgres.rows import read_run, run_columns
+from treadle.store.postgres.rows import bind_text, read_run, run_columns
 from treadle.store.postgres.run import Desk, PostgresRunJournal
 from treadle.store.postgres.writes import Writes
+from treadle.store.tickets.postgres import PostgresTickets
 from treadle.store.workspaces.postgres import PostgresWorkspaces
 
 REQUEST_WAIT_S = 4.0
@@ -68,6 +69,11 @@ class PostgresStore:
         return PostgresKeys(self._read, self._write)
 
     @property
+    def tickets(self) -> PostgresTickets:
+        """Return where ended logins are kept: in the same database."""
+        return PostgresTickets(self._read, self._write)
+
+    @property
     def workspaces(self) -> PostgresWorkspaces:
         """Return where workspaces are kept: in the same database."""
         return PostgresWorkspaces(self._read, self._write, self._forget)
@@ -93,6 +99,11 @@ class PostgresStore:
             await desk.writes.close()
             await desk.bell.close()
             await desk.pool.close()
+
+    @property
+    def queued(self) -> int:
+        """Return how many writes wait."""
+        return 0 if self._desk is None else self._desk.writes.queued
 
     async def ping(self) -> None:
         """Check that the database answers.
@@ -120,7 +131,9 @@ class PostgresStore:
         )
         return PostgresRunJournal(desk, hold, batch.place, lease_s)
 
-    async def claim_abandoned(self, owner: str, lease_s: float, limit: int) -> list[tuple[RunRow, RunJournal]]:
+    async def claim_abandoned(
+        self, owner: str, lease_s: float, limit: int, *, run_id: str | None = None, background: bool | None = None
+    ) -> list[tuple[RunRow, RunJournal]]:
         """Take over runs that have not ended although their lease did.
 
         Raises: StoreError.
@@ -128,10 +141,19 @@ class PostgresStore:
         assert owner, "a lease needs an owner"
         desk = self._open_desk()
         lease = desk.lease(lease_s)
-        taken = await self._write(lambda connection: fence.claim(connection, owner, lease, query.within(limit)))
+        wanted = fence.Wanted(query.within(limit), bind_text(run_id), background)
+        taken = await self._write(lambda connection: fence.claim(connection, owner, lease, wanted))
         for _, hold, _ in taken:
             desk.bell.ring(hold.run_id)
         return [(read_run(values), PostgresRunJournal(desk, hold, place, lease_s)) for values, hold, place in taken]
+
+    async def end_leases(self, owner: str) -> int:
+        """End the leases of an owner that is known to be dead, and return how many it had."""
+        assert owner, "runs without an owner have no lease to end"
+        ended = await self._write(lambda connection: fence.end_leases(connection, owner))
+        for run_id in ended:
+            self._open_desk().bell.ring(run_id)
+        return len(ended)
 
     async def find_idempotent(self, idempotency_key: str, *, key_id: str) -> RunRow | None:
         """Return the run that was started under this idempotency key."""

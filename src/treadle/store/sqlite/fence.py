@@ -12,7 +12,7 @@ import apsw
 
 from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
 from treadle.store.chain import entry_hash
-from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, INLINE_BYTES_MAX, LEASE_LOST, RUN_ENDED, Chunk
+from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, INLINE_BYTES_MAX, LEASE_LOST, RUN_ENDED, Chunk, busy
 from treadle.store.sqlite.connection import Value, select
 from treadle.store.sqlite.rows import RUN_FIELDS, EndColumns, EntryColumns, RunColumns, Text, bind_json
 
@@ -35,7 +35,8 @@ _RENEW = """
 UPDATE leases SET until = ?, changes = changes + 1 WHERE run = ? AND owner = ? AND epoch = ? RETURNING run
 """
 _RELEASE = """
-UPDATE leases SET owner = '', until = 0, changes = changes + 1 WHERE run = ? AND owner = ? AND epoch = ?
+UPDATE leases SET owner = '', until = 0, handed = handed + 1, changes = changes + 1
+WHERE run = ? AND owner = ? AND epoch = ?
 """
 _CANCEL = """
 UPDATE leases SET cancel = 1, changes = changes + 1 WHERE run = (SELECT n FROM runs WHERE id = ?) RETURNING run
@@ -46,20 +47,37 @@ UPDATE runs SET status = ?, ended_at = ?, stop = ?, limit_name = ?, usage = ?, e
                 epoch = ?, (head, sha256) = (SELECT l.head, l.sha256 FROM leases l WHERE l.run = runs.n)
 WHERE n = ?
 """
+_OWE = """
+INSERT INTO debts SELECT id, key_id, model, ended_at, usage FROM runs WHERE n = ? AND key_id <> ''
+ON CONFLICT DO NOTHING
+"""
 _CLAIM = """
 UPDATE leases SET owner = ?1, epoch = epoch + 1, until = ?2, changes = changes + 1
-WHERE run IN (SELECT run FROM leases WHERE until <= ?3 ORDER BY until, run LIMIT ?4)
-RETURNING run, epoch
+WHERE run IN (
+  SELECT l.run FROM leases l JOIN runs r ON r.n = l.run
+  WHERE l.until <= ?3 AND (?5 IS NULL OR r.id = ?5) AND (?6 IS NULL OR r.background = ?6)
+  ORDER BY l.until, l.run LIMIT ?4
+)
+RETURNING run, epoch, handed
 """
+_LEASE = """
+INSERT INTO leases (run, owner, epoch, until, head, session_id)
+SELECT n, ?2, 1, 0, 0, session_id FROM runs WHERE n = ?1
+"""
+_BUSY = "SELECT 1 FROM leases WHERE session_id = ?"
 
 
 class Hold(NamedTuple):
-    """Who writes to which run: the run's number, the owner, the owner's epoch, and the run's id."""
+    """Who writes to which run: the run's number, the owner, the owner's epoch, and the run's id.
+
+    `handed` is how often earlier owners gave it up of their own will.
+    """
 
     run: int
     owner: str
     epoch: int
     run_id: str
+    handed: int = 0
 
     @property
     def fence(self) -> tuple[int, str, int]:
@@ -77,10 +95,11 @@ def start_run(connection: apsw.Connection, columns: RunColumns, body: str | byte
     """
     _check_idempotency(connection, columns)
     _check_previous(connection, columns)
+    _check_session(connection, columns)
     [(run, run_id)] = select(connection, _INSERT_RUN, *columns)
     if body is not None:
         select(connection, "INSERT INTO requests VALUES (?, ?)", run, body)
-    select(connection, "INSERT INTO leases (run, owner, epoch, until, head) VALUES (?, ?, 1, 0, 0)", run, owner)
+    select(connection, _LEASE, run, owner)
     return Hold(run, owner, 1, run_id)
 
 
@@ -120,6 +139,7 @@ def tell(connection: apsw.Connection, hold: Hold, chunk: Chunk, keep_from: int, 
 def end_run(connection: apsw.Connection, hold: Hold, columns: EndColumns) -> None:
     """Give the run its end and drop its lease: without one, nothing can be written to it any more."""
     select(connection, _END_RUN, *columns, hold.epoch, hold.run)
+    select(connection, _OWE, hold.run)
     select(connection, "DELETE FROM leases WHERE run = ?", hold.run)
     select(connection, "DELETE FROM chunks WHERE run = ?", hold.run)
 
@@ -139,12 +159,27 @@ def end_leases(connection: apsw.Connection) -> None:
     select(connection, "UPDATE leases SET owner = '', until = 0, changes = changes + 1")
 
 
-def claim(connection: apsw.Connection, owner: str, now: float, until: float, limit: int) -> list[Claimed]:
+def end_leases_of(connection: apsw.Connection, owner: str) -> list[str]:
+    """End the leases of a dead owner and return the runs that it had."""
+    sql = "UPDATE leases SET owner = '', until = 0, changes = changes + 1 WHERE owner = ? RETURNING run"
+    ended = [run for (run,) in select(connection, sql, owner)]
+    return [select(connection, "SELECT id FROM runs WHERE n = ?", run)[0][0] for run in ended]
+
+
+class Wanted(NamedTuple):
+    """Which abandoned runs are taken: how many, one of them, or those in the background or not."""
+
+    limit: int
+    run_id: Text = None
+    background: bool | None = None
+
+
+def claim(connection: apsw.Connection, owner: str, now: float, until: float, wanted: Wanted) -> list[Claimed]:
     """Take the runs whose lease ended, each under a new epoch, and return their RUN_FIELDS with it."""
-    taken = sorted(select(connection, _CLAIM, owner, until, now, limit))
+    taken = sorted(select(connection, _CLAIM, owner, until, now, *wanted))
     sql = f"SELECT {RUN_FIELDS} FROM runs r WHERE r.n = ?"
-    found = [(select(connection, sql, run)[0], run, epoch) for run, epoch in taken]
-    return [(values, Hold(run, owner, epoch, values[0])) for values, run, epoch in found]
+    found = [(select(connection, sql, run)[0], run, epoch, handed) for run, epoch, handed in taken]
+    return [(values, Hold(run, owner, epoch, values[0], handed)) for values, run, epoch, handed in found]
 
 
 def pin(connection: apsw.Connection, run: int, seq: int, number: int) -> int:
@@ -178,6 +213,11 @@ def _check_previous(connection: apsw.Connection, columns: RunColumns) -> None:
         raise NotFound(f"there is no run {columns.previous_id!r} to continue")
     if found[0][0] != columns.conversation_id:
         raise Conflict(f"the run {columns.previous_id!r} belongs to another conversation")
+
+
+def _check_session(connection: apsw.Connection, columns: RunColumns) -> None:
+    if columns.session_id is not None and select(connection, _BUSY, columns.session_id):
+        raise busy(str(columns.session_id))
 
 
 def _check_idempotency(connection: apsw.Connection, columns: RunColumns) -> None:

@@ -62,25 +62,35 @@ def migrate(connection: apsw.Connection, migrations: Sequence[Migration], now: f
             connection.execute("ROLLBACK")
 
 
-def look(path: str, *, busy_ms: int = 1_000) -> Look:
-    """Say what is in the database at `path`, which must exist, and that it can be written, without changing it.
+def look(path: str, *, busy_ms: int = 1_000, is_read_only: bool = False) -> Look:
+    """Say what is in the database at `path`, which must exist, without changing it.
 
+    That it can be written is tried, unless it need not be.
     Raises: StoreError.
     """
+    steps = read_migrations()
     try:
         connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             connection.set_busy_timeout(busy_ms)
-            steps = read_migrations()
             pending = _pending(connection, steps)
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("ROLLBACK")
+            is_new = len(pending) == len(steps)
+            runs = 0 if is_new else int(select(connection, "SELECT count(*) FROM runs")[0][0])
+            pages, page_bytes = int(connection.pragma("page_count")), int(connection.pragma("page_size"))
+            if not is_read_only:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
         finally:
             connection.close()
     except apsw.Error as error:
         raise store_error(error, path) from None
-    version = 0 if len(pending) == len(steps) else pending[0].version - 1 if pending else steps[-1].version
-    return Look(engine=f"SQLite {apsw.sqlite_lib_version()}", version=version, newest=steps[-1].version)
+    return Look(
+        engine=f"SQLite {apsw.sqlite_lib_version()}",
+        version=0 if is_new else steps[-1].version - len(pending),
+        newest=steps[-1].version,
+        runs=runs,
+        size_bytes=pages * page_bytes,
+    )
 
 
 def _pending(connection: apsw.Connection, migrations: Sequence[Migration]) -> list[Migration]:

@@ -29,6 +29,7 @@ from treadle.store.sqlite.rows import bind_json, bind_text, entry_columns, read_
 from treadle.store.sqlite.run import SqliteRunJournal
 from treadle.store.sqlite.watch import Changes, Watch
 from treadle.store.sqlite.writer import Job, Writer
+from treadle.store.tickets.sqlite import SqliteTickets
 from treadle.store.workspaces.sqlite import SqliteWorkspaces
 
 READERS = 2
@@ -67,6 +68,11 @@ class SqliteStore:
         return SqliteKeys(self._read, self._write)
 
     @property
+    def tickets(self) -> SqliteTickets:
+        """Return where ended logins are kept: in the same database."""
+        return SqliteTickets(self._read, self._write)
+
+    @property
     def workspaces(self) -> SqliteWorkspaces:
         """Return where workspaces are kept: in the same database."""
         return SqliteWorkspaces(self._read, self._write, self._forget)
@@ -78,7 +84,7 @@ class SqliteStore:
         """
         assert self._writer is None, "the store is open already"
         connection = await self._off_loop(self._connect)
-        self._writer = Writer(connection, self._path)
+        self._writer = Writer(connection, self._path, is_inline=self._path == MEMORY)
 
     async def close(self) -> None:
         """Commit what is queued, then close all connections; without effect the second time."""
@@ -88,6 +94,11 @@ class SqliteStore:
             await self._off_loop(self._disconnect)
             self._writer = None
         self._readers.shutdown(wait=False)
+
+    @property
+    def queued(self) -> int:
+        """Return how many writes wait."""
+        return 0 if self._writer is None else self._writer.queued
 
     async def ping(self) -> None:
         """Check that reading works and that the writer takes jobs.
@@ -115,7 +126,9 @@ class SqliteStore:
         writer = self._open_writer()
         return SqliteRunJournal(writer, self._clock, self._watch.wake, await writer.submit(job), lease_s)
 
-    async def claim_abandoned(self, owner: str, lease_s: float, limit: int) -> list[tuple[RunRow, RunJournal]]:
+    async def claim_abandoned(
+        self, owner: str, lease_s: float, limit: int, *, run_id: str | None = None, background: bool | None = None
+    ) -> list[tuple[RunRow, RunJournal]]:
         """Take over runs that have not ended although their lease did.
 
         Raises: StoreError.
@@ -123,13 +136,22 @@ class SqliteStore:
         assert owner, "a lease needs an owner"
         now = self._clock()
         writer = self._open_writer()
-        taken = await writer.submit(lambda connection: fence.claim(connection, owner, now, now + lease_s, limit))
+        wanted = fence.Wanted(limit, bind_text(run_id), background)
+        taken = await writer.submit(lambda connection: fence.claim(connection, owner, now, now + lease_s, wanted))
         for _, hold in taken:
             self._watch.wake(hold.run_id)
         return [
             (read_run(values), SqliteRunJournal(writer, self._clock, self._watch.wake, hold, lease_s))
             for values, hold in taken
         ]
+
+    async def end_leases(self, owner: str) -> int:
+        """End the leases of an owner that is known to be dead, and return how many it had."""
+        assert owner, "runs without an owner have no lease to end"
+        ended = await self._write(lambda connection: fence.end_leases_of(connection, owner))
+        for run_id in ended:
+            self._watch.wake(run_id)
+        return len(ended)
 
     async def find_idempotent(self, idempotency_key: str, *, key_id: str) -> RunRow | None:
         """Return the run that was started under this idempotency key."""

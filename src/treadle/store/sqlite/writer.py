@@ -1,8 +1,8 @@
 """The writer: one thread that owns the write connection and commits many jobs in one transaction.
 
 A job is a function of the connection that only runs statements; all that can fail otherwise happens before it is
-queued. Each job runs in a savepoint, so one that breaks a rule does not disturb its neighbours; a failure of the
-disk fails its whole batch and the thread goes on. The event loop hears of a batch by one callback.
+queued. Each job of a batch runs in a savepoint, so one that breaks a rule does not disturb its neighbours; a failure
+of the disk fails its whole batch and the thread goes on. The event loop hears of a batch by one callback.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import apsw
 
@@ -37,17 +37,24 @@ class _Outcome(NamedTuple):
 
 
 class Writer:
-    """Runs jobs in the order they come, durably. Belongs to the event loop that made it."""
+    """Runs jobs in the order they come, durably. Belongs to the event loop that made it.
 
-    def __init__(self, connection: apsw.Connection, path: str) -> None:
+    One that `is_inline` runs each job at once, without the thread: for a database in memory, which waits for nothing.
+    """
+
+    def __init__(self, connection: apsw.Connection, path: str, *, is_inline: bool = False) -> None:
         self._connection = connection
         self._path = path
+        self._is_inline = is_inline
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
         self._room = asyncio.Semaphore(QUEUED_JOBS_MAX)
         self._queued = 0
         self._is_open = True
         self._stopped = asyncio.Event()
+        if is_inline:
+            self._stopped.set()
+            return
         # A daemon: a process that forgets to close must still be able to end, and what was committed is safe.
         threading.Thread(target=self._main, name="treadle-store-writer", daemon=True).start()
 
@@ -68,6 +75,12 @@ class Writer:
         A caller that is cancelled after its job was queued does not stop the job.
         Raises: StoreError, and what the job raises.
         """
+        if self._is_inline:
+            try:
+                return self._run_now(job)
+            finally:
+                # Whoever asks in a loop until something has changed must let others change it.
+                await asyncio.sleep(0)
         await self._room.acquire()
         if not self._is_open:
             self._room.release()
@@ -77,11 +90,20 @@ class Writer:
         self._queue.put(_Ticket(job, future, is_durable))
         return await future
 
+    def _run_now(self, job: Job[T]) -> T:
+        if not self._is_open:
+            raise self._closed()
+        outcome = self._commit([_Ticket(job, self._loop.create_future(), True)])[0]
+        if outcome.error is not None:
+            raise outcome.error
+        return cast("T", outcome.value)
+
     async def close(self) -> None:
         """Take no more jobs, run those that are queued, and end the thread."""
         if self._is_open:
             self._is_open = False
-            self._queue.put(None)
+            if not self._is_inline:
+                self._queue.put(None)
         await self._stopped.wait()
 
     def _main(self) -> None:
@@ -110,8 +132,9 @@ class Writer:
             if not is_durable:
                 self._connection.pragma("synchronous", "normal")
             self._connection.execute("BEGIN IMMEDIATE")
-            outcomes = [self._run(ticket) for ticket in batch]
-            self._connection.execute("COMMIT")
+            outcomes = self._run_alone(batch[0]) if len(batch) == 1 else [self._run(ticket) for ticket in batch]
+            if self._connection.in_transaction:
+                self._connection.execute("COMMIT")
         except apsw.Error as error:
             # Some failures have rolled the transaction back by themselves, others leave it open.
             if self._connection.in_transaction:
@@ -122,18 +145,28 @@ class Writer:
                 self._connection.pragma("synchronous", "full")
         return outcomes
 
+    def _run_alone(self, ticket: _Ticket) -> list[_Outcome]:
+        """Run a job that has the transaction to itself: what it did wrong is rolled back with it."""
+        outcome = self._try(ticket)
+        if outcome.error is not None and self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        return [outcome]
+
     def _run(self, ticket: _Ticket) -> _Outcome:
         self._connection.execute("SAVEPOINT job")
-        try:
-            outcome = _Outcome(ticket.future, value=ticket.job(self._connection))
-        except apsw.ConstraintError as error:
-            outcome = _Outcome(ticket.future, error=constraint_error(error))
-        except TreadleError as error:
-            outcome = _Outcome(ticket.future, error=error)
+        outcome = self._try(ticket)
         if outcome.error is not None:
             self._connection.execute("ROLLBACK TO job")
         self._connection.execute("RELEASE job")
         return outcome
+
+    def _try(self, ticket: _Ticket) -> _Outcome:
+        try:
+            return _Outcome(ticket.future, value=ticket.job(self._connection))
+        except apsw.ConstraintError as error:
+            return _Outcome(ticket.future, error=constraint_error(error))
+        except TreadleError as error:
+            return _Outcome(ticket.future, error=error)
 
     def _call_loop(self, callback: Callable[[Any], None], argument: Any) -> None:
         # The loop is closed: nobody is left who waits, and the jobs are committed all the same.

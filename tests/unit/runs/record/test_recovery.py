@@ -45,8 +45,8 @@ async def recorded() -> tuple[RunRow, list[Entry]]:
 
 async def left_behind(store: SqliteStore, row: RunRow, entries: list[Entry]) -> None:
     """Put a run into the store as a process leaves it that died after these entries."""
-    journal = await store.start_run(row, entries, owner="dead", lease_s=1)
-    await journal.release()
+    await store.start_run(row, entries, owner="dead", lease_s=1)
+    await store.end_leases("dead")
 
 
 def rest_of(entries: list[Entry]) -> FakeModel:
@@ -174,8 +174,8 @@ async def test_a_run_is_given_up_after_five_processes():
     async with running(rest_of(whole[:FIRST_CUT]), toolbox(), *TOOLS) as (runs, store):
         await left_behind(store, row, whole[:FIRST_CUT])
         for owner in range(4):
-            [(_, journal)] = await store.claim_abandoned(f"dead{owner}", 1, 1)
-            await journal.release()
+            assert await store.claim_abandoned(f"dead{owner}", 1, 1)
+            await store.end_leases(f"dead{owner}")
         await runs.take_over()
         found = await store.find_run(row.id)
         assert found is not None

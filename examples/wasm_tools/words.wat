@@ -1,0 +1,1 @@
+../../src/treadle/cli/wasm/starters/tools.wat

@@ -1,0 +1,1 @@
+"""Copies of a journal, and journals made from copies: one module for each engine."""

@@ -1,0 +1,154 @@
+"""Copies of a SQLite journal: made while others write, checked, and put in the place of one that nobody has open."""
+
+import os
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import apsw
+
+from treadle.canon.errors import Conflict, NotFound, StoreError
+from treadle.store.look import Look
+from treadle.store.sqlite.connection import BUSY_TIMEOUT_MS, select, store_error
+from treadle.store.sqlite.migrate import look
+from treadle.store.sqlite.presence import Presence
+
+PAGES_AT_ONCE = 512
+PROGRESS_STEPS = 100_000
+PROBLEMS_MAX = 20
+Tell = Callable[[int, int], None]
+"""Hears how much is done, and of how much; 0 of 0 where that is not known."""
+
+
+def back_up(source: Path, target: Path, tell: Tell) -> Look:
+    """Copy the journal as it is at this moment, whoever writes to it meanwhile, and check the copy.
+
+    The file is there whole or not at all, and only its owner can read it.
+    Raises: NotFound, StoreError.
+    """
+    if not source.exists():
+        raise NotFound(f"there is no journal at {source}", hint="name another with --store")
+    with _part(target) as part:
+        with _failures(source):
+            _copy(source, part, tell)
+        _refuse_damaged(part)
+        return look(str(part), is_read_only=True)
+
+
+def restore(backup: Path, target: Path, tell: Tell, *, is_replacing: bool = False) -> Path | None:
+    """Put a copy in the place of a journal and return where the journal that was there is now.
+
+    Raises: NotFound, Conflict, StoreError: nothing has changed then.
+    """
+    if not backup.is_file():
+        raise NotFound(f"there is no file {backup}", param="file")
+    look(str(backup), is_read_only=True)
+    _refuse_damaged(backup)
+    if target.exists() and not is_replacing:
+        raise Conflict(f"there is a journal at {target} already", hint="--replace puts it aside, under another name")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    moved: list[Path | None] = []
+
+    def swap() -> None:
+        with _part(target) as part:
+            with _failures(backup):
+                _copy(backup, part, tell)
+            moved.append(_put_aside(target))
+
+    Presence(str(target), swap).close()
+    if not moved:
+        raise Conflict(f"a process has {target} open", code="store_in_use", hint="stop every Treadle that uses it")
+    return moved[0]
+
+
+def check(path: Path, tell: Tell) -> list[str]:
+    """Read the whole database and return what is wrong with it, at most so much.
+
+    Raises: StoreError.
+    """
+    with _failures(path):
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+            connection.set_progress_handler(lambda: _beat(tell), PROGRESS_STEPS)
+            found = [str(row[0]) for row in select(connection, f"PRAGMA integrity_check({PROBLEMS_MAX})")]
+            loose = select(connection, "PRAGMA foreign_key_check")
+        except apsw.CorruptError as error:
+            return [str(error)]
+        finally:
+            connection.close()
+    problems = [line for line in found if line != "ok"]
+    problems += [f"a row of {row[0]} refers to one that is missing in {row[2]}" for row in loose]
+    return problems[:PROBLEMS_MAX]
+
+
+def _beat(tell: Tell) -> bool:
+    tell(0, 0)
+    return False
+
+
+def _refuse_damaged(path: Path) -> None:
+    if problems := check(path, lambda _done, _total: None):
+        raise StoreError(
+            f"{path} is damaged: {problems[0]}",
+            code="store_corrupt",
+            hint="take another copy; this one holds no journal",
+        )
+
+
+def _copy(source: Path, target: Path, tell: Tell) -> None:
+    """Copy page by page within one read transaction: what others write meanwhile does not begin it anew."""
+    reader = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)
+    writer = apsw.Connection(str(target))
+    try:
+        reader.set_busy_timeout(BUSY_TIMEOUT_MS)
+        reader.execute("BEGIN")
+        select(reader, "SELECT count(*) FROM sqlite_schema")
+        with writer.backup("main", reader, "main") as copying:
+            while not copying.done:
+                copying.step(PAGES_AT_ONCE)
+                tell(copying.page_count - copying.remaining, copying.page_count)
+        reader.execute("ROLLBACK")
+        writer.pragma("journal_mode", "delete")
+    finally:
+        writer.close()
+        reader.close()
+
+
+def _put_aside(target: Path) -> Path | None:
+    """Move a journal and what belongs to it out of the way; return where to, nothing where there was none."""
+    if not target.exists():
+        return None
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    aside = target.with_name(f"{target.name}.before-{stamp}")
+    for suffix in ("", "-wal"):
+        with suppress(FileNotFoundError):
+            os.rename(f"{target}{suffix}", f"{aside}{suffix}")
+    with suppress(FileNotFoundError):
+        os.unlink(f"{target}-shm")
+    return aside
+
+
+@contextmanager
+def _part(target: Path) -> Generator[Path, None, None]:
+    """Make a file under another name, and give it its own when all has gone well."""
+    part = target.with_name(f"{target.name}.part")
+    part.unlink(missing_ok=True)
+    os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    try:
+        yield part
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _failures(path: Path) -> Generator[None, None, None]:
+    """Name what SQLite says."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise store_error(error, str(path)) from None

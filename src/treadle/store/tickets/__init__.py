@@ -1,0 +1,1 @@
+"""Tickets of logins that are good no more."""

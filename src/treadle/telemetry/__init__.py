@@ -1,0 +1,19 @@
+"""What Treadle says of itself: metrics, log lines, spans; and what must never be written."""
+
+from treadle.telemetry.context import ModelCall, model_call, trace_parent, upstream_request
+from treadle.telemetry.logs import JsonLines
+from treadle.telemetry.metrics import REFUSALS, Metrics, rc_label
+from treadle.telemetry.redaction import REDACTED, Redactor
+
+__all__ = [
+    "REDACTED",
+    "REFUSALS",
+    "JsonLines",
+    "Metrics",
+    "ModelCall",
+    "Redactor",
+    "model_call",
+    "rc_label",
+    "trace_parent",
+    "upstream_request",
+]

@@ -1,0 +1,34 @@
+"""The form of log lines. Arguments, results and keys are never logged; sizes and names are."""
+
+import logging
+from typing import Any
+
+import msgspec
+
+from treadle.telemetry.redaction import Redactor
+
+
+class JsonLines(logging.Formatter):
+    """Log records as one JSON object a line: time, level, logger, message, and the fields given as `extra`."""
+
+    _plain = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+    def __init__(self, redactor: Redactor | None = None) -> None:
+        super().__init__()
+        self._redactor = redactor or Redactor()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write one record."""
+        fields: dict[str, Any] = {
+            name: value for name, value in vars(record).items() if name not in self._plain and not name.startswith("_")
+        }
+        line: dict[str, object] = {
+            "at": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": self._redactor.text(record.getMessage()),
+        }
+        line = {**line, **self._redactor.fields(fields), **line}
+        if record.exc_info:
+            line["exception"] = self._redactor.text(self.formatException(record.exc_info))
+        return msgspec.json.encode(line).decode()

@@ -1,0 +1,291 @@
+"""Names of metrics, and what is counted from a run's events: all in one place.
+
+Labels come from closed sets: a tool's name only if it is registered, a result code only if it is in the list or a
+small number.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from treadle.canon.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    Noted,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    ToolFinished,
+)
+from treadle.canon.tools import RC, is_person_only
+from treadle.canon.usage import Usage
+from treadle.wire.dialects.stage import RECOVERED
+
+disable_created_metrics()
+
+_KNOWN_RC: frozenset[str] = frozenset(get_args(RC))
+_OTHER = "other"
+_LABELS_MAX = 256
+"""Values of a label that come from code and not from a closed list: past so many they are counted as `other`."""
+
+_Metric = TypeVar("_Metric", Counter, Histogram)
+
+BREAKER_STATES = {"closed": 0, "half_open": 1, "open": 2}
+"""How a breaker's state is shown as a number: the higher, the worse."""
+
+_LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+REFUSALS = (
+    "missing_api_key",
+    "invalid_api_key",
+    "revoked_api_key",
+    "expired_api_key",
+    "key_scope",
+    "rate_limit_address",
+    "rate_limit_requests",
+    "rate_limit_tokens",
+    "rate_limit_runs",
+    "budget_exceeded",
+)
+"""Why requests are refused, as a label."""
+
+
+class UpstreamHealth(Protocol):
+    """What is shown of an upstream: its name, its breaker, the calls under way there, and those that wait."""
+
+    @property
+    def name(self) -> str:
+        """Return its name in the settings."""
+        ...
+
+    @property
+    def breaker(self) -> str:
+        """Return the state of its breaker."""
+        ...
+
+    @property
+    def live(self) -> int:
+        """Return how many calls are under way."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Return how many calls wait for a place."""
+        ...
+
+
+class Metrics:
+    """The series of one process, in a registry of its own so that two runtimes do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._iterations = self._counter("tool_call_iterations", "Model calls made in runs (rounds).")
+        self._calls = self._counter("tool_calls", "Server calls answered, by tool.", "tool")
+        self._failures = self._counter("tool_call_failures", "Server calls that failed, by result code.", "rc")
+        self._output = self._counter("tool_output_bytes", "Bytes that server tools returned.")
+        self._latency = self._histogram("tool_call_duration_seconds", "Time a server call took.")
+        self._runs = self._counter("treadle_runs", "Runs ended, by protocol and status.", "protocol", "status")
+        self._asked = self._counter("treadle_approvals_asked", "Calls that a person was asked about.")
+        self._decided = self._counter("treadle_approvals_decided", "Such calls decided, by status.", "status")
+        self._limits = self._counter("treadle_run_limits", "Runs that reached a limit, by limit.", "limit")
+        self._tokens = self._counter("treadle_tokens", "Tokens reported by upstreams, by direction.", "direction")
+        self._repairs = self._counter("treadle_notes", "Repairs, coercions and drops, by code.", "code")
+        self._recovered = self._counter("treadle_recovered_calls", "Calls that models wrote as text.", "dialect")
+        self._refused = self._counter("treadle_refused_commits", "Calls of facts.commit by a model, all refused.")
+        self.live_runs = Gauge("treadle_live_runs", "Runs going on in this process.", registry=self.registry)
+        self.requests = self._counter("treadle_http_requests", "HTTP requests, by route and status.", "route", "status")
+        self.request_latency = self._histogram("treadle_http_request_duration_seconds", "Time to the last byte.")
+        self._cached = self._counter("treadle_cached_answers", "Model calls looked for in the cache.", "outcome")
+        self._turned_away = self._counter("treadle_refused_requests", "Requests refused for who or how much.", "code")
+        self._alone = self._counter("treadle_rate_fallbacks", "Counts made alone while the shared limits were away.")
+        self._guest_cpu = self._counter("treadle_guest_cpu_seconds", "CPU that WASM guests used.")
+        self._guest_stops = self._counter("treadle_guest_stops", "WASM guests that ended, by stop code or ok.", "code")
+        self._compiles = self._histogram("treadle_guest_compile_seconds", "Time to compile a WASM guest.")
+        self._cache_hits = self._counter("treadle_guest_cache_hits", "WASM guests found compiled already.")
+        self._upstream = self._counter(
+            "treadle_upstream_calls", "Calls of upstreams, by outcome.", "upstream", "outcome"
+        )
+        self._again = self._counter(
+            "treadle_upstream_retries", "Calls made again, there or elsewhere.", "upstream", "where"
+        )
+        self._run_s = self._histogram("treadle_run_duration_seconds", "Time from a run's start to its end.")
+        self._call_s = self._histogram(
+            "treadle_model_call_duration_seconds", "Time a model call took, retries included.", "upstream"
+        )
+        self._first_s = self._histogram(
+            "treadle_model_first_event_seconds", "Time to the first event of a model's answer.", "upstream"
+        )
+        self._wait_s = self._histogram("treadle_approval_wait_seconds", "Time that calls waited for a person.")
+        self._dropped = self._counter("treadle_dropped_readers", "Readers cut off because they did not keep up.")
+        self._tools: frozenset[str] = frozenset()
+        self._codes: set[str] = set()
+        self._shown: dict[str, Gauge] = {}
+        self._counts: dict[type, Callable[[Any, str], None]] = {
+            RoundStarted: lambda event, protocol: self._iterations.inc(),
+            ToolFinished: self._tool_finished,
+            ApprovalRequested: lambda event, protocol: self._asked.inc(),
+            ApprovalDecided: lambda event, protocol: self._decided.labels(event.status).inc(),
+            Noted: self._noted,
+            RunEnded: self._run_ended,
+        }
+
+    def know_tools(self, names: Iterable[str]) -> None:
+        """Name the tools that may appear as a label; all others are counted as `unknown`."""
+        self._tools = frozenset(names)
+
+    def observe(self, event: RunEvent, protocol: str) -> None:
+        """Count what one event of a run says."""
+        count = self._counts.get(type(event))
+        if count is not None:
+            count(event, protocol)
+
+    def _tool_finished(self, event: ToolFinished, protocol: str) -> None:
+        name = event.call.name
+        self._calls.labels(name if name in self._tools else "unknown").inc()
+        self._output.inc(event.output_bytes)
+        self._latency.observe(event.duration_s)
+        if is_person_only(name):
+            self._refused.inc()
+        if event.result.is_error:
+            self._failures.labels(rc_label(event.result.rc)).inc()
+
+    def _noted(self, event: Noted, protocol: str) -> None:
+        self._repairs.labels(self._code(event.note.code)).inc(event.note.count)
+        if event.note.code == RECOVERED and event.note.field is not None:
+            self._recovered.labels(self._code(event.note.field)).inc()
+
+    def _run_ended(self, event: RunEnded, protocol: str) -> None:
+        self._runs.labels(protocol, event.status).inc()
+        if event.limit is not None:
+            self._limits.labels(event.limit).inc()
+        if event.usage is not None:
+            for direction, tokens in _directions(event.usage):
+                self._tokens.labels(direction).inc(tokens)
+
+    def _code(self, code: str) -> str:
+        """Return a code as a label, as long as there are not too many of them."""
+        if code not in self._codes:
+            if len(self._codes) >= _LABELS_MAX:
+                return _OTHER
+            self._codes.add(code)
+        return code
+
+    def run_lasted(self, seconds: float) -> None:
+        """Count how long a run took."""
+        self._run_s.observe(seconds)
+
+    def model_began(self, upstream: str, seconds: float) -> None:
+        """Count how long a model's answer took to begin; `upstream` is empty for a model of this process."""
+        self._first_s.labels(upstream or "local").observe(seconds)
+
+    def model_ended(self, upstream: str, seconds: float) -> None:
+        """Count how long a model call took."""
+        self._call_s.labels(upstream or "local").observe(seconds)
+
+    def waited(self, seconds: float) -> None:
+        """Count how long a call waited for a person."""
+        self._wait_s.observe(seconds)
+
+    def reader_dropped(self) -> None:
+        """Count a reader that was cut off because it did not keep up."""
+        self._dropped.inc()
+
+    def show_upstreams(self, health: Callable[[], Iterable[UpstreamHealth]]) -> None:
+        """Show how every upstream does, as it is whenever somebody looks."""
+        self.registry.register(_Upstreams(health))
+
+    def show(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Show a number as it is whenever somebody looks."""
+        gauge = self._shown.get(name)
+        if gauge is None:
+            gauge = self._shown[name] = Gauge(name, text, registry=self.registry)
+        gauge.set_function(value)
+
+    def cache_looked(self, outcome: str) -> None:
+        """Count a model call that was looked for in the cache: a hit or a miss."""
+        self._cached.labels(outcome).inc()
+
+    def refused(self, code: str) -> None:
+        """Count a request that was refused because of its key, or of what it had used up."""
+        self._turned_away.labels(code if code in REFUSALS else "other").inc()
+
+    def counted_alone(self) -> None:
+        """Count that a limit was counted in this process alone, because what is shared is away."""
+        self._alone.inc()
+
+    def guest_ended(self, code: str, cpu_s: float) -> None:
+        """Count the end of a WASM guest, by its stop code or `ok`, and the CPU it used."""
+        self._guest_stops.labels(self._code(code)).inc()
+        self._guest_cpu.inc(cpu_s)
+
+    def guest_compiled(self, seconds: float, *, was_cached: bool) -> None:
+        """Count a compilation of a WASM guest, or that none was needed."""
+        if was_cached:
+            self._cache_hits.inc()
+        else:
+            self._compiles.observe(seconds)
+
+    def upstream_asked(self, upstream: str, outcome: str) -> None:
+        """Count one call of an upstream: `ok`, `failed`, `refused`, `open` (not made), `left` (by the client)."""
+        self._upstream.labels(upstream, outcome).inc()
+
+    def upstream_retried(self, upstream: str, *, elsewhere: bool) -> None:
+        """Count a call that is made again."""
+        self._again.labels(upstream, "elsewhere" if elsewhere else "there").inc()
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return _remembering(Counter(name, text, labels, registry=self.registry))
+
+    def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        return _remembering(Histogram(name, text, labels, buckets=_LATENCY_S, registry=self.registry))
+
+
+def _remembering(metric: _Metric) -> _Metric:
+    """Return a metric that finds a series again by its labels at once: there are few, of closed sets."""
+    setattr(metric, "labels", lru_cache(maxsize=1_024)(metric.labels))  # noqa: B010 the library's types forbid it
+    return metric
+
+
+class _Upstreams(Collector):
+    """How upstreams do: read when somebody looks, so that nothing need be kept up to date."""
+
+    def __init__(self, health: Callable[[], Iterable[UpstreamHealth]]) -> None:
+        self._health = health
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Return the series."""
+        found = list(self._health())
+        states = "State of an upstream's breaker: 0 closed, 1 half open, 2 open."
+        yield _by_upstream("treadle_upstream_breaker_state", states, {e.name: BREAKER_STATES[e.breaker] for e in found})
+        live = "Calls under way at an upstream."
+        yield _by_upstream("treadle_upstream_live_calls", live, {each.name: each.live for each in found})
+        waiting = "Calls that wait for a place at an upstream."
+        yield _by_upstream("treadle_upstream_waiting_calls", waiting, {each.name: each.waiting for each in found})
+
+
+def _by_upstream(name: str, text: str, values: dict[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=["upstream"])
+    for upstream, value in values.items():
+        family.add_metric([upstream], value)
+    return family
+
+
+def _directions(usage: Usage) -> tuple[tuple[str, int], ...]:
+    """Return the tokens of a run by direction; cached and reasoning ones are parts of the others."""
+    return (
+        ("input", usage.input_tokens),
+        ("output", usage.output_tokens),
+        ("cached", usage.cached_tokens),
+        ("reasoning", usage.reasoning_tokens),
+    )
+
+
+def rc_label(rc: str) -> str:
+    """Return the result code as a label of a bounded set: the closed list, small numbers, else `other`."""
+    if rc in _KNOWN_RC or (rc.lstrip("-").isdigit() and len(rc) <= 4):
+        return rc
+    return _OTHER

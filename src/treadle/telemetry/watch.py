@@ -1,0 +1,288 @@
+"""The one observer of a run: hears its events, and makes numbers, log lines and spans of them.
+
+Names, sizes and times, never arguments or results. What happens most (deltas) is looked up once and costs nothing else.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import ClassVar, Protocol
+
+import msgspec
+
+from treadle.canon.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ItemAdded,
+    Noted,
+    RoundBroken,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    ToolFinished,
+    ToolStarted,
+)
+from treadle.telemetry.context import ModelCall, model_call, upstream_request
+from treadle.telemetry.metrics import Metrics
+
+log = logging.getLogger("treadle.runs")
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What every number, line and span of a run may say of it."""
+
+    run_id: str
+    response_id: str
+    conversation_id: str
+    protocol: str
+    model: str
+
+
+class Clock(Protocol):
+    """Time, injected."""
+
+    def now(self) -> float:
+        """Return the wall clock."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        ...
+
+
+class RunSpans(Protocol):
+    """The spans of one run. Times are those of the wall clock."""
+
+    def call_began(self, event: RoundStarted, at: float) -> None:
+        """Hear that a model is asked."""
+        ...
+
+    def call_ended(self, at: float, call: ModelCall | None, *, first_s: float | None, error: str) -> None:
+        """Hear that its answer is there, how long that took to begin, or what it failed with."""
+        ...
+
+    def tool_began(self, event: ToolStarted, at: float) -> None:
+        """Hear that a tool begins to run."""
+        ...
+
+    def tool_ended(self, event: ToolFinished, at: float) -> None:
+        """Hear that a call has its result."""
+        ...
+
+    def approval_asked(self, event: ApprovalRequested, at: float) -> None:
+        """Hear that a person is asked."""
+        ...
+
+    def approval_decided(self, event: ApprovalDecided, at: float) -> None:
+        """Hear what the person said."""
+        ...
+
+    def run_ended(self, event: RunEnded | None, at: float) -> None:
+        """Hear how the run ended; None, when it goes on elsewhere."""
+        ...
+
+
+class GuestSpan(Protocol):
+    """The span of one guest's session."""
+
+    @property
+    def parent(self) -> str:
+        """Return under what the guest's runs are to be seen, as a `traceparent`."""
+        ...
+
+    def end(self, code: str, cpu_s: float) -> None:
+        """End it by its stop code or `ok`."""
+        ...
+
+
+class Tracer(Protocol):
+    """Makes spans."""
+
+    def run(self, about: About, at: float) -> RunSpans:
+        """Begin the spans of a run."""
+        ...
+
+    def guest(self, name: str) -> GuestSpan:
+        """Begin the span of a guest's session."""
+        ...
+
+
+class Watch:
+    """Watches one run, from wherever it is live in this process."""
+
+    __slots__ = (
+        "_about",
+        "_asked_at",
+        "_began",
+        "_clock",
+        "_first_s",
+        "_metrics",
+        "_spans",
+        "_tracer",
+        "_waits",
+        "round",
+    )
+
+    def __init__(self, about: About, metrics: Metrics, clock: Clock, tracer: Tracer | None = None) -> None:
+        self._about = about
+        self._metrics = metrics
+        self._clock = clock
+        self._tracer = tracer
+        self._spans: RunSpans | None = None
+        self._began = clock.monotonic()
+        self._asked_at: float | None = None
+        self._first_s: float | None = None
+        self._waits: dict[str, float] | None = None
+        self.round = 0
+
+    def see(self, event: RunEvent) -> None:
+        """Take one event in."""
+        take = self._takes.get(type(event))
+        if take is not None:
+            if self._tracer is not None and self._spans is None:
+                self._spans = self._tracer.run(self._about, self._clock.now())
+            take(self, event)
+
+    def close(self) -> None:
+        """Leave a run that did not end here."""
+        if self._spans is not None:
+            self._spans.run_ended(None, self._clock.now())
+            self._spans = None
+
+    def _round_started(self, event: RoundStarted) -> None:
+        self._end_call()
+        self._metrics.observe(event, self._about.protocol)
+        self.round = event.round
+        self._asked_at, self._first_s = self._clock.monotonic(), None
+        model_call.set(None)
+        if self._spans is not None:
+            self._spans.call_began(event, self._clock.now())
+        log.debug("round", extra={"run_id": self._about.run_id, "iteration": event.round, "plan": event.fingerprint})
+
+    def _item_added(self, event: ItemAdded) -> None:
+        """Take the first thing that a model says; what comes after it changes nothing."""
+        if self._asked_at is None or self._first_s is not None:
+            return
+        self._first_s = self._clock.monotonic() - self._asked_at
+        self._metrics.model_began(_upstream(model_call.get()), self._first_s)
+
+    def _end_call(self, error: str = "") -> None:
+        """Take the end of a model call, which no event tells: whatever else happens comes after it."""
+        if self._asked_at is None:
+            return
+        call, now = model_call.get(), self._clock.monotonic()
+        ended = call.ended_at if call is not None and call.ended_at else now
+        self._metrics.model_ended(_upstream(call), max(0.0, ended - self._asked_at))
+        if self._spans is not None:
+            failed = error if call is None or not call.stop else ""
+            self._spans.call_ended(self._clock.now() - (now - ended), call, first_s=self._first_s, error=failed)
+        self._asked_at = None
+
+    def _tool_started(self, event: ToolStarted) -> None:
+        self._end_call()
+        if self._spans is not None:
+            self._spans.tool_began(event, self._clock.now())
+
+    def _tool_finished(self, event: ToolFinished) -> None:
+        self._end_call()
+        self._metrics.observe(event, self._about.protocol)
+        if self._spans is not None:
+            self._spans.tool_ended(event, self._clock.now())
+        log.info(
+            "tool %s: %s",
+            event.call.name,
+            event.result.rc,
+            extra={
+                "run_id": self._about.run_id,
+                "iteration": self.round,
+                "upstream_request_id": upstream_request.get(),
+                "tool_name": event.call.name,
+                "tool_call_id": event.call.call_id,
+                "rc": event.result.rc,
+                "duration_s": round(event.duration_s, 6),
+                "output_bytes": event.output_bytes,
+            },
+        )
+
+    def _approval_requested(self, event: ApprovalRequested) -> None:
+        self._end_call()
+        self._metrics.observe(event, self._about.protocol)
+        if self._waits is None:
+            self._waits = {}
+        self._waits[event.approval_id] = self._clock.monotonic()
+        if self._spans is not None:
+            self._spans.approval_asked(event, self._clock.now())
+        log.info("approval of %s asked for", event.call.name, extra=self._approval(event))
+
+    def _approval_decided(self, event: ApprovalDecided) -> None:
+        self._end_call()
+        self._metrics.observe(event, self._about.protocol)
+        asked_at = None if self._waits is None else self._waits.pop(event.approval_id, None)
+        if asked_at is not None:
+            self._metrics.waited(self._clock.monotonic() - asked_at)
+        if self._spans is not None:
+            self._spans.approval_decided(event, self._clock.now())
+        log.info("approval of %s: %s", event.call.name, event.status, extra=self._approval(event))
+
+    def _approval(self, event: ApprovalRequested | ApprovalDecided) -> dict[str, str]:
+        return {"run_id": self._about.run_id, "tool_name": event.call.name, "approval_id": event.approval_id}
+
+    def _noted(self, event: Noted) -> None:
+        self._metrics.observe(event, self._about.protocol)
+        log.debug("%s", event.note.message, extra={"run_id": self._about.run_id, "note": event.note.code})
+
+    def _run_ended(self, event: RunEnded) -> None:
+        error = event.error
+        self._end_call("" if error is None else error.code)
+        self._metrics.observe(event, self._about.protocol)
+        lasted_s = self._clock.monotonic() - self._began
+        self._metrics.run_lasted(lasted_s)
+        if self._spans is not None:
+            self._spans.run_ended(event, self._clock.now())
+            self._spans = None
+        said = {**self._ending(event), "duration_s": round(lasted_s, 6)}
+        if error is None:
+            log.info("run %s", event.status, extra=said)
+        else:
+            log.warning("run %s: %s: %s", event.status, error.code, error.message, extra={**said, "code": error.code})
+
+    def _ending(self, event: RunEnded) -> dict[str, object]:
+        """Return what the line of a run's end says."""
+        about = self._about
+        said: dict[str, object] = {
+            "run_id": about.run_id,
+            "model": about.model,
+            "protocol": about.protocol,
+            "status": event.status,
+            "limit": event.limit,
+            "iterations": event.rounds,
+            "tool_calls": event.calls,
+            "upstream_request_id": upstream_request.get(),
+        }
+        if event.usage is not None:
+            said |= {"input_tokens": event.usage.input_tokens, "output_tokens": event.usage.output_tokens}
+        return said
+
+    def _only_first(self, event: RunEvent) -> None:
+        """Begin to watch, which is done by now."""
+
+    def _round_broken(self, event: RoundBroken) -> None:
+        self._end_call("interrupted")
+
+    _takes: ClassVar[dict[type, Callable[..., None]]] = {
+        RunStarted: _only_first,
+        RoundStarted: _round_started,
+        RoundBroken: _round_broken,
+        ItemAdded: _item_added,
+        Noted: _noted,
+        ToolStarted: _tool_started,
+        ToolFinished: _tool_finished,
+        ApprovalRequested: _approval_requested,
+        ApprovalDecided: _approval_decided,
+        RunEnded: _run_ended,
+    }
+    """What is done with an event; of all others nothing is said."""
+
+
+def _upstream(call: ModelCall | None) -> str:
+    return "" if call is None else call.upstream
