@@ -1,6 +1,5 @@
 """The vendors' own SDKs as judges: each asks a Treadle over real HTTP and reports what it saw, in one common form."""
 
-import gc
 import json
 from collections.abc import Callable
 from functools import cache
@@ -33,27 +32,37 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: tuple[int, int] | None = None
 
 
+_made: list[openai.OpenAI | anthropic.Anthropic | genai.Client] = []
+
+
 @cache
 def _openai(url: str) -> openai.OpenAI:
     """Return a client for this Treadle; making one takes longer than using it."""
-    return openai.OpenAI(base_url=url, api_key="unused", max_retries=0)
+    client = openai.OpenAI(base_url=url, api_key="unused", max_retries=0)
+    _made.append(client)
+    return client
 
 
 @cache
 def _anthropic(url: str) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=url, api_key="unused", max_retries=0)
+    client = anthropic.Anthropic(base_url=url, api_key="unused", max_retries=0)
+    _made.append(client)
+    return client
 
 
 @cache
 def _genai(url: str) -> genai.Client:
-    return genai.Client(api_key="unused", http_options=genai_types.HttpOptions(base_url=url))
+    client = genai.Client(api_key="unused", http_options=genai_types.HttpOptions(base_url=url))
+    _made.append(client)
+    return client
 
 
 def close_clients() -> None:
     """Close every client; one Treadle's are of no use to the next."""
     for maker in (_openai, _anthropic, _genai):
         maker.cache_clear()
-    gc.collect()
+    while _made:
+        _made.pop().close()
 
 
 FAILED = Seen(stop="", failed=True)

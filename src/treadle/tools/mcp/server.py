@@ -266,6 +266,7 @@ class Server:
             return
         with contextlib.suppress(MCPError, SubscriptionLost, TimeoutError, httpx2.HTTPError, OSError):
             async with client.listen(tools_list_changed=True) as changes:
+                self._relist.set()  # what changed before it was listened for is seen only by looking once more
                 async for _ in changes:
                     self._relist.set()
 
