@@ -159,7 +159,7 @@ class Temporal:
         except TreadleError as error:
             raise ApplicationError(error.message, type=error.info.code) from None
         except asyncio.CancelledError:
-            if not activity.is_worker_shutdown():
+            if _is_asked_to_cancel():
                 with contextlib.suppress(TreadleError):
                     await self._host.cancel(run_id)
             raise
@@ -170,3 +170,9 @@ class Temporal:
         while True:
             activity.heartbeat()
             await asyncio.sleep(self._terms.heartbeat_s / 3)
+
+
+def _is_asked_to_cancel() -> bool:
+    """Tell whether somebody wants the run to end: a heartbeat that came late only means that another may see to it."""
+    details = activity.cancellation_details()
+    return details is not None and details.cancel_requested
