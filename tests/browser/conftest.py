@@ -103,3 +103,19 @@ def shoot(page: Page, name: str, *, whole: bool = False) -> None:
     """Keep a picture of the page, if TREADLE_SCREENSHOTS names a folder for it."""
     if SCREENSHOTS:
         page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png", full_page=whole)
+
+
+@pytest.fixture
+def seen(browser: Browser, console: Served) -> Iterator[Watched]:
+    """A window on a module's console; at the end nothing may have complained or left the origin."""
+    context = new_context(browser)
+    watched = Watched(context.new_page(), console)
+    yield watched
+    context.close()
+    assert (watched.complaints, watched.strays) == ([], [])
+
+
+@pytest.fixture
+def page(seen: Watched) -> Page:
+    """Its page."""
+    return seen.page

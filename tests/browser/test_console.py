@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
-from browser.conftest import Watched, new_context
+from browser.conftest import Watched
 from browser.console_server import Console, console_server
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -44,22 +44,6 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
         running.run('get_price {"article": "A7"} ;; look_up {"word": "abracadabra"}')
         running.run("fail")
         yield running
-
-
-@pytest.fixture
-def seen(browser: Browser, console: Console) -> Iterator[Watched]:
-    """A window on the console; at the end nothing may have complained or left the origin."""
-    context = new_context(browser)
-    watched = Watched(context.new_page(), console)
-    yield watched
-    context.close()
-    assert (watched.complaints, watched.strays) == ([], [])
-
-
-@pytest.fixture
-def page(seen: Watched) -> Page:
-    """Its page."""
-    return seen.page
 
 
 def rows(page: Page) -> Any:

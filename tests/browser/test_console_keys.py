@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from browser.conftest import Watched, new_context
+from browser.conftest import Watched
 from browser.console_server import Console, console_server
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -19,16 +19,6 @@ def console(tmp_path: Path) -> Iterator[Console]:
     """A server without keys."""
     with console_server(tmp_path) as running:
         yield running
-
-
-@pytest.fixture
-def seen(browser: Browser, console: Console) -> Iterator[Watched]:
-    """A window on the console."""
-    context = new_context(browser)
-    watched = Watched(context.new_page(), console)
-    yield watched
-    context.close()
-    assert (watched.complaints, watched.strays) == ([], [])
 
 
 def ask(console: Console, key: str) -> int:

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
-from browser.conftest import Watched, new_context
+from browser.conftest import Watched
 from browser.console_server import Console, console_server
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -36,22 +36,6 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
         running.run(f'look_up {{"word": "{WORD}"}}')
         running.call("POST", "/treadle/v1/sessions", {"name": WORD})
         yield running
-
-
-@pytest.fixture
-def seen(browser: Browser, console: Console) -> Iterator[Watched]:
-    """A window; at the end nothing may have complained or left the origin."""
-    context = new_context(browser)
-    watched = Watched(context.new_page(), console)
-    yield watched
-    context.close()
-    assert (watched.complaints, watched.strays) == ([], [])
-
-
-@pytest.fixture
-def page(seen: Watched) -> Page:
-    """Its page."""
-    return seen.page
 
 
 @pytest.mark.parametrize("view", ["runs", "sessions", "tools"])

@@ -40,7 +40,7 @@ class Body(Protocol):
         ...
 
 
-class AnswerLike(Protocol):
+class Answer(Protocol):
     """What is read of an answer; one that a cassette plays or records has it too."""
 
     @property
@@ -68,9 +68,6 @@ class AnswerLike(Protocol):
         ...
 
 
-Answer = AnswerLike
-
-
 class Network(Protocol):
     """What makes requests: see `network`."""
 
@@ -83,7 +80,7 @@ class Network(Protocol):
         *,
         connect_s: float,
         idle_s: float,
-    ) -> AnswerLike:
+    ) -> Answer:
         """Send a request and return its answer, the body still to be read.
 
         Raises: OSError.

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from treadle.canon.errors import BrokenStream
 from treadle.upstream.cassette.record import Secrets
 from treadle.upstream.cassette.tape import Call, Cassette, canonical_body, data_of, first_difference
-from treadle.upstream.http import AnswerLike
+from treadle.upstream.http import Answer
 from treadle.upstream.network import BrokenOff
 
 MISMATCH = "cassette_mismatch"
@@ -46,7 +46,7 @@ class Player:
         """Return how many calls have not been played."""
         return sum(map(len, self._waiting.values()))
 
-    async def send(self, path: str, body: bytes) -> AnswerLike:
+    async def send(self, path: str, body: bytes) -> Answer:
         """Answer a request.
 
         Raises: BrokenStream (code `cassette_mismatch`); OSError as recorded.
