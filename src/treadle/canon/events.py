@@ -5,7 +5,8 @@ exactly one of finished or failed). The engine passes the item events on, renumb
 the *run events*. `index` is a key: unique for one item within its stream, and never a position on any wire.
 """
 
-from typing import Literal
+from collections.abc import AsyncIterator, Awaitable
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -230,6 +231,18 @@ RunEvent = (
     | KeptAlive
     | RunEnded
 )
+
+
+class Batches(Protocol):
+    """The events of one model call in batches, one for each read of the network. Closing it ends the call."""
+
+    def __aiter__(self) -> AsyncIterator[list[ModelEvent]]:
+        """Return what yields them."""
+        ...
+
+    def aclose(self) -> Awaitable[None]:
+        """Hear no more of it."""
+        ...
 
 
 class Numbered(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,11 +1,11 @@
 """The five things the engine needs from outside, as Protocols. Adapters fit by shape."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
-from treadle.canon.events import ModelEvent, RunEnded
+from treadle.canon.events import Batches, RunEnded
 from treadle.canon.items import CallItem
 from treadle.canon.messages import Entry
 from treadle.canon.plan import Plan
@@ -15,10 +15,10 @@ from treadle.canon.tools import CallContext, Offer, Outcome
 class Model(Protocol):
     """A model to stream from."""
 
-    def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+    def stream(self, plan: Plan, run_id: str) -> Batches:
         """Make one model call and yield its events in batches, one batch for each read of the network.
 
-        The last event of the last batch is Finished or Failed. Closing the generator closes the connection.
+        The last event of the last batch is Finished or Failed. Closing them closes the connection.
         Raises: UpstreamError, before the first batch only; UnsupportedFeature, when a strict plan cannot be sent whole.
         """
         ...

@@ -7,9 +7,8 @@ refusal.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn, Protocol
 
 import msgspec
 
@@ -20,6 +19,7 @@ from treadle.upstream.network import ConnectTimeout, NoAddress, NoConnection, No
 
 ERROR_BYTES_MAX = 65_536
 RESPONSE_BYTES_MAX = 67_108_864
+_PAGES = ("text/html", "application/xhtml+xml")
 _LISTS = frozenset({"anthropic-beta"})
 """Headers that hold a list: what is configured and what the client says go together."""
 
@@ -119,6 +119,10 @@ class HttpStream:
             raise BrokenStream(f"upstream '{self._endpoint.name}' sent more than one response may hold")
         return chunk
 
+    async def close(self) -> None:
+        """Give it up, whether or not it was read to its end."""
+        self._response.close()
+
 
 class HttpClient:
     """Posts requests to endpoints, reusing connections. `connections_max` bounds all of them together."""
@@ -137,11 +141,10 @@ class HttpClient:
         self._now = now
         self._network: Network | None = None
 
-    @asynccontextmanager
     async def post(
         self, endpoint: Endpoint, path: str, body: bytes, headers: Sequence[tuple[str, str]] = (), run_id: str = ""
-    ) -> AsyncGenerator[HttpStream, None]:
-        """Send a JSON body and give the answer as a stream; leaving early closes the connection.
+    ) -> HttpStream:
+        """Send a JSON body and give the answer as a stream, which must be closed; that ends one that is not whole.
 
         Raises: UpstreamStatus, UpstreamTimeout, BrokenStream, UpstreamError.
         """
@@ -149,12 +152,10 @@ class HttpClient:
             response = await self.send(endpoint, path, body, _headers(endpoint, headers), run_id)
         except OSError as error:
             raise _failure(endpoint, error, begun=False) from None
-        try:
-            stream = HttpStream(endpoint, response, self._response_bytes_max)
-            await self._check(endpoint, response, stream)
-            yield stream
-        finally:
-            response.close()
+        stream = HttpStream(endpoint, response, self._response_bytes_max)
+        if response.status >= 300 or response.content_type in _PAGES:
+            await self._refuse(endpoint, response, stream)
+        return stream
 
     async def send(self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str) -> Answer:
         """Make one request and return its answer, the body still to be read. Cassettes take the place of this.
@@ -182,7 +183,8 @@ class HttpClient:
         )
         try:
             stream = HttpStream(endpoint, response, self._response_bytes_max)
-            await self._check(endpoint, response, stream)
+            if response.status >= 300 or response.content_type in _PAGES:
+                await self._refuse(endpoint, response, stream)
             pieces: list[bytes] = []
             while chunk := await stream.read():
                 pieces.append(chunk)
@@ -201,21 +203,23 @@ class HttpClient:
             self._network = _proxied(self._connections_max) if self._env_proxies else Pool(self._connections_max)
         return self._network
 
-    async def _check(self, endpoint: Endpoint, response: Answer, stream: HttpStream) -> None:
+    async def _refuse(self, endpoint: Endpoint, response: Answer, stream: HttpStream) -> NoReturn:
         """Refuse an answer that is not the start of a reply."""
-        if response.status >= 400:
-            body = await _read_start(stream)
-            raise read_failure(endpoint, response.status, response.headers, body, now=self._now())
+        try:
+            if response.status >= 400:
+                body = await _read_start(stream)
+                raise read_failure(endpoint, response.status, response.headers, body, now=self._now())
+        finally:
+            response.close()
         if response.status >= 300:
             raise BrokenStream(
                 f"upstream '{endpoint.name}' answered {response.status}, a redirect; Treadle follows none",
                 hint=f"set base_url to where {endpoint.host} redirects to",
             )
-        if response.content_type in ("text/html", "application/xhtml+xml"):
-            raise BrokenStream(
-                f"upstream '{endpoint.name}' answered with an HTML page instead of a model's reply",
-                hint=f"is base_url {endpoint.base_url} right? It usually ends in /v1",
-            )
+        raise BrokenStream(
+            f"upstream '{endpoint.name}' answered with an HTML page instead of a model's reply",
+            hint=f"is base_url {endpoint.base_url} right? It usually ends in /v1",
+        )
 
 
 async def _read_start(stream: HttpStream) -> bytes:

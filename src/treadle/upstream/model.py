@@ -7,15 +7,16 @@ middle becomes a Failed event, so that every stream ends in exactly one Finished
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
-from typing import Protocol, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple, Protocol, cast
 from urllib.parse import quote
 
 import msgspec
 
-from treadle.canon.errors import UpstreamError
-from treadle.canon.events import Failed, Finished, ModelEvent, Noted
+from treadle.canon.errors import ErrorInfo, UpstreamError
+from treadle.canon.events import Batches, Failed, Finished, ModelEvent, Noted
 from treadle.canon.ids import IdSource
 from treadle.canon.items import CallItem
 from treadle.canon.plan import Plan
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 class Model(Protocol):
     """What fits the engine's port: makes one model call and yields its events."""
 
-    def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+    def stream(self, plan: Plan, run_id: str) -> Batches:
         """Yield the events in batches, the last of them Finished or Failed."""
         ...
 
@@ -80,37 +81,29 @@ class UpstreamModel:
         self._ids = ids
         self.name = name
 
-    async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+    def stream(self, plan: Plan, run_id: str) -> "Answering":
         """Make one model call and yield a batch of events for each read of the network.
 
         Raises: UpstreamError, before the first batch only; UnsupportedFeature, when a strict plan would lose something.
         """
+        return Answering(partial(self._begin, plan, run_id))
+
+    async def _begin(self, plan: Plan, run_id: str) -> "Begun":
         call = self._open(plan)
         if plan.is_strict:
             check_fidelity(call.notes)
-        async with aclosing(decode(self._post(call, run_id), call.decoder, call.notes)) as batches:
-            async for batch in batches:
-                if isinstance(batch[-1], Failed):
-                    batch[-1] = Failed(error=clean_failure(self.endpoint, batch[-1].error))
-                yield batch
+        stream = await self._client.post(self.endpoint, call.path, call.body, call.headers, run_id)
+        info = stream.info
+        upstream_request.set(info.request_id)
+        if log.isEnabledFor(logging.DEBUG):
+            said = (run_id, self.endpoint.name, info.status, info.request_id or "-")
+            log.debug("run %s: upstream %s answered %d, its request id %s", *said)
+        return Begun(stream, call.decoder, call.notes, partial(clean_failure, self.endpoint))
 
     def _open(self, plan: Plan) -> Call:
         sent = msgspec.structs.replace(plan, model=self.name) if self.name else plan
         profile = self.endpoint.profile(sent.model)
         return open_call(self.endpoint.protocol, sent, self._ids, self.endpoint.name, profile, self.endpoint.repair)
-
-    async def _post(self, call: Call, run_id: str) -> AsyncGenerator[bytes, None]:
-        async with self._client.post(self.endpoint, call.path, call.body, call.headers, run_id) as stream:
-            upstream_request.set(stream.info.request_id)
-            log.debug(
-                "run %s: upstream %s answered %d, its request id %s",
-                run_id,
-                self.endpoint.name,
-                stream.info.status,
-                stream.info.request_id or "-",
-            )
-            while chunk := await stream.read():
-                yield chunk
 
 
 def open_call(
@@ -160,57 +153,137 @@ def _call_ids(plan: Plan) -> frozenset[str]:
     return frozenset(item.call_id for item in plan.items if isinstance(item, CallItem))
 
 
-async def decode(
-    chunks: AsyncGenerator[bytes, None], decoder: Decoder, notes: Sequence[Note] = ()
-) -> AsyncGenerator[list[ModelEvent], None]:
+class Source(Protocol):
+    """Where the bytes of an answer come from."""
+
+    async def read(self) -> bytes:
+        """Return what has arrived, waiting for at least one byte; nothing at the end.
+
+        Raises: UpstreamError.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give it up, whether or not it was read to its end."""
+        ...
+
+
+class Begun(NamedTuple):
+    """An answer that has begun: its bytes, who reads them, what was lost in asking, how its failures are worded."""
+
+    source: Source
+    decoder: Decoder
+    notes: Sequence[Note] = ()
+    clean: Callable[[ErrorInfo], ErrorInfo] | None = None
+
+
+class Answering:
+    """The events of one model call, the notes before them. Fits `Batches`; closing it closes the bytes.
+
+    Every event passes here alone, so this is no generator: a chain of them costs more than to decode what they pass on.
+    """
+
+    __slots__ = ("_begin", "_begun", "_has_told", "_is_over", "_last")
+
+    def __init__(self, begin: Callable[[], Awaitable[Begun]]) -> None:
+        self._begin = begin
+        self._begun: Begun | None = None
+        self._has_told = self._is_over = False
+        self._last: ModelEvent | None = None
+
+    def __aiter__(self) -> "Answering":
+        """Return itself."""
+        return self
+
+    async def __anext__(self) -> list[ModelEvent]:
+        """Return the events of the next bytes.
+
+        Raises: UpstreamError, before the first batch only.
+        """
+        if self._is_over:
+            await self.aclose()
+            raise StopAsyncIteration
+        failure: UpstreamError | None = None
+        begun = self._begun
+        try:
+            if begun is None:
+                begun = self._begun = await self._begin()
+            while chunk := await begun.source.read():
+                if events := begun.decoder.feed(chunk):
+                    return self._tell(begun, events)
+        except UpstreamError as error:
+            if not self._has_told:
+                await self.aclose()
+                raise
+            failure = error
+        assert begun is not None, "what has not begun has told nothing"
+        return self._tell(begun, _ending(begun.decoder, failure))
+
+    def _tell(self, begun: Begun, events: list[ModelEvent]) -> list[ModelEvent]:
+        last = events[-1]
+        if isinstance(last, Finished | Failed):
+            self._is_over = True
+            if isinstance(last, Failed) and begun.clean is not None:
+                last = events[-1] = Failed(error=begun.clean(last.error))
+            self._last = last
+        if self._has_told or not begun.notes:
+            self._has_told = True
+            return events
+        self._has_told = True
+        return [*(Noted(note=note) for note in begun.notes), *events]
+
+    async def aclose(self) -> None:
+        """End the call; what is left of a good answer is read, so that its connection can be used again."""
+        self._is_over = True
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return
+        try:
+            if isinstance(self._last, Finished):
+                await _drain(begun.source)
+        finally:
+            await begun.source.close()
+
+
+class _Chunks:
+    """Bytes that a generator makes."""
+
+    def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
+        self._chunks = chunks
+
+    async def read(self) -> bytes:
+        """Return the next of them."""
+        return await anext(self._chunks, b"")
+
+    async def close(self) -> None:
+        """Let nothing more be made."""
+        await self._chunks.aclose()
+
+
+def decode(chunks: AsyncGenerator[bytes, None], decoder: Decoder, notes: Sequence[Note] = ()) -> Answering:
     """Yield the events of each chunk, the notes before them; closing this closes the chunks.
 
     Raises: UpstreamError, before the first batch only.
     """
-    waiting: list[ModelEvent] = [Noted(note=note) for note in notes]
-    is_begun = False
-    failure: UpstreamError | None = None
-    async with aclosing(chunks):
-        try:
-            async for chunk in chunks:
-                events = decoder.feed(chunk)
-                if not events:
-                    continue
-                is_begun = True
-                batch, waiting = waiting + events, []
-                if not _is_last(events):
-                    yield batch
-                    continue
-                try:
-                    yield batch
-                finally:
-                    await _drain(chunks, events[-1])
-                return
-        except UpstreamError as error:
-            if not is_begun:
-                raise
-            failure = error
-        yield waiting + _ending(decoder, failure)
+
+    async def begin() -> Begun:
+        return Begun(_Chunks(chunks), decoder, notes)
+
+    return Answering(begin)
 
 
 def _ending(decoder: Decoder, failure: UpstreamError | None) -> list[ModelEvent]:
     """Close the stream: a cut after the finish reason harms nothing, any other is told as what the network did."""
     events = decoder.finish()
-    assert _is_last(events), "a decoder's finish ends in Finished or Failed"
+    assert isinstance(events[-1], Finished | Failed), "a decoder's finish ends in Finished or Failed"
     if failure is not None and isinstance(events[-1], Failed):
         events[-1] = Failed(error=failure.info)
     return events
 
 
-def _is_last(events: list[ModelEvent]) -> bool:
-    return bool(events) and isinstance(events[-1], Finished | Failed)
-
-
-async def _drain(chunks: AsyncGenerator[bytes, None], last: ModelEvent) -> None:
-    """Read on to the end of a good answer, whether or not anybody still listens; a failed one is just closed."""
-    if isinstance(last, Failed):
-        return
+async def _drain(source: Source) -> None:
+    """Read on to the end of an answer, whether or not anybody still listens."""
     with suppress(UpstreamError, TimeoutError):
         async with asyncio.timeout(DRAIN_S):
-            async for _ in chunks:
+            while await source.read():
                 pass

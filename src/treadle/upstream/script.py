@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from treadle.canon.errors import BrokenStream, ConfigError, UpstreamTimeout
-from treadle.canon.events import ModelEvent
+from treadle.canon.events import Batches
 from treadle.canon.ids import IdSource
 from treadle.canon.items import AnyItem, MessageItem, ResultItem, text_of
 from treadle.canon.json import BadJson, read_json
@@ -139,7 +139,7 @@ class ScriptedModel:
         self.repair: RepairRules | None = None
         self.heard: Heard | None = None
 
-    def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+    def stream(self, plan: Plan, run_id: str) -> Batches:
         """Check the plan, then yield the next turn's events.
 
         Raises: ScriptMismatch, UpstreamError, before the first batch only.

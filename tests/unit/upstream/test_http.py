@@ -30,8 +30,7 @@ async def sent(configured: dict[str, str], *said: tuple[str, str]) -> dict[str, 
     )
     client = Listener()
     with pytest.raises(UpstreamError):
-        async with client.post(endpoint, "messages", b"{}", said):
-            pass
+        await client.post(endpoint, "messages", b"{}", said)
     lowered = {name.lower(): value for name, value in client.heard.items()}
     assert len(lowered) == len(client.heard)
     return lowered

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 
-from treadle.canon.events import ModelEvent
+from treadle.canon.events import Batches
 from treadle.canon.ids import IdSource
 from treadle.canon.items import AnyItem, CallItem, MessageItem, ResultItem, text_of
 from treadle.canon.plan import Plan
@@ -40,7 +40,7 @@ class DemoModel:
         self._sleep = sleep
         self._protocol: ProtocolName = protocol
 
-    def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+    def stream(self, plan: Plan, run_id: str) -> Batches:
         """Yield the events of the reply to this plan, a batch for each piece of it."""
         call = open_call(self._protocol, plan, self._ids, NAME)
         return decode(self._send(plan, call.adapted), call.decoder, call.notes)

@@ -3,17 +3,17 @@
 All of it happens before the first event: once an answer has begun, what comes of it is told as it is.
 """
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 
 import msgspec
 
 from treadle.canon.errors import CROWDED, ErrorInfo, UpstreamError
-from treadle.canon.events import Failed, Finished, ModelEvent, Noted
+from treadle.canon.events import Batches, Failed, Finished, ModelEvent, Noted
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note
 from treadle.telemetry import ModelCall, model_call
 from treadle.upstream.model import UpstreamModel
+from treadle.upstream.ward.breaker import Permit
 from treadle.upstream.ward.retry import goes_elsewhere, is_sickness, pause_s
 from treadle.upstream.ward.state import Ward
 
@@ -32,81 +32,145 @@ class GuardedModel:
         self._beds = tuple(beds)
         self.first = self._beds[0].model
 
-    async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+    def stream(self, plan: Plan, run_id: str) -> "Guarded":
         """Make the model call, wherever it is answered.
 
         Raises: UpstreamError, before the first batch only; UnsupportedFeature.
         """
+        return Guarded(self._beds, plan, run_id)
+
+
+class Guarded:
+    """The events of one model call, wherever it is answered. Fits `Batches`."""
+
+    __slots__ = ("_beds", "_is_over", "_plan", "_run_id", "_visit")
+
+    def __init__(self, beds: tuple[Bed, ...], plan: Plan, run_id: str) -> None:
+        self._beds = beds
+        self._plan = plan
+        self._run_id = run_id
+        self._visit: Visit | None = None
+        self._is_over = False
+
+    def __aiter__(self) -> "Guarded":
+        """Return itself."""
+        return self
+
+    async def __anext__(self) -> list[ModelEvent]:
+        """Return the next batch.
+
+        Raises: UpstreamError, before the first batch only.
+        """
+        visit = self._visit
+        if visit is None:
+            if self._is_over:
+                raise StopAsyncIteration
+            return await self._begin()
+        try:
+            return visit.hear(await anext(visit.batches))
+        except BaseException as error:
+            self._is_over = True
+            await self._leave(error)
+            raise
+
+    async def aclose(self) -> None:
+        """Hear no more of it."""
+        self._is_over = True
+        await self._leave(None)
+
+    async def _begin(self) -> list[ModelEvent]:
+        """Return the first batch, and before it what had to be done to get it."""
         notes: list[ModelEvent] = []
-        is_begun = False
         for number, bed in enumerate(self._beds, start=1):
             try:
-                async with aclosing(self._ask(bed, plan, run_id, notes)) as batches:
-                    async for batch in batches:
-                        is_begun = True
-                        yield [*notes, *batch] if notes else batch
-                        notes = []
-                return
+                batch = await self._ask(bed, notes)
             except UpstreamError as error:
-                if is_begun or number == len(self._beds) or not goes_elsewhere(error):
+                if number == len(self._beds) or not goes_elsewhere(error):
                     raise
                 bed.ward.repeat(elsewhere=True)
                 notes.append(_note("fallback", f"{error.message}; {self._beds[number].ward.endpoint.name} was asked"))
+            else:
+                return [*notes, *batch] if notes else batch
+        raise AssertionError("the last endpoint answers or refuses")
 
-    async def _ask(
-        self, bed: Bed, plan: Plan, run_id: str, notes: list[ModelEvent]
-    ) -> AsyncGenerator[list[ModelEvent], None]:
+    async def _ask(self, bed: Bed, notes: list[ModelEvent]) -> list[ModelEvent]:
         """Ask one endpoint until it answers or it is no use. Raises: UpstreamError."""
-        ward, attempt, is_begun = bed.ward, 1, False
+        ward, attempt = bed.ward, 1
         ward.budget.earn()
         while True:
             try:
-                async with aclosing(_call(bed, plan, run_id)) as batches:
-                    async for batch in batches:
-                        is_begun = True
-                        yield batch
-                return
+                return await self._enter(bed)
             except UpstreamError as error:
                 wait_s = pause_s(error, attempt, ward.rules.retry, ward.dice)
-                if is_begun or wait_s is None or not ward.budget.spend():
+                if wait_s is None or not ward.budget.spend():
                     raise
                 notes.append(_note("retried", error.message))
                 ward.repeat(elsewhere=False)
                 await ward.clock.sleep(wait_s)
                 attempt += 1
 
-
-async def _call(bed: Bed, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
-    """Make one call with the endpoint's leave, and tell its ward what came of it. Raises: UpstreamError."""
-    ward = bed.ward
-    if ward.breaker.is_shut(ward.clock.monotonic()):
-        # At once, for the places of a sick endpoint are taken by those who wait for it.
-        raise ward.closed_for()
-    async with ward.place():
+    async def _enter(self, bed: Bed) -> list[ModelEvent]:
+        """Make one call with the endpoint's leave and return its first batch. Raises: UpstreamError."""
+        ward = bed.ward
+        if ward.breaker.is_shut(ward.clock.monotonic()):
+            # At once, for the places of a sick endpoint are taken by those who wait for it.
+            raise ward.closed_for()
+        await ward.take_place()
         permit = ward.breaker.take(ward.clock.monotonic())
         if permit is None:
+            ward.leave_place()
             raise ward.closed_for()
-        outcome, said = "left", ""
-        call = _seen(bed, plan)
+        visit = self._visit = Visit(ward, permit, _seen(bed, self._plan), bed.model.stream(self._plan, self._run_id))
         try:
-            async with aclosing(bed.model.stream(plan, run_id)) as batches:
-                async for batch in batches:
-                    if isinstance(last := batch[-1], Finished):
-                        outcome = "ok"
-                        call.usage, call.stop = last.usage, last.stop
-                    elif isinstance(last, Failed):
-                        outcome, said = _outcome_of(last.error)
-                    if permit.is_trial and outcome != "failed":
-                        permit = ward.breaker.begin(permit, ward.clock.monotonic())
-                    yield batch
-        except UpstreamError as error:
-            if error.info.code != CROWDED:
-                outcome, said = ("failed", error.message) if is_sickness(error) else ("refused", "")
+            return visit.hear(await anext(visit.batches))
+        except BaseException as error:
+            await self._leave(error)
             raise
+
+    async def _leave(self, error: BaseException | None) -> None:
+        """End the call that is under way, if one is."""
+        visit, self._visit = self._visit, None
+        if visit is not None:
+            await visit.end(error)
+
+
+class Visit:
+    """A call that is under way, with the endpoint's leave; its ward is told what came of it."""
+
+    __slots__ = ("_call", "_outcome", "_permit", "_said", "_stream", "_ward", "batches")
+
+    def __init__(self, ward: Ward, permit: Permit, call: ModelCall, stream: Batches) -> None:
+        self._ward = ward
+        self._permit = permit
+        self._call = call
+        self._stream = stream
+        self.batches = aiter(stream)
+        self._outcome, self._said = "left", ""
+
+    def hear(self, batch: list[ModelEvent]) -> list[ModelEvent]:
+        """Take note of what a batch says of the endpoint, and return it."""
+        last = batch[-1]
+        if isinstance(last, Finished):
+            self._outcome = "ok"
+            self._call.usage, self._call.stop = last.usage, last.stop
+        elif isinstance(last, Failed):
+            self._outcome, self._said = _outcome_of(last.error)
+        if self._permit.is_trial and self._outcome != "failed":
+            self._permit = self._ward.breaker.begin(self._permit, self._ward.clock.monotonic())
+        return batch
+
+    async def end(self, error: BaseException | None) -> None:
+        """Close the call, and give back what it had."""
+        ward = self._ward
+        if isinstance(error, UpstreamError) and error.info.code != CROWDED:
+            self._outcome, self._said = ("failed", error.message) if is_sickness(error) else ("refused", "")
+        try:
+            await self._stream.aclose()
         finally:
-            call.ended_at = ward.clock.monotonic()
-            ward.count(outcome, said)
-            ward.breaker.give_back(permit, ward.clock.monotonic(), ok=_GOOD.get(outcome))
+            now = self._call.ended_at = ward.clock.monotonic()
+            ward.count(self._outcome, self._said)
+            ward.breaker.give_back(self._permit, now, ok=_GOOD.get(self._outcome))
+            ward.leave_place()
 
 
 def _seen(bed: Bed, plan: Plan) -> ModelCall:

@@ -3,8 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -108,32 +107,34 @@ class Ward:
         self._last_error = ""
         self._last_error_at: float | None = None
 
-    @asynccontextmanager
-    async def place(self) -> AsyncGenerator[None, None]:
-        """Hold one of the endpoint's places for as long as a call lasts.
+    async def take_place(self) -> None:
+        """Take one of the endpoint's places, for as long as a call lasts: `leave_place` gives it back.
 
         Raises: UpstreamTimeout, when none became free.
         """
         if self._places is not None:
-            self._waiting += 1
-            try:
-                async with asyncio.timeout(self.rules.queue_s):
-                    await self._places.acquire()
-            except TimeoutError:
-                raise UpstreamTimeout(
-                    f"upstream '{self.endpoint.name}' has no place free: {self.rules.streams_max} calls are under way",
-                    code=CROWDED,
-                    hint="ask again later, or raise its streams_max",
-                ) from None
-            finally:
-                self._waiting -= 1
+            await self._wait_for_place(self._places)
         self._live += 1
+
+    async def _wait_for_place(self, places: asyncio.Semaphore) -> None:
+        self._waiting += 1
         try:
-            yield
+            async with asyncio.timeout(self.rules.queue_s):
+                await places.acquire()
+        except TimeoutError:
+            raise UpstreamTimeout(
+                f"upstream '{self.endpoint.name}' has no place free: {self.rules.streams_max} calls are under way",
+                code=CROWDED,
+                hint="ask again later, or raise its streams_max",
+            ) from None
         finally:
-            self._live -= 1
-            if self._places is not None:
-                self._places.release()
+            self._waiting -= 1
+
+    def leave_place(self) -> None:
+        """Give a place back."""
+        self._live -= 1
+        if self._places is not None:
+            self._places.release()
 
     def closed_for(self) -> CircuitOpen:
         """Return the error of a call that is not made."""

@@ -37,9 +37,12 @@ async def ask(taped_client: TapedClient) -> bytes:
     """Post and read everything."""
     body = b""
     try:
-        async with taped_client.post(ENDPOINT, "/x", b'{"model":"m"}', (), "run_1") as stream:
+        stream = await taped_client.post(ENDPOINT, "/x", b'{"model":"m"}', (), "run_1")
+        try:
             while chunk := await stream.read():
                 body += chunk
+        finally:
+            await stream.close()
     finally:
         await taped_client.close()
     return body

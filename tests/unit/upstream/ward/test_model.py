@@ -171,11 +171,12 @@ async def test_others_are_let_through_as_soon_as_a_trial_is_answered():
         with pytest.raises(UpstreamStatus):
             await hall.ask()
     hall.timer.time = 10.0
-    async with hall.wards[0].place():
-        hall.timer.time = 9.0
-        with pytest.raises(CircuitOpen):
-            await hall.ask()
-        hall.timer.time = 10.0
+    await hall.wards[0].take_place()
+    hall.timer.time = 9.0
+    with pytest.raises(CircuitOpen):
+        await hall.ask()
+    hall.timer.time = 10.0
+    hall.wards[0].leave_place()
     trial = hall.model.stream(PLAN, "run_1")
     assert await anext(trial) == [TEXT]
     assert hall.wards[0].health().breaker == "closed"
