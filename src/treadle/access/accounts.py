@@ -28,6 +28,7 @@ log = logging.getLogger("treadle.access")
 
 MINUTE_S = 60.0
 UNBOUNDED = Budget()
+NO_LIMITS = Limits()
 LATE_S = 30.0
 """How long after a run's end somebody else than who told it looks whether it was charged."""
 
@@ -61,6 +62,8 @@ class Accounts:
     def limits_of(self, client: Client) -> Limits:
         """Return the client's limits: its own where it has any."""
         own, others = client.grant.rates, self._limits
+        if own == NO_LIMITS:
+            return others
         return Limits(**{name: getattr(own, name) or getattr(others, name) for name in Limits.__struct_fields__})
 
     async def tokens_left(self, client: Client) -> Hit | None:

@@ -11,6 +11,7 @@ import msgspec
 
 from treadle.canon.items import AnyItem
 from treadle.canon.json import canonical_json
+from treadle.canon.memo import Memo
 from treadle.canon.request import Options
 from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
 
@@ -41,8 +42,7 @@ class Planner:
         self._options = options
         self._items: list[AnyItem] = []
         self._hash = hashlib.sha256(b'{"items":[')
-        tools_json = canonical_json(tools)
-        self._tools_sha256 = hashlib.sha256(tools_json).hexdigest()
+        tools_json, self._tools_sha256 = _TOOLS.of(tools)
         self._head = b'],"model":' + canonical_json(model) + b',"options":' + canonical_json(options)
         self._tail = b',"tools":' + tools_json + b"}"
 
@@ -73,6 +73,15 @@ class Planner:
             tools_sha256=self._tools_sha256,
             is_strict=self._is_strict,
         )
+
+
+def _written(tools: tuple[ToolSpec, ...]) -> tuple[bytes, str]:
+    """Return the canonical JSON of tools, and its sha256."""
+    written = canonical_json(tools)
+    return written, hashlib.sha256(written).hexdigest()
+
+
+_TOOLS: Memo[tuple[ToolSpec, ...], tuple[bytes, str]] = Memo(_written)
 
 
 def bare(item: AnyItem) -> AnyItem:

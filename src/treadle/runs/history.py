@@ -78,6 +78,8 @@ class History:
 
         Raises: NotFound for an id that the caller has not stored.
         """
+        if previous_run_id is None and request.previous_response_id is None and _is_talk(request.items):
+            return Joined(before=(), added=tuple([self._named(item) for item in request.items]))
         previous = await self._previous(request, key_id, previous_run_id)
         before = await self._before(previous)
         added = [found for item in request.items for found in await self._resolve(item, key_id)]
@@ -180,6 +182,11 @@ class History:
         if item.id:
             return item
         return msgspec.structs.replace(item, id=self._ids.new(_PREFIX.get(type(item), ITEM)))
+
+
+def _is_talk(items: Sequence[AnyItem]) -> bool:
+    """Tell whether there is nothing in the items that the store may know more about."""
+    return all(type(item) is MessageItem for item in items)
 
 
 class _Asked(msgspec.Struct):

@@ -7,7 +7,7 @@ import msgspec
 
 from treadle.canon.errors import LimitExceeded, ProtocolError
 from treadle.canon.request import Note, Request
-from treadle.canon.tools import Offer, ServerTool, ToolChoice, is_person_only
+from treadle.canon.tools import AUTO, Offer, ServerTool, ToolChoice, is_person_only
 from treadle.tools.policy import fits
 from treadle.upstream.direct import DIRECT_MODEL
 from treadle.upstream.router import match_pattern
@@ -16,6 +16,11 @@ from treadle.wire.notes import HOSTED
 REPEATABLE = ("read", "idempotent")
 """Effects that do no harm when each of several choices makes the same call."""
 Collision = Literal["server", "client", "error"]
+Allowed = tuple[str, ...] | None
+"""Names, patterns and sources of tools that may be offered; None is all."""
+
+USUAL_MAX = 64
+"""For how many lists of tools it is remembered what is offered by them."""
 
 
 class OfferRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,9 +30,9 @@ class OfferRules(msgspec.Struct, frozen=True, kw_only=True):
     collision: Collision = "server"
     tools_max: int = 128
     tools_bytes_max: int = 200_000
-    routes: tuple[tuple[str, tuple[str, ...] | None], ...] = ()
+    routes: tuple[tuple[str, Allowed], ...] = ()
 
-    def allowed(self, model: str) -> tuple[str, ...] | None:
+    def allowed(self, model: str) -> Allowed:
         """Return the patterns of the tools that a model may be offered; None is all."""
         if model == DIRECT_MODEL:
             return None
@@ -35,11 +40,40 @@ class OfferRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offered(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools of one run by name, in the order the model sees them, and what had to be left out."""
+    """The tools of one run by name, in the order the model sees them, and what had to be left out.
+
+    It is shared by runs: nothing in it ever changes. `tools` are the server tools that the run might have been offered.
+    """
 
     offers: dict[str, Offer]
+    tools: dict[str, ServerTool]
     choice: ToolChoice
     notes: tuple[Note, ...] = ()
+
+
+class Offers:
+    """Makes offers by some rules; what a request is offered that brings no tools is the same until the tools change."""
+
+    def __init__(self, rules: OfferRules) -> None:
+        self._rules = rules
+        self._usual: dict[tuple[Allowed, Allowed], tuple[Sequence[ServerTool], Offered]] = {}
+
+    def make(self, request: Request, tools: Sequence[ServerTool], model: str, only: Allowed) -> Offered:
+        """Return what a request to a model is offered of these tools; `only` narrows them further.
+
+        Raises: as `make_offers`.
+        """
+        lists = (self._rules.allowed(model), only)
+        if request.tools or request.tool_choice != AUTO or request.surface.choices != 1:
+            return make_offers(request, narrow(tools, *lists), self._rules)
+        usual = self._usual.get(lists)
+        if usual is not None and usual[0] is tools:
+            return usual[1]
+        offered = make_offers(request, narrow(tools, *lists), self._rules)
+        if len(self._usual) >= USUAL_MAX:
+            self._usual.clear()
+        self._usual[lists] = (tools, offered)
+        return offered
 
 
 def narrow(server_tools: Sequence[ServerTool], *lists: tuple[str, ...] | None) -> list[ServerTool]:
@@ -66,7 +100,8 @@ def make_offers(request: Request, server_tools: Sequence[ServerTool], rules: Off
         raise ProtocolError(f"tool_choice names the tool {choice.name!r}, which is not offered.", param="tool_choice")
     if choice.mode == "required" and not offers and HOSTED not in request.options.extra:
         raise ProtocolError("tool_choice is 'required', but no tool is offered.", param="tool_choice")
-    return Offered(offers=offers, choice=choice, notes=tuple(notes))
+    names = {tool.name: tool for tool in server_tools}
+    return Offered(offers=offers, tools=names, choice=choice, notes=tuple(notes))
 
 
 def _drop_person_only(offers: dict[str, Offer]) -> list[Note]:

@@ -19,7 +19,7 @@ from treadle.runs.approval.taint import tainted_before
 from treadle.runs.cache.answers import Answers, CachedModel, is_repeatable
 from treadle.runs.history import History, Joined, read_history
 from treadle.runs.live import FarRun, LiveRun, OwnRun, RunHandle
-from treadle.runs.offers import make_offers, narrow
+from treadle.runs.offers import Offers
 from treadle.runs.record.recovery import Record, Unreadable, read_record
 from treadle.runs.record.rerun import Proof, RecordedModel, fork_request, prove
 from treadle.runs.record.revive import Reviver
@@ -80,6 +80,7 @@ class Runs:
         self._metrics = rooms.metrics
         self._options = options or RunsOptions()
         self._history = History(rooms.store, rooms.ids)
+        self._offers = Offers(self._options.offers)
         self._carrier = Carrier(rooms.store, rooms.clock, rooms.ids)
         cache = self._options.cache
         self._answers = None if cache is None else Answers(rooms.store, rooms.clock, cache)
@@ -403,14 +404,11 @@ class Runs:
         joined = await self._history.join(request, key_id=key_id, previous_run_id=head)
         if request.inherits and joined.previous is not None and joined.previous.request is not None:
             request = inherit(request, msgspec.json.decode(joined.previous.request, type=Request))
-        rules = self._options.offers
-        allowed = rules.allowed(request.model or self._options.default_model)
         known = (instead.tools or self._rooms.tools).tools()
-        tools = narrow(known, allowed, instead.allowed)
-        offered = make_offers(request, tools, rules)
+        model_name = request.model or self._options.default_model
+        offered = self._offers.make(request, known, model_name, instead.allowed)
         history = (*joined.before, *joined.added)
-        names = {tool.name: tool for tool in tools}
-        carried = await self._carrier.take_up(request.approvals, joined, names, key_id)
+        carried = await self._carrier.take_up(request.approvals, joined, offered.tools, key_id)
         if carried is not None and carried.is_left:
             # What is still asked about is needed again, whoever was not to store it.
             joined = msgspec.structs.replace(joined, rejoined=())

@@ -10,10 +10,11 @@ import msgspec
 
 from treadle.canon.events import Noted, Numbered, RunEvent, RunStarted
 from treadle.canon.items import AnyItem, text_message
+from treadle.canon.memo import Memo
 from treadle.canon.messages import Entry, entry_of_item
 from treadle.canon.plan import Planner
 from treadle.canon.request import Note, Request
-from treadle.canon.tools import CallContext, Offer, ToolChoice
+from treadle.canon.tools import CallContext, Offer, ToolChoice, ToolSpec
 from treadle.engine.limits import Limits
 from treadle.engine.loop import Loop, Ports
 from treadle.engine.past import Past
@@ -51,6 +52,10 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return {offer.spec.name: offer.source for offer in offers if offer is not None and offer.side == "server"}
 
 
+_Table = tuple[dict[str, Offer], tuple[ToolSpec, ...]]
+"""Offers by the names of their tools, and the specs that the model sees."""
+
+
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     """All that a loop is made from; `history` is what its model reads first."""
 
@@ -80,13 +85,8 @@ def frame_of(
     tainted: Mapping[str, str] | None = None,
 ) -> Frame:
     """Freeze what a loop is made with."""
-    own = {spec.name: Offer(spec=spec, side="client") for spec in request.tools}
-    offers = tuple(
-        FramedOffer(name=name, offer=None if own.get(name) == offer else offer)
-        for name, offer in offered.offers.items()
-    )
     return Frame(
-        offers=offers,
+        offers=_framed(offered.offers, request.tools) if request.tools else _OWN.of(offered.offers),
         choice=offered.choice,
         limits=limits,
         carried=carried,
@@ -108,9 +108,7 @@ def read_frame(entries: Sequence[Entry]) -> Frame | None:
 def make_loop(blueprint: Blueprint, ports: Ports, *, past: Past | None = None, wall_s: float | None = None) -> Loop:
     """Make the loop of a run; `wall_s` is what is left of its time."""
     row, request, frame = blueprint.row, blueprint.request, blueprint.frame
-    own = {spec.name: Offer(spec=spec, side="client") for spec in request.tools}
-    offers = {framed.name: framed.offer or own[framed.name] for framed in frame.offers}
-    specs = tuple(offer.spec for offer in offers.values())
+    offers, specs = _table(frame.offers, request.tools) if request.tools else _TABLES.of(frame.offers)
     planner = Planner(row.model, specs, request.options, is_strict=request.strict_fidelity)
     if request.instructions:
         planner.add([text_message("system", request.instructions)])
@@ -129,6 +127,29 @@ def make_loop(blueprint: Blueprint, ports: Ports, *, past: Past | None = None, w
         turn.carry(carried)
     context = CallContext(run_id=row.id, session_id=row.session_id, key_id=row.key_id)
     return Loop(turn, ports, context, wall_s, frame.limits.final_answer_s, past)
+
+
+def _framed(offers: Mapping[str, Offer], tools: Sequence[ToolSpec] = ()) -> tuple[FramedOffer, ...]:
+    own = _own(tools)
+    return tuple(
+        [FramedOffer(name=name, offer=None if own.get(name) == offer else offer) for name, offer in offers.items()]
+    )
+
+
+def _table(framed: Sequence[FramedOffer], tools: Sequence[ToolSpec] = ()) -> _Table:
+    own = _own(tools)
+    offers = {each.name: each.offer or own[each.name] for each in framed}
+    return offers, tuple([offer.spec for offer in offers.values()])
+
+
+def _own(tools: Sequence[ToolSpec]) -> dict[str, Offer]:
+    """Return the offers of a client's own tools."""
+    return {spec.name: Offer(spec=spec, side="client") for spec in tools}
+
+
+_OWN: Memo[dict[str, Offer], tuple[FramedOffer, ...]] = Memo(_framed)
+_TABLES: Memo[tuple[FramedOffer, ...], _Table] = Memo(_table)
+"""What is made of the offers of requests that bring no tools: they are the same objects until the tools change."""
 
 
 def open_run(

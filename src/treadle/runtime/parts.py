@@ -16,6 +16,13 @@ DEMO_DELAY_S = 0.02
 """How long the demo model pauses between pieces of its answer, so that a person sees it stream."""
 
 
+_ID_BYTES = 12
+_IDS_AHEAD = 128
+_ahead: list[str] = []
+# A child process must not give out what its parent has.
+os.register_at_fork(after_in_child=_ahead.clear)
+
+
 class SystemClock:
     """The machine's own time."""
 
@@ -33,11 +40,17 @@ class SystemClock:
 
 
 class RandomIds:
-    """Ids that nobody can guess."""
+    """Ids that nobody can guess. Chance is asked for many of them at a time: the system takes long over each answer."""
 
     def new(self, prefix: str) -> str:
         """Return a new id."""
-        return f"{prefix}_{os.urandom(12).hex()}"
+        try:
+            return f"{prefix}_{_ahead.pop()}"
+        except IndexError:
+            chance, width = os.urandom(_ID_BYTES * _IDS_AHEAD).hex(), 2 * _ID_BYTES
+            own, *others = [chance[start : start + width] for start in range(0, len(chance), width)]
+            _ahead.extend(others)
+            return f"{prefix}_{own}"
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,9 +42,13 @@ def client_key(exchange: Exchange) -> str | None:
     """
     scheme, _, token = exchange.header(b"authorization").partition(" ")
     bearer = token.strip() if scheme.lower() == "bearer" else ""
-    named = (exchange.header(name) for name in _KEY_HEADERS)
+    if bearer:
+        return bearer
+    for name in _KEY_HEADERS:
+        if name in exchange.headers and (named := exchange.header(name)):
+            return named
     asked = exchange.query().get("key", "")
-    return bearer or next(filter(None, named), None) or ("" if asked.startswith(_KEY_ID) else asked) or None
+    return None if asked.startswith(_KEY_ID) else asked or None
 
 
 @functools.lru_cache(maxsize=256)
@@ -94,7 +98,7 @@ class Guard:
 def _check_size(path: str, headers: list[Header]) -> None:
     if len(path) > PATH_CHARS_MAX:
         raise HttpError(414, "path_too_long", f"The path is over {PATH_CHARS_MAX} characters.")
-    if len(headers) > HEADERS_MAX or sum(len(name) + len(value) for name, value in headers) > HEADER_BYTES_MAX:
+    if len(headers) > HEADERS_MAX or sum([len(name) + len(value) for name, value in headers]) > HEADER_BYTES_MAX:
         message = f"The request has over {HEADERS_MAX} headers, or over {HEADER_BYTES_MAX} bytes of them."
         raise HttpError(431, "headers_too_large", message)
 

@@ -201,6 +201,8 @@ class Exchange:
         """
         if len(self._query) > _QUERY_BYTES_MAX:
             raise HttpError(414, "query_too_long", f"The query is over {_QUERY_BYTES_MAX} bytes.")
+        if not self._query:
+            return {}
         return dict(parse_qsl(self._query.decode("latin-1"), keep_blank_values=True))
 
     async def body(self, bytes_max: int, timeout_s: float) -> bytes:

@@ -5,10 +5,9 @@ small number.
 """
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache
-from typing import Any, Protocol, TypeVar, get_args
+from typing import Any, Protocol, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -23,16 +22,13 @@ from treadle.canon.events import (
 )
 from treadle.canon.tools import RC, is_person_only
 from treadle.canon.usage import Usage
+from treadle.telemetry.series import Counter, Histogram
 from treadle.wire.dialects.stage import RECOVERED
-
-disable_created_metrics()
 
 _KNOWN_RC: frozenset[str] = frozenset(get_args(RC))
 _OTHER = "other"
 _LABELS_MAX = 256
 """Values of a label that come from code and not from a closed list: past so many they are counted as `other`."""
-
-_Metric = TypeVar("_Metric", Counter, Histogram)
 
 BREAKER_STATES = {"closed": 0, "half_open": 1, "open": 2}
 """How a breaker's state is shown as a number: the higher, the worse."""
@@ -238,16 +234,10 @@ class Metrics:
         self._again.labels(upstream, "elsewhere" if elsewhere else "there").inc()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return _remembering(Counter(name, text, labels, registry=self.registry))
+        return Counter(name, text, labels, self.registry)
 
     def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
-        return _remembering(Histogram(name, text, labels, buckets=_LATENCY_S, registry=self.registry))
-
-
-def _remembering(metric: _Metric) -> _Metric:
-    """Return a metric that finds a series again by its labels at once: there are few, of closed sets."""
-    setattr(metric, "labels", lru_cache(maxsize=1_024)(metric.labels))  # noqa: B010 the library's types forbid it
-    return metric
+        return Histogram(name, text, labels, _LATENCY_S, self.registry)
 
 
 class _Upstreams(Collector):

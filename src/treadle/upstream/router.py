@@ -24,6 +24,10 @@ NAME_CHARS_SHOWN = 100
 """Names come from clients: one of a megabyte shall neither fill a log nor be compared with every known one."""
 
 
+KNOWN_MAX = 256
+"""How many names are remembered with the model that answers to them."""
+
+
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Names like `model` go to `upstream`, there called `rename`; a `*` in that is what the `*` of `model` took.
 
@@ -72,6 +76,7 @@ class Router:
         ]
         self._patterns.sort(key=lambda claim: claim[0], reverse=True)
         self._default = default
+        self._known: dict[str, Model] = {}
         self._check(endpoints)
 
     def model_for(self, name: str) -> Model:
@@ -79,7 +84,15 @@ class Router:
 
         Raises: NotFound, naming the nearest models that exist.
         """
-        wanted = name or self._default or next((info.id for info in self.models()), "")
+        if (known := self._known.get(name)) is not None:
+            return known
+        model = self._make(name or self._default or next((info.id for info in self.models()), ""))
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known[name] = model
+        return model
+
+    def _make(self, wanted: str) -> Model:
         found = self._find(wanted)
         if found is None:
             raise self._not_found(wanted)

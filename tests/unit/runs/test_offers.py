@@ -4,7 +4,7 @@ import pytest
 from treadle.canon.errors import LimitExceeded, ProtocolError
 from treadle.canon.request import Note, Options, Request
 from treadle.canon.tools import Offer, ServerTool, ToolChoice, ToolSpec
-from treadle.runs.offers import OfferRules, make_offers, narrow
+from treadle.runs.offers import OfferRules, Offers, make_offers, narrow
 
 OURS = [ServerTool(spec=ToolSpec(name="add")), ServerTool(spec=ToolSpec(name="get_weather"))]
 
@@ -142,3 +142,15 @@ def test_the_first_route_that_fits_a_model_says_its_tools():
         (),
         None,
     ]
+
+
+def test_requests_without_tools_share_what_they_are_offered_until_the_tools_change():
+    """Then what was made of it can be used again; a request that differs in anything gets its own."""
+    offers, ours = Offers(OfferRules()), tuple(OURS)
+    usual = offers.make(request(), ours, "m", None)
+    assert offers.make(request(), ours, "other", None) is usual
+    assert offers.make(request("mine"), ours, "m", None) is not usual
+    assert offers.make(request(tool_choice=ToolChoice(mode="none")), ours, "m", None).offers == {}
+    assert offers.make(request(), ours[:1], "m", None).offers.keys() == {ours[0].name}
+    assert offers.make(request(), ours, "m", (ours[0].name,)).offers.keys() == {ours[0].name}
+    assert offers.make(request(), ours, "m", None).offers == usual.offers

@@ -24,7 +24,7 @@ def settle_tools(plan: Plan, traits: Traits, notes: Notes) -> Plan:
     """Return the plan with the tools that are offered, and a choice that fits them and the upstream."""
     allowed = plan.tool_choice.allowed
     # Narrowing the list itself says the same as `allowed_tools` and works with every upstream.
-    tools = tuple(spec for spec in plan.tools if allowed is None or spec.name in allowed)
+    tools = plan.tools if allowed is None else tuple([spec for spec in plan.tools if spec.name in allowed])
     tools = _within(tools, traits, notes)
     options = _without_hosted(plan)
     tools, choice = _settle_choice(tools, plan.tool_choice, traits, notes, has_hosted=HOSTED in options.extra)

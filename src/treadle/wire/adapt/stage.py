@@ -4,10 +4,13 @@ The order matters: choices are settled by the plan's own names, then tools and h
 upstream's. Nothing here depends on a clock or on chance, so equal plans give equal requests.
 """
 
+from typing import NamedTuple
+
 import msgspec
 
 from treadle.canon.items import AnyItem, CallItem, ResultItem
 from treadle.canon.json import write_json
+from treadle.canon.memo import Memo
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note, Options
 from treadle.canon.tools import ToolChoice, ToolSpec
@@ -43,7 +46,7 @@ def adapt(plan: Plan, traits: Traits) -> Adapted:
     adapted = msgspec.structs.replace(
         settled,
         items=writer.items(),
-        tools=tuple(writer.tool(spec, f"tools[{place}]") for place, spec in enumerate(settled.tools)),
+        tools=writer.tools(),
         tool_choice=writer.choice(),
         options=writer.options(),
     )
@@ -56,6 +59,24 @@ def adapt(plan: Plan, traits: Traits) -> Adapted:
         is_single=settled.options.parallel_tool_calls is False,
     )
     return Adapted(plan=adapted, restorer=restorer, names=writer.names, wrapped=writer.wrapped, notes=notes.all())
+
+
+class _Written(NamedTuple):
+    """Tools as they were written for an upstream with these traits, and what had to be noted."""
+
+    traits: Traits
+    tools: tuple[ToolSpec, ...]
+    notes: tuple[Note, ...]
+
+
+def _nothing_yet(_: tuple[ToolSpec, ...]) -> dict[int, _Written]:
+    return {}
+
+
+_WRITTEN: Memo[tuple[ToolSpec, ...], dict[int, _Written]] = Memo(_nothing_yet)
+"""Tools as upstreams take them, by the traits of the upstream."""
+
+_CALLS = frozenset({CallItem, ResultItem})
 
 
 class _Writer:
@@ -74,7 +95,25 @@ class _Writer:
         custom = [spec.name for spec in plan.tools if spec.kind == "custom"]
         self.wrapped = frozenset[str](() if traits.has_custom_tools else custom)
 
-    def tool(self, spec: ToolSpec, path: str) -> ToolSpec:
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Return all tools as the upstream takes them: the same objects for the same tools, where their names fit."""
+        if self.names.count or self.wrapped:
+            return self._write_tools()
+        kept, traits = _WRITTEN.of(self._plan.tools), self._traits
+        found = kept.get(id(traits))
+        if found is None or found.traits is not traits:
+            notes, self._notes = self._notes, Notes()
+            self._schemas = Schemas(traits.schemas, self._notes)
+            found = kept[id(traits)] = _Written(traits, self._write_tools(), self._notes.all())
+            self._notes, self._schemas = notes, Schemas(traits.schemas, notes)
+        for note in found.notes:
+            self._notes.add(note.code, note.action, note.message, note.field, note.count)
+        return found.tools
+
+    def _write_tools(self) -> tuple[ToolSpec, ...]:
+        return tuple([self._tool(spec, f"tools[{place}]") for place, spec in enumerate(self._plan.tools)])
+
+    def _tool(self, spec: ToolSpec, path: str) -> ToolSpec:
         """Return one tool as the upstream takes it."""
         strict = self._traits.unset_strict if spec.strict is None else spec.strict
         if not self._traits.has_strict:
@@ -96,7 +135,7 @@ class _Writer:
         items = settle_roles(self._plan.items, self._traits, self._notes)
         if not self._traits.has_result_files:
             items = move_files(items, self._notes)
-        return tuple(self._item(item) for item in items)
+        return tuple([self._item(item) if type(item) in _CALLS else item for item in items])
 
     def choice(self) -> ToolChoice:
         """Return the choice with the upstream's name of the tool."""

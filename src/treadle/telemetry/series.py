@@ -1,0 +1,102 @@
+"""Counters and histograms that cost next to nothing to count with: a request counts some fifteen times.
+
+They are collected like the library's own, whenever somebody looks. They are counted with on the event loop alone, so
+they need no lock.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+class Count:
+    """One number that only grows."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def inc(self, amount: float = 1) -> None:
+        """Count."""
+        self.value += amount
+
+
+class Counter(Collector):
+    """A number for each value of its labels; one without labels is there from the beginning."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
+        self._name, self._text, self._labels = name, text, tuple(labels)
+        self._counts: dict[tuple[str, ...], Count] = {}
+        if not labels:
+            self.inc = self.labels().inc
+        registry.register(self)
+
+    def labels(self, *values: str) -> Count:
+        """Return the number of these values."""
+        count = self._counts.get(values)
+        if count is None:
+            assert len(values) == len(self._labels), f"{self._name} has the labels {self._labels}"
+            count = self._counts[values] = Count()
+        return count
+
+    def collect(self) -> Iterable[Metric]:
+        """Return all numbers as they are now."""
+        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
+        for values, count in list(self._counts.items()):
+            family.add_metric(values, count.value)
+        yield family
+
+
+class Times:
+    """How often something took how long."""
+
+    __slots__ = ("_bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one that took so long."""
+        self.counts[bisect_left(self._bounds, seconds)] += 1
+        self.sum += seconds
+
+
+class Histogram(Collector):
+    """Times for each value of its labels, counted by how many were within which bound."""
+
+    def __init__(
+        self, name: str, text: str, labels: Sequence[str], bounds: tuple[float, ...], registry: CollectorRegistry
+    ) -> None:
+        self._name, self._text, self._labels = name, text, tuple(labels)
+        self._bounds = bounds
+        self._shown = (*(_shown(bound) for bound in bounds), "+Inf")
+        self._times: dict[tuple[str, ...], Times] = {}
+        if not labels:
+            self.observe = self.labels().observe
+        registry.register(self)
+
+    def labels(self, *values: str) -> Times:
+        """Return the times of these values."""
+        times = self._times.get(values)
+        if times is None:
+            assert len(values) == len(self._labels), f"{self._name} has the labels {self._labels}"
+            times = self._times[values] = Times(self._bounds)
+        return times
+
+    def collect(self) -> Iterable[Metric]:
+        """Return all numbers as they are now."""
+        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        for values, times in list(self._times.items()):
+            family.add_metric(values, list(zip(self._shown, accumulate(times.counts), strict=True)), times.sum)
+        yield family
+
+
+def _shown(bound: float) -> str:
+    return str(float(bound))

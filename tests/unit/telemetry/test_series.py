@@ -1,0 +1,62 @@
+"""Counters and histograms: what is collected of them is what the library's own would show."""
+
+import prometheus_client
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+
+from treadle.telemetry.series import Counter, Histogram
+
+BOUNDS = (0.005, 0.1, 1, 2.5)
+
+
+def test_a_counter_without_labels_is_there_before_it_counts():
+    """So that a rate can be taken of its first count."""
+    registry = CollectorRegistry()
+    counter = Counter("seen", "What was seen.", (), registry)
+    assert registry.get_sample_value("seen_total") == 0
+    counter.inc()
+    counter.inc(2.5)
+    assert registry.get_sample_value("seen_total") == 3.5
+
+
+def test_a_counter_with_labels_counts_each_value_by_itself():
+    """And one that was never counted is not shown."""
+    registry = CollectorRegistry()
+    counter = Counter("asked", "What was asked.", ("who", "how"), registry)
+    assert b"asked_total{" not in generate_latest(registry)
+    counter.labels("a", "x").inc()
+    counter.labels("a", "x").inc()
+    counter.labels("b", "x").inc()
+    assert registry.get_sample_value("asked_total", {"who": "a", "how": "x"}) == 2
+    assert registry.get_sample_value("asked_total", {"who": "b", "how": "x"}) == 1
+
+
+def test_labels_must_be_those_of_the_series():
+    """A number that nobody could read is a mistake of whoever counts."""
+    counter = Counter("asked", "What was asked.", ("who",), CollectorRegistry())
+    with pytest.raises(AssertionError, match="asked has the labels"):
+        counter.labels("a", "b")
+
+
+@given(st.lists(st.one_of(st.sampled_from(BOUNDS), st.floats(0, 10, allow_nan=False)), max_size=30))
+def test_a_histogram_is_shown_as_the_library_shows_its_own(times: list[float]):
+    """Times on a bound are within it; those beyond the last are counted too."""
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    own = Histogram("took_seconds", "What it took.", ("what",), BOUNDS, ours)
+    library = prometheus_client.Histogram("took_seconds", "What it took.", ("what",), buckets=BOUNDS, registry=theirs)
+    for seconds in times:
+        own.labels("x").observe(seconds)
+        library.labels("x").observe(seconds)
+    shown = [line for line in generate_latest(theirs).splitlines() if b"_created" not in line]
+    assert generate_latest(ours).splitlines() == shown
+
+
+def test_a_histogram_without_labels_is_there_before_anything_took_time():
+    """Like a counter."""
+    registry = CollectorRegistry()
+    histogram = Histogram("took_seconds", "What it took.", (), BOUNDS, registry)
+    assert registry.get_sample_value("took_seconds_count") == 0
+    histogram.observe(0.05)
+    assert registry.get_sample_value("took_seconds_bucket", {"le": "0.1"}) == 1
