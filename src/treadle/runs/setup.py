@@ -5,6 +5,7 @@ policy, and its limits. So the same loop can be made again on another day, in an
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -45,11 +46,24 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tainted: dict[str, str] = {}
 
     @property
-    def sources(self) -> dict[str, str]:
+    def sources(self) -> Mapping[str, str]:
         """Return where the server tools come from that the run may call, by name."""
-        carried = () if self.carried is None else self.carried.calls
-        offers = [*(framed.offer for framed in self.offers), *(planned.offer for planned in carried)]
-        return {offer.spec.name: offer.source for offer in offers if offer is not None and offer.side == "server"}
+        if self.carried is None:
+            return _SOURCES.of(self.offers)
+        return {**_sources(self.offers), **_sources(self.carried.calls)}
+
+
+class _HasOffer(Protocol):
+    @property
+    def offer(self) -> Offer | None: ...
+
+
+def _sources(offered: Sequence[_HasOffer]) -> dict[str, str]:
+    offers = [each.offer for each in offered]
+    return {offer.spec.name: offer.source for offer in offers if offer is not None and offer.side == "server"}
+
+
+_SOURCES: Memo[tuple[FramedOffer, ...], dict[str, str]] = Memo(_sources)
 
 
 _Table = tuple[dict[str, Offer], tuple[ToolSpec, ...]]

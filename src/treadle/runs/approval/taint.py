@@ -17,8 +17,10 @@ def tainted_before(
 
     Of a tool that is gone nobody can say any more whose words it gave: they count as anybody's, from nowhere.
     """
-    known = {tool.name: tool for tool in tools}
     run_here = {item.call_id: item for item in history if isinstance(item, CallItem) and item.side == "server"}
+    if not run_here:
+        return {}
+    known = {tool.name: tool for tool in tools}
     tainted: dict[str, str] = {}
     for item in history:
         if not isinstance(item, ResultItem) or item.rc in NEVER_READ or item.call_id not in run_here:

@@ -19,9 +19,13 @@ class Names:
 
     def __init__(self, rule: Rule, words: Iterable[str]) -> None:
         unique = dict.fromkeys(words)
+        if _all(rule).fullmatch("\n".join([*unique, ""])):
+            self._there: dict[str, str] = {}
+            self._back: dict[str, str] = {}
+            return
         odd = [word for word in unique if not fits(rule, word)]
         taken = unique.keys() - odd
-        self._there: dict[str, str] = {}
+        self._there = {}
         for word in odd:
             new = next(name for name in _candidates(rule, word) if name not in taken)
             taken.add(new)
@@ -67,9 +71,19 @@ def _candidates(rule: Rule, word: str) -> Iterable[str]:
 
 @lru_cache(maxsize=64)
 def _whole(rule: Rule) -> re.Pattern[str]:
+    return re.compile(_pattern(rule))
+
+
+@lru_cache(maxsize=64)
+def _all(rule: Rule) -> re.Pattern[str]:
+    """Return what matches any number of words that fit, each on a line of its own; no rule allows line breaks."""
+    return re.compile(f"(?:{_pattern(rule)}\n)*")
+
+
+def _pattern(rule: Rule) -> str:
     if rule.exact:
-        return re.compile(f"[{rule.chars}]{{{rule.chars_max}}}")
-    return re.compile(f"[{rule.first or rule.chars}][{rule.chars}]{{0,{rule.chars_max - 1}}}")
+        return f"[{rule.chars}]{{{rule.chars_max}}}"
+    return f"[{rule.first or rule.chars}][{rule.chars}]{{0,{rule.chars_max - 1}}}"
 
 
 @lru_cache(maxsize=64)

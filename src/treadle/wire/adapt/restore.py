@@ -19,6 +19,7 @@ from treadle.canon.events import (
     TextDelta,
 )
 from treadle.canon.items import CallItem, MessageItem, ReasoningItem
+from treadle.canon.memo import Memo
 from treadle.canon.request import Note, NoteAction
 from treadle.canon.tools import ToolSpec
 from treadle.wire.adapt.custom import Unwrapper
@@ -44,6 +45,14 @@ _PASSING = frozenset({TextDelta, RefusalDelta, ReasoningDelta})
 """Events in which nothing was adapted and nothing can be wrong: they only end the wait for the rest of a name."""
 
 
+def _by_name(tools: tuple[ToolSpec, ...]) -> dict[str, ToolSpec]:
+    return {spec.name: spec for spec in tools}
+
+
+_SPECS: Memo[tuple[ToolSpec, ...], dict[str, ToolSpec]] = Memo(_by_name)
+_NAMES: Memo[dict[str, ToolSpec], frozenset[str]] = Memo(frozenset)
+
+
 class Restorer:
     """Restores the events of one model call.
 
@@ -61,7 +70,7 @@ class Restorer:
         is_single: bool = False,
     ) -> None:
         self._names = names
-        self._specs = {spec.name: spec for spec in tools}
+        self._specs = _SPECS.of(tools)
         self._wrapped = wrapped
         self._mends_names = mends_names
         self._is_single = is_single
@@ -71,7 +80,8 @@ class Restorer:
     @property
     def sent_names(self) -> frozenset[str]:
         """Return the names of the tools as the upstream was told them."""
-        return frozenset(self._names.there(name) for name in self._specs)
+        names = _NAMES.of(self._specs)
+        return names if not self._names.count else frozenset([self._names.there(name) for name in names])
 
     def feed(self, event: ModelEvent) -> list[ModelEvent]:
         """Return the event as the plan's own, with what has to be said about it."""

@@ -25,8 +25,10 @@ from treadle.canon.events import (
 from treadle.canon.ids import CALL, CALL_ITEM
 from treadle.canon.items import AnyItem, AnyPart, CallItem, MessageItem, ResultItem, TextPart, text_of
 from treadle.canon.json import BadJson, canonical_json, read_json
+from treadle.canon.memo import Memo
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note, NoteAction
+from treadle.canon.tools import ToolSpec
 from treadle.wire.codec import Decoder
 from treadle.wire.dialects.calls import object_of
 from treadle.wire.dialects.grammar import Dialect, Tier
@@ -115,11 +117,18 @@ class _Message:
         return [added, *events]
 
 
+def _callable(tools: tuple[ToolSpec, ...]) -> Tools:
+    return Tools([spec for spec in tools if spec.kind == "function"])
+
+
+_TOOLS: Memo[tuple[ToolSpec, ...], Tools] = Memo(_callable)
+
+
 class Scanner:
     """Looks for calls in the text of one answer."""
 
     def __init__(self, plan: Plan, rules: RepairRules, *, is_json: bool = False) -> None:
-        self._tools = Tools([spec for spec in plan.tools if spec.kind == "function"])
+        self._tools = _TOOLS.of(plan.tools)
         self._dialects, self._natives = chosen_dialects(rules, plan.model, is_json=is_json)
         self._chars_max = rules.held_chars_max
         self._heard = Heard(plan.items)
@@ -422,7 +431,7 @@ class ScanningDecoder:
 
 def scanning(decoder: Decoder, plan: Plan, rules: RepairRules | None) -> Decoder:
     """Return a decoder that also looks for calls in text, where the plan has tools that may be called."""
-    if rules is None or plan.tool_choice.mode == "none" or not any(spec.kind == "function" for spec in plan.tools):
+    if rules is None or plan.tool_choice.mode == "none" or not _TOOLS.of(plan.tools).names:
         return decoder
     is_json = plan.options.output_schema is not None or "response_format" in plan.options.extra
     scanner = Scanner(plan, rules, is_json=is_json)
