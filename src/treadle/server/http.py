@@ -61,6 +61,9 @@ Behind = Callable[[], int]
 BEHIND_IN_SCOPE = "treadle.behind"
 """Where the edge finds that out, while a client takes nothing."""
 
+GONE_IN_SCOPE = "treadle.gone"
+"""Where the edge finds whom to tell that a client is gone; True, once it is."""
+
 CLIENT_IN_SCOPE = "treadle.client"
 """Where an application that answers for us finds who asks."""
 
@@ -254,6 +257,17 @@ class Exchange:
             scope.pop(BEHIND_IN_SCOPE, None)
         else:
             scope[BEHIND_IN_SCOPE] = behind
+
+    def tell_gone(self, gone: Callable[[], None] | None) -> bool:
+        """Let the server call this when the client is gone, None to hear of it no more; False if it is not ours."""
+        scope = cast("dict[str, object]", self._scope)
+        if GONE_IN_SCOPE not in scope:
+            return False
+        if scope[GONE_IN_SCOPE] is not True:
+            scope[GONE_IN_SCOPE] = gone
+        elif gone is not None:
+            gone()
+        return True
 
     async def disconnected(self) -> None:
         """Wait until the client is gone. The body must have been read."""

@@ -21,6 +21,7 @@ from treadle.canon.request import Request, Surface
 from treadle.config import Settings
 from treadle.runs import RunHandle
 from treadle.server.delivery.audience import Audience, Source
+from treadle.server.delivery.presence import Presence
 from treadle.server.delivery.telling import FoldedRun, Frames, MendedRun, NumberedRun, Retell, RunIds, Telling
 from treadle.server.delivery.wishes import Wishes, first_number, read_wishes
 from treadle.server.http import EVENT_STREAM, JSON, NO_STORE, OFF_LOOP_BYTES, Exchange, Header, HttpError
@@ -201,7 +202,7 @@ class Reply:
         self._has_answer = self._is_visible = manner.is_resumed
         self._is_gone = False
         self._is_carrying = False
-        self._written_at = 0.0
+        self._presence: Presence | None = None
         self._taken = 0
 
     async def run(self, keep_alive_s: float) -> None:
@@ -210,7 +211,14 @@ class Reply:
         assert reading is not None
         self._audience.enter(self._source.run_id)
         self._exchange.watch(lambda: self._source.behind(self._taken))
-        companion = asyncio.create_task(self._attend(keep_alive_s, reading))
+
+        def leave() -> None:
+            if self._telling.ended is None:
+                self._is_gone = True
+                reading.cancel()
+
+        presence = Presence(self._exchange, leave, self._break_silence if self._streams else None, keep_alive_s)
+        self._presence = presence
         try:
             await self._read()
         except asyncio.CancelledError:
@@ -218,7 +226,7 @@ class Reply:
                 raise
             reading.uncancel()
         finally:
-            companion.cancel()
+            presence.end()
             self._exchange.watch(None)
             await self._leave()
         if not self._is_gone:
@@ -262,27 +270,9 @@ class Reply:
         finally:
             self._is_carrying = False
 
-    async def _attend(self, keep_alive_s: float, reading: "asyncio.Task[None]") -> None:
-        """Wait for the client to go away; meanwhile break the silence of a stream that is already open."""
-        loop = asyncio.get_running_loop()
-        self._written_at = loop.time()
-        while True:
-            try:
-                async with asyncio.timeout_at(self._written_at + keep_alive_s):
-                    await self._exchange.disconnected()
-            except TimeoutError:
-                if loop.time() - self._written_at >= keep_alive_s:
-                    await self._break_silence()
-            else:
-                if self._telling.ended is None:
-                    self._is_gone = True
-                    reading.cancel()
-                return
-
     async def _break_silence(self) -> None:
         """Send an empty event of the protocol; none before the upstream said anything, for the status is still open."""
-        self._written_at = asyncio.get_running_loop().time()
-        is_open = self._streams and self._has_answer and self._telling.ended is None
+        is_open = self._has_answer and self._telling.ended is None
         if is_open and not self._is_carrying:
             self._frames += self._telling.feed(Numbered(event=KeptAlive()))
             await self._flush()
@@ -301,7 +291,8 @@ class Reply:
         if not self._exchange.begun:
             await self._exchange.begin(self._headers(), self._manner.content_type)
         data, self._frames = b"".join(self._frames), []
-        self._written_at = asyncio.get_running_loop().time()
+        assert self._presence is not None
+        self._presence.wrote()
         await self._exchange.write(data)
 
     async def _finish(self) -> None:

@@ -12,7 +12,7 @@ from treadle.canon.plan import Plan
 from treadle.config import ServerSection
 from unit.server.conftest import OpenApp
 from unit.server.held import HeldModel
-from unit.server.visit import JSON_TYPE, LOCAL, Visit
+from unit.server.visit import JSON_TYPE, LOCAL, Silences, Visit
 
 ASK: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
 CASES: dict[str, tuple[str, dict[str, Any], bytes]] = {
@@ -58,12 +58,15 @@ async def test_silence_is_broken_by_a_harmless_event_of_the_protocol(open_app: O
 
 
 @pytest.mark.parametrize("api", CASES)
-async def test_nothing_is_said_before_the_upstream_says_something(open_app: OpenApp, api: str) -> None:
+async def test_nothing_is_said_before_the_upstream_says_something(
+    open_app: OpenApp, api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The status is still open: the refusal that may come is an HTTP error."""
+    silences = Silences(monkeypatch)
     model = SilentModel()
     async with open_app(model, ServerSection(keep_alive_s=0.005)) as app:
         visit = _ask(app, api).begin()
-        await visit.until_reads(5)
+        await silences.until(3)
         assert visit.status == 0
         model.released.set()
         async with asyncio.timeout(5):

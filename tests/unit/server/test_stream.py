@@ -25,7 +25,7 @@ from treadle.server.delivery.audience import Audience
 from treadle.server.delivery.telling import OneRun
 from treadle.server.http import JSON, OFF_LOOP_BYTES, Exchange, HttpError, Receive, Scope, Send
 from treadle.server.stream import Manner, Reply, read
-from unit.server.visit import LOCAL, Visit
+from unit.server.visit import LOCAL, Silences, Visit
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
 ROUND = RoundStarted(round=1, fingerprint="f")
@@ -208,11 +208,12 @@ async def test_silence_in_an_answer_is_broken_by_an_empty_event() -> None:
     assert visit.body.endswith(b"<RunEnded>")
 
 
-async def test_silence_before_the_answer_keeps_the_status_open() -> None:
+async def test_silence_before_the_answer_keeps_the_status_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the upstream's first byte an error can still be an HTTP error, so nothing is sent."""
+    silences = Silences(monkeypatch)
     handle = Handle([STARTED, ROUND])
     visit = _visit(handle, streams=True, keep_alive_s=0.005).begin()
-    await visit.until_reads(5)
+    await silences.until(3)
     assert visit.status == 0
     handle.tell(RunEnded(status="failed", error=BUSY))
     await visit.done()

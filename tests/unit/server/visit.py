@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import pytest
 
 from treadle.server.http import Message, Receive, Scope, Send
+from treadle.server.stream import Reply
 
 BOUND_S = 5.0
 LOCAL = ("host", "localhost:8700")
@@ -41,7 +43,6 @@ class Visit:
         self.headers: dict[str, str] = {}
         self.writes: list[bytes] = []
         self.is_complete = False
-        self.reads = 0
         self._news = asyncio.Condition()
         self._app = app
         self._task: asyncio.Task[None] | None = None
@@ -82,19 +83,11 @@ class Visit:
         async with asyncio.timeout(BOUND_S), self._news:
             await self._news.wait_for(lambda: needle in self.body[start:])
 
-    async def until_reads(self, count: int) -> None:
-        """Wait until the application has asked that often for more of the request."""
-        async with asyncio.timeout(BOUND_S), self._news:
-            await self._news.wait_for(lambda: self.reads >= count)
-
     def leave(self) -> None:
         """Go away without waiting for the end."""
         self._inbox.put_nowait({"type": "http.disconnect"})
 
     async def _receive(self) -> Message:
-        async with self._news:
-            self.reads += 1
-            self._news.notify_all()
         return await self._inbox.get()
 
     async def _send(self, message: Message) -> None:
@@ -109,3 +102,25 @@ class Visit:
                 self.writes.append(message.get("body", b""))
                 self.is_complete = not message.get("more_body", False)
             self._news.notify_all()
+
+
+class Silences:
+    """Counts the silences that were to be broken."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._count, self._news = 0, asyncio.Event()
+        once = Reply._break_silence
+
+        async def counting(reply: Reply) -> None:
+            await once(reply)
+            self._count += 1
+            self._news.set()
+
+        patch.setattr(Reply, "_break_silence", counting)
+
+    async def until(self, count: int) -> None:
+        """Wait until there were so many."""
+        async with asyncio.timeout(BOUND_S):
+            while self._count < count:
+                self._news.clear()
+                await self._news.wait()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from treadle.canon.errors import ErrorInfo
-from treadle.server.http import BEHIND_IN_SCOPE, envelope_of, write_refusal
+from treadle.server.http import BEHIND_IN_SCOPE, GONE_IN_SCOPE, envelope_of, write_refusal
 
 log = logging.getLogger("treadle.server")
 
@@ -72,6 +72,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_lingering()
         self._stop_looking()
         super().connection_lost(exc)
+        self._tell_gone()
+
+    def _tell_gone(self) -> None:
+        """Tell whoever answers here that nobody waits for it any more."""
+        if not self._is_answering():
+            return
+        scope = cast("dict[str, object]", self.cycle.scope)
+        gone, scope[GONE_IN_SCOPE] = scope.get(GONE_IN_SCOPE), True
+        if callable(gone):
+            gone()
 
     def pause_writing(self) -> None:
         """Wait for a client that takes less than it is sent, and look from time to time."""
@@ -119,6 +129,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         self._head_bytes = 0
         self._is_in_body = True
+        cast("dict[str, object]", self.scope)[GONE_IN_SCOPE] = None
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -169,6 +180,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+            self._tell_gone()
         path = self.url.partition(b"?")[0].decode("latin-1")
         body = write_refusal(envelope_of(path), ErrorInfo(code=code, message=message, status=status))
         head = (
