@@ -104,6 +104,8 @@ class Carrier:
     async def _decide(self, approval_id: str, assent: Assent, key_id: str) -> ApprovalRow:
         """Decide as the client says; what was decided so already, by whomever, stands."""
         row = await self._service.find(approval_id, key_id=key_id)
+        # Another run may have taken the call since it was looked at: then this answer came too late.
+        _check(row, assent)
         if row.status == _SAID[assent.approve]:
             return row
         answer = Answer(approve=assent.approve, by=CLIENT, reason=assent.reason)

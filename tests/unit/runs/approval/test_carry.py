@@ -136,6 +136,30 @@ async def test_an_answer_to_no_question_is_refused(
         assert {row.status for row in await at.service.page()} == {"pending"}
 
 
+@pytest.mark.parametrize("looks", range(1, 5))
+async def test_an_answer_that_another_one_overtakes_is_refused(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever that happens between its looks at the questions: the calls run once, for whoever took them."""
+    hands = Hands()
+    async with process(FakeModel(*REPLIES), hands) as at:
+        previous, ids = await asked(at)
+        request = going_on(previous, (ids["b"], True), (ids["c"], True))
+        find, seen = at.store.approvals.find, list[str]()
+
+        async def overtaken(approval_id: str, **only: object) -> ApprovalRow | None:
+            seen.append(approval_id)
+            if len(seen) == looks:
+                monkeypatch.setattr(at.store.approvals, "find", find)
+                await follow(at, request)
+            return await find(approval_id, **only)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(at.store.approvals, "find", overtaken)
+        with pytest.raises(Conflict, match="carried on already") as caught:
+            await follow(at, request)
+        assert caught.value.info.code == "approval_used"
+        assert len(seen) == looks
+        assert hands.ran == ["a", "b", "c"]
+
+
 async def test_a_decision_stands_against_the_client() -> None:
     """Denied at the desk and approved by the client: a conflict that says what stands, and nothing runs."""
     hands = Hands()
