@@ -15,6 +15,7 @@ from treadle.canon.tools import ServerTool
 from treadle.engine.limits import Limits
 from treadle.runs.approval.service import Answer
 from treadle.store.approvals.kept import ApprovalRow
+from treadle.store.approvals.sqlite import SqliteApprovals
 from treadle.store.journal import RunRow
 from unit.engine.fakes import FakeModel, say
 from unit.runs.record.test_approvals import REPLIES, WAIT_S, Hands, Process, process, proved
@@ -143,16 +144,17 @@ async def test_an_answer_that_another_one_overtakes_is_refused(looks: int, monke
     async with process(FakeModel(*REPLIES), hands) as at:
         previous, ids = await asked(at)
         request = going_on(previous, (ids["b"], True), (ids["c"], True))
-        find, seen = at.store.approvals.find, list[str]()
+        kind = type(at.store.approvals)
+        find, seen = kind.find, list[str]()
 
-        async def overtaken(approval_id: str, **only: object) -> ApprovalRow | None:
+        async def overtaken(approvals: SqliteApprovals, approval_id: str, **only: str | None) -> ApprovalRow | None:
             seen.append(approval_id)
             if len(seen) == looks:
-                monkeypatch.setattr(at.store.approvals, "find", find)
+                monkeypatch.setattr(kind, "find", find)
                 await follow(at, request)
-            return await find(approval_id, **only)  # type: ignore[arg-type]
+            return await find(approvals, approval_id, **only)
 
-        monkeypatch.setattr(at.store.approvals, "find", overtaken)
+        monkeypatch.setattr(kind, "find", overtaken)
         with pytest.raises(Conflict, match="carried on already") as caught:
             await follow(at, request)
         assert caught.value.info.code == "approval_used"
