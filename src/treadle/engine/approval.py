@@ -53,9 +53,13 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 def is_unread(item: AnyItem) -> bool:
     """Tell whether an item holds what the model was given elsewhere, so that nobody here knows whose words it has."""
-    if isinstance(item, MessageItem):
-        return item.role == "assistant" and any(isinstance(part, OpaquePart) for part in item.content)
-    return isinstance(item, OpaqueItem)
+    if type(item) is not MessageItem:
+        return type(item) is OpaqueItem
+    if item.role == "assistant":
+        for part in item.content:
+            if type(part) is OpaquePart:
+                return True
+    return False
 
 
 def reasons_for(call: CallItem, policy: ToolPolicy, tainted: tuple[str, ...], *, is_from_text: bool) -> tuple[str, ...]:

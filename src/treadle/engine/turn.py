@@ -163,7 +163,7 @@ class Turn:
         self._base = 0
         self._next_base = 0
         self._tainted: dict[str, str] = {}
-        for item in planner.items:
+        for item in [each for each in planner.items if type(each) is not MessageItem or each.role == "assistant"]:
             self._read(item)
         self._open: dict[int, _OpenItem] = {}
         self._calls: dict[int, tuple[str, str | None]] = {}

@@ -7,7 +7,7 @@ import msgspec
 
 from treadle.canon.errors import LimitExceeded, ProtocolError
 from treadle.canon.request import Note, Request
-from treadle.canon.tools import AUTO, Offer, ServerTool, ToolChoice, is_person_only
+from treadle.canon.tools import AUTO, Offer, ServerTool, ToolChoice, ToolSpec, is_person_only
 from treadle.tools.policy import fits
 from treadle.upstream.direct import DIRECT_MODEL
 from treadle.upstream.router import match_pattern
@@ -19,8 +19,8 @@ Collision = Literal["server", "client", "error"]
 Allowed = tuple[str, ...] | None
 """Names, patterns and sources of tools that may be offered; None is all."""
 
-USUAL_MAX = 64
-"""For how many lists of tools it is remembered what is offered by them."""
+USUAL_MAX = 32
+"""For how many lists of tools it is remembered what is offered with them."""
 
 
 class OfferRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,21 +42,23 @@ class OfferRules(msgspec.Struct, frozen=True, kw_only=True):
 class Offered(msgspec.Struct, frozen=True, kw_only=True):
     """The tools of one run by name, in the order the model sees them, and what had to be left out.
 
-    It is shared by runs: nothing in it ever changes. `tools` are the server tools that the run might have been offered.
+    It is shared by runs: nothing in it ever changes. `own` are the tools that the client brought, `tools` the server's
+    that the run might have been offered.
     """
 
     offers: dict[str, Offer]
+    own: tuple[ToolSpec, ...]
     tools: dict[str, ServerTool]
     choice: ToolChoice
     notes: tuple[Note, ...] = ()
 
 
 class Offers:
-    """Makes offers by some rules; what a request is offered that brings no tools is the same until the tools change."""
+    """Makes offers by some rules. Who brings the same tools, or none, is offered the same until the server's change."""
 
     def __init__(self, rules: OfferRules) -> None:
         self._rules = rules
-        self._usual: dict[tuple[Allowed, Allowed], tuple[Sequence[ServerTool], Offered]] = {}
+        self._usual: dict[tuple[int, Allowed, Allowed], tuple[tuple[ToolSpec, ...], Sequence[ServerTool], Offered]] = {}
 
     def make(self, request: Request, tools: Sequence[ServerTool], model: str, only: Allowed) -> Offered:
         """Return what a request to a model is offered of these tools; `only` narrows them further.
@@ -64,15 +66,16 @@ class Offers:
         Raises: as `make_offers`.
         """
         lists = (self._rules.allowed(model), only)
-        if request.tools or request.tool_choice != AUTO or request.surface.choices != 1:
+        if request.tool_choice != AUTO or request.surface.choices != 1:
             return make_offers(request, narrow(tools, *lists), self._rules)
-        usual = self._usual.get(lists)
-        if usual is not None and usual[0] is tools:
-            return usual[1]
+        own = request.tools
+        usual = self._usual.get((id(own), *lists))
+        if usual is not None and usual[0] is own and usual[1] is tools:
+            return usual[2]
         offered = make_offers(request, narrow(tools, *lists), self._rules)
         if len(self._usual) >= USUAL_MAX:
             self._usual.clear()
-        self._usual[lists] = (tools, offered)
+        self._usual[(id(own), *lists)] = (own, tools, offered)
         return offered
 
 
@@ -101,7 +104,7 @@ def make_offers(request: Request, server_tools: Sequence[ServerTool], rules: Off
     if choice.mode == "required" and not offers and HOSTED not in request.options.extra:
         raise ProtocolError("tool_choice is 'required', but no tool is offered.", param="tool_choice")
     names = {tool.name: tool for tool in server_tools}
-    return Offered(offers=offers, tools=names, choice=choice, notes=tuple(notes))
+    return Offered(offers=offers, own=request.tools, tools=names, choice=choice, notes=tuple(notes))
 
 
 def _drop_person_only(offers: dict[str, Offer]) -> list[Note]:

@@ -420,8 +420,9 @@ class Runs:
         blueprint = Blueprint(
             row=row,
             request=request,
-            frame=frame_of(request, offered, limits, carried, tainted_before(history, offered.offers, known)),
+            frame=frame_of(offered, limits, carried, tainted_before(history, offered.offers, known)),
             history=history,
+            offered=offered,
         )
         assert instead.model is not None, "the model is found first"
         model: Model = instead.model

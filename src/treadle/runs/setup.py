@@ -66,17 +66,17 @@ def _sources(offered: Sequence[_HasOffer]) -> dict[str, str]:
 _SOURCES: Memo[tuple[FramedOffer, ...], dict[str, str]] = Memo(_sources)
 
 
-_Table = tuple[dict[str, Offer], tuple[ToolSpec, ...]]
-"""Offers by the names of their tools, and the specs that the model sees."""
-
-
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a loop is made from; `history` is what its model reads first."""
+    """All that a loop is made from; `history` is what its model reads first.
+
+    `offered` is what the frame was made of, where that was now: the frame alone says the same.
+    """
 
     row: RunRow
     request: Request
     frame: Frame
     history: tuple[AnyItem, ...]
+    offered: Offered | None = None
 
     def taken_up(self) -> tuple[list[AnyItem], Carried | None]:
         """Return what the model has read when the run begins, and the calls that come before its first model call."""
@@ -92,7 +92,6 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def frame_of(
-    request: Request,
     offered: Offered,
     limits: Limits,
     carried: Carriage | None = None,
@@ -100,7 +99,7 @@ def frame_of(
 ) -> Frame:
     """Freeze what a loop is made with."""
     return Frame(
-        offers=_framed(offered.offers, request.tools) if request.tools else _OWN.of(offered.offers),
+        offers=_FRAMED.of(offered),
         choice=offered.choice,
         limits=limits,
         carried=carried,
@@ -122,7 +121,9 @@ def read_frame(entries: Sequence[Entry]) -> Frame | None:
 def make_loop(blueprint: Blueprint, ports: Ports, *, past: Past | None = None, wall_s: float | None = None) -> Loop:
     """Make the loop of a run; `wall_s` is what is left of its time."""
     row, request, frame = blueprint.row, blueprint.request, blueprint.frame
-    offers, specs = _table(frame.offers, request.tools) if request.tools else _TABLES.of(frame.offers)
+    offered = blueprint.offered
+    offers = _offers(frame.offers, request.tools) if offered is None else offered.offers
+    specs = _specs(offers) if offered is None else _SPECS.of(offered)
     planner = Planner(row.model, specs, request.options, is_strict=request.strict_fidelity)
     if request.instructions:
         planner.add([text_message("system", request.instructions)])
@@ -143,17 +144,15 @@ def make_loop(blueprint: Blueprint, ports: Ports, *, past: Past | None = None, w
     return Loop(turn, ports, context, wall_s, frame.limits.final_answer_s, past)
 
 
-def _framed(offers: Mapping[str, Offer], tools: Sequence[ToolSpec] = ()) -> tuple[FramedOffer, ...]:
-    own = _own(tools)
-    return tuple(
-        [FramedOffer(name=name, offer=None if own.get(name) == offer else offer) for name, offer in offers.items()]
-    )
+def _framed(offered: Offered) -> tuple[FramedOffer, ...]:
+    own = _own(offered.own)
+    named = offered.offers.items()
+    return tuple([FramedOffer(name=name, offer=None if own.get(name) == offer else offer) for name, offer in named])
 
 
-def _table(framed: Sequence[FramedOffer], tools: Sequence[ToolSpec] = ()) -> _Table:
+def _offers(framed: Sequence[FramedOffer], tools: Sequence[ToolSpec]) -> dict[str, Offer]:
     own = _own(tools)
-    offers = {each.name: each.offer or own[each.name] for each in framed}
-    return offers, tuple([offer.spec for offer in offers.values()])
+    return {each.name: each.offer or own[each.name] for each in framed}
 
 
 def _own(tools: Sequence[ToolSpec]) -> dict[str, Offer]:
@@ -161,9 +160,14 @@ def _own(tools: Sequence[ToolSpec]) -> dict[str, Offer]:
     return {spec.name: Offer(spec=spec, side="client") for spec in tools}
 
 
-_OWN: Memo[dict[str, Offer], tuple[FramedOffer, ...]] = Memo(_framed)
-_TABLES: Memo[tuple[FramedOffer, ...], _Table] = Memo(_table)
-"""What is made of the offers of requests that bring no tools: they are the same objects until the tools change."""
+def _specs(offers: Mapping[str, Offer]) -> tuple[ToolSpec, ...]:
+    """Return what the model sees."""
+    return tuple([offer.spec for offer in offers.values()])
+
+
+_FRAMED: Memo[Offered, tuple[FramedOffer, ...]] = Memo(_framed)
+_SPECS: Memo[Offered, tuple[ToolSpec, ...]] = Memo(lambda offered: _specs(offered.offers))
+"""What is made of offers: they are the same object for as long as the tools are the same."""
 
 
 def open_run(

@@ -1,17 +1,29 @@
 import asyncio
 import time
+from collections.abc import AsyncGenerator
 
 import msgspec
 import pytest
 
 from treadle.canon.errors import ErrorInfo, StoreError, UpstreamTimeout
-from treadle.canon.events import Failed, Finished, ItemAdded, ItemDone, RunEnded, TextDelta, ToolFinished, ToolStarted
+from treadle.canon.events import (
+    Failed,
+    Finished,
+    ItemAdded,
+    ItemDone,
+    ModelEvent,
+    RunEnded,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+)
 from treadle.canon.items import CallItem, ImagePart, MessageItem, ResultItem, TextPart, text_of
+from treadle.canon.plan import Plan
 from treadle.canon.tools import NONE, Outcome, ToolChoice
 from treadle.canon.usage import Usage
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Verdict
-from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, client, ok, say, server
+from unit.engine.fakes import Bench, FakeJournal, FakeModel, FakeToolbox, Reply, ask_for, call, client, ok, say, server
 
 
 async def test_an_answer_ends_the_run():
@@ -311,7 +323,7 @@ async def test_time_up_in_a_tool_ends_with_an_answer():
     """A call that was cut reads that its outcome is unknown, later ones never start, and the model still answers."""
     toolbox = FakeToolbox(slow=asyncio.Event())
     calls = [call("slow", call_id="c1"), call("slow", call_id="c2", arguments="[2]")]
-    bench = Bench(FakeModel(ask_for(*calls), say("sorry")), toolbox, server("slow"), limits=Limits(wall_s=0.01))
+    bench = Bench(FakeModel(ask_for(*calls), say("sorry")), toolbox, server("slow"), limits=Limits(wall_s=0.3))
     bench.clock.monotonic = time.monotonic
     ended = await bench.run()
     assert (ended.status, ended.limit, toolbox.ran) == ("completed", "wall_time", ["c1"])
@@ -407,3 +419,28 @@ async def test_a_reply_with_nothing_at_all_is_an_empty_answer():
     """A finish without items completes the run."""
     bench = Bench(FakeModel([[Finished(stop="done")]]))
     assert (await bench.run()).status == "completed"
+
+
+class WatchingModel(FakeModel):
+    """Remembers what was durable each time it was asked."""
+
+    def __init__(self, *replies: Reply) -> None:
+        super().__init__(*replies)
+        self.durable: list[list[str]] = []
+        self.journal: FakeJournal | None = None
+
+    async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+        assert self.journal is not None
+        self.durable.append(self.journal.kinds())
+        async for batch in super().stream(plan, run_id):
+            yield batch
+
+
+async def test_a_result_is_durable_before_the_model_is_asked_again():
+    """And so is the plan of that model call: a crash in it finds both."""
+    model = WatchingModel(ask_for(call("f")), say("done"))
+    bench = Bench(model, FakeToolbox(f=ok()), server("f"))
+    model.journal = bench.journal
+    await bench.run()
+    assert len(model.durable) == 2
+    assert [kind for kind in model.durable[1] if kind in ("tool_result", "plan")][-2:] == ["tool_result", "plan"]

@@ -149,7 +149,11 @@ def test_requests_without_tools_share_what_they_are_offered_until_the_tools_chan
     offers, ours = Offers(OfferRules()), tuple(OURS)
     usual = offers.make(request(), ours, "m", None)
     assert offers.make(request(), ours, "other", None) is usual
-    assert offers.make(request("mine"), ours, "m", None) is not usual
+    mine = request("mine")
+    own = offers.make(mine, ours, "m", None)
+    assert own.offers.keys() == {"mine", *(tool.name for tool in ours)}
+    assert offers.make(mine, ours, "m", None) is own
+    assert offers.make(request("mine"), ours, "m", None) is not own
     assert offers.make(request(tool_choice=ToolChoice(mode="none")), ours, "m", None).offers == {}
     assert offers.make(request(), ours[:1], "m", None).offers.keys() == {ours[0].name}
     assert offers.make(request(), ours, "m", (ours[0].name,)).offers.keys() == {ours[0].name}

@@ -14,8 +14,17 @@ from treadle.wire.notes import Notes
 _LEADERS = ("system", "developer")
 
 
-def settle_roles(items: Iterable[AnyItem], traits: Traits, notes: Notes) -> Iterator[AnyItem]:
-    """Yield the items with the roles that the upstream knows, each where it may stand."""
+def settle_roles(items: tuple[AnyItem, ...], traits: Traits, notes: Notes) -> Iterable[AnyItem]:
+    """Return the items with the roles that the upstream knows, each where it may stand."""
+    leaders = [(at, item.role) for at, item in enumerate(items) if type(item) is MessageItem and item.role in _LEADERS]
+    if not leaders:
+        return items
+    is_leading = traits.has_late_system or leaders[-1][0] == len(leaders) - 1
+    is_known = traits.has_developer or all(role != "developer" for _, role in leaders)
+    return items if is_leading and is_known else _settled(items, traits, notes)
+
+
+def _settled(items: Iterable[AnyItem], traits: Traits, notes: Notes) -> Iterator[AnyItem]:
     is_leading = True
     for item in items:
         if not isinstance(item, MessageItem) or item.role not in _LEADERS:

@@ -92,6 +92,7 @@ class _Writer:
             traits.names, [spec.name for spec in plan.tools] + [item.name for item in calls if item.name]
         )
         self._ids = Names(traits.call_ids, [item.call_id for item in calls])
+        self._has_calls = bool(calls)
         custom = [spec.name for spec in plan.tools if spec.kind == "custom"]
         self.wrapped = frozenset[str](() if traits.has_custom_tools else custom)
 
@@ -135,6 +136,8 @@ class _Writer:
         items = settle_roles(self._plan.items, self._traits, self._notes)
         if not self._traits.has_result_files:
             items = move_files(items, self._notes)
+        if not self._has_calls:
+            return tuple(items)
         return tuple([self._item(item) if type(item) in _CALLS else item for item in items])
 
     def choice(self) -> ToolChoice:
