@@ -4,12 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
+# The tests start hundreds of processes, and each would compile all modules again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-browser test-clients test-guests test-package test-sandbox eval docs sbom check check-deploy check-js format bench bench-peers chaos mutants fuzz clean
+.PHONY: help setup run test test-browser test-clients test-exhaustive test-guests test-package test-sandbox eval docs sbom check check-deploy check-js format bench bench-peers chaos mutants fuzz clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Treadle needs Python 3.11 or newer")'
@@ -25,6 +27,9 @@ run: $(STAMP) ## start the gateway and its pages on SQLite and the demo model (n
 
 test: $(STAMP) ## run all tests (ARGS="-k name" narrows them)
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-exhaustive: $(STAMP) ## run every case of which `make test` tries some; minutes
+	@TREADLE_HYPOTHESIS=thorough $(BIN)/python -m pytest -m 'exhaustive or hypothesis' $(ARGS)
 
 test-browser: $(STAMP) ## run only the browser tests; fails when there is no Chromium
 	@TREADLE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest tests/browser $(ARGS)

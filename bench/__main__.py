@@ -28,6 +28,7 @@ class Measurement(NamedTuple):
 SUITE = {
     "plain": Measurement("bench.measures.plain", 300, True),
     "streams": Measurement("bench.measures.streams", 300, True),
+    "tls": Measurement("bench.measures.tls", 180),
     "rounds": Measurement("bench.measures.rounds", 180),
     "loops": Measurement("bench.measures.loops", 300, True),
     "memory": Measurement("bench.measures.memory", 180, True),

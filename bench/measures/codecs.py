@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.report.figures import MICRO, Table, ratio, spread
 from bench.report.results import Options, Result, main_of
@@ -28,11 +28,19 @@ DELTAS = 1_000
 WORDS = ("The ", "quick ", "brown ", "fox ", "jumps ", "over ", "it.\n", "And ", "so ", "on, ")
 READ_BYTES = 65_536
 TURNS = (10, 400)
-BODIES = {
+Body = Callable[[int], dict[str, Any]]
+BODIES: dict[str, Body] = {
     "chat": lambda turns: {"model": "m", "messages": [_said(number) for number in range(turns)]},
     "messages": lambda turns: {"model": "m", "max_tokens": 99, "messages": [_said(number) for number in range(turns)]},
     "responses": lambda turns: {"model": "m", "input": [_said(number) for number in range(turns)]},
+    "gemini": lambda turns: {"contents": [_shown(number) for number in range(turns)]},
 }
+WITH_CALLS: dict[str, Body] = {
+    "chat": lambda turns: {"model": "m", "messages": _worked(turns, _chat_round)},
+    "messages": lambda turns: {"model": "m", "max_tokens": 99, "messages": _worked(turns, _messages_round)},
+    "responses": lambda turns: {"model": "m", "input": _worked(turns, _responses_round)},
+}
+"""Histories of work: of every four turns one asks, one calls a tool, one has its result, and one answers."""
 
 Work = Callable[[], object]
 
@@ -68,6 +76,44 @@ async def events() -> list[RunEvent]:
 
 def _said(number: int) -> dict[str, str]:
     return {"role": "assistant" if number % 2 else "user", "content": "".join(WORDS) * 5}
+
+
+def _shown(number: int) -> dict[str, Any]:
+    return {"role": "model" if number % 2 else "user", "parts": [{"text": "".join(WORDS) * 5}]}
+
+
+def _worked(turns: int, make: Callable[[str, str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    text = "".join(WORDS) * 5
+    return [turn for number in range(turns // 4) for turn in make(f"call_{number}", text)]
+
+
+def _chat_round(call_id: str, text: str) -> list[dict[str, Any]]:
+    call = {"id": call_id, "type": "function", "function": {"name": "look", "arguments": '{"path":"a/b.txt"}'}}
+    return [
+        {"role": "user", "content": text},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call_id, "content": text},
+        {"role": "assistant", "content": text},
+    ]
+
+
+def _messages_round(call_id: str, text: str) -> list[dict[str, Any]]:
+    call = {"type": "tool_use", "id": call_id, "name": "look", "input": {"path": "a/b.txt"}}
+    return [
+        {"role": "user", "content": [{"type": "text", "text": text}]},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, "content": text}]},
+        {"role": "assistant", "content": [{"type": "text", "text": text}]},
+    ]
+
+
+def _responses_round(call_id: str, text: str) -> list[dict[str, Any]]:
+    return [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]},
+        {"type": "function_call", "call_id": call_id, "name": "look", "arguments": '{"path":"a/b.txt"}'},
+        {"type": "function_call_output", "call_id": call_id, "output": text},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]},
+    ]
 
 
 def encode_case(name: str, told: list[RunEvent]) -> tuple[Case, bytes]:
@@ -117,18 +163,19 @@ def scan_case() -> Case:
 
 
 def request_cases() -> list[Case]:
-    """Return the cases of reading a request and of writing it again, at two lengths of history."""
+    """Return the cases of reading a request and of writing it again, at two lengths of history, and one with calls."""
+    bodies = [(name, f"{turns} turns", body(turns)) for name, body in BODIES.items() for turns in TURNS]
+    bodies += [(name, f"with calls, {TURNS[-1]} turns", body(TURNS[-1])) for name, body in WITH_CALLS.items()]
     cases: list[Case] = []
-    for name, body in BODIES.items():
-        for turns in TURNS:
-            data = json.dumps(body(turns)).encode()
-            title = f"{name}, {turns} turns, {len(data) / 1024:.0f} KB"
+    for name, length, body in bodies:
+        data = json.dumps(body).encode()
 
-            def both(name: str = name, data: bytes = data) -> bytes:
-                asked = PROTOCOLS[name].read_request(data)
-                return UPSTREAMS[name].write_request(Plan(items=asked.items, model="m")).body
+        def both(name: str = name, data: bytes = data) -> bytes:
+            asked = PROTOCOLS[name].read_request(data)
+            return UPSTREAMS[name].write_request(Plan(items=asked.items, model="m")).body
 
-            cases.append(Case("request", title, 1, both, lambda data=data: json.dumps(json.loads(data))))
+        title = f"{name}, {length}, {len(data) / 1024:.0f} KB"
+        cases.append(Case("request", title, 1, both, lambda data=data: json.dumps(json.loads(data))))
     return cases
 
 

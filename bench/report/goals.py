@@ -65,6 +65,10 @@ def _loop(peer: str) -> Callable[[Figures], float]:
     return lambda figures: _middle(figures[f"{OURS} 50"]) / _middle(figures[f"{peer} 50"])
 
 
+def _tls(key: str) -> Callable[[Figures], float]:
+    return lambda figures: _middle(figures["TLS"], key) / _middle(figures["clear"], key)
+
+
 def _stream_kb(figures: Figures) -> float:
     held = figures[OURS]
     return (held["full"] - held["idle"]) / max(held["streams"], 1) / 1024
@@ -101,6 +105,8 @@ GOALS = (
         1.5,
         1.2,
     ),
+    Goal("CPU of a plain request by TLS, × clear", "tls", _tls("plain_s"), 1.9, 1.9),
+    Goal("CPU of a paced event by TLS, × clear", "tls", _tls("event_s"), 1.9, 1.9),
     Goal("a request with 400 turns read and written, × json", "codecs", _long_request, 0.6, 0.35),
 )
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-OWN = ("treadle", "uvicorn", "uvloop", "httptools", "msgspec", "aiohttp", "apsw")
+OWN = ("treadle", "uvicorn", "uvloop", "httptools", "msgspec", "apsw")
 
 
 def describe() -> str:

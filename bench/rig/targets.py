@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.rig.certificate import make_certificate
 from bench.rig.processes import ROOT, START_S, cores, cpu_s, process, python, raise_file_limit, read_port
 
 PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
@@ -135,10 +136,22 @@ class Stage:
 
     def treadle(self, journal: str, *, tools: int = 0) -> Target:
         """Start `treadle serve` with its journal off, on SQLite or on PostgreSQL."""
-        config = write_config(self.folder, self.upstream.port, journal, self.store(journal), tools)
+        base_url = f"http://127.0.0.1:{self.upstream.port}/v1"
+        config = write_config(self.folder, base_url, journal, self.store(journal), tools)
         child, log = self.start(f"treadle-{journal}", python("treadle.cli.main", "serve", "--config", str(config)))
         title = "Treadle, no journal" if journal == "off" else f"Treadle, {journal}"
         return Target(title, read_port(child, log), child.pid, tuple(PATHS))
+
+    def treadle_over_tls(self) -> Target:
+        """Start `treadle serve` without a journal, before an upstream that is asked by TLS."""
+        made = make_certificate(self.folder)
+        command = python("bench.rig.upstream", str(made.file), str(made.key))
+        upstream, log = self.start("upstream-tls", command, is_here=True)
+        base_url = f"https://127.0.0.1:{read_port(upstream, log)}/v1"
+        config = write_config(self.folder, base_url, "off", self.store("off"), name="tls")
+        served = python("treadle.cli.main", "serve", "--config", str(config))
+        child, log = self.start("treadle-tls", served, env={"SSL_CERT_FILE": str(made.file)})
+        return Target("Treadle, TLS", read_port(child, log), child.pid, tuple(PATHS))
 
     def store(self, journal: str) -> str:
         """Return the address of a new store; PostgreSQL is the one that the tests start."""
@@ -152,9 +165,9 @@ class Stage:
         return database.url("bench")
 
 
-def write_config(folder: Path, upstream_port: int, journal: str, store: str, tools: int = 0) -> Path:
+def write_config(folder: Path, base_url: str, journal: str, store: str, tools: int = 0, name: str = "") -> Path:
     """Write the settings of one server: one upstream, one tool, nothing logged but warnings."""
-    file = folder / f"treadle-{journal}.toml"
+    file = folder / f"treadle-{name or journal}.toml"
     loaded = [str(ROOT / "bench" / "rig" / "adder.py")]
     if tools:
         loaded.append(str(write_tools(folder, tools)))
@@ -175,7 +188,7 @@ max_total_tool_calls = 1200
 tools_max = 1100
 [[upstream]]
 name = "bench"
-base_url = "http://127.0.0.1:{upstream_port}/v1"
+base_url = "{base_url}"
 models = ["bench-*"]
 """
     )

@@ -10,6 +10,8 @@ took on its way.
 import asyncio
 import re
 import socket
+import ssl
+import sys
 import time
 
 import uvloop
@@ -85,9 +87,13 @@ class Upstream(asyncio.Protocol):
 
 
 async def main() -> None:
-    """Listen and say where."""
+    """Listen and say where; with a certificate and its key, by TLS."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
-    server = await asyncio.get_running_loop().create_server(Upstream, sock=listener, backlog=2048)
+    context = None
+    if len(sys.argv) > 1:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*sys.argv[1:3])
+    server = await asyncio.get_running_loop().create_server(Upstream, sock=listener, backlog=2048, ssl=context)
     print(listener.getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.server_process import BOUND_S, Served
+from warm.start import Popen
 
 KEY = "sk-a-key-that-no-page-may-see-4711"
 PROGRAM = f"""
@@ -167,7 +168,7 @@ def console_server(folder: Path, *, decide_s: float = 300.0, **server: Any) -> I
     """Start such a server with these settings of its own, and end it with the test."""
     section = json.dumps({"port": 0, "evals": str(folder / "none"), **server})
     approvals = json.dumps({"wait_s": decide_s, "stored_s": decide_s})
-    process = subprocess.Popen(
+    process = Popen(
         [sys.executable, "-c", PROGRAM, f"sqlite:///{folder}/treadle.db", section, approvals],
         stdout=subprocess.PIPE,
         text=True,

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.server_process import Served
+from warm.start import Popen
 
 PROGRAM = """
 import json
@@ -77,7 +78,7 @@ def hosted(
     config.write_text(toml + "\n" + load, encoding="utf-8")
     arguments = (str(config), f"sqlite:///{folder}/treadle.db", str(port), str(delay_s), str(chunk_bytes), script)
     variables = json.dumps({"HOME": str(folder), **(env or {})})
-    process = subprocess.Popen(
+    process = Popen(
         [sys.executable, "-c", PROGRAM, *arguments, variables],
         stdout=subprocess.PIPE,
         text=True,

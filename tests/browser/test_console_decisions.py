@@ -142,11 +142,12 @@ def test_a_call_that_nobody_decides_expires_and_is_nobodys_refusal(browser: Brow
 def test_a_decision_is_remembered_and_can_be_forgotten(windows: tuple[Watched, Watched], console: Console) -> None:
     """Every call of the tool in this session runs without asking, until the rule is taken away."""
     page = windows[0].page
-    console.ask_for("e.txt", session="trusted")
+    first, _ = console.ask_for("e.txt", session="trusted")
     page.goto(f"{console.url}/console/approvals")
     page.get_by_label("and remember").select_option("every call of this tool, in this session")
     page.get_by_role("button", name="Approve", exact=True).click()
     expect(page.get_by_role("listitem").filter(has_text="every call")).to_be_visible()
+    console.wait(first)
     second = console.run('delete_file {"path": "f.txt"}', session="trusted")
     assert output(console, second) == "f.txt is gone"
     page.get_by_role("button", name="Ask again for delete_file").click()

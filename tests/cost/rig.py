@@ -16,6 +16,7 @@ from treadle import tool
 from treadle.config import Settings, StoreSection, Upstream
 from treadle.runtime import Runtime
 from treadle.server.app import App
+from treadle.server.http import GONE_IN_SCOPE
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.http import Answer, HttpClient
 
@@ -117,6 +118,10 @@ class Canned:
     def content(self) -> "Canned":
         return self
 
+    @property
+    def is_over(self) -> bool:
+        return not any(self._pieces)
+
     async def readany(self) -> bytes:
         if self._is_slow:
             # Whoever listens hears of each event before the next one comes.
@@ -155,6 +160,7 @@ class Rig:
             "method": "POST",
             "path": case.path,
             "query_string": b"",
+            GONE_IN_SCOPE: None,
             "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")],
             "client": ("127.0.0.1", 1),
         }
@@ -196,16 +202,25 @@ async def _for_ever() -> Any:
     await asyncio.get_running_loop().create_future()
 
 
+def _tool(number: int) -> Any:
+    @tool(name=f"cost_{number}", effect="read")
+    def look(place: str, depth: int = 1) -> str:
+        """Look at a place."""
+        return place
+
+    return look
+
+
 @asynccontextmanager
-async def rig(folder: Path, *, is_kept: bool) -> AsyncIterator[Rig]:
-    """Open a Treadle in front of the made answers, with its journal off, or in a file."""
+async def rig(folder: Path, *, is_kept: bool, tools: int = 0) -> AsyncIterator[Rig]:
+    """Open a Treadle in front of the made answers, with its journal off, or in a file, and so many more tools."""
     settings = Settings(
         store=StoreSection(url=f"sqlite:///{folder}/cost.db", persistence="on" if is_kept else "off"),
         upstream=(Upstream(name="up", base_url="http://127.0.0.1:1/v1", models=("text-*", "slow-*", "tools-*")),),
     )
     real, HttpClient.send = HttpClient.send, _send  # type: ignore[method-assign]
     try:
-        async with Runtime(settings, tools=[cost_add]) as runtime:
+        async with Runtime(settings, tools=[cost_add, *map(_tool, range(tools))]) as runtime:
             yield Rig(App(runtime))
     finally:
         HttpClient.send = real  # type: ignore[method-assign]

@@ -18,9 +18,9 @@ TESTS = Path(__file__).parents[1]
 
 
 class Worker:
-    """A running worker."""
+    """A running program, at work in a folder; `store` is the address of its stores, `{name}` being each point's own."""
 
-    def __init__(self, process: "subprocess.Popen[str]", folder: Path, store: str) -> None:
+    def __init__(self, process: "subprocess.Popen[str]", folder: Path, store: str = "") -> None:
         self._process = process
         self._folder = folder
         self._store = store
@@ -44,8 +44,8 @@ class Worker:
 
 
 @contextmanager
-def worker(folder: Path, store: str = "") -> Iterator[Worker]:
-    """Start a worker; `store` is the address of its stores, with `{name}` for one of each point's own."""
+def program() -> "Iterator[subprocess.Popen[str]]":
+    """Start the program that workers are: it does one job after the other."""
     paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
         [sys.executable, "-m", "crash.worker"],
@@ -55,10 +55,17 @@ def worker(folder: Path, store: str = "") -> Iterator[Worker]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )
     try:
-        yield Worker(process, folder, store)
+        yield process
     finally:
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def worker(folder: Path, store: str = "") -> Iterator[Worker]:
+    """Start a worker of one's own."""
+    with program() as process:
+        yield Worker(process, folder, store)
 
 
 def broken(

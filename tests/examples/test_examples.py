@@ -37,6 +37,7 @@ def test_calls_that_a_local_model_writes_as_text_are_made(tmp_path: Path) -> Non
     with stage.serving(*loopback) as model:
         settings = stage.folder / "treadle.toml"
         settings.write_text(settings.read_text().replace("http://127.0.0.1:8101/v1", model))
+        stage.treadle("trust")
         with stage.serving(*SERVE) as url:
             printed = stage.run("ask.py", TREADLE_URL=url)
     answer, _, notes = printed.partition("  call_recovered: ")
@@ -101,6 +102,7 @@ def test_tools_of_an_mcp_server_come_in_and_go_out(tmp_path: Path) -> None:
     stage = Stage("mcp", tmp_path)
     with (stage.folder / "treadle.toml").open("a") as settings:
         settings.write("connect_s = 60.0\n")
+    stage.treadle("trust")
     with stage.serving(*SERVE) as url:
         printed = stage.run("client.py", TREADLE_URL=url).splitlines()
     assert printed == [
@@ -113,6 +115,7 @@ def test_tools_of_an_mcp_server_come_in_and_go_out(tmp_path: Path) -> None:
 def test_tools_in_two_languages_run_as_guests(tmp_path: Path) -> None:
     """Both are called alone, and one by a model; arguments that do not fit are refused before the guest runs."""
     stage = Stage("wasm_tools", tmp_path)
+    stage.treadle("trust")
     valid = json.dumps({"iban": "DE89370400440532013000"})
     assert json.loads(stage.treadle("wasm", "call", "iban", "check_iban", valid)) == {"valid": True}
     wrong = valid.replace("DE89", "DE98")

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
+from socket import socket
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -13,11 +14,41 @@ from treadle.config import Settings, StoreSection, Upstream
 from treadle.config.settings import UpstreamsSection
 from treadle.runtime import Runtime
 from treadle.server.app import App
+from treadle.server.edge.protocol import bounded
 from treadle.tools import Tool
 from treadle.upstream.loopback import ScriptServer, Source
 
 T = TypeVar("T")
 START_S = 20
+GRACE_LOOKS = 1_000
+LOOK_S = 0.002
+
+
+HEAD_S = 60.0
+"""How long the head of a request may take here."""
+
+
+class _Told(uvicorn.Server):
+    """Stops when it is told and not some ticks later, as uvicorn does: there are hundreds of gateways in the tests."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.told = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.told.wait()
+
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        for _ in range(GRACE_LOOKS):
+            if not self.server_state.connections and not self.server_state.tasks:
+                break
+            await asyncio.sleep(LOOK_S)
+        for task in self.server_state.tasks:
+            task.cancel()
 
 
 class Gateway:
@@ -91,9 +122,9 @@ class Gateway:
         return Settings(**(chosen | self._sections))
 
     async def _serve(self, app: App) -> None:
-        config = uvicorn.Config(app, port=0, lifespan="off", log_config=None, ws="none", timeout_graceful_shutdown=2)
-        server = uvicorn.Server(config)
-        self._stop = lambda: setattr(server, "should_exit", True)
+        config = uvicorn.Config(app, port=0, http=bounded(HEAD_S), lifespan="off", log_config=None, ws="none")
+        server = _Told(config)
+        self._stop = server.told.set
         serving = asyncio.create_task(server.serve())
         while not server.started:
             await asyncio.sleep(0.005)

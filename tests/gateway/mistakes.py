@@ -129,6 +129,7 @@ def keyless(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with refusing_upstream() as url:
         text = f'[[upstream]]\nname = "up"\nbase_url = "{url}"\nkey_env = "UP_KEY"\n'
         (folder / "treadle.toml").write_text(text, encoding="utf-8")
+        monkeypatch.setenv("TREADLE_CONFIG", "treadle.toml")
         yield
 
 
@@ -261,6 +262,15 @@ MISTAKES = (
         what="treadle.toml: is not TOML",
         way_out="treadle config example",
         doctor="config: is not TOML",
+    ),
+    Mistake(
+        name="file that nobody agreed to",
+        setting=wrote(treadle_toml='[tools]\nload = ["mine.py"]\n'),
+        line="serve",
+        code=2,
+        what="treadle.toml is not trusted",
+        way_out="treadle trust",
+        doctor="config: is not trusted",
     ),
     Mistake(
         name="file that is missing",

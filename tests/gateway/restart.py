@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from treadle.upstream.loopback import ScriptServer, Source
+from warm.start import Popen
 
 BOUND_S = 30.0
 PROGRAM = """
@@ -87,7 +88,7 @@ class Life:
 def life(folder: Path, upstream: Upstream, number: int, program: str = PROGRAM) -> Iterator[Life]:
     """Start Treadle on the folder's journal for the `number`-th time; `program` is what is run."""
     store = f"sqlite:///{folder}/treadle.db"
-    process = subprocess.Popen(
+    process = Popen(
         [sys.executable, "-c", program, store, upstream.server.url, str(number)],
         stdout=subprocess.PIPE,
         text=True,

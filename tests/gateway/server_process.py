@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from warm.start import Popen
+
 BOUND_S = 30.0
 PROGRAM = """
 import sys
@@ -59,7 +61,7 @@ class Served(msgspec.Struct):
 @contextmanager
 def served(folder: Path, *, delay_s: float = 0.0, grace_s: float = 5.0, script: str = "") -> Iterator[Served]:
     """Start a server on the demo model, or on a script's turns, and end it with the test."""
-    process = subprocess.Popen(
+    process = Popen(
         [sys.executable, "-c", PROGRAM, f"sqlite:///{folder}/treadle.db", str(delay_s), str(grace_s), script],
         stdout=subprocess.PIPE,
         text=True,

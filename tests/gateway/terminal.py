@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pyte
 
+from warm.start import Popen
+
 TREADLE = [sys.executable, "-m", "treadle.cli.main"]
 CONTROLLED = [
     sys.executable,
@@ -74,8 +76,9 @@ class Terminal:
         self.screen = pyte.HistoryScreen(COLUMNS, LINES, history=2000)
         self.stream = pyte.ByteStream(self.screen)
         self.raw = b""
-        self.process = subprocess.Popen(
-            [*CONTROLLED, *arguments],
+        is_warm = arguments[0] == sys.executable
+        self.process = (Popen if is_warm else subprocess.Popen)(
+            arguments if is_warm else [*CONTROLLED, *arguments],
             env=env,
             cwd=cwd,
             stdin=slave,

@@ -1,12 +1,15 @@
 """A run is ended from every side: its connection, its API, Treadle's own. One end, whatever races."""
 
 import asyncio
+import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
@@ -70,6 +73,22 @@ def test_a_client_that_goes_away_ends_its_run(slow: Gateway, api: str, stream: b
     slow.ask(slow.upstream.disconnected.wait())
     row = slow.ask(_ended(slow))
     assert (row.status, row.error) == ("cancelled", None)
+
+
+@pytest.mark.parametrize("size", [1_000, 100_000, 1_000_000])
+def test_a_client_that_sent_much_and_goes_away_ends_its_run_too(slow: Gateway, size: int) -> None:
+    """The reading of a connection pauses while its body is large: it must go on, or nobody hears of the end."""
+    body = APIS["chat"].content(stream=False)
+    body["messages"][-1]["content"] = "x" * size
+    data = json.dumps(body).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n\r\n"
+    address = urlsplit(slow.origin)
+    with socket.create_connection((address.hostname, address.port), timeout=BOUND_S) as client:
+        client.sendall(head.encode())
+        client.sendall(data)
+        slow.ask(_asked(slow))
+    slow.ask(slow.upstream.disconnected.wait())
+    assert slow.ask(_ended(slow)).status == "cancelled"
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -17,6 +17,7 @@ from treadle.upstream.cassette.tape import data_of, load_cassette
 from treadle.upstream.loopback import Canned, CannedTable
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import Script, ScriptTurn
+from warm.start import run
 
 NOTHING = Script()
 """What stands behind a gateway that must not ask it."""
@@ -185,15 +186,11 @@ def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def treadle(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in a folder, with an environment of its own."""
-    return subprocess.run(
+    return run(
         [sys.executable, "-m", "treadle.cli.main", *arguments],
         cwd=folder,
         env={"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONUTF8": "1", **variables},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
 
 
@@ -208,11 +205,11 @@ def test_the_command_line_records_and_plays(tmp_path: Path) -> None:
     (tmp_path / "treadle.toml").write_text(
         '[[upstream]]\nname = "openai"\nbase_url = "cassette:tapes"\ncassette_speed = 20.0\n', encoding="utf-8"
     )
-    played = treadle(tmp_path, "run", "2 + 2?", "-m", "script")
+    played = treadle(tmp_path, "run", "2 + 2?", "-m", "script", "--config", "treadle.toml")
     assert (played.returncode, played.stdout) == (0, "Four, I think.\n"), played.stderr
-    other = treadle(tmp_path, "run", "3 + 3?", "-m", "script")
+    other = treadle(tmp_path, "run", "3 + 3?", "-m", "script", "--config", "treadle.toml")
     assert (other.returncode, "cassette_mismatch" in other.stderr or "differs from call 1" in other.stderr) == (1, True)
-    checked = treadle(tmp_path, "doctor", "--offline")
+    checked = treadle(tmp_path, "doctor", "--offline", "--config", "treadle.toml")
     assert "cassette:tapes, 1 recorded calls" in checked.stdout
 
 
@@ -222,5 +219,5 @@ def test_a_cassette_that_can_not_be_read_is_found_at_the_start(tmp_path: Path) -
     (tmp_path / "treadle.toml").write_text(
         '[[upstream]]\nname = "x"\nbase_url = "cassette:bad.jsonl"\n', encoding="utf-8"
     )
-    failed = treadle(tmp_path, "run", "hi", "-m", "m")
+    failed = treadle(tmp_path, "run", "hi", "-m", "m", "--config", "treadle.toml")
     assert (failed.returncode, "bad.jsonl:1: Invalid value 'song'" in failed.stderr) == (2, True), failed.stderr

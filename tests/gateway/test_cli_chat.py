@@ -3,13 +3,13 @@
 import contextlib
 import signal
 import sqlite3
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gateway.terminal import TREADLE, Terminal, person_env
+from warm.start import run
 
 
 @pytest.fixture
@@ -229,9 +229,7 @@ def test_no_color_is_honoured(env: dict[str, str], tmp_path: Path) -> None:
 def test_a_pipe_is_a_conversation_too(env: dict[str, str], tmp_path: Path) -> None:
     """Lines on stdin are turns of one conversation, and the end of the pipe ends it."""
     said = "what is the weather in Rome?\n/tools\n"
-    done = subprocess.run(
-        [*TREADLE, "chat"], env=env, cwd=tmp_path, input=said, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run([*TREADLE, "chat"], env=env, cwd=tmp_path, input=said)
     assert (done.returncode, done.stderr) == (0, "")
     assert '● get_weather(city="Rome")' in done.stdout
     assert "  glob (read)" in done.stdout
@@ -239,15 +237,11 @@ def test_a_pipe_is_a_conversation_too(env: dict[str, str], tmp_path: Path) -> No
 
 def test_the_conversation_goes_on_from_turn_to_turn(env: dict[str, str], tmp_path: Path) -> None:
     """Each turn continues the response before it: the store has one chain."""
-    done = subprocess.run(
+    done = run(
         [*TREADLE, "chat", "--store", "sqlite:///chat.db"],
         env=env,
         cwd=tmp_path,
         input="weather in Rome?\nweather in Paris?\n/new\nweather in Oslo?\n",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
     assert done.returncode == 0
     with contextlib.closing(sqlite3.connect(tmp_path / "chat.db")) as store:

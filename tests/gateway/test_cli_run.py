@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from warm.start import Popen, run
+
 TREADLE = [sys.executable, "-m", "treadle.cli.main"]
 QUESTION = "what is the weather in Paris?"
 TOOLS = '''
@@ -62,9 +64,7 @@ def treadle(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line as a person would."""
     source = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
-    return subprocess.run(
-        [*TREADLE, *arguments], env=env, cwd=cwd, capture_output=True, text=True, timeout=60, check=False, **source
-    )
+    return run([*TREADLE, *arguments], env=env, cwd=cwd, **source)
 
 
 def test_one_prompt_is_answered_through_a_tool(env: dict[str, str], tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_signal_cancels_the_run(env: dict[str, str], tmp_path: Path, number: i
     """The run ends as cancelled, its open call gets a result, and the exit code is that of the signal."""
     arguments = ["run", "Use wait_long `ada`", "--tools", "mine.py", "--output", "jsonl"]
     seen: list[str] = []
-    with subprocess.Popen(
+    with Popen(
         [*TREADLE, *arguments], env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
@@ -253,7 +253,8 @@ def test_limits_of_the_flags_end_the_turn(
 def test_a_cost_that_is_too_high_ends_the_turn(env: dict[str, str], tmp_path: Path, prompt: str) -> None:
     """Between rounds, and in the middle of a long answer, by the prices of the configuration."""
     (tmp_path / "treadle.toml").write_text('[[price]]\nmodel = "demo"\ninput = 1e9\noutput = 1e9\n', encoding="utf-8")
-    done = treadle("run", prompt, "--max-cost", "0.5", "--output", "json", env=env, cwd=tmp_path)
+    named = ("--config", "treadle.toml", "--output", "json")
+    done = treadle("run", prompt, "--max-cost", "0.5", *named, env=env, cwd=tmp_path)
     result = msgspec.json.decode(done.stdout)
     assert (done.returncode, result["limit"], result["status"]) == (4, "max_cost", "cancelled")
     assert len(result["result"]) < 1_000
@@ -272,7 +273,7 @@ def test_a_slow_reader_gets_everything(env: dict[str, str], tmp_path: Path) -> N
     source, sink = os.pipe()
     os.set_blocking(sink, False)
     (tmp_path / "big.py").write_text(BIG, encoding="utf-8")
-    with subprocess.Popen(
+    with Popen(
         [*TREADLE, "run", "Use be_big `ada`", "--tools", "big.py", "--output", "jsonl"],
         env={**env, "TREADLE_TERMINAL__MAX_TOOL_OUTPUT_BYTES": "1000000"},
         cwd=tmp_path,
@@ -309,7 +310,7 @@ def test_a_reader_that_leaves_is_no_traceback(env: dict[str, str], tmp_path: Pat
 
 
 def test_run_loads_no_screen(env: dict[str, str], tmp_path: Path) -> None:
-    """Neither rich nor prompt_toolkit is imported for a script."""
+    """Neither the editor nor Markdown is loaded for a script."""
     program = (
         "import sys\nfrom treadle.cli.main import main\n"
         f"code = main(['run', {QUESTION!r}])\n"
@@ -325,15 +326,16 @@ def test_run_loads_no_screen(env: dict[str, str], tmp_path: Path) -> None:
         timeout=60,
         check=True,
     )
-    assert not {"rich", "prompt_toolkit", "uvicorn"} & set(done.stderr.split())
+    assert not {"prompt_toolkit", "wcwidth", "pygments", "uvicorn"} & set(done.stderr.split())
 
 
 def test_the_scenarios_pass(env: dict[str, str], tmp_path: Path) -> None:
-    """`treadle eval` plays the offline suite without a key, and writes JSON and JUnit."""
-    done = treadle("eval", "--json", "--junit", "report.xml", env=env, cwd=tmp_path)
+    """`treadle eval` plays scenarios that come with it without a key, and writes JSON and JUnit."""
+    done = treadle("eval", "--scenarios", "parallel.*", "--json", "--junit", "report.xml", env=env, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
-    report = msgspec.json.decode(done.stdout)
-    assert {sample["outcome"] for sample in report["samples"]} == {"pass"}
+    samples = msgspec.json.decode(done.stdout)["samples"]
+    assert {sample["outcome"] for sample in samples} == {"pass"}
+    assert {sample["protocol"] for sample in samples} == {"chat", "responses", "messages", "gemini"}
     assert (tmp_path / "report.xml").read_text(encoding="utf-8").startswith("<?xml")
 
 

@@ -13,6 +13,7 @@ import openai
 
 from chaos.server import prepare
 from chaos.stores import violations
+from warm.start import Popen
 
 BOUND_S = 60.0
 PROGRAM = """
@@ -44,7 +45,7 @@ class Life:
 
     def __init__(self, folder: Path, number: int) -> None:
         arguments = [f"sqlite:///{folder}/treadle.db", str(folder / "tools.py"), str(number)]
-        self.process = subprocess.Popen(
+        self.process = Popen(
             [sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
         )
         assert self.process.stdout is not None

@@ -70,7 +70,10 @@ def answer(plan: Plan) -> Reply:
     return REPLIES[plan.model]
 
 
-@pytest.fixture(scope="module", params=[f"{name}-{size}" for name in UPSTREAMS for size in (7, 0)])
+CUT = [pytest.param(f"{name}-7", marks=pytest.mark.exhaustive) for name in UPSTREAMS]
+
+
+@pytest.fixture(scope="module", params=[*(f"{name}-0" for name in UPSTREAMS), *CUT])
 def gateway(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """Start a Treadle in front of an upstream of one protocol that sends chunks of one size (0: whole)."""
     protocol, _, size = request.param.partition("-")

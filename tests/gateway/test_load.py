@@ -184,7 +184,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_goes_on_where_it_was(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run is not held up, another reader gets all of it, and who comes back gets the rest without a gap."""
-    monkeypatch.setattr(protocol, "LOOK_S", 0.05)
+    monkeypatch.setattr(protocol, "LOOK_S", 0.5)
     run_id = await served.background("hold and be loud")
     stuck, other = [await served.connect(follow(run_id)) for _ in range(2)]
     await served.until(other, b"first")

@@ -27,7 +27,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "mine.py").write_text(SOURCE.format(name="first", effect="read"))
     (tmp_path / "treadle.toml").write_text(CONFIG)
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}
-    flags = ["serve", "--port", "0", "--tools", "mine.py", "--reload"]
+    flags = ["serve", "--config", "treadle.toml", "--port", "0", "--tools", "mine.py", "--reload"]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "treadle.cli.main", *flags],

@@ -12,6 +12,8 @@ import pytest
 from gateway.cutting import CuttingProxy
 from gateway.server_process import served
 from gateway.terminal import BOUND_S, TREADLE, Terminal, person_env
+from warm.start import Popen
+from warm.start import run as warm
 
 PRICED = '[[price]]\nmodel = "demo"\ninput = 1000\noutput = 1000\n'
 
@@ -27,8 +29,9 @@ def server(env: dict[str, str], tmp_path: Path) -> Iterator[str]:
     """Start a server with tools of its own and return its address."""
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "treadle.toml").write_text(PRICED, encoding="utf-8")
-    command = [*TREADLE, "serve", "--port", "0", "--tools", "../mine.py", "--store", "sqlite:///served.db"]
-    process = subprocess.Popen(
+    command = [*TREADLE, "serve", "--config", "treadle.toml", "--port", "0", "--tools", "../mine.py"]
+    command += ["--store", "sqlite:///served.db"]
+    process = Popen(
         command, env=env, cwd=tmp_path / "served", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     try:
@@ -44,15 +47,12 @@ def server(env: dict[str, str], tmp_path: Path) -> Iterator[str]:
 
 def run(*words: str, env: dict[str, str], cwd: Path) -> "subprocess.CompletedProcess[str]":
     """Run a command as a script does."""
-    return subprocess.run(
+    return warm(
         [*TREADLE, *words],
         env=env,
         cwd=cwd,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=BOUND_S,
-        check=False,
     )
 
 

@@ -13,6 +13,10 @@ from treadle.canon.events import Failed, Finished, ModelEvent, TextDelta
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import text_message
 from treadle.canon.plan import Plan
+from treadle.config import Settings
+from treadle.config.settings import UpstreamsSection
+from treadle.runtime.parts import SystemClock
+from treadle.runtime.upstreams import make_client
 from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.http import HttpClient
 from treadle.upstream.loopback import Canned, CannedTable, ScriptServer
@@ -396,9 +400,10 @@ async def test_proxies_of_the_environment_are_asked_only_when_told(monkeypatch):
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
         for env_proxies, said in ((False, "Hello"), (True, "lo")):
-            client = HttpClient(env_proxies=env_proxies)
-            assert text(await collect(model(server.url, client))) == said
-            await client.close()
+            settings = Settings(upstreams=UpstreamsSection(env_proxies=env_proxies))
+            for client in (HttpClient(env_proxies=env_proxies), make_client(settings, [], {}, SystemClock())):
+                assert text(await collect(model(server.url, client))) == said
+                await client.close()
 
 
 async def test_cookies_are_not_kept(client):

@@ -57,14 +57,14 @@ async def play_group(group: int, mode: EngineMode, isolation: Isolation) -> list
     return found
 
 
-@pytest.mark.parametrize("mode", ["safe", "fast"])
+@pytest.mark.parametrize("mode", ["safe", pytest.param("fast", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("group", range(GROUPS))
 async def test_in_a_thread_every_hostile_guest_gets_its_answer(group: int, mode: EngineMode) -> None:
     """The answer is exact, every call has one result, and the next guest is as well as ever."""
     assert await play_group(group, mode, "thread") == []
 
 
-@pytest.mark.parametrize("mode", ["safe", "fast"])
+@pytest.mark.parametrize("mode", [pytest.param("safe", marks=pytest.mark.exhaustive), "fast"])
 @pytest.mark.parametrize("group", range(0, GROUPS, 4))
 async def test_in_a_process_every_hostile_guest_gets_its_answer(group: int, mode: EngineMode) -> None:
     """The same answers come out of a process of the guest's own, one guest after the other."""

@@ -17,6 +17,19 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.IsNot: "is",
 }
 _ARITHMETIC: dict[type[ast.operator], str] = {ast.Add: "-", ast.Sub: "+", ast.Mult: "//", ast.FloorDiv: "*"}
+_LOOSE = (
+    ast.NamedExpr,
+    ast.BoolOp,
+    ast.IfExp,
+    ast.Lambda,
+    ast.BinOp,
+    ast.Compare,
+    ast.UnaryOp,
+    ast.Yield,
+    ast.YieldFrom,
+    ast.Await,
+)
+"""What may have stood in brackets, which are no part of it."""
 _NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
@@ -55,10 +68,10 @@ def _places(tree: ast.Module, source: str, starts: list[int]) -> Iterator[_Place
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Visit what runs: not annotations, not docstrings, not what only raises or warns."""
+    """Visit what runs: not annotations, docstrings, words for the type checker, nor what only raises."""
     yield node
     for name, value in ast.iter_fields(node):
-        if name in {"annotation", "returns", "decorator_list"}:
+        if name in {"annotation", "returns", "decorator_list"} or (name == "keywords" and _is_checked(node)):
             continue
         for child in value if isinstance(value, list) else [value]:
             is_text = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
@@ -69,7 +82,7 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
 def _changes(node: ast.AST, source: str, starts: list[int]) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
     def text(part: ast.expr | ast.stmt) -> str:
         start, end = _span(part, source, starts)
-        return source[start:end]
+        return f"({source[start:end]})" if isinstance(part, _LOOSE) else source[start:end]
 
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]):
@@ -78,7 +91,7 @@ def _changes(node: ast.AST, source: str, starts: list[int]) -> Iterator[tuple[as
             word = " or " if isinstance(op, ast.And) else " and "
             yield node, "(" + word.join(text(value) for value in (first, *others)) + ")"
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield node, f"({text(operand)})"
+            yield node, text(operand)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC and not _is_text(left, right):
             yield node, f"({text(left)} {_ARITHMETIC[type(op)]} {text(right)})"
         case ast.Constant(value=bool(value)):
@@ -87,10 +100,14 @@ def _changes(node: ast.AST, source: str, starts: list[int]) -> Iterator[tuple[as
             yield node, str(value + 1)
         case ast.Call(func=ast.Name(id=name) as called) if name in _NAMES:
             yield called, _NAMES[name]
-        case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
-            yield test, f"(not ({text(test)}))"
-        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
+        case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test) | ast.match_case(guard=ast.expr() as test):
+            yield from ((part, f"(not {text(part)})") for part in (test,) if not _is_turned(part))
+        case ast.comprehension(ifs=conditions):
+            yield from ((part, f"(not {text(part)})") for part in conditions if not _is_turned(part))
+        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant) and not _is_empty(value):
             yield value, "None"
+        case ast.Expr(value=ast.Call(func=ast.Name(id="assert_never"))):
+            pass  # nobody comes there
         case ast.Expr(value=ast.Call()) | ast.Expr(value=ast.Await()) | ast.AugAssign():
             yield node, "pass"
         case ast.Break():
@@ -99,6 +116,24 @@ def _changes(node: ast.AST, source: str, starts: list[int]) -> Iterator[tuple[as
             yield node, "break"
         case _:
             pass
+
+
+def _is_checked(node: ast.AST) -> bool:
+    """Say whether the keywords of a node only promise something: those of a class, and that two lists are as long."""
+    return isinstance(node, ast.ClassDef) or (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip"
+    )
+
+
+def _is_turned(test: ast.expr) -> bool:
+    """Say whether another row turns the condition round already, or it is about types."""
+    is_other = isinstance(test, ast.UnaryOp) or (isinstance(test, ast.Compare) and len(test.ops) == 1)
+    return is_other or (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING")
+
+
+def _is_empty(value: ast.expr) -> bool:
+    """Say whether it is an empty list or the like, which callers take as they take None."""
+    return not getattr(value, "elts", getattr(value, "keys", (value,)))
 
 
 def _is_text(*parts: ast.expr) -> bool:

@@ -33,6 +33,7 @@ MISSING: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 }
 """Commands that need an extra, and what makes them need it."""
 
+PACKAGES_MAX = 15
 FIND = (
     "import importlib.util, sys; print([n for n in sys.argv[1:] if importlib.util.find_spec(n.split('.')[0]) is None])"
 )
@@ -67,6 +68,13 @@ def test_without_extras_none_of_them_is_there(plain: Env) -> None:
     """Otherwise the tests above would show nothing."""
     modules = sorted({name for names in EXTRAS.values() for name in names})
     assert eval(plain.run("python", "-c", FIND, *modules).stdout) == modules  # noqa: S307 our own list
+
+
+def test_the_base_install_is_small(plain: Env) -> None:
+    """At most fifteen packages beside Treadle and what makes the environment."""
+    code = "from importlib.metadata import distributions; print(*sorted({d.metadata['name'] for d in distributions()}))"
+    there = set(plain.run("python", "-c", code).stdout.split()) - {"treadle", "pip", "setuptools"}
+    assert 0 < len(there) <= PACKAGES_MAX, sorted(there)
 
 
 @pytest.mark.parametrize("extra", MISSING)

@@ -96,7 +96,7 @@ async def test_over_stdio_a_change_behind_treadle_reaches_its_client(tmp_path: P
     async def hear(message: object) -> None:
         heard.append(message)
 
-    flags = ["mcp", "--store", f"sqlite:///{tmp_path / 'runs.db'}"]
+    flags = ["mcp", "--config", "treadle.toml", "--store", f"sqlite:///{tmp_path / 'runs.db'}"]
     command = StdioServerParameters(command=sys.executable, args=["-m", "treadle.cli.main", *flags], cwd=tmp_path)
     async with Client(command, mode="legacy", message_handler=hear) as client:
         assert [each.name for each in (await client.list_tools()).tools] == ["mcp__x__act"]

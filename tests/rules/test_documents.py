@@ -23,12 +23,15 @@ def test_a_document_keeps_to_its_length(name: str, lines_max: int) -> None:
     assert 1 <= len(lines) <= lines_max
 
 
-@pytest.mark.parametrize("path", documents(), ids=shown)
-def test_links_between_documents_lead_somewhere(path: Path) -> None:
+def test_links_between_documents_lead_somewhere() -> None:
     """Every relative link names a file of the project, and its anchor a heading there."""
-    prose = CODE.sub("", FENCE.sub("", path.read_text(encoding="utf-8")))
-    targets = [match["target"] for match in LINK.finditer(prose)]
-    assert [target for target in targets if not _leads_somewhere(path, target)] == []
+    found = {shown(path): [link for link in _links(path) if not _leads_somewhere(path, link)] for path in documents()}
+    assert {name: links for name, links in found.items() if links} == {}
+
+
+def _links(document: Path) -> list[str]:
+    prose = CODE.sub("", FENCE.sub("", document.read_text(encoding="utf-8")))
+    return [match["target"] for match in LINK.finditer(prose)]
 
 
 def _leads_somewhere(document: Path, target: str) -> bool:
@@ -63,10 +66,10 @@ def test_no_file_names_a_path_of_some_machine() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("path", documents(), ids=shown)
-def test_generated_texts_are_what_the_code_says(path: Path) -> None:
+def test_generated_texts_are_what_the_code_says() -> None:
     """`PYTHONPATH=tests python -m rules.generated` renews them."""
-    stale = [name for name, text in blocks(path) if name not in GENERATORS or GENERATORS[name]() != text]
+    marked = [(shown(path), name, text) for path in documents() for name, text in blocks(path)]
+    stale = [(path, name) for path, name, text in marked if name not in GENERATORS or GENERATORS[name]() != text]
     assert stale == []
 
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from rules.tree import ROOT, SOURCE, files
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DEPENDENCIES = ROOT / "docs" / "dependencies.md"
+PACKAGES_MAX = 15
 NAMES = re.compile(r"`([a-z0-9-]+)`")
 
 
@@ -42,6 +44,20 @@ def test_extras_on_the_page_are_those_of_the_project() -> None:
     text = DEPENDENCIES.read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `([a-z]+)` \| `", text, re.MULTILINE))
     assert listed == set(PROJECT["optional-dependencies"]) - {"dev"}
+
+
+def test_the_base_install_stays_small() -> None:
+    """With all that its packages bring; an HTTP client and a renderer of others have left it for good."""
+    closure: set[str] = set()
+    pending = [Requirement(text) for text in PROJECT["dependencies"]]
+    while pending:
+        wanted = pending.pop()
+        if wanted.name in closure or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):
+            continue
+        closure.add(wanted.name)
+        pending += [Requirement(text) for text in metadata.requires(wanted.name) or []]
+    assert len(closure) <= PACKAGES_MAX, sorted(closure)
+    assert not closure & {"aiohttp", "httpx", "requests", "rich"}
 
 
 def test_the_package_says_that_it_is_typed() -> None:

@@ -1,6 +1,6 @@
 """Ways to break the promises on purpose: a proof that catches none of them would prove nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import apsw
 import pytest
@@ -10,16 +10,17 @@ from sim.store import CURRENT
 from treadle.canon.events import Numbered, RunEnded
 from treadle.engine import loop
 from treadle.engine.loop import Loop
-from treadle.store.sqlite import fence, run
-from treadle.store.sqlite.rows import EntryColumns
+from treadle.store.sqlite import fence
+from treadle.store.sqlite.rows import Place
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
     """Let whoever once held a run write to it."""
-    held = "SELECT head, sha256 FROM leases WHERE run = ? AND ifnull(?, '') IS NOT NULL AND ifnull(?, 0) IS NOT NULL"
-    patch.setattr(fence, "_HELD", held)
+    anybody = "run = ? AND ifnull(?, '') IS NOT NULL AND ifnull(?, 0) IS NOT NULL"
+    for name in ("_STANDS", "ADVANCE", "LEAVE"):
+        patch.setattr(fence, name, getattr(fence, name).replace(fence._HELD, anybody))
 
 
 def no_start_mark(patch: pytest.MonkeyPatch) -> None:
@@ -41,17 +42,18 @@ def blind_retry(patch: pytest.MonkeyPatch) -> None:
 
 def sequence_from_memory(patch: pytest.MonkeyPatch) -> None:
     """Number entries by what the process remembers, and not by what is written."""
-    append = fence.append
+    append = fence.Append.__call__
 
-    def remembered(connection: apsw.Connection, hold: fence.Hold, entries: Sequence[EntryColumns], until: float) -> int:
+    def remembered(self: fence.Append, connection: apsw.Connection) -> Place:
         process = CURRENT.get()
-        numbers: dict[str, int] = process.__dict__.setdefault("numbers", {}) if process is not None else {}
-        if hold.run_id in numbers:
-            connection.execute("UPDATE leases SET head = ? WHERE run = ?", (numbers[hold.run_id], hold.run))
-        numbers[hold.run_id] = append(connection, hold, entries, until)
-        return numbers[hold.run_id]
+        heads: dict[str, int] = process.__dict__.setdefault("heads", {}) if process is not None else {}
+        if self.hold.run_id in heads:
+            connection.execute("UPDATE leases SET head = ? WHERE run = ?", (heads[self.hold.run_id], self.hold.run))
+        place = append(self, connection)
+        heads[self.hold.run_id] = place.head
+        return place
 
-    patch.setattr(run.fence, "append", remembered)
+    patch.setattr(fence.Append, "__call__", remembered)
 
 
 def told_before_commit(patch: pytest.MonkeyPatch) -> None:

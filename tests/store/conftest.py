@@ -9,12 +9,14 @@ from postgres import postgres_server
 from store.sample import SetClock
 from treadle.store.address import PostgresAddress
 from treadle.store.journal import Store
+from treadle.store.memory import MemoryStore
 from treadle.store.postgres.store import PostgresStore
 from treadle.store.sqlite.store import SqliteStore
 
 StoreFactory = Callable[[Path, SetClock], Store]
 
 FACTORIES: dict[str, StoreFactory] = {
+    "memory": lambda _, clock: MemoryStore(clock=clock),
     "sqlite-file": lambda folder, clock: SqliteStore(str(folder / "journal.db"), clock=clock),
     "sqlite-memory": lambda _, clock: SqliteStore(":memory:", clock=clock),
     "postgres": lambda _, clock: PostgresStore(

@@ -1,6 +1,6 @@
 """What a stream amounts to, so that one table of shapes can judge every codec."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -56,6 +56,12 @@ def decode(decoder: Any, body: bytes, size: int = 1 << 30) -> list[ModelEvent]:
     for piece in pieces(body, size):
         events += decoder.feed(piece)
     return events + decoder.finish()
+
+
+def unsteady(events_at: Callable[[int], list[ModelEvent]]) -> dict[int, list[ModelEvent]]:
+    """Return what a stream amounts to at each chunk size at which it is not what it is in one piece."""
+    whole = merged(events_at(1 << 30))
+    return {size: got for size in CHUNK_SIZES if (got := merged(events_at(size))) != whole}
 
 
 def merged(events: Iterable[ModelEvent]) -> list[ModelEvent]:

@@ -1,6 +1,7 @@
 """The google-genai SDK in front of a server that is a function: bytes of a request in, bytes of an answer out."""
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import httpx2
@@ -14,6 +15,16 @@ from treadle.wire.gemini import Encoder, read_request
 
 Answer = Callable[[Request], Iterable[RunEvent]]
 
+_heard: "list[Wire]" = []
+
+
+@cache
+def _client() -> genai.Client:
+    """Return the one client: making it takes longer than all its questions."""
+    transport = httpx2.Client(transport=httpx2.MockTransport(lambda request: _heard[-1].handle(request)))
+    options = types.HttpOptions(base_url="http://gemini.test", httpx_client=transport)
+    return genai.Client(api_key="k", http_options=options)
+
 
 class Wire:
     """Reads each request as Treadle does and answers it with the run that `answer` gives."""
@@ -24,12 +35,12 @@ class Wire:
         self._answer = answer
 
     def client(self) -> genai.Client:
-        """Return an SDK client that talks to this."""
-        transport = httpx2.Client(transport=httpx2.MockTransport(self._handle))
-        options = types.HttpOptions(base_url="http://gemini.test", httpx_client=transport)
-        return genai.Client(api_key="k", http_options=options)
+        """Return an SDK client that talks to this, until another is asked for its own."""
+        _heard[:] = [self]
+        return _client()
 
-    def _handle(self, request: Any) -> Any:
+    def handle(self, request: Any) -> Any:
+        """Answer a request."""
         name, _, method = request.url.path.rpartition("/")[2].rpartition(":")
         streams = method == "streamGenerateContent"
         assert not streams or request.url.params["alt"] == "sse"

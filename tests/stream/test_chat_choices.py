@@ -49,7 +49,7 @@ def _content(choice: Any) -> tuple[Any, ...]:
     return message.content or None, message.refusal, calls, choice.finish_reason
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.lists(st.sampled_from(GOOD), min_size=2, max_size=4), st.lists(st.integers(0, 7), max_size=40))
 def test_no_choice_sees_anything_of_another(shapes: list[Shape], order: list[int]) -> None:
     """B15: each choice is what its run alone would be, streamed and whole; indexes are all there."""

@@ -78,7 +78,7 @@ def _bare(item: AnyItem) -> AnyItem:
     return msgspec.structs.replace(item, id="", **changes)
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(_answers(), st.integers(1, 64), st.booleans())
 def test_what_is_written_to_a_client_is_read_from_an_upstream(items: list[AnyItem], size: int, streams: bool) -> None:
     """Text, refusals, images, logprobs, annotations, reasoning, functions and custom calls, streamed and whole."""

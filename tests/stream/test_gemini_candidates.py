@@ -53,7 +53,7 @@ def _folded(frames: list[Any], index: int) -> tuple[list[Any], str | None]:
     return [part for part in parts if part.get("text") != "" or "thoughtSignature" in part], reasons[0]
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.lists(st.sampled_from(GOOD), min_size=2, max_size=4), st.lists(st.integers(0, 7), max_size=40), st.booleans())
 def test_no_candidate_sees_anything_of_another(shapes: list[Shape], order: list[int], is_array: bool) -> None:
     """B15: each candidate is what its run alone would be, streamed and whole; indexes are all there."""

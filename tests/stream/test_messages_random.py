@@ -76,7 +76,7 @@ def test_no_bytes_make_the_decoder_raise(body: bytes, size: int) -> None:
 
 
 @given(body=st.lists(events, max_size=12).map(lambda values: stream(*values)), size=st.integers(1, 200))
-@settings(max_examples=300)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_no_order_of_events_makes_the_decoder_raise(body: bytes, size: int) -> None:
     """The contract of model events is kept, and the cut changes nothing."""
     result = _fed(body, size)
@@ -98,7 +98,6 @@ def test_bytes_changed_at_random_are_survived(shape: Any, data: st.DataObject) -
     arguments=st.dictionaries(st.text(max_size=5), values, min_size=1, max_size=3),
     size=st.integers(1, 9),
 )
-@settings(max_examples=50, deadline=None)
 def test_no_cut_of_the_deltas_changes_the_message(text: str, arguments: dict[str, Any], size: int) -> None:
     """The SDK accumulates what the whole body says, whatever pieces the deltas come in."""
     given_text = json.dumps(arguments)
@@ -116,7 +115,6 @@ def test_no_cut_of_the_deltas_changes_the_message(text: str, arguments: dict[str
 
 
 @given(text=st.text(max_size=30), size=st.integers(1, 5))
-@settings(max_examples=100, deadline=None)
 def test_no_arguments_break_the_accumulator(text: str, size: int) -> None:
     """Whatever a model writes as arguments, the SDK reads the stream to its end."""
     text = text.encode("utf-8", "replace").decode()

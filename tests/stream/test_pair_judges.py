@@ -1,4 +1,4 @@
-"""Every pair judged by the vendors' SDKs: each scenario at chunk sizes 1, 7 and whole, and each shape of a stream.
+"""Every pair judged by the vendors' SDKs: each scenario in small chunks, and each shape of a stream.
 
 The other tests of pairs read with our own decoders; here the accumulators that clients really use read the same bytes.
 """
@@ -19,7 +19,7 @@ from treadle.canon.ids import CountingIds
 from treadle.canon.request import Request, Surface
 from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
 
-SIZES = (1, 7, 1 << 30)
+SIZES = [7, *(pytest.param(size, marks=pytest.mark.exhaustive) for size in (1, 1 << 30))]
 SHAPES: dict[str, tuple[Shape, ...]] = {
     "chat": shapes.ALL_SHAPES,
     "responses": responses_shapes.ALL_SHAPES,
@@ -51,13 +51,13 @@ def differs(client: str, raw: bytes, size: int) -> dict[str, tuple[Seen, Seen]]:
 
 
 @UPSTREAM
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-async def test_the_sdk_of_every_client_reads_what_every_upstream_said(scenario: str, upstream: str) -> None:
-    """At one byte a read, at seven, and whole."""
+async def test_the_sdk_of_every_client_reads_what_every_upstream_said(scenario: str, size: int, upstream: str) -> None:
+    """At seven bytes a read; `make test-exhaustive` also reads one by one, and all at once."""
     reply, _ = SCENARIOS[scenario]
-    for size in SIZES:
-        events = await said(reply, upstream, size)
-        assert [differs(client, sent(client, events), size) for client in READERS] == [{}] * len(READERS)
+    events = await said(reply, upstream, size)
+    assert [differs(client, sent(client, events), size) for client in READERS] == [{}] * len(READERS)
 
 
 @pytest.mark.parametrize(

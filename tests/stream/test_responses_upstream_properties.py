@@ -119,14 +119,13 @@ def _end() -> bytes:
     return b'data: {"type":"response.completed","response":{"status":"completed"}}\n\n'
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=400), st.integers(1, 50))
 def test_no_bytes_make_the_decoder_raise(data: bytes, size: int) -> None:
     """Whatever comes, the answer ends in exactly one Finished or Failed."""
     check_contract(decode(_decoder(), data, size))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.lists(EVENTS, max_size=14), st.sampled_from([1, 2, 3, 5, 7, 11, 23, 64, 256, 4096]))
 def test_no_soup_of_events_breaks_the_contract(events: list[dict[str, Any]], size: int) -> None:
     """Items begin, grow and end in order whatever the upstream mixes up, in every chunking alike."""
@@ -136,7 +135,6 @@ def test_no_soup_of_events_breaks_the_contract(events: list[dict[str, Any]], siz
     assert merged(decode(_decoder(), body, size)) == merged(whole)
 
 
-@settings(deadline=None)
 @given(VALUES | st.fixed_dictionaries({"output": st.lists(ITEMS), "status": TEXTS}))
 def test_no_document_breaks_the_contract(value: Any) -> None:
     """A whole JSON body of any shape is an answer or a failure."""
@@ -242,7 +240,7 @@ def _without_item_ids(item: AnyItem) -> AnyItem:
     return item
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     items=ANSWERS,
     cut=st.integers(1, 6),

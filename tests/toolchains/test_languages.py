@@ -66,6 +66,7 @@ def test_a_tool_guest_is_called(treadle: Treadle, home: Path, file: str) -> None
     table = {"name": "words", "path": built, "kind": "tools", "effect": "read", "isolation": "process"}
     lines = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
     (home / "treadle.toml").write_text("\n".join(["[[guest]]", *lines]))
+    treadle("trust")
     assert json.loads(treadle("wasm", "call", "words", "count_words", ELEVEN).stdout) == {"words": 11}
     assert "wasm:words" in treadle("tools", "show", "count_words").stdout
     assert "**count_words** answered" in treadle("run", "-m", "demo", "Use count_words with hello").stdout

@@ -12,7 +12,7 @@
         Exhausted               429     more than a rate or a budget allows
       UpstreamError             502   the provider failed; retryable or not
         UpstreamStatus          *       it answered with an error status (DESIGN 4b maps it)
-        UpstreamTimeout         504     it did not answer, or fell silent
+        UpstreamTimeout         504     it did not answer, or fell silent (503 where it was not asked: CROWDED)
         BrokenStream            502     it ended without a finish, or spoke nonsense
         CircuitOpen             503     Treadle does not ask it for a while
       ToolError                 -     becomes a result the model can read, never a 5xx
@@ -20,7 +20,6 @@
       StoreError                503   the journal cannot be written or read
       WorkspaceConflict         409   facts or draft moved on meanwhile
       ConfigError               -     the configuration is wrong; names the key
-    Cancelled(BaseException)          control flow only
 
 An error is shown to the model (ToolError) or to the client (the others), or it is a bug (assert).
 """
@@ -230,6 +229,11 @@ class UpstreamTimeout(UpstreamError):
     code = "upstream_timeout"
     status = 504
 
+    @property
+    def http_status(self) -> int:
+        """Return the status: who was not even asked for is free again soon, and the client is told to come back."""
+        return 503 if self._code == CROWDED else self.status
+
 
 CROWDED = "upstream_crowded"
 """The code of an UpstreamTimeout that is not the provider's: it was not asked, since too many calls are under way."""
@@ -326,7 +330,3 @@ class ConfigError(TreadleError):
     """The configuration is wrong; `param` names the key."""
 
     code = "invalid_config"
-
-
-class Cancelled(BaseException):
-    """The run was cancelled; control flow only."""

@@ -3,6 +3,7 @@
 Modelled on the items of the Responses API, because it alone keeps calls, results and reasoning apart and
 in order; plus `is_error` on results, plus blobs that only the provider that made them can read.
 Ids: `id` names the item, `call_id` pairs a call with its result, `upstream_id` is what the provider said.
+Nothing here can refer to itself, so the garbage collector need not look at it: a history is thousands of these.
 """
 
 from typing import Literal
@@ -18,7 +19,7 @@ Origin = Literal["model", "repaired", "recovered", "guessed"]
 """How a call came to be: `recovered` from text by its markers, `guessed` from text that has none."""
 
 
-class Extra(msgspec.Struct, frozen=True, kw_only=True):
+class Extra(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Fields that a protocol gives an item, a part or a tool and Treadle does not act on, as they were written.
 
     They go back only to upstreams of the same protocol.
@@ -28,13 +29,13 @@ class Extra(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, msgspec.Raw]
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+class Part(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag_field="type"):
     """A piece of the content of a message or a result."""
 
     extra: Extra | None = None
 
 
-class TextPart(Part, frozen=True, kw_only=True, omit_defaults=True, tag="text"):
+class TextPart(Part, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag="text"):
     """Plain text; `annotations` and `logprobs` are arrays as the Responses API spells their entries."""
 
     text: str
@@ -42,14 +43,14 @@ class TextPart(Part, frozen=True, kw_only=True, omit_defaults=True, tag="text"):
     logprobs: OptionalRaw = None
 
 
-class RefusalPart(Part, frozen=True, kw_only=True, omit_defaults=True, tag="refusal"):
+class RefusalPart(Part, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag="refusal"):
     """The model declined, in its own words."""
 
     text: str
     logprobs: OptionalRaw = None
 
 
-class ImagePart(Part, frozen=True, kw_only=True, omit_defaults=True, tag="image"):
+class ImagePart(Part, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag="image"):
     """An image by http(s) or data URL, or by a provider's file id."""
 
     url: str | None = None
@@ -57,7 +58,7 @@ class ImagePart(Part, frozen=True, kw_only=True, omit_defaults=True, tag="image"
     detail: str | None = None
 
 
-class FilePart(Part, frozen=True, kw_only=True, omit_defaults=True, tag="file"):
+class FilePart(Part, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag="file"):
     """A file by URL, data URL or a provider's file id."""
 
     url: str | None = None
@@ -65,7 +66,7 @@ class FilePart(Part, frozen=True, kw_only=True, omit_defaults=True, tag="file"):
     filename: str | None = None
 
 
-class OpaquePart(Part, frozen=True, kw_only=True, omit_defaults=True, tag="opaque"):
+class OpaquePart(Part, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag="opaque"):
     """A part of a kind that Treadle does not know, kept exactly for upstreams of the same protocol."""
 
     protocol: str
@@ -75,7 +76,7 @@ class OpaquePart(Part, frozen=True, kw_only=True, omit_defaults=True, tag="opaqu
 AnyPart = TextPart | RefusalPart | ImagePart | FilePart | OpaquePart
 
 
-class Blob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Blob(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Opaque state that only the provider and model that made it may see again."""
 
     provider: str
@@ -84,14 +85,14 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str = ""
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+class Item(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag_field="type"):
     """One step of a conversation."""
 
     id: str = ""
     extra: Extra | None = None
 
 
-class MessageItem(Item, frozen=True, kw_only=True, omit_defaults=True, tag="message"):
+class MessageItem(Item, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag="message"):
     """Something said by somebody; `is_partial` when it was cut off before its end."""
 
     role: Role
@@ -102,7 +103,7 @@ class MessageItem(Item, frozen=True, kw_only=True, omit_defaults=True, tag="mess
     blobs: tuple[Blob, ...] = ()
 
 
-class ReasoningItem(Item, frozen=True, kw_only=True, omit_defaults=True, tag="reasoning"):
+class ReasoningItem(Item, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag="reasoning"):
     """What the model thought: summaries, raw text, and what only its provider can read."""
 
     summary: tuple[str, ...] = ()
@@ -110,7 +111,7 @@ class ReasoningItem(Item, frozen=True, kw_only=True, omit_defaults=True, tag="re
     blobs: tuple[Blob, ...] = ()
 
 
-class CallItem(Item, frozen=True, kw_only=True, omit_defaults=True, tag="call"):
+class CallItem(Item, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag="call"):
     """The model asks for a tool.
 
     `arguments` is JSON text for functions and free text for custom tools. `raw` is what the model really
@@ -129,7 +130,7 @@ class CallItem(Item, frozen=True, kw_only=True, omit_defaults=True, tag="call"):
     blobs: tuple[Blob, ...] = ()
 
 
-class ResultItem(Item, frozen=True, kw_only=True, omit_defaults=True, tag="result"):
+class ResultItem(Item, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag="result"):
     """What a call gave: for the model `output`, for a person `summary`."""
 
     call_id: str
@@ -141,14 +142,14 @@ class ResultItem(Item, frozen=True, kw_only=True, omit_defaults=True, tag="resul
     rc: str = "ok"
 
 
-class OpaqueItem(Item, frozen=True, kw_only=True, omit_defaults=True, tag="opaque"):
+class OpaqueItem(Item, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag="opaque"):
     """An item of a kind that Treadle does not know, kept exactly for upstreams of the same protocol."""
 
     protocol: str
     raw: msgspec.Raw
 
 
-class ReferenceItem(Item, frozen=True, kw_only=True, omit_defaults=True, tag="reference"):
+class ReferenceItem(Item, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag="reference"):
     """Stands for a stored item of that `id`; the runs room puts the item itself in its place."""
 
 

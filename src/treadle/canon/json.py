@@ -26,6 +26,9 @@ NODES_MAX = 200_000
 FIELDS_MAX = 1_000
 """Of one object that is read field by field: clients send a few dozen, and each one unknown costs a note."""
 
+LEVELS_MAX = 4
+"""How many levels of an object are opened to see that what is inside cannot nest too deep."""
+
 JOINED_MAX = 32
 """How many characters may belong together: a longer run of marks is no writing, and is cut anywhere."""
 
@@ -34,9 +37,11 @@ _encoder = msgspec.json.Encoder()
 _canonical = msgspec.json.Encoder(order="sorted")
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
+_LIST = ord("[")
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _SPACES = (b" ", b"\t", b"\n", b"\r")
 _members: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_entries: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class BadJson(ValueError):
@@ -80,16 +85,63 @@ def check_bounds(raw: bytes, depth_max: int = DEPTH_MAX, nodes_max: int = NODES_
             raise BadJson(f"JSON nests deeper than {depth_max} levels")
 
 
-def check_fields(raw: bytes, fields_max: int = FIELDS_MAX) -> None:
-    """Refuse an object that has too many fields, or says one twice, which parsers settle differently.
+def members_of(raw: bytes) -> dict[str, msgspec.Raw] | None:
+    """Return the fields of an object as they were written; None for any other JSON, and for what is none.
 
-    What is inside its values is not looked at, and other JSON has no fields. The bounds must have been checked.
+    A decoder goes through all of it, so what comes back has no half of a surrogate pair anywhere.
+    """
+    try:
+        return _members.decode(raw)
+    except type_errors:
+        return None
+
+
+def check_members(raw: bytes, members: dict[str, msgspec.Raw], proven: str = "") -> None:
+    """Refuse an object beyond the bounds as `check_bounds` does; the field `proven` is known to nest only a little.
+
+    Lists of small values, which is what nearly all requests are, need no look at their structure.
 
     Raises: BadJson.
     """
-    try:
-        members = _members.decode(raw)
-    except type_errors:
+    if len(raw) <= NODES_MAX or raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= NODES_MAX:
+        for name, value in members.items():
+            if name != proven and memoryview(value)[0] in b"[{" and not _is_shallow(value, DEPTH_MAX):
+                break
+        else:
+            return
+    check_bounds(raw)
+
+
+def _is_shallow(value: msgspec.Raw, depth_max: int) -> bool:
+    """Tell whether a value surely nests less deep than that: it opens less often, or each value in it does so in turn.
+
+    It is given up after a few levels, for every one goes through all of it again.
+    """
+    kind = memoryview(value)[0]
+    if kind not in b"[{" or opens_less(value, depth_max):
+        return True
+    if depth_max <= DEPTH_MAX - LEVELS_MAX:
+        return False
+    inner = _entries.decode(value) if kind == _LIST else _members.decode(value).values()
+    return all(_is_shallow(each, depth_max - 1) for each in inner)
+
+
+def opens_less(value: msgspec.Raw, count: int) -> bool:
+    """Tell whether a value surely nests less deep than that, from how often it opens a list or an object."""
+    data = bytes(value)
+    return data.count(b"[") + data.count(b"{") < count
+
+
+def check_fields(raw: bytes, fields_max: int = FIELDS_MAX, members: dict[str, msgspec.Raw] | None = None) -> None:
+    """Refuse an object that has too many fields, or says one twice, which parsers settle differently.
+
+    What is inside its values is not looked at, and other JSON has no fields. The bounds must have been checked;
+    `members` are its fields where the caller has them.
+
+    Raises: BadJson.
+    """
+    members = members_of(raw) if members is None else members
+    if members is None:
         return
     if len(members) > fields_max:
         raise BadJson(f"It has more than {fields_max} fields", code="too_many_fields")
@@ -99,24 +151,24 @@ def check_fields(raw: bytes, fields_max: int = FIELDS_MAX) -> None:
 
 def _is_made_of(raw: bytes, members: dict[str, msgspec.Raw]) -> bool:
     """Tell whether an object is spelled by these members in their order and nothing else."""
-    place = _after(raw, 0) + 1
+    place = _skip(raw, 0) + 1
     for name, value in members.items():
-        said = b'"%b"' % name.encode("utf-8", "surrogatepass")
-        place = _after(raw, place)
-        colon = _after(raw, place + len(said))
-        begin = _after(raw, colon + 1)
-        data = bytes(value)
-        if not (raw.startswith(said, place) and raw.startswith(b":", colon) and raw.startswith(data, begin)):
-            return False
-        place = _after(raw, begin + len(data)) + 1
-    end = place if members else _after(raw, place) + 1
+        for piece in (b'"%b"' % name.encode("utf-8", "surrogatepass"), b":", bytes(value)):
+            if raw[place : place + 1] in _SPACES:
+                place = _skip(raw, place)
+            if not raw.startswith(piece, place):
+                return False
+            place += len(piece)
+        if raw[place : place + 1] in _SPACES:
+            place = _skip(raw, place)
+        # Behind a comma, or the last brace.
+        place += 1
+    end = place if members else _skip(raw, place) + 1
     return end == len(raw.rstrip())
 
 
-def _after(raw: bytes, place: int) -> int:
-    """Return where the space ends that stands at a place."""
-    if raw[place : place + 1] not in _SPACES:
-        return place
+def _skip(raw: bytes, place: int) -> int:
+    """Return where the space ends that may stand at a place."""
     found = _SPACE.match(raw, place)
     assert found is not None
     return found.end()

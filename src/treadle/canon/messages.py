@@ -13,9 +13,7 @@ from treadle.canon.items import (
     AnyItem,
     CallItem,
     MessageItem,
-    OpaqueItem,
     ReasoningItem,
-    ReferenceItem,
     ResultItem,
     TextPart,
     text_of,
@@ -58,16 +56,7 @@ _KIND_OF_ROLE: dict[str, MessageKind] = {
 }
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message of a conversation, the same in memory and on disk."""
-
-    kind: MessageKind
-    content: str | None = None
-    data: OptionalRaw = None
-    name: str | None = None
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One line of the journal of a run. `seq` is dense from 1; zero until the journal gives it one."""
 
     kind: EntryKind
@@ -83,50 +72,41 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def entry_of_item(item: AnyItem, *, at: float, is_input: bool = False, extra: dict[str, Any] | None = None) -> Entry:
     """Write an item as an entry; `extra` adds bookkeeping to the data of a call or result."""
-    match item:
-        case MessageItem():
-            return Entry(
-                kind=_KIND_OF_ROLE[item.role],
-                content=text_of(item.content),
-                data=None if _is_plain(item) else _raw({"item": _without_id(item)}),
-                name=item.name,
-                item_id=item.id or None,
-                at=at,
-                is_input=is_input,
-            )
-        case CallItem():
-            data: dict[str, Any] = {
-                "id": item.call_id,
-                "type": item.kind,
-                "function": {"name": item.name, "arguments": item.arguments},
-            }
-            return _tool_entry("tool_call", item, data, at, is_input, extra)
-        case ResultItem():
-            data = {
-                "tool_call_id": item.call_id,
-                "name": item.name,
-                "output": text_of(item.output),
-                "success": not item.is_error,
-            }
-            return _tool_entry("tool_result", item, data, at, is_input, extra)
-        case ReasoningItem():
-            content = "\n\n".join(item.summary or item.text)
-            return Entry(
-                kind="reasoning",
-                content=content or None,
-                data=_raw({"item": _without_id(item)}),
-                item_id=item.id or None,
-                at=at,
-                is_input=is_input,
-            )
-        case OpaqueItem() | ReferenceItem():
-            return Entry(
-                kind="other",
-                data=_raw({"item": _without_id(item)}),
-                item_id=item.id or None,
-                at=at,
-                is_input=is_input,
-            )
+    if type(item) is MessageItem:
+        plain = _plain_text(item)
+        return Entry(
+            kind=_KIND_OF_ROLE[item.role],
+            content=text_of(item.content) if plain is None else plain,
+            data=_raw({"item": _without_id(item)}) if plain is None else None,
+            name=item.name,
+            item_id=item.id or None,
+            at=at,
+            is_input=is_input,
+        )
+    if type(item) is CallItem:
+        data: dict[str, Any] = {
+            "id": item.call_id,
+            "type": item.kind,
+            "function": {"name": item.name, "arguments": item.arguments},
+        }
+        return _tool_entry("tool_call", item, data, at, is_input, extra)
+    if type(item) is ResultItem:
+        data = {
+            "tool_call_id": item.call_id,
+            "name": item.name,
+            "output": text_of(item.output),
+            "success": not item.is_error,
+        }
+        return _tool_entry("tool_result", item, data, at, is_input, extra)
+    content = "\n\n".join(item.summary or item.text) if type(item) is ReasoningItem else None
+    return Entry(
+        kind="other" if content is None else "reasoning",
+        content=content or None,
+        data=_raw({"item": _without_id(item)}),
+        item_id=item.id or None,
+        at=at,
+        is_input=is_input,
+    )
 
 
 def item_of_entry(entry: Entry) -> AnyItem:
@@ -138,11 +118,6 @@ def item_of_entry(entry: Entry) -> AnyItem:
         return MessageItem(id=entry.item_id or "", role=role, content=parts, name=entry.name)
     item = _envelope.decode(entry.data).item
     return msgspec.structs.replace(item, id=entry.item_id or "")
-
-
-def message_of_entry(entry: Entry) -> Message:
-    """Return the entry as a message of S3's five kinds. The entry must be one."""
-    return Message(kind=cast("Any", entry.kind), content=entry.content, data=entry.data, name=entry.name)
 
 
 def call_summary(name: str, arguments: str) -> str:
@@ -189,13 +164,18 @@ def _tool_entry(
     )
 
 
-def _is_plain(item: MessageItem) -> bool:
-    """Tell whether kind, content and name say everything, so that `data` can stay empty as in S3."""
-    if item.role == "developer":
-        return False
-    text = text_of(item.content)
-    parts = (TextPart(text=text),) if text else ()
-    return item == MessageItem(id=item.id, role=item.role, content=parts, name=item.name)
+def _plain_text(item: MessageItem) -> str | None:
+    """Return the text of a message of which kind, content and name say everything: `data` can stay empty as in S3."""
+    if item.role == "developer" or item.is_partial or item.blobs or len(item.content) > 1:
+        return None
+    if item.extra is not None or item.phase is not None:
+        return None
+    if not item.content:
+        return ""
+    part = item.content[0]
+    if type(part) is not TextPart or not part.text:
+        return None
+    return part.text if part.extra is part.annotations is part.logprobs is None else None
 
 
 def _without_id(item: AnyItem) -> AnyItem:

@@ -8,6 +8,7 @@ that a round costs what it adds and not what came before.
 import hashlib
 
 import msgspec
+from msgspec.structs import replace
 
 from treadle.canon.items import AnyItem
 from treadle.canon.json import canonical_json
@@ -53,11 +54,14 @@ class Planner:
 
     def add(self, items: list[AnyItem]) -> None:
         """Append to the history."""
-        for item in items:
-            if self._items:
-                self._hash.update(b",")
-            self._hash.update(canonical_json(bare(item)))
-            self._items.append(item)
+        if not items:
+            return
+        if self._items:
+            self._hash.update(b",")
+        # All at once: what stands between the brackets of the list.
+        written = canonical_json([replace(item, id="") if item.id else item for item in items])
+        self._hash.update(memoryview(written)[1:-1])
+        self._items += items
 
     def plan(self, tool_choice: ToolChoice) -> Plan:
         """Freeze the surface of the next model call."""
@@ -86,7 +90,7 @@ _TOOLS: Memo[tuple[ToolSpec, ...], tuple[bytes, str]] = Memo(_written)
 
 def bare(item: AnyItem) -> AnyItem:
     """Return the item without the id that Treadle gave it."""
-    return msgspec.structs.replace(item, id="") if item.id else item
+    return replace(item, id="") if item.id else item
 
 
 def plan_json(plan: Plan) -> bytes:

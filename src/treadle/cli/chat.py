@@ -147,8 +147,9 @@ def _face(settings: "Settings", look: "Look", out: TextIO, *, is_animated: bool)
         from treadle.cli.inline.plain import PlainFace
 
         return PlainFace(sys.stdin.fileno(), out)
-    from treadle.cli.inline.app import Inline, open_history
+    from treadle.cli.inline.app import Inline
     from treadle.cli.inline.complete import Completions
+    from treadle.cli.inline.draft import open_history
     from treadle.cli.slash.table import COMMANDS
     from treadle.config.reader import data_directory
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from treadle.canon.errors import ConfigError, NotApproved, NotFound, RequestError, TreadleError
 
 if TYPE_CHECKING:
@@ -98,20 +100,41 @@ def add_record_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--record", metavar="DIR", help="record every upstream call in this folder, as cassettes")
 
 
+def add_journal_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a command that only works on a journal: which one, and how the output reads."""
+    add_store_flags(parser)
+    add_json_flag(parser)
+
+
 def add_json_flag(parser: argparse.ArgumentParser) -> None:
     """Add the flag for programs that read the output."""
     parser.add_argument("--json", action="store_true", help="print JSON for a program to read")
 
 
+def print_json(value: object) -> None:
+    """Print a value as that flag promises."""
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
 def read_flags(args: argparse.Namespace) -> "Loaded":
     """Read the settings that the file, the environment and this command's flags make.
+
+    A file that was only found here is asked about, where there is somebody to ask.
 
     Raises: ConfigError.
     """
     from treadle.cli.terminal.clean import clean
+    from treadle.cli.trust.question import agree
     from treadle.config import read_settings
+    from treadle.config.trust import Untrusted
 
-    loaded = read_settings(vars(args).get("config"), env=os.environ, overrides=overrides_of(args))
+    named, overrides = vars(args).get("config"), overrides_of(args)
+    try:
+        loaded = read_settings(named, env=os.environ, overrides=overrides)
+    except Untrusted as error:
+        if not agree(Path(error.doubt.path)):
+            raise
+        loaded = read_settings(named, env=os.environ, overrides=overrides)
     for warning in loaded.warnings:
         print(f"treadle: {clean(warning)}", file=sys.stderr)
     return loaded

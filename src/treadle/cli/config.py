@@ -59,7 +59,7 @@ def _show(args: argparse.Namespace) -> int:
     keys = key_states(loaded)
     if args.json:
         document = {"file": loaded.file, "settings": shown, "keys": keys}
-        print(msgspec.json.format(msgspec.json.encode(document)).decode())
+        command.print_json(document)
         return command.OK
     print(f"# file: {loaded.file or 'none (treadle.toml is not here)'}")
     for row in shown:

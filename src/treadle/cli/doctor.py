@@ -67,10 +67,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(args: argparse.Namespace) -> "tuple[Check, Settings | None]":
-    """Read the settings as far as they are right, so that one mistake does not hide the others."""
+    """Read the settings as far as they are right, so that one mistake does not hide the others.
+
+    Of a file that nobody trusts nothing is tried.
+    """
     from treadle.cli.checkup.found import Check, broken
     from treadle.config import inspect_settings
     from treadle.config.problems import raise_problems
+    from treadle.config.trust import Untrusted
 
     try:
         loaded, problems = inspect_settings(
@@ -82,7 +86,9 @@ def _read(args: argparse.Namespace) -> "tuple[Check, Settings | None]":
         raise_problems(problems)
     except ConfigError as error:
         found = broken("config", error, "`treadle config example` prints every key; the rest is looked at below")
-        return found, loaded.settings
+        return found, loaded.settings if loaded.doubt is None else None
+    if loaded.doubt is not None:
+        return broken("config", Untrusted(loaded.doubt)), None
     detail = loaded.file or "no treadle.toml here: the defaults"
     if loaded.warnings:
         return Check(name="config", state="note", detail="\n".join((detail, *loaded.warnings))), loaded.settings

@@ -38,7 +38,8 @@ environment:
   NO_COLOR, TERM=dumb      no colours; plain lines
 
 files:
-  ~/.config/treadle/treadle.toml, else ./treadle.toml   the configuration: `treadle config example` prints one
+  ~/.config/treadle/treadle.toml, else ./treadle.toml   the configuration: `treadle config example` prints one;
+                                                        one that is found here you are asked about, see treadle trust
   ~/.local/share/treadle/treadle.db                     the journal, unless store.url names another
 
 exit codes: 0 done, 1 error, 2 usage or configuration; `treadle run --help` and others have more
@@ -80,6 +81,7 @@ COMMANDS = (
     Entry(name="keys", summary="make, list and revoke the keys of clients", module="treadle.cli.keys.command"),
     Entry(name="doctor", summary="check this machine and the configuration", module="treadle.cli.doctor"),
     Entry(name="config", summary="show, check or write the configuration", module="treadle.cli.config"),
+    Entry(name="trust", summary="agree to a treadle.toml that you found here", module="treadle.cli.trust.command"),
     Entry(name="eval", summary="run scenarios and report how tools are called", module="treadle.cli.evals.command"),
     Entry(
         name="sessions", summary="list, search, fork and export conversations", module="treadle.cli.journal.sessions"

@@ -1,6 +1,6 @@
 """`treadle run`: one turn for scripts. The answer on stdout, everything else on stderr, the outcome as exit code.
 
-Loads no screen: neither prompt_toolkit nor rich, which together cost half a second.
+Loads no screen, and so no prompt_toolkit, which costs a quarter of a second.
 """
 
 import argparse

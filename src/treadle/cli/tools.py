@@ -97,7 +97,7 @@ def _show(registry: "Registry", name: str, as_json: bool) -> int:
         raise NotFound(f"there is no tool {name!r}", param="name", hint=hint)
     row = row_of(tool, is_on=registry.get(name) is not None)
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(row)).decode())
+        command.print_json(row)
         return command.OK
     state = "yes" if row.enabled else "no"
     cells = [
@@ -125,7 +125,7 @@ def _shown(value: object) -> str:
 def _list(tools: "Sequence[Tool]", as_json: bool) -> int:
     rows = [row_of(tool) for tool in tools]
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(rows)).decode())
+        command.print_json(rows)
         return command.OK
     if not rows:
         print("no tools: load some with --tools FILE, or name local ones in tools.local.enabled")
@@ -144,7 +144,7 @@ def _lint(tools: "Sequence[ServerTool]", as_json: bool) -> int:
 
     found = {tool.name: lint(tool.spec) for tool in tools}
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        command.print_json(found)
     else:
         for name, warnings in found.items():
             for warning in warnings:

@@ -11,7 +11,7 @@ from treadle.config.settings import Settings
 
 _HEAD = """\
 # treadle.toml: every key with its default. Treadle reads --config FILE, else ~/.config/treadle/treadle.toml, else
-# that of the working directory, which beside another one may only tighten what tools may do.
+# that of the working directory, once you agreed to it (`treadle trust`); beside another one it may only tighten.
 # A key that is commented out has the value shown. Each can also be set by an environment variable:
 # limits.max_iterations by TREADLE_LIMITS__MAX_ITERATIONS, lists as "a,b" or as JSON.
 # Keys of providers are never written here: key_env names the variable that holds one.

@@ -1,6 +1,7 @@
 """Reading: treadle.toml, then the environment over it, then flags over both, into one checked Settings.
 
-Everything wrong is reported at once. This is the only module of the room that opens a file.
+Everything wrong is reported at once. A file that is only found, and named by nobody, is used if a person trusts it
+(`trust`). Only this module opens files with settings.
 """
 
 import logging
@@ -19,6 +20,7 @@ from treadle.config.problems import Problem, Tree, dotted, find_problems, line_o
 from treadle.config.repository import Tightened, tighten
 from treadle.config.rules import find_contradictions
 from treadle.config.settings import CASSETTE, SQLITE, Settings
+from treadle.config.trust import Doubt, Trust, Untrusted
 
 log = logging.getLogger("treadle.config")
 
@@ -26,10 +28,20 @@ FILE_NAME = "treadle.toml"
 FILE_BYTES_MAX = 1_048_576
 
 
+class Examined(msgspec.Struct, frozen=True, kw_only=True):
+    """One file by itself: what it says, which keys it sets, and whether it is trusted."""
+
+    settings: Settings
+    keys: tuple[str, ...]
+    doubt: Doubt
+
+
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """Settings with where they come from: `sources` maps a key to its origin; a key not in it has its default.
 
     `repository` is the file of the working directory where another is the user's; `warnings` say what it may not set.
+    `doubt` is there while the file was found in the working directory and nobody trusts it: then nothing of the
+    settings may be acted upon.
     """
 
     settings: Settings
@@ -37,6 +49,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     file: str | None = None
     repository: str | None = None
     warnings: tuple[str, ...] = ()
+    doubt: Doubt | None = None
 
     def source(self, key: str) -> str:
         """Return where the value of a key comes from."""
@@ -48,7 +61,7 @@ def load_settings(
 ) -> Settings:
     """Read the settings from a file (or ./treadle.toml), the environment and overrides by dotted key.
 
-    Raises: ConfigError, naming every mistake.
+    Raises: ConfigError, naming every mistake; Untrusted, for a ./treadle.toml that nobody named or agreed to.
     """
     loaded = read_settings(path, env=env, overrides=overrides)
     for warning in loaded.warnings:
@@ -61,11 +74,26 @@ def read_settings(
 ) -> Loaded:
     """Read the settings and remember where each came from. An override of None is no override.
 
-    Raises: ConfigError, naming every mistake.
+    Raises: ConfigError, naming every mistake; Untrusted, for a file that was found and nobody agreed to.
     """
     loaded, problems = inspect_settings(path, env=env, overrides=overrides)
     raise_problems(problems)
+    if loaded.doubt is not None:
+        raise Untrusted(loaded.doubt)
     return loaded
+
+
+def examine_file(file: Path, *, env: Mapping[str, str]) -> Examined:
+    """Read one file by itself, to show what it would do; its paths are as it writes them.
+
+    Raises: ConfigError, naming every mistake in it.
+    """
+    content = _read_content(file)
+    given = _read_file(Path(file.name), content)
+    tree, origins = _merge(given)
+    raise_problems(find_problems(Settings, tree, origins))
+    keys = tuple(dotted(setting.path) for setting in given if setting.value != {})
+    return Examined(settings=_sound_settings(tree), keys=keys, doubt=Trust(data_directory(env)).judge(file, content))
 
 
 def inspect_settings(
@@ -75,18 +103,20 @@ def inspect_settings(
 
     Raises: ConfigError, for a file that can not be read at all.
     """
-    file = _find_file(path, env)
-    given = _read_file(file) if file is not None else []
-    from_env, problems = read_environment(env)
-    given += from_env
+    file, is_found = _find_file(path, env)
+    content = _read_content(file) if file is not None else b""
+    own = _read_file(file, content) if file is not None else []
+    others, problems = read_environment(env)
     for key, value in (overrides or {}).items():
         if value is not None:
-            given.append(Setting(path=tuple(key.split(".")), value=value, origin="command line"))
+            others.append(Setting(path=tuple(key.split(".")), value=value, origin="command line"))
+    doubt = _doubt(file, content, own, others, env) if file is not None and is_found else None
+    given = [*own, *others]
     repository = _find_repository(file)
     tightened = Tightened(settings=[], warnings=[])
     if repository is not None:
         standing = _sound_settings(_merge(given)[0])
-        tightened = tighten(_read_file(repository), standing, str(repository))
+        tightened = tighten(_read_file(repository, _read_content(repository)), standing, str(repository))
     tree, origins = _merge([*given, *tightened.settings])
     _add_defaults(tree, origins, env)
     problems += find_problems(Settings, tree, origins)
@@ -99,8 +129,21 @@ def inspect_settings(
         file=str(file) if file is not None else None,
         repository=str(repository) if repository is not None else None,
         warnings=tuple(tightened.warnings),
+        doubt=doubt,
     )
     return loaded, problems
+
+
+def _doubt(
+    file: Path, content: bytes, own: list[Setting], others: list[Setting], env: Mapping[str, str]
+) -> Doubt | None:
+    """Return what stands against a file that was only found; nothing against one that could do no harm."""
+    doubt = Trust(data_directory(env)).judge(file, content)
+    if doubt.state == "trusted":
+        return None
+    has_rules = any(setting.path[:2] == ("tools", "rule") for setting in own)
+    loosened = tighten(own, _sound_settings(_merge(others)[0]), str(file)).warnings
+    return doubt if has_rules or loosened else None
 
 
 def _sound_settings(tree: Tree) -> Settings:
@@ -127,15 +170,18 @@ def config_directory(env: Mapping[str, str]) -> Path | None:
     return Path(home) / ".config" / "treadle" if home else None
 
 
-def _find_file(path: str | Path | None, env: Mapping[str, str]) -> Path | None:
-    """Return the user's file: the one that is named, else the one at home, else that of the working directory."""
+def _find_file(path: str | Path | None, env: Mapping[str, str]) -> tuple[Path | None, bool]:
+    """Return the user's file: the one that is named, else the one at home, else that of the working directory.
+
+    Of the last it is said that it was only found.
+    """
     named = path or env.get(CONFIG_VARIABLE)
     if named:
-        return Path(named)
+        return Path(named), False
     folder = config_directory(env)
     if folder is not None and (folder / FILE_NAME).is_file():
-        return folder / FILE_NAME
-    return Path(FILE_NAME) if Path(FILE_NAME).is_file() else None
+        return folder / FILE_NAME, False
+    return (Path(FILE_NAME), True) if Path(FILE_NAME).is_file() else (None, False)
 
 
 def _find_repository(file: Path | None) -> Path | None:
@@ -146,7 +192,7 @@ def _find_repository(file: Path | None) -> Path | None:
     return here
 
 
-def _read_file(file: Path) -> list[Setting]:
+def _read_content(file: Path) -> bytes:
     try:
         with file.open("rb") as source:
             raw = source.read(FILE_BYTES_MAX + 1)
@@ -156,8 +202,12 @@ def _read_file(file: Path) -> list[Setting]:
         raise ConfigError(f"{file}: {error.strerror or error}", hint=hint) from None
     if len(raw) > FILE_BYTES_MAX:
         raise ConfigError(f"{file}: is larger than {FILE_BYTES_MAX} bytes")
+    return raw
+
+
+def _read_file(file: Path, content: bytes) -> list[Setting]:
     try:
-        text = raw.decode()
+        text = content.decode()
         tree = tomllib.loads(text)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         message = f"{file}: is not TOML: {str(error) or 'nested too deeply'}"

@@ -82,6 +82,8 @@ def tighten(given: Iterable[Setting], settings: Settings, file: str) -> Tightene
     named: set[int] = set()
     for setting in given:
         path = setting.path
+        if setting.value == {}:  # the head of a table that sets nothing
+            continue
         if path[:2] in (_RULES, _TIGHTENED) and len(path) > 3 and isinstance(path[2], int):
             place = (*_TIGHTENED, first + path[2])
             if path[2] not in named:

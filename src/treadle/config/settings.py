@@ -413,6 +413,9 @@ class UpstreamsSection(Section, frozen=True, kw_only=True):
         10.0
     )
     connections_max: Annotated[int, Meta(ge=1, description="connections to all of them together, one a call")] = 4_096
+    env_proxies: Annotated[
+        bool, Meta(description="ask through the proxies of HTTP_PROXY, HTTPS_PROXY and ALL_PROXY, except NO_PROXY")
+    ] = False
 
 
 class GuestsSection(Section, frozen=True, kw_only=True):

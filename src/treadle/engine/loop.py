@@ -50,6 +50,8 @@ UNKNOWN = failure("interrupted", "Interrupted, outcome unknown.")
 RETRYABLE = frozenset({"read", "idempotent"})
 """Effect classes of tools that may run again after a crash: the others never do."""
 
+_ENDS = frozenset({Finished, Failed})
+
 Publish = Callable[[list[Numbered]], None]
 
 
@@ -169,6 +171,10 @@ class Loop:
         """Say where to write and whom to tell."""
         self._journal, self._publish = journal, publish
 
+    def detach(self) -> None:
+        """Let go of both when the run is over here: they hold the loop too, and such a ring is not freed at once."""
+        self._journal, self._publish = None, _tell_nobody
+
     async def abort(self, error: ErrorInfo | None = None) -> RunEnded:
         """End a run whose `run` was cancelled or broke: every open call gets its result, then comes the end."""
         self._end_round("aborted")
@@ -252,7 +258,7 @@ class Loop:
         return self._turn.decide()
 
     def _feed(self, batch: list[ModelEvent]) -> None:
-        is_ending = bool(batch) and isinstance(batch[-1], Finished | Failed)
+        is_ending = bool(batch) and type(batch[-1]) in _ENDS
         for event in batch:
             for said in self._turn.feed(event):
                 if type(said) in DELTAS and self._said is not None:
@@ -260,7 +266,7 @@ class Loop:
                     self._steps.append((said, None))
                     continue
                 self._note(said)
-                if isinstance(said, ItemDone) and isinstance(said.item, CallItem):
+                if type(said) is ItemDone and type(said.item) is CallItem:
                     self._mark_early(said.item, is_ending=is_ending)
 
     def _end_round(self, ending: Ending) -> None:
@@ -559,7 +565,9 @@ class Loop:
         A cancellation that comes meanwhile is raised afterwards; one that comes with the end is too late.
         """
         due, self._steps = self._steps, []
-        first = next((n for n, (_, entry) in enumerate(due) if entry is not None), len(due))
+        first = 0
+        while first < len(due) and due[first][1] is None:
+            first += 1
         if first:
             self._publish([Numbered(event=event) for event, _ in due[:first] if event is not None])
         if first == len(due):

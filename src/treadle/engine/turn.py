@@ -158,7 +158,7 @@ class Turn:
         self._limits = limits
         self._ids = ids
         self._budget = Budget(limits, max_tool_calls)
-        self._used_call_ids = {item.call_id for item in planner.items if isinstance(item, CallItem)}
+        self._used_call_ids = {item.call_id for item in planner.items if type(item) is CallItem}
         self._final = False
         self._base = 0
         self._next_base = 0
@@ -249,7 +249,7 @@ class Turn:
                 index = self._base + event.index
                 opened = self._open.get(index)
                 if opened is not None:
-                    opened.texts.setdefault((event.part, isinstance(event, RefusalDelta)), []).append(event.text)
+                    opened.texts.setdefault((event.part, type(event) is RefusalDelta), []).append(event.text)
                 return [msgspec.structs.replace(event, index=index) if self._base else event]
             case ArgumentsDelta():
                 return [msgspec.structs.replace(event, index=self._base + event.index) if self._base else event]

@@ -23,7 +23,8 @@ class Feed:
     def publish(self, batch: list[Numbered]) -> None:
         """Add events and wake the readers."""
         self._events.extend(batch)
-        self._wake()
+        if self._waiters:
+            self._wake()
 
     def close(self) -> None:
         """Say that no more events will come."""

@@ -146,28 +146,25 @@ class LiveRun:
 
     def observe(self, event: RunEvent) -> None:
         """Remember what the end of the run will depend on."""
-        match event:
-            case RoundStarted() | RoundBroken():
-                self.round = event.round
-                self._has_client_calls = self._has_secrets = False
-            case ItemDone():
-                self.has_said = True
-                self._has_client_calls |= isinstance(event.item, CallItem) and event.item.side == "client"
-                self._has_secrets |= bool(getattr(event.item, "blobs", ()))
-            case ToolFinished():
-                self.has_said = self._has_secrets = True
-            case Noted():
-                self.notes.append(event.note)
-            case ApprovalRequested():
-                self.has_asked = True
-                self._has_client_calls |= event.is_deferred
-                self._has_secrets |= event.is_deferred
-            case RunEnded():
-                self.is_over = True
-                if self.seat is not None:
-                    self.seat.is_over = True
-            case _:
-                pass
+        if type(event) is RoundStarted or type(event) is RoundBroken:
+            self.round = event.round
+            self._has_client_calls = self._has_secrets = False
+        elif type(event) is ItemDone:
+            self.has_said = True
+            self._has_client_calls |= type(event.item) is CallItem and event.item.side == "client"
+            self._has_secrets |= bool(getattr(event.item, "blobs", ()))
+        elif type(event) is ToolFinished:
+            self.has_said = self._has_secrets = True
+        elif type(event) is Noted:
+            self.notes.append(event.note)
+        elif type(event) is ApprovalRequested:
+            self.has_asked = True
+            self._has_client_calls |= event.is_deferred
+            self._has_secrets |= event.is_deferred
+        elif type(event) is RunEnded:
+            self.is_over = True
+            if self.seat is not None:
+                self.seat.is_over = True
 
     async def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> Sequence[Entry]:
         """Write to the journal as the engine's port wants it."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from functools import partial
 
 import msgspec
 
@@ -79,6 +80,7 @@ class Supervisor:
                 live.ended = RunEnded(status="failed", error=INTERNAL)
             live.watch.close()
             live.feed.close()
+            live.loop.detach()
 
     async def lay_down(self, live: LiveRun) -> None:
         """Make a run durable and leave it to whoever claims it.
@@ -143,9 +145,7 @@ class Supervisor:
             live.begun.set_result(None)
 
     async def _drive(self, live: LiveRun) -> RunEnded:
-        def publish(batch: list[Numbered]) -> None:
-            self._publish(live, batch)
-
+        publish = partial(self._publish, live)
         live.loop.attach(live, publish)
         try:
             if live.is_cancelled and not live.loop.is_replaying:
@@ -231,11 +231,13 @@ class Supervisor:
         telling = [numbered.event for numbered in batch if type(numbered.event) not in DELTAS]
         for event in telling:
             live.observe(event)
-            if isinstance(event, RunEnded) and not live.is_lost:
+            if type(event) is RunEnded and not live.is_lost:
                 self._tolls.owe(live.row, event.usage)
         live.feed.publish(batch)
         if live.relay is not None:
             live.relay.note(batch)
+        if not telling:
+            return
         watch = live.watch
         assert watch is not None, "a run is watched from its beginning"
         if live.loop.is_replaying:

@@ -69,7 +69,7 @@ def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store) -> l
             is_trusted=local.policy == "trust",
         )
     if web.enabled:
-        # It brings aiohttp, which takes as long to import as all the rest.
+        # It brings a client and TLS, which few need.
         from treadle.tools.web import GuardedClient, web_tools
         from treadle.tools.web import Policy as WebPolicy
 

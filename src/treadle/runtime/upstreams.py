@@ -95,8 +95,9 @@ def make_client(
     settings: Settings, endpoints: Sequence[Endpoint], cassettes: Mapping[str, Cassette], clock: Clock
 ) -> HttpClient:
     """Return the client that asks the endpoints, plays the cassettes and records, as far as any of that is wanted."""
+    connections_max, env_proxies = settings.upstreams.connections_max, settings.upstreams.env_proxies
     if not cassettes and not settings.record:
-        return HttpClient(connections_max=settings.upstreams.connections_max)
+        return HttpClient(connections_max=connections_max, env_proxies=env_proxies)
     secrets = Secrets(endpoints)
     speeds = {upstream.name: upstream.cassette_speed for upstream in settings.upstream}
     players = {
@@ -105,7 +106,7 @@ def make_client(
     }
     folder = Path(settings.record).expanduser()
     recorder = Recorder(folder, secrets, now=clock.now, monotonic=clock.monotonic) if settings.record else None
-    return TapedClient(players=players, recorder=recorder)
+    return TapedClient(players=players, recorder=recorder, connections_max=connections_max, env_proxies=env_proxies)
 
 
 def make_router(

@@ -263,11 +263,14 @@ class Exchange:
         scope = cast("dict[str, object]", self._scope)
         if GONE_IN_SCOPE not in scope:
             return False
-        if scope[GONE_IN_SCOPE] is not True:
+        if not self.is_gone:
             scope[GONE_IN_SCOPE] = gone
-        elif gone is not None:
-            gone()
         return True
+
+    @property
+    def is_gone(self) -> bool:
+        """Tell whether our server has said that the client is gone."""
+        return cast("dict[str, object]", self._scope).get(GONE_IN_SCOPE) is True
 
     async def disconnected(self) -> None:
         """Wait until the client is gone. The body must have been read."""

@@ -132,14 +132,14 @@ async def index(service: Service, exchange: Exchange) -> None:
     search = _read_search(query)
     if exchange.reach is not None:
         search = msgspec.structs.replace(search, key_id=exchange.reach)
-    rows = await store.search_runs(search, limit=limit + 1, before=await read_before(exchange, store.find_run))
-    has_more = len(rows) > limit
-    rows = await mark_waiting(service, rows[:limit])
+    before = await read_before(exchange, store.find_run)
     if query.get("status") == WAITING:
-        rows = [row for row in rows if row.status == WAITING]
-    asked = await store.questions([row.id for row in rows])
-    views = [view_of(service, row, asked.get(row.id)) for row in rows]
-    page = RunPage(runs=views, has_more=has_more)
+        rows = await _waiting(service, search, limit + 1, before)
+    else:
+        rows = await mark_waiting(service, await store.search_runs(search, limit=limit + 1, before=before))
+    shown = rows[:limit]
+    asked = await store.questions([row.id for row in shown])
+    page = RunPage(runs=[view_of(service, row, asked.get(row.id)) for row in shown], has_more=len(rows) > limit)
     await exchange.answer_json(200, page)
 
 
@@ -292,12 +292,31 @@ async def mark_waiting(service: Service, rows: Sequence[RunRow]) -> list[RunRow]
     """Return the runs with those marked that go on only when a person has decided about a call."""
     if not any(row.status == "running" for row in rows):
         return list(rows)
+    asking = await _asking(service)
+    return [msgspec.structs.replace(row, status=WAITING) if _waits(row, asking) else row for row in rows]
+
+
+async def _waiting(service: Service, search: RunSearch, limit: int, before: str | None) -> list[RunRow]:
+    """Return the runs that wait for a person. The store knows them as running: it is read on until there are enough."""
+    found: list[RunRow] = []
+    asking = await _asking(service)
+    while asking and len(found) < limit:
+        rows = await service.runtime.store.search_runs(search, limit=PAGE_MAX, before=before)
+        found += [msgspec.structs.replace(row, status=WAITING) for row in rows if _waits(row, asking)]
+        if len(rows) < PAGE_MAX:
+            break
+        before = rows[-1].id
+    return found[:limit]
+
+
+async def _asking(service: Service) -> frozenset[str]:
+    """Return the runs that a person was asked something for."""
     pending = await service.runtime.store.approvals.page(PENDING_MAX, status="pending")
-    waiting = {each.run_id for each in pending}
-    return [
-        msgspec.structs.replace(row, status=WAITING) if row.status == "running" and row.id in waiting else row
-        for row in rows
-    ]
+    return frozenset(each.run_id for each in pending)
+
+
+def _waits(row: RunRow, asking: frozenset[str]) -> bool:
+    return row.status == "running" and row.id in asking
 
 
 def view_of(service: Service, row: RunRow, question: str | None = None) -> RunView:

@@ -36,7 +36,7 @@ NewRetell = Callable[[IdSource], Retell]
 _UNKNOWN = ErrorInfo(code="run_failed", message="The run failed.")
 _CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled before its answer was complete.", status=499)
 HANDED_OVER = ErrorInfo(code="handed_over", message="Another process goes on with this run: ask again for the rest.")
-_SILENT = (RunStarted, RoundStarted, RoundBroken, Noted, KeptAlive, RunEnded)
+_SILENT = frozenset({RunStarted, RoundStarted, RoundBroken, Noted, KeptAlive, RunEnded})
 """Events that happen without anything of the upstream's answer."""
 
 
@@ -148,6 +148,8 @@ def as_configured(request: Request, settings: Settings, exchange: Exchange) -> R
 
 def wants_fresh(exchange: Exchange) -> bool:
     """Tell whether a client wants the model asked, although the same was answered before."""
+    if b"cache-control" not in exchange.headers:
+        return False
     words = {word.strip().lower() for word in exchange.header(b"cache-control").split(",")}
     return not words.isdisjoint(("no-cache", "no-store"))
 
@@ -227,6 +229,7 @@ class Reply:
             reading.uncancel()
         finally:
             presence.end()
+            self._presence = None
             self._exchange.watch(None)
             await self._leave()
         if not self._is_gone:
@@ -280,7 +283,7 @@ class Reply:
     def _encode(self, numbered: Numbered) -> None:
         frames = self._telling.feed(numbered)
         self._frames += frames
-        if not self._is_visible and not isinstance(numbered.event, _SILENT):
+        if not self._is_visible and type(numbered.event) not in _SILENT:
             self._has_answer = True
             self._is_visible = bool(frames)
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from treadle.canon.errors import StoreError
-from treadle.store.address import PostgresAddress, is_postgres
+from treadle.store.address import MEMORY, PostgresAddress, is_postgres
 from treadle.store.journal import Store
 from treadle.store.look import Look
 
@@ -17,6 +17,10 @@ def open_store(place: str, *, clock: Callable[[], float] = time.time, password: 
     """
     if is_postgres(place):
         return _postgres(PostgresAddress(place, password=password), clock)
+    if place == MEMORY:
+        from treadle.store.memory import MemoryStore
+
+        return MemoryStore(clock=clock)
     from treadle.store.sqlite.store import SqliteStore
 
     return SqliteStore(place, clock=clock)

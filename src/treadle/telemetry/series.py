@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 
@@ -22,7 +22,9 @@ class Count:
         self.value = 0.0
 
     def inc(self, amount: float = 1) -> None:
-        """Count."""
+        """Count. Raises: ValueError for what would take something back."""
+        if amount < 0:
+            raise ValueError("a counter only grows")
         self.value += amount
 
 
@@ -50,6 +52,27 @@ class Counter(Collector):
         for values, count in list(self._counts.items()):
             family.add_metric(values, count.value)
         yield family
+
+
+class Level(Collector):
+    """A number that goes up and down."""
+
+    def __init__(self, name: str, text: str, registry: CollectorRegistry) -> None:
+        self._name, self._text = name, text
+        self._value = 0
+        registry.register(self)
+
+    def inc(self) -> None:
+        """Count one more."""
+        self._value += 1
+
+    def dec(self) -> None:
+        """Count one less."""
+        self._value -= 1
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the number as it is now."""
+        yield GaugeMetricFamily(self._name, self._text, value=self._value)
 
 
 class Times:

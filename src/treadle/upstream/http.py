@@ -13,9 +13,9 @@ from typing import NoReturn, Protocol
 import msgspec
 
 from treadle.canon.errors import CROWDED, BrokenStream, UpstreamError, UpstreamTimeout
+from treadle.network import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, Pool
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.failure import read_failure
-from treadle.upstream.network import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, Pool
 
 ERROR_BYTES_MAX = 65_536
 RESPONSE_BYTES_MAX = 67_108_864
@@ -63,6 +63,11 @@ class Answer(Protocol):
         """Return its body."""
         ...
 
+    @property
+    def is_over(self) -> bool:
+        """Tell whether it is known that nothing is left to read, and that nobody waits to hear so."""
+        ...
+
     def close(self) -> None:
         """Give it up, whether or not it was read to its end."""
         ...
@@ -103,7 +108,13 @@ class HttpStream:
         )
         self._endpoint = endpoint
         self._response = response
+        self._read = response.content.readany
         self._bytes_left = bytes_max
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether nothing is left to read."""
+        return self._response.is_over
 
     async def read(self) -> bytes:
         """Return what has arrived, waiting for at least one byte; nothing at the end.
@@ -111,7 +122,7 @@ class HttpStream:
         Raises: UpstreamTimeout, BrokenStream.
         """
         try:
-            chunk = await self._response.content.readany()
+            chunk = await self._read()
         except OSError as error:
             raise _failure(self._endpoint, error, begun=True) from None
         self._bytes_left -= len(chunk)
@@ -256,8 +267,7 @@ def _headers(endpoint: Endpoint, said: Sequence[tuple[str, str]] = ()) -> dict[s
 
 
 def _proxied(connections_max: int) -> Network:
-    # aiohttp takes longer to import than all of this room, and few need it.
-    from treadle.upstream.network.proxied import ProxiedPool
+    from treadle.network.proxies import ProxiedPool
 
     return ProxiedPool(connections_max)
 

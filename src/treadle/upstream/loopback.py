@@ -6,20 +6,22 @@ stop half-way, or hang up, always by events and byte counts and never by time. I
 
 import argparse
 import asyncio
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
+from urllib.parse import unquote
 
 import msgspec
-from aiohttp import web
 
 from treadle.canon.errors import ConfigError, ErrorInfo, NotFound, TreadleError
 from treadle.canon.items import text_message
 from treadle.canon.json import write_json
 from treadle.canon.plan import Plan
 from treadle.canon.request import Request
+from treadle.network.listener import Answer, Asked, Listener
 from treadle.upstream.demo.model import NAME, reply_to
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.render import cut, write_body, write_frames, write_refusal
@@ -32,11 +34,12 @@ from treadle.wire.protocols import PROTOCOLS
 HOST = "127.0.0.1"
 BODY_BYTES_MAX = 33_554_432
 
-PATHS: dict[ProtocolName, tuple[str, ...]] = {
-    "chat": ("/v1/chat/completions",),
-    "responses": ("/v1/responses",),
-    "messages": ("/v1/messages",),
-    "gemini": ("/v1beta/models/{model}:{verb}", "/v1/models/{model}:{verb}"),
+MODELS = "/v1/models"
+PATHS: dict[ProtocolName, "re.Pattern[str]"] = {
+    "chat": re.compile("/v1/chat/completions"),
+    "responses": re.compile("/v1/responses"),
+    "messages": re.compile("/v1/messages"),
+    "gemini": re.compile("/v1(?:beta)?/models/(?P<model>[^/]+):(?P<verb>[^/:]+)"),
 }
 _STREAM_VERB = "streamGenerateContent"
 
@@ -87,19 +90,11 @@ class ScriptServer:
         self._source = source
         self._port = port
         self._chunk_bytes = chunk_bytes
-        self._runner: web.AppRunner | None = None
+        self._listener = Listener(self._handle, body_bytes_max=BODY_BYTES_MAX)
 
     async def __aenter__(self) -> "ScriptServer":
-        app = web.Application(client_max_size=BODY_BYTES_MAX)
-        app.router.add_get("/v1/models", self._models)
-        for name, paths in PATHS.items():
-            for path in paths:
-                app.router.add_post(path, self._handler(name))
-        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, HOST, self._port)
-        await site.start()
-        self.url = f"http://{HOST}:{self._runner.addresses[0][1]}/v1"
+        port = await self._listener.open(HOST, self._port)
+        self.url = f"http://{HOST}:{port}/v1"
         return self
 
     def base_url(self, protocol: ProtocolName) -> str:
@@ -108,32 +103,36 @@ class ScriptServer:
 
     async def __aexit__(self, *_: object) -> None:
         self.release.set()
-        assert self._runner is not None
-        await self._runner.cleanup()
+        await self._listener.close()
 
-    async def _models(self, request: web.Request) -> web.Response:
+    async def _handle(self, asked: Asked, answer: Answer) -> None:
+        if asked.path == MODELS and asked.method == "GET":
+            await answer.send(200, self._models())
+            return
+        found = _route(asked.path)
+        if found is None or asked.method != "POST":
+            await answer.send(404 if found is None else 405, b"")
+            return
+        protocol, fits = found
+        self.received.append(Received(path=unquote(asked.path), headers=asked.headers, body=asked.body))
+        self.connections.add(asked.peer)
+        try:
+            canned = self._answer(_read(protocol, fits, asked.body))
+        except (TreadleError, ScriptMismatch) as error:
+            await _refuse(answer, protocol, error)
+            return
+        try:
+            await self._send(answer, canned)
+        except (asyncio.CancelledError, ConnectionError):
+            self.disconnected.set()
+            raise
+
+    def _models(self) -> bytes:
         names = (
             list(self._source.models) if isinstance(self._source, CannedTable) else ["script" if self.player else NAME]
         )
         data = [{"id": name, "object": "model", "created": 0, "owned_by": "treadle"} for name in names]
-        return _json({"object": "list", "data": data})
-
-    def _handler(self, protocol: ProtocolName) -> Callable[[web.Request], Any]:
-        async def handle(request: web.Request) -> web.StreamResponse:
-            body = await request.read()
-            self.received.append(Received(path=request.path, headers=dict(request.headers), body=body))
-            self.connections.add(request.get_extra_info("peername"))
-            try:
-                canned = self._answer(_read(protocol, request, body))
-            except (TreadleError, ScriptMismatch) as error:
-                return _refuse(protocol, error)
-            try:
-                return await self._send(request, canned)
-            except (asyncio.CancelledError, ConnectionError):
-                self.disconnected.set()
-                raise
-
-        return handle
+        return write_json({"object": "list", "data": data})
 
     def _answer(self, request: Request) -> Canned:
         match self._source:
@@ -145,35 +144,38 @@ class ScriptServer:
             case _:
                 return _can(self._source(plan_of(request)), request, self._chunk_bytes)
 
-    async def _send(self, request: web.Request, canned: Canned) -> web.StreamResponse:
+    async def _send(self, answer: Answer, canned: Canned) -> None:
         """Send the bytes, holding and hanging up where they say so."""
-        response = web.StreamResponse(status=canned.status, headers=canned.headers)
-        await response.prepare(request)
+        answer.start(canned.status, canned.headers)
         stops = sorted(
             {len(canned.body), *(stop for stop in (canned.hold_after, canned.abort_after) if stop is not None)}
         )
         start = 0
         for stop in stops:
             for chunk in cut(canned.body[start:stop], canned.chunk_bytes):
-                await response.write(chunk)
+                await answer.write(chunk)
             start = stop
             if stop == canned.hold_after:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.release.wait(), canned.hold_s)
             if stop == canned.abort_after:
-                assert request.transport is not None
-                request.transport.close()
-                return response
-        await response.write_eof()
-        return response
+                return
+        await answer.finish()
 
 
-def _read(protocol: ProtocolName, request: web.Request, body: bytes) -> Request:
+def _route(path: str) -> "tuple[ProtocolName, re.Match[str]] | None":
+    """Return whose path it is, and what it says."""
+    for protocol, pattern in PATHS.items():
+        if fits := pattern.fullmatch(path):
+            return protocol, fits
+    return None
+
+
+def _read(protocol: ProtocolName, path: "re.Match[str]", body: bytes) -> Request:
     """Read what was asked; Gemini says model and stream in the path."""
     if protocol != "gemini":
         return PROTOCOLS[protocol].read_request(body)
-    is_stream = request.match_info["verb"] == _STREAM_VERB
-    return gemini.read_request(body, model=request.match_info["model"], stream=is_stream)
+    return gemini.read_request(body, model=unquote(path["model"]), stream=path["verb"] == _STREAM_VERB)
 
 
 def plan_of(request: Request) -> Plan:
@@ -215,13 +217,9 @@ def _can(reply: Reply, request: Request, chunk_bytes: int | None) -> Canned:
     )
 
 
-def _refuse(protocol: str, error: TreadleError | ScriptMismatch) -> web.Response:
+async def _refuse(answer: Answer, protocol: str, error: TreadleError | ScriptMismatch) -> None:
     info = error.info if isinstance(error, TreadleError) else ErrorInfo(code="script", message=str(error), status=500)
-    return web.Response(status=info.status, body=write_error(protocol, info), content_type="application/json")
-
-
-def _json(value: object) -> web.Response:
-    return web.Response(body=write_json(value), content_type="application/json")
+    await answer.send(info.status, write_error(protocol, info))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -150,7 +150,7 @@ def _carrying(decoder: Decoder, client: str, protocol: ProtocolName) -> Decoder:
 
 
 def _call_ids(plan: Plan) -> frozenset[str]:
-    return frozenset(item.call_id for item in plan.items if isinstance(item, CallItem))
+    return frozenset([item.call_id for item in plan.items if type(item) is CallItem])
 
 
 class Source(Protocol):
@@ -161,6 +161,11 @@ class Source(Protocol):
 
         Raises: UpstreamError.
         """
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether it is known that nothing is left to read."""
         ...
 
     async def close(self) -> None:
@@ -221,9 +226,9 @@ class Answering:
 
     def _tell(self, begun: Begun, events: list[ModelEvent]) -> list[ModelEvent]:
         last = events[-1]
-        if isinstance(last, Finished | Failed):
+        if type(last) is Finished or type(last) is Failed:
             self._is_over = True
-            if isinstance(last, Failed) and begun.clean is not None:
+            if type(last) is Failed and begun.clean is not None:
                 last = events[-1] = Failed(error=begun.clean(last.error))
             self._last = last
         if self._has_told or not begun.notes:
@@ -239,14 +244,16 @@ class Answering:
         if begun is None:
             return
         try:
-            if isinstance(self._last, Finished):
+            if isinstance(self._last, Finished) and not begun.source.is_over:
                 await _drain(begun.source)
         finally:
             await begun.source.close()
 
 
 class _Chunks:
-    """Bytes that a generator makes."""
+    """Bytes that a generator makes: whether it makes more is found out by asking it."""
+
+    is_over = False
 
     def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
         self._chunks = chunks

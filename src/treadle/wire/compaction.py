@@ -69,12 +69,12 @@ def unseal(sealed: str) -> str | None:
 
 def is_asked(request: Request) -> bool:
     """Tell whether a request asks for compaction instead of an answer."""
-    return any(_kind(item) == "compaction_trigger" for item in request.items)
+    return _has_opaque(request) and any(_kind(item) == "compaction_trigger" for item in request.items)
 
 
 def restore(request: Request) -> Request:
     """Return the request with every summary that Treadle sealed as the text it stands for."""
-    if not any(isinstance(item, OpaqueItem) for item in request.items):
+    if not _has_opaque(request):
         return request
     return msgspec.structs.replace(request, items=tuple(map(_restored, request.items)))
 
@@ -125,6 +125,10 @@ class WindowEncoder(responses.Encoder):
         response: dict[str, Any] = msgspec.json.decode(super().body())
         kept = {name: response[name] for name in ("id", "created_at", "output", "usage")}
         return write_json({**kept, "object": "response.compaction"})
+
+
+def _has_opaque(request: Request) -> bool:
+    return OpaqueItem in set(map(type, request.items))
 
 
 def _kind(item: AnyItem) -> str:

@@ -4,15 +4,26 @@ What nobody asked for stays in the object, so that it can be passed on or report
 """
 
 import re
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from treadle.canon.errors import ProtocolError
-from treadle.canon.json import FIELDS_MAX, BadJson, check_bounds, check_fields, type_errors
+from treadle.canon.json import (
+    FIELDS_MAX,
+    BadJson,
+    check_bounds,
+    check_fields,
+    check_members,
+    members_of,
+    type_errors,
+)
 from treadle.wire.surrogates import mend_escapes
 
 T = TypeVar("T")
+Shape = Callable[[msgspec.Raw], list[Any] | None]
+"""Decodes a list if all of it has some usual shape within the bounds; raises as decoders do, or gives None."""
 
 TEXT: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
 FLAG: msgspec.json.Decoder[bool] = msgspec.json.Decoder(bool)
@@ -27,6 +38,7 @@ NULL = msgspec.Raw(b"null")
 NAME_CHARS_MAX = 200
 """What an error shows of a field's name that the client made up."""
 
+_BOM = b"\xef\xbb\xbf"
 _WHERE = re.compile(r"^(?P<reason>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]*)`$")
 
@@ -77,13 +89,13 @@ def is_null(raw: msgspec.Raw) -> bool:
 
 
 class Fields:
-    """One JSON object. Every read takes the field out, `rest` is what is left; null is the same as missing."""
+    """One JSON object, or its members. Every read takes the field out, `rest` is what is left; null is as missing."""
 
     __slots__ = ("_values", "path")
 
-    def __init__(self, raw: msgspec.Raw | bytes, path: str) -> None:
+    def __init__(self, raw: msgspec.Raw | bytes, path: str, members: dict[str, msgspec.Raw] | None = None) -> None:
         self.path = path
-        self._values = read_value(OBJECT, raw, path)
+        self._values = read_value(OBJECT, raw, path) if members is None else members
         if len(self._values) > FIELDS_MAX:
             raise refusal(path, f"It has more than {FIELDS_MAX} fields", "too_many_fields")
 
@@ -112,18 +124,18 @@ class Fields:
 
         Raises: ProtocolError.
         """
-        value = self.raw(name)
-        return None if value is None else read_value(decoder, value, self.at(name))
+        value = self._values.pop(name, None)
+        return None if value is None or is_null(value) else self._decoded(decoder, value, name)
 
     def need(self, name: str, decoder: msgspec.json.Decoder[T]) -> T:
         """Take a field that must be there.
 
         Raises: ProtocolError.
         """
-        value = self.raw(name)
-        if value is None:
+        value = self._values.pop(name, None)
+        if value is None or is_null(value):
             raise missing(self.at(name))
-        return read_value(decoder, value, self.at(name))
+        return self._decoded(decoder, value, name)
 
     def object(self, name: str) -> "Fields | None":
         """Take a field that is an object itself.
@@ -139,13 +151,64 @@ class Fields:
         Raises: ProtocolError.
         """
         value = self.raw(name)
-        if value is not None and not starts_with(value, "{"):
+        if value is None:
+            return None
+        if not starts_with(value, "{"):
             raise refusal(self.at(name), "Expected `object`", "invalid_type")
-        return None if value is None else value.copy()
+        return value.copy()
 
     def rest(self) -> dict[str, msgspec.Raw]:
         """Return the fields that nobody took, without the nulls."""
-        return {name: raw.copy() for name, raw in self._values.items() if not is_null(raw)}
+        return {name: raw.copy() for name, raw in self._values.items() if not is_null(raw)} if self._values else {}
+
+    def _decoded(self, decoder: msgspec.json.Decoder[T], value: msgspec.Raw, name: str) -> T:
+        try:
+            return decoder.decode(value)
+        except type_errors:
+            # Again, for an error that names the field.
+            return read_value(decoder, value, self.at(name))
+
+
+class Opened(NamedTuple):
+    """A request's body as JSON that may be decoded: whole, and by field where it is an object.
+
+    `told` is its history, if that has one of the shapes that were asked for. `mended` halves of characters were
+    replaced.
+    """
+
+    data: bytes
+    members: dict[str, msgspec.Raw] | None
+    mended: int
+    told: list[Any] | None = None
+
+
+def open_request(body: bytes, history: str = "", shapes: Sequence[Shape] = ()) -> Opened:
+    """Open a body and decode its field `history` in the first of the shapes that it has.
+
+    A history that has one of the shapes needs no look at how deep it nests: they bound that themselves.
+
+    Raises: ProtocolError, when it is not UTF-8, nests or branches without end, or says the same field twice.
+    """
+    data, mended = body.removeprefix(_BOM), 0
+    members = members_of(data)
+    if members is None:
+        data, mended = mend_escapes(data)
+        members = members_of(data) if mended else None
+    told = None if members is None else _told(members.get(history, NULL), shapes)
+    try:
+        str(data, "utf-8")
+        if members is None:
+            check_bounds(data)
+        else:
+            check_members(data, members, history if told is not None else "")
+            check_fields(data, members=members)
+    except UnicodeDecodeError:
+        raise ProtocolError("The body is not UTF-8.", code="invalid_json") from None
+    except BadJson as error:
+        if error.code != "invalid_json":
+            raise refusal(error.field[:NAME_CHARS_MAX], str(error), error.code) from None
+        raise ProtocolError(f"The body cannot be read: {error}.", code="invalid_json") from None
+    return Opened(data, members, mended, told)
 
 
 def open_body(body: bytes) -> tuple[bytes, int]:
@@ -153,15 +216,16 @@ def open_body(body: bytes) -> tuple[bytes, int]:
 
     Raises: ProtocolError, when it is not UTF-8, nests or branches without end, or says the same field twice.
     """
-    body, mended = mend_escapes(body.removeprefix(b"\xef\xbb\xbf"))
-    try:
-        str(body, "utf-8")
-        check_bounds(body)
-        check_fields(body)
-    except UnicodeDecodeError:
-        raise ProtocolError("The body is not UTF-8.", code="invalid_json") from None
-    except BadJson as error:
-        if error.code != "invalid_json":
-            raise refusal(error.field[:NAME_CHARS_MAX], str(error), error.code) from None
-        raise ProtocolError(f"The body cannot be read: {error}.", code="invalid_json") from None
-    return body, mended
+    opened = open_request(body)
+    return opened.data, opened.mended
+
+
+def _told(raw: msgspec.Raw, shapes: Sequence[Shape]) -> list[Any] | None:
+    for shape in shapes:
+        try:
+            told = shape(raw)
+        except type_errors:
+            continue
+        if told is not None:
+            return told
+    return None

@@ -4,12 +4,13 @@ Which of a client's kept options its reader has understood already is a table he
 same ones as lost: those that are neither understood nor written.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
+from typing import Generic, TypeVar
 
 import msgspec
 
-from treadle.canon.items import AnyItem, Extra, MessageItem, OpaquePart, ResultItem
+from treadle.canon.items import AnyItem, AnyPart, Extra, MessageItem, OpaquePart, ResultItem
 from treadle.canon.request import Note, NoteAction, Options
 from treadle.canon.tools import ToolSpec
 from treadle.wire.fields import LIST, OBJECT, TEXT, starts_with
@@ -83,6 +84,10 @@ _DEFAULTS: dict[str, dict[str, bytes]] = {
 """Values, by the paths of their fields, that say what every upstream does anyway."""
 
 
+V = TypeVar("V")
+RECENT_BYTES_MAX = 2_097_152
+"""How much is remembered of what clients send again and again; one value may have an eighth of it."""
+
 NOTES_MAX = 256
 """What a client makes up without end is not told one by one."""
 
@@ -91,10 +96,12 @@ class Notes:
     """One note for each code and field, however often the same thing happens; beyond a bound they are only counted."""
 
     def __init__(self) -> None:
+        self.added = 0
         self._notes: dict[tuple[str, str | None], Note] = {}
 
     def add(self, code: str, action: NoteAction, message: str, field: str | None = None, count: int = 1) -> None:
         """Add a note, or count it."""
+        self.added += 1
         if len(self._notes) >= NOTES_MAX and (code, field) not in self._notes:
             code, message, field = f"more_{action}", f"more was {action} than is told here", None
         seen = self._notes.get((code, field))
@@ -103,29 +110,73 @@ class Notes:
         else:
             self._notes[code, field] = Note(code=code, action=action, message=message, field=field, count=count)
 
+    def repeat(self, notes: Iterable[Note]) -> None:
+        """Add notes that were made before."""
+        for note in notes:
+            self.add(note.code, note.action, note.message, note.field, note.count)
+
     def all(self) -> tuple[Note, ...]:
         """Return the notes in the order of their first appearance."""
         return tuple(self._notes.values())
 
 
+class Recent(Generic[V]):
+    """Remembers what was read of the last JSON values, byte for byte: the same tools come with every request.
+
+    So whatever is made of them may be remembered too, by what is handed out here. What is worth a note is read again
+    each time, and what is very long.
+    """
+
+    __slots__ = ("_bytes", "_known", "_read")
+
+    def __init__(self, read: Callable[[msgspec.Raw, Notes], V]) -> None:
+        self._read = read
+        self._known: dict[bytes, V] = {}
+        self._bytes = 0
+
+    def of(self, raw: msgspec.Raw, notes: Notes) -> V:
+        """Return what is read of a value; it must not be changed.
+
+        Raises: ProtocolError.
+        """
+        data = bytes(raw)
+        found = self._known.get(data)
+        if found is not None:
+            return found
+        before = notes.added
+        # Of the copy, so that what is remembered does not hold the whole body it came in.
+        value = self._read(msgspec.Raw(data), notes)
+        if notes.added == before and len(data) <= RECENT_BYTES_MAX // 8:
+            self._bytes += len(data)
+            if self._bytes > RECENT_BYTES_MAX:
+                self._known.clear()
+                self._bytes = len(data)
+            self._known[data] = value
+        return value
+
+
 def note_foreign(items: Iterable[AnyItem], tools: Iterable[ToolSpec], protocol: str, notes: Notes) -> None:
     """Note the fields kept for another protocol than this one: they cannot be written."""
     for item in items:
-        _note_extra(item.extra, protocol, notes)
-        if isinstance(item, MessageItem):
+        if item.extra is not None:
+            _note_extra(item.extra, protocol, notes)
+        parts: tuple[AnyPart, ...] = ()
+        if type(item) is MessageItem:
+            parts = item.content
             if item.phase is not None and protocol != "responses":
                 notes.add("phase_dropped", "dropped", "phase: only responses knows it", "phase")
-            for part in item.content:
-                _note_extra(part.extra, protocol, notes)
-        elif isinstance(item, ResultItem):
-            for part in item.output:
+        elif type(item) is ResultItem:
+            parts = item.output
+        for part in parts:
+            if part.extra is not None:
                 _note_extra(part.extra, protocol, notes)
     for tool in tools:
-        _note_extra(tool.extra, protocol, notes)
+        if tool.extra is not None:
+            _note_extra(tool.extra, protocol, notes)
 
 
-def _note_extra(extra: Extra | None, protocol: str, notes: Notes) -> None:
-    if extra is not None and extra.protocol != protocol:
+def _note_extra(extra: Extra, protocol: str, notes: Notes) -> None:
+    if extra.protocol != protocol:
         for name in extra.fields:
             notes.add("field_dropped", "dropped", f"{name}: only {extra.protocol} knows it", name)
 

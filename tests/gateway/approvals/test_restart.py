@@ -15,6 +15,7 @@ import pytest
 from gateway.approvals.desk import BOUND_S, Meanwhile, asks, decide, listed, on_postgres, pending
 from gateway.restart import Life, Upstream
 from treadle.upstream.reply import ReplyCall
+from warm.start import Popen
 
 WRITE = ReplyCall(name="write_down", args={"line": "b"})
 PROGRAM = """
@@ -66,7 +67,7 @@ def life(folder: Path, store: str, upstream: Upstream, number: int) -> Iterator[
     """Start Treadle for the `number`-th time."""
     tools = folder / "tools.py"
     tools.write_text(TOOLS)
-    process = subprocess.Popen(
+    process = Popen(
         [sys.executable, "-c", PROGRAM, store, upstream.server.url, str(number), str(tools)],
         stdout=subprocess.PIPE,
         text=True,

@@ -68,7 +68,7 @@ def test_a_target_is_asked_in_each_protocol(protocol: str) -> None:
 def test_the_settings_of_a_measured_server_are_valid(tmp_path: Path, journal: str) -> None:
     """Strict settings would refuse a field that is gone."""
     store = f"sqlite:///{tmp_path}/x.db" if journal != "PostgreSQL" else "postgresql://u@/bench?host=/tmp"
-    settings = load_settings(write_config(tmp_path, 1234, journal, store, tools=3), env={})
+    settings = load_settings(write_config(tmp_path, "http://127.0.0.1:1234/v1", journal, store, tools=3), env={})
     assert settings.store.persistence == ("off" if journal == "off" else "on")
     assert settings.upstream[0].base_url == "http://127.0.0.1:1234/v1"
     assert all(Path(each).exists() for each in settings.tools.load)

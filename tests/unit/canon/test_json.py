@@ -4,7 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.json import BadJson, canonical_json, check_bounds, check_fields, cut_text, fingerprint, read_json
+from treadle.canon import json as canon_json
+from treadle.canon.json import (
+    DEPTH_MAX,
+    FIELDS_MAX,
+    JOINED_MAX,
+    NODES_MAX,
+    BadJson,
+    canonical_json,
+    check_bounds,
+    check_fields,
+    check_members,
+    cut_text,
+    fingerprint,
+    members_of,
+    read_json,
+)
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -73,6 +88,108 @@ def test_depth_is_counted_exactly(value):
             check_bounds(raw, depth_max=depth - 1)
 
 
+def _values(value: object) -> int:
+    """Count what opens and what follows another."""
+    if not isinstance(value, (dict, list)):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(0, len(value) - 1) + sum(map(_values, inner))
+
+
+@given(JSON_VALUES)
+def test_values_are_counted_exactly(value: object):
+    """Whatever stands in strings, a document passes at its own number of values and fails below it."""
+    raw, count = canonical_json(value), _values(value)
+    check_bounds(raw, nodes_max=count)
+    if count:
+        with pytest.raises(BadJson, match=f"more than {count - 1} values"):
+            check_bounds(raw, nodes_max=count - 1)
+
+
+def test_the_bounds_are_those_that_are_documented():
+    """Depth 64 passes and 65 does not; so many values, and so many fields of one object."""
+    assert (DEPTH_MAX, NODES_MAX, FIELDS_MAX) == (64, 200_000, 1_000)
+    check_bounds(b"[" * 64 + b"]" * 64)
+    check_bounds(b"[" + b"0," * 199_999 + b"0]")
+    with pytest.raises(BadJson, match="more than 200000"):
+        check_bounds(b"[" + b"0," * 200_000 + b"0]")
+    check_fields(json.dumps({f"k{n}": 1 for n in range(1_000)}).encode())
+    with pytest.raises(BadJson, match="more than 1000 fields") as caught:
+        check_fields(json.dumps({f"k{n}": 1 for n in range(1_001)}).encode())
+    assert (caught.value.code, caught.value.field) == ("too_many_fields", "")
+
+
+def _nested(depth: int, around: bytes = b"%b") -> bytes:
+    return around % (b"[" * depth + b"]" * depth)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        b'{"a":%b}',
+        b'{"a":{"b":%b}}',
+        b'{"a":[%b]}',
+        b'{"a":[1,%b]}',
+        b'{"a":1,"b":[{},{"c":%b}]}',
+        b'{"a":{"b":[%b,2]}}',
+    ],
+)
+@pytest.mark.parametrize("proven", ["", "other"])
+def test_an_object_by_its_fields_has_the_same_bounds(around: bytes, proven: str):
+    """Wherever the depth stands: what passes by its fields passes as a whole, and the other way round."""
+    passed = {}
+    for depth in range(DEPTH_MAX - 5, DEPTH_MAX + 2):
+        raw = _nested(depth, around)
+        members = members_of(raw)
+        assert members is not None
+        passed[depth] = [_is_taken(check_bounds, raw), _is_taken(check_members, raw, members, proven)]
+    assert {tuple(pair) for pair in passed.values()} == {(True, True), (False, False)}, passed
+
+
+def test_a_field_that_is_known_to_be_flat_is_not_looked_at(monkeypatch: pytest.MonkeyPatch):
+    """Neither are values that open little, nor lists of such; what opens much or often is, and so is what is huge."""
+    looked: list[bytes] = []
+    monkeypatch.setattr(canon_json, "check_bounds", looked.append)
+    flat = [
+        _nested(DEPTH_MAX - 1, b'{"a":%b}'),
+        _nested(DEPTH_MAX - 2, b'{"a":[%b,{},{}]}'),
+        b'{"a":[' + b"[]," * DEPTH_MAX + b'[]],"b":"[[[["}',
+        b'{"a":{"b":{"c":{"d":[' + b"[]," * DEPTH_MAX + b"[]]}}}}",
+        b'{"a":"' + b"[" * 5_000 + b'"}',
+        b'{"a":"' + b"x," * (NODES_MAX // 4) + b"," * (NODES_MAX // 2) + b'"}',
+        b'{"a":"' + b"x" * NODES_MAX + b'"}',
+        b'{"a":"' + b"," * (NODES_MAX - 1) + b'"}',
+    ]
+    deep = [
+        _nested(DEPTH_MAX, b'{"a":%b}'),
+        _nested(DEPTH_MAX - 1, b'{"a":[1,%b]}'),
+        b'{"a":{"b":{"c":{"d":{"e":[' + b"[]," * DEPTH_MAX + b"[]]}}}}}",
+        b'{"a":"' + b"," * (NODES_MAX + 1) + b'"}',
+        b'{"a":"' + b"[" * NODES_MAX + b',"}',
+        b'{"a":"' + b"{" * NODES_MAX + b',"}',
+    ]
+    for raw in (*flat, *deep):
+        check_members(raw, members_of(raw) or {})
+    assert looked == deep
+    check_members(deep[0], members_of(deep[0]) or {}, "a")
+    assert looked == deep
+
+
+def _is_taken(check, *given: object) -> bool:
+    try:
+        check(*given)
+    except BadJson:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("raw", [b"[1]", b'"a"', b"null", b"", b'{"a":', b'{"a":1} x'])
+def test_what_is_no_object_has_no_fields(raw: bytes):
+    """Other JSON, and what is none, is passed on for others to refuse."""
+    assert members_of(raw) is None
+    check_fields(raw)
+
+
 @given(st.text(), st.integers(0, 60))
 def test_a_cut_is_a_prefix_within_the_bound_and_valid_utf8(text: str, bytes_max: int):
     """Whatever the text and the bound, the cut fits, is a prefix, and can be encoded."""
@@ -91,10 +208,39 @@ def test_a_cut_never_parts_what_is_one_character_to_a_person(text: str, bytes_ma
     assert cut_text(text, bytes_max) == kept
 
 
+@pytest.mark.parametrize(("first", "last"), [(0x300, 0x36F), (0xFE00, 0xFE0F), (0x1F3FB, 0x1F3FF), (0x20D0, 0x20FF)])
+def test_every_mark_stays_with_its_character(first: int, last: int):
+    """From the first of a block of marks to its last, and no character beside it."""
+    cuts = {code: cut_text(f"ab{chr(code)}", 2) for code in (first - 1, first, last, last + 1)}
+    assert cuts == {first - 1: "ab", first: "a", last: "a", last + 1: "ab"}
+
+
+def test_a_joiner_holds_on_both_sides():
+    """What stands before it and what stands after it are one character."""
+    assert cut_text("ab\u200dc", 2) == "a"
+    assert cut_text("ab\u200dc", 5) == "a"
+    assert cut_text("abc\u200d", 2) == "ab"
+
+
+def test_a_run_of_marks_without_end_is_cut_anywhere():
+    """No more is given up than a person could have written; nothing is left of what has only marks."""
+    marks = "\u0301" * 200
+    assert cut_text(f"a{marks}", 201) == f"a{marks[: 100 - JOINED_MAX]}"
+    assert JOINED_MAX == 32
+    assert cut_text(marks, 4) == ""
+
+
+def test_a_cut_of_what_utf8_cannot_say_is_of_what_it_says_instead():
+    """Half of a surrogate pair is one byte; uncut, the text stays as it was."""
+    assert cut_text("a\ud800bc", 3) == "a?b"
+    assert cut_text("a\ud800", 2) == "a\ud800"
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [
         (b'{"a":1,"a":1}', "a"),
+        (b'{"b":0,"a":1,"c":{"a":1},"a":1,"c":2}', "a"),
         (b'{"a":1,"b":{"a":2},"a":[3]}', "a"),
         (b'{ "a" : 1 ,\n "a": 2 }', "a"),
         (b'{"a":1,"\\u0061":2}', "a"),
@@ -125,3 +271,20 @@ def test_an_object_has_so_many_fields_and_no_more():
     check_fields(json.dumps({f"k{n}": 1 for n in range(3)}).encode(), fields_max=3)
     with pytest.raises(BadJson, match="more than 3 fields"):
         check_fields(json.dumps({f"k{n}": 1 for n in range(4)}).encode(), fields_max=3)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"{}",
+        b" { } ",
+        b'{"a":1}',
+        b'{"a":1,"b":{"a":[1,2]},"c":"x"}',
+        b'\n{\t"a" : 1 ,\r\n "b": [ ] , "\xc3\xa9":"{,}" }\n',
+    ],
+)
+def test_an_object_that_says_each_field_once_is_read_once(raw: bytes, monkeypatch: pytest.MonkeyPatch):
+    """Only one that is spelled in a strange way, or says a field twice, is looked through for the name."""
+    monkeypatch.setattr(canon_json, "_first_repeated", pytest.fail)
+    check_fields(raw)
+    check_fields(raw, members=members_of(raw))

@@ -30,3 +30,12 @@ def test_what_is_remembered_is_bounded_and_right_after_it_is_forgotten():
     assert [memo.of([number]) for number in range(50)] == list(range(50))
     kept = [[number] for number in range(5)]
     assert [memo.of(each) for each in (*kept, *kept)] == [0, 1, 2, 3, 4] * 2
+
+
+def test_no_more_than_so_many_are_remembered():
+    """The one after the last makes all others be forgotten, and is remembered itself."""
+    made: list[list[int]] = []
+    memo = Memo[list[int], int](lambda thing: made.append(thing) or len(made), most=2)
+    one, two, three = [1], [1], [1]
+    assert [memo.of(thing) for thing in (one, two, one)] == [1, 2, 1]
+    assert [memo.of(thing) for thing in (three, three, one, two)] == [3, 3, 4, 5]

@@ -1,8 +1,8 @@
 import msgspec
 from hypothesis import given
 
-from treadle.canon.items import CallItem, MessageItem, ResultItem, TextPart, text_message
-from treadle.canon.messages import Message, call_summary, entry_of_item, item_of_entry, message_of_entry
+from treadle.canon.items import CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_message
+from treadle.canon.messages import call_summary, entry_of_item, item_of_entry
 from treadle.canon.request import Note
 from unit.canon import strategies
 
@@ -16,7 +16,7 @@ def test_an_item_survives_the_journal(item):
 def test_a_plain_text_message_needs_no_data():
     """Text-only messages are kept as in S3: kind and content, data empty."""
     entry = entry_of_item(text_message("user", "hello"), at=0)
-    assert message_of_entry(entry) == Message(kind="user", content="hello")
+    assert (entry.kind, entry.content, entry.data) == ("user", "hello", None)
 
 
 def test_a_call_is_kept_in_the_shape_of_s3():
@@ -67,3 +67,16 @@ def test_notes_encode_small():
     assert msgspec.json.encode(Note(code="c", action="dropped", message="m")) == (
         b'{"code":"c","action":"dropped","message":"m"}'
     )
+
+
+def test_a_thought_is_shown_by_its_summary_else_by_its_text():
+    """Paragraphs stay apart; what only its provider can read is shown as nothing."""
+    shown = [
+        entry_of_item(thought, at=0).content
+        for thought in (
+            ReasoningItem(summary=("a", "b"), text=("long",)),
+            ReasoningItem(text=("long", "more")),
+            ReasoningItem(),
+        )
+    ]
+    assert shown == ["a\n\nb", "long\n\nmore", None]

@@ -201,7 +201,7 @@ def test_the_doctor_passes_a_fresh_machine(clean_machine: Path, capsys: pytest.C
 def test_the_doctor_fails_on_a_broken_configuration(clean_machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Code 1; the mistakes stand in the report, and one of them does not hide what else is wrong."""
     (clean_machine / "treadle.toml").write_text("[limts]\nx = 1\n", encoding="utf-8")
-    assert main(["doctor"]) == 1
+    assert main(["doctor", "--config", "treadle.toml"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "✗ config    treadle.toml:2: limts: unknown key; did you mean limits?"
     assert lines[1].strip().startswith("→ `treadle config example`")

@@ -46,7 +46,7 @@ def test_flags_set_their_keys() -> None:
 def test_flags_that_are_not_given_change_nothing(here: Path) -> None:
     """The file stays in force where no flag speaks."""
     (here / "treadle.toml").write_text("[server]\nport = 9001\nallow_remote = true\n", encoding="utf-8")
-    server = command.read_flags(parse()).settings.server
+    server = command.read_flags(parse("--config", "treadle.toml")).settings.server
     assert (server.port, server.allow_remote) == (9001, True)
 
 
@@ -73,7 +73,7 @@ def test_a_root_that_was_configured_is_kept(here: Path) -> None:
     """What a person wrote is not widened to the repository."""
     (here / ".git").mkdir()
     (here / "treadle.toml").write_text('[tools.local]\nroot = "sub"\n', encoding="utf-8")
-    assert command.terminal_settings(parse()).tools.local.root == "sub"
+    assert command.terminal_settings(parse("--config", "treadle.toml")).tools.local.root == "sub"
 
 
 @pytest.mark.parametrize(("model", "is_served"), [("demo", True), ("gpt-5", False)])

@@ -18,6 +18,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("TREADLE_LIMITS__WALL_S", "5")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TREADLE_CONFIG", "treadle.toml")
     (tmp_path / "treadle.toml").write_text("\n[server]\nport = 9001\n", encoding="utf-8")
     return tmp_path
 

@@ -105,7 +105,7 @@ def rows_of(shown: str) -> dict[str, list[str]]:
 def test_show_says_how_a_tool_may_run_and_who_said_so(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every field with its value and its reason."""
     (here / "treadle.toml").write_text(RULES, encoding="utf-8")
-    assert main(["tools", "show", "wipe", "--tools", "mine.py"]) == 0
+    assert main(["tools", "show", "wipe", "--tools", "mine.py", "--config", "treadle.toml"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("Remove a thing.\n")
     rows = rows_of(shown)
@@ -120,11 +120,11 @@ def test_show_says_how_a_tool_may_run_and_who_said_so(here: Path, capsys: pytest
 def test_show_knows_tools_that_are_off(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The list does not have them; --json says the same for programs."""
     (here / "treadle.toml").write_text(RULES, encoding="utf-8")
-    assert main(["tools", "show", "odd.name", "--tools", "mine.py", "--json"]) == 0
+    assert main(["tools", "show", "odd.name", "--tools", "mine.py", "--config", "treadle.toml", "--json"]) == 0
     row = msgspec.json.decode(capsys.readouterr().out)
     assert (row["enabled"], row["why"]["enabled"], row["policy"]["retries"]) == (False, "[[tools.rule]] #2", 2)
     assert row["why"]["retries"] == "[policy.read]"
-    assert main(["tools", "--tools", "mine.py", "--json"]) == 0
+    assert main(["tools", "--tools", "mine.py", "--config", "treadle.toml", "--json"]) == 0
     assert "odd.name" not in [each["name"] for each in msgspec.json.decode(capsys.readouterr().out)]
 
 

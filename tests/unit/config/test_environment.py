@@ -77,8 +77,8 @@ def test_every_key_has_a_variable_that_reaches_it(path: tuple[str, ...]) -> None
     rows = (*rows, '[{"name":"a","command":["x"]}]', '[{"name":"a","path":"x.wasm"}]')
     rows = (*rows, '[{"model":"m","input":1,"output":2}]')
     rows = (*rows, '[{"match":["*"]}]', '[{"api":"chat","requests_per_min":1}]')
-    values = [value_at(settings, path) for sample in (*samples, *rows) if (settings := attempt(path, sample, base))]
-    assert any(value != default for value in values)
+    tried = (attempt(path, sample, base) for sample in (*samples, *rows))
+    assert any(value_at(settings, path) != default for settings in tried if settings)
 
 
 def attempt(path: tuple[str, ...], sample: str, base: dict[str, str]) -> Settings | None:

@@ -28,7 +28,7 @@ def test_the_example_reads_back_as_the_defaults() -> None:
     """Saving the example as it is changes nothing."""
     before = load_settings(env=ENV)
     Path("treadle.toml").write_text(write_example(), encoding="utf-8")
-    assert load_settings(env=ENV) == before
+    assert load_settings("treadle.toml", env=ENV) == before
 
 
 def test_every_value_the_example_shows_is_the_default() -> None:
@@ -37,13 +37,13 @@ def test_every_value_the_example_shows_is_the_default() -> None:
     sections = uncommented().split("# One endpoint with models.")[0]
     assert sections.count(" = ") == sum("[]" not in key.path for key in list_keys())
     Path("treadle.toml").write_text(sections, encoding="utf-8")
-    assert load_settings(env=ENV) == before
+    assert load_settings("treadle.toml", env=ENV) == before
 
 
 def test_the_rows_of_the_example_work() -> None:
     """The upstream and the route that it shows are a working pair."""
     Path("treadle.toml").write_text(uncommented(), encoding="utf-8")
-    settings = load_settings(env=ENV)
+    settings = load_settings("treadle.toml", env=ENV)
     assert [upstream.name for upstream in settings.upstream] == ["openai"]
     assert [route.upstream for route in settings.route] == ["openai"]
 

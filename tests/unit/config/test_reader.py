@@ -16,6 +16,8 @@ from treadle.config import (
     load_settings,
     read_settings,
 )
+from treadle.config.reader import data_directory, examine_file
+from treadle.config.trust import Trust
 
 HOME = {"HOME": "/home/ada"}
 DEFAULT_STORE = "sqlite:////home/ada/.local/share/treadle/treadle.db"
@@ -49,9 +51,11 @@ def test_the_data_directory_follows_xdg(here: Path) -> None:
 
 
 def test_the_file_in_the_working_directory_is_read(here: Path) -> None:
-    """treadle.toml needs no flag."""
-    write(here, "[server]\nport = 9001\n")
-    loaded = read_settings(env=HOME)
+    """treadle.toml needs no flag once it is trusted."""
+    env = {"HOME": str(here / "home")}
+    file = write(here, "[server]\nport = 9001\n")
+    Trust(data_directory(env)).add(examine_file(file, env=env).doubt)
+    loaded = read_settings(env=env)
     assert loaded.settings.server == ServerSection(port=9001)
     assert loaded.file == "treadle.toml"
     assert loaded.sources == {"server.port": "treadle.toml:2"}
@@ -61,7 +65,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(here: Path) -> No
     """The three layers lie over each other, and the origin is that of the winner."""
     write(here, "[limits]\nmax_iterations = 2\nwall_s = 5\nidle_s = 6\n")
     env = {**HOME, "TREADLE_LIMITS__MAX_ITERATIONS": "3", "TREADLE_LIMITS__WALL_S": "7.5"}
-    loaded = read_settings(env=env, overrides={"limits.max_iterations": 4, "server.port": None})
+    loaded = read_settings("treadle.toml", env=env, overrides={"limits.max_iterations": 4, "server.port": None})
     assert loaded.settings.limits == LimitsSection(max_iterations=4, wall_s=7.5, idle_s=6.0)
     assert loaded.sources == {
         "limits.max_iterations": "command line",
@@ -209,7 +213,7 @@ def test_the_model_can_come_from_the_environment_too(here: Path, env: dict[str, 
 def test_upstreams_of_the_file_keep_those_of_the_environment_out(here: Path) -> None:
     """A stray key in the shell does not join what was configured on purpose."""
     write(here, '[[upstream]]\nname = "local"\nbase_url = "http://127.0.0.1:1/v1"\nmodels = ["*", "big"]\n')
-    settings = load_settings(env={**HOME, "OPENAI_API_KEY": "k"})
+    settings = load_settings("treadle.toml", env={**HOME, "OPENAI_API_KEY": "k"})
     assert [upstream.name for upstream in settings.upstream] == ["local"]
     assert settings.model == "big"
 
@@ -221,7 +225,7 @@ def test_routes_are_read_in_order(here: Path) -> None:
         '[[upstream]]\nname = "a"\nbase_url = "http://127.0.0.1:1/v1"\n'
         '[[route]]\nmodel = "x-*"\nupstream = "a"\nrename = "y"\n[[route]]\nmodel = "*"\nupstream = "a"\n',
     )
-    assert load_settings(env=HOME).route == (
+    assert load_settings("treadle.toml", env=HOME).route == (
         Route(model="x-*", upstream="a", rename="y"),
         Route(model="*", upstream="a"),
     )
@@ -231,6 +235,6 @@ def test_a_whole_list_from_the_environment_replaces_that_of_the_file(here: Path)
     """TREADLE_UPSTREAM is one JSON list and leaves no origin of the file behind."""
     write(here, '[[upstream]]\nname = "a"\nbase_url = "http://127.0.0.1:1/v1"\nkey_env = "A"\n')
     env = {**HOME, "TREADLE_UPSTREAM": '[{"name":"b","base_url":"http://127.0.0.1:2/v1"}]'}
-    loaded = read_settings(env=env)
+    loaded = read_settings("treadle.toml", env=env)
     assert loaded.settings.upstream == (Upstream(name="b", base_url="http://127.0.0.1:2/v1"),)
     assert loaded.sources == {"upstream": "environment TREADLE_UPSTREAM"}

@@ -7,7 +7,9 @@ import pytest
 from treadle.canon.errors import ConfigError
 from treadle.config import Loaded, Settings, load_settings, read_settings
 from treadle.config.example import list_keys
+from treadle.config.reader import data_directory, examine_file
 from treadle.config.repository import TIGHTER
+from treadle.config.trust import Trust, Untrusted
 from treadle.runtime.policies import make_policies
 from treadle.tools import Registry, tool
 
@@ -31,13 +33,21 @@ def home(tmp_path: Path) -> Path:
 
 def read(home: Path | None, **env: str) -> Loaded:
     """Read the settings of somebody who lives there."""
-    return read_settings(env={"HOME": str(home.parents[1]), **env} if home is not None else env)
+    return read_settings(env=env_of(home, **env) if home is not None else env)
 
 
-def test_the_only_file_is_the_users(repository: Path) -> None:
-    """Without another file the one of the working directory may say everything."""
+def env_of(home: Path, **env: str) -> dict[str, str]:
+    """Return the environment of somebody who lives there."""
+    return {"HOME": str(home.parents[1]), **env}
+
+
+def test_the_only_file_is_the_users(repository: Path, home: Path) -> None:
+    """Once somebody agreed to it, the one of the working directory may say everything."""
     (repository / "treadle.toml").write_text('[tools]\nload = ["tools.py"]\n[policy]\ntaint = "off"\n')
-    loaded = read(None)
+    with pytest.raises(Untrusted):
+        read(home)
+    Trust(data_directory(env_of(home))).add(examine_file(repository / "treadle.toml", env=env_of(home)).doubt)
+    loaded = read(home)
     assert (loaded.repository, loaded.warnings) == (None, ())
     assert (loaded.settings.tools.load, loaded.settings.policy.taint) == (("tools.py",), "off")
 

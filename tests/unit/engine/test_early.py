@@ -1,6 +1,7 @@
 """Reads that begin while the model still says later calls: what begins, when, and what becomes of it."""
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -10,8 +11,10 @@ from treadle.canon.events import Failed, Finished, ItemDone, ModelEvent, Stop, T
 from treadle.canon.items import CallItem, text_of
 from treadle.canon.plan import Plan
 from treadle.canon.tools import CallContext, Offer, Outcome
+from treadle.engine.early import Early, unused
 from treadle.engine.limits import Limits
-from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, client, ok, say, server
+from treadle.engine.turn import PlannedCall
+from unit.engine.fakes import Bench, FakeClock, FakeModel, FakeToolbox, ask_for, call, client, ok, say, server
 
 WAIT_S = 5.0
 READS = 0.2
@@ -213,3 +216,61 @@ async def test_a_run_without_time_left_takes_back_what_had_begun() -> None:
     bench = Bench(model, toolbox, server("get", parallel=True), limits=Limits(wall_s=0.05))
     ended = await asyncio.wait_for(bench.run(), WAIT_S)
     assert (ended.status, ended.limit, len(asyncio.all_tasks())) == ("incomplete", "wall_time", 1)
+
+
+def _planned(call_id: str) -> PlannedCall:
+    return PlannedCall(index=0, call=call("look", call_id=call_id), offer=server("look"))
+
+
+async def test_what_was_dropped_neither_begins_nor_is_handed_over():
+    """Calls that were noted and those under way are forgotten; those under way have stopped when it returns."""
+    early, stopped = Early(FakeClock()), list[str]()
+
+    async def run(planned: PlannedCall) -> Outcome:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append(planned.call.call_id)
+        return Outcome(text="")
+
+    ready = [_planned("a"), _planned("b")]
+    assert early.mark(ready, "a")
+    early.begin(run)
+    assert early.mark(ready, "b")
+    assert not early.mark(ready, "c")
+    await asyncio.sleep(0)
+    await early.drop()
+    assert stopped == ["a"]
+    assert early.take("a") is None
+    early.begin(run)
+    await asyncio.sleep(0)
+    assert early.take("b") is None
+    assert ("a" in early, "b" in early) == (True, False)
+
+
+async def test_a_failure_of_what_was_dropped_is_nobodys():
+    """Though it fails while it is stopped, no word of it is left for the loop's log."""
+    said: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+    early = Early(FakeClock())
+
+    async def run(planned: PlannedCall) -> Outcome:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError(planned.call.call_id)
+
+    assert early.mark([_planned("a")], "a")
+    early.begin(run)
+    await asyncio.sleep(0)
+    await early.drop()
+    gc.collect()
+    assert said == []
+
+
+def test_an_outcome_that_is_not_used_says_so_once():
+    """Only the words at its start change: a reason may quote them."""
+    outcome = Outcome(text="Not run: it said Not run: no", summary="Not run: it said Not run: no")
+    words = "Begun early, and its result is not used: it said Not run: no"
+    assert unused(outcome) == Outcome(text=words, summary=words)
+    assert unused(Outcome(text="x")) == Outcome(text="x")

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from treadle.canon.tools import Outcome
-from treadle.engine.limits import Budget, Limits, mark_limit, refuse
+from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
 from unit.engine.fakes import call
 
 
@@ -25,6 +25,9 @@ def test_a_clients_own_maximum_counts_if_it_is_lower():
     assert admit(narrow, "[1]", "[2]") == [True, False]
     assert admit(wide, "[1]", "[2]") == [True, False]
     assert (narrow.limit, wide.limit) == ("max_tool_calls", "max_total_tool_calls")
+    equal = Budget(Limits(max_total_tool_calls=1), 1)
+    assert admit(equal, "[1]", "[2]") == [True, False]
+    assert equal.limit == "max_total_tool_calls"
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,7 @@ def test_a_clients_own_maximum_counts_if_it_is_lower():
         (['{"a":1}', '{"a":2}', '{"a":1}', '{"a":2}'], [True, True, True, True]),
         (["", "{}", " ", "{}"], [True, True, True, False]),
         (["oops", "oops", "oops", "oops"], [True, True, True, False]),
+        (["oops1", "oops2", "oops3", "oops4"], [True, True, True, True]),
     ],
 )
 def test_the_same_call_again_and_again_is_stopped(arguments: list[str], expected: list[bool]):
@@ -47,6 +51,9 @@ def test_the_third_identical_call_ends_the_loop():
     budget = Budget(Limits(identical_repeats_max=3))
     admit(budget, "{}", "{}", "{}")
     assert budget.limit == "identical_repeats"
+    none = Budget(Limits(identical_repeats_max=0))
+    assert admit(none, "{}") == [False]
+    assert none.limit == "identical_repeats"
 
 
 def test_the_last_round_names_its_limit():
@@ -79,3 +86,22 @@ def test_a_refused_call_reads_as_an_error():
     outcome = refuse("Stop.")
     assert msgspec.json.decode(outcome.text) == {"error": {"code": "limit_reached", "message": "Not run. Stop."}}
     assert (outcome.rc, outcome.is_error) == ("limit_reached", True)
+
+
+def test_a_run_may_use_so_much_if_nobody_says_otherwise():
+    """The defaults are the documented ones, and those of the gateway."""
+    assert (
+        GATEWAY_LIMITS
+        == Limits()
+        == Limits(
+            max_iterations=8,
+            max_total_tool_calls=32,
+            identical_repeats_max=3,
+            wall_s=600.0,
+            final_answer_s=60.0,
+            strict_unknown_tool=False,
+            recovered_effects="ask",
+            taint="ask",
+            approvals="wait",
+        )
+    )

@@ -1,13 +1,15 @@
 """A run that waits for a person: what is durable before, what runs after, and whose time it is."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import msgspec
 import pytest
 
-from treadle.canon.events import ApprovalDecided, ApprovalRequested, ToolFinished
+from treadle.canon.events import ApprovalDecided, ApprovalRequested, ModelEvent, ToolFinished
 from treadle.canon.items import CallItem, text_of
 from treadle.canon.messages import Entry
+from treadle.canon.plan import Plan
 from treadle.canon.tools import CallContext, Outcome
 from treadle.engine.approval import DecisionRecord, RequestRecord, decision_step, request_step
 from treadle.engine.limits import Limits
@@ -155,6 +157,34 @@ async def test_a_run_cancelled_at_the_desk_answers_its_call() -> None:
     ended = await bench.loop.abort()
     assert (ended.status, bench.toolbox.ran) == ("cancelled", [])
     assert [event.result.rc for event in bench.of(ToolFinished)] == ["cancelled"]
+
+
+async def test_a_call_that_was_answered_unasked_is_not_asked_about_when_its_run_is_driven_again() -> None:
+    """The time was over before anybody could be asked: the record says so, and nothing is done twice."""
+    limits = Limits(wall_s=10.0)
+    model = SlowModel(ask_for(call("wipe")), say("late"))
+    model.bench, asked = asking_bench(model, FakeToolbox(wipe=ok()), WIPE, verdicts=[], limits=limits)
+    first = model.bench
+    await first.run()
+    again, anew = asking_bench(FakeModel(say("never")), FakeToolbox(wipe=ok()), WIPE, verdicts=[YES], limits=limits)
+    opened = [step[1] for step in first.opening if step[1] is not None]
+    written = [msgspec.structs.replace(entry, seq=n) for n, entry in enumerate([*opened, *first.journal.entries], 1)]
+    again.loop._past = Past(written)
+    await again.run()
+    assert (asked.pleas, anew.pleas, again.model.plans, again.toolbox.ran) == ([], [], [], [])
+    assert again.journal.kinds() == first.journal.kinds()
+
+
+class SlowModel(FakeModel):
+    """Takes 20 seconds for its first reply."""
+
+    bench: Bench | None = None
+
+    async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+        assert self.bench is not None
+        self.bench.clock.time += 0.0 if self.plans else 20.0
+        async for batch in super().stream(plan, run_id):
+            yield batch
 
 
 def entries(*steps: tuple[str, str, float]) -> list[Entry]:

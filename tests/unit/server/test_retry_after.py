@@ -1,10 +1,14 @@
 """When to come back: an upstream that says so is passed on, whatever its status."""
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
 import pytest
 
+from treadle.canon.errors import CROWDED, UpstreamTimeout
+from treadle.canon.events import ModelEvent
+from treadle.canon.plan import Plan
 from treadle.upstream.reply import Faults
 from treadle.upstream.script import ScriptTurn
 from unit.server.conftest import OpenApp, scripted
@@ -29,6 +33,26 @@ async def test_what_the_upstream_says_is_passed_on(open_app: OpenApp, path: str,
         body = msgspec.json.encode(ASKED[path])
         visit = await Visit(app, "POST", path, headers=[LOCAL, JSON_TYPE], body=body).run()
     assert (visit.status, visit.headers["retry-after"]) == (shown, "7")
+
+
+class FullModel:
+    """A model that is not asked: all its places are taken."""
+
+    async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+        """Refuse."""
+        raise UpstreamTimeout("no place free", code=CROWDED)
+        yield []
+
+
+@pytest.mark.parametrize("path", ASKED)
+async def test_who_found_no_place_is_told_to_come_back(open_app: OpenApp, path: str) -> None:
+    """The upstream did not fail, so it is no gateway timeout."""
+    async with open_app(FullModel()) as app:
+        body = msgspec.json.encode(ASKED[path])
+        visit = await Visit(app, "POST", path, headers=[LOCAL, JSON_TYPE], body=body).run()
+    assert visit.status == 503
+    assert int(visit.headers["retry-after"]) > 0
+    assert "no place free" in visit.json()["error"]["message"]
 
 
 async def test_gemini_says_it_where_its_clients_look(open_app: OpenApp) -> None:

@@ -139,9 +139,9 @@ async def test_a_large_count_is_parsed_off_the_loop(
     where: set[int] = set()
     opened = fields.Fields.__init__
 
-    def opening(self: Any, raw: Any, path: str) -> None:
+    def opening(self: Any, *given: Any) -> None:
         where.add(threading.get_ident())
-        opened(self, raw, path)
+        opened(self, *given)
 
     monkeypatch.setattr(fields.Fields, "__init__", opening)
     visit = await Visit(app, "POST", path, headers=[LOCAL, JSON_TYPE], body=msgspec.json.encode(body)).run()

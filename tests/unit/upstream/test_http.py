@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import pytest
 
 from treadle.canon.errors import UpstreamError
+from treadle.network import BrokenOff
 from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.http import Answer, HttpClient
-from treadle.upstream.network import BrokenOff
 
 
 class Listener(HttpClient):

@@ -24,7 +24,17 @@ from treadle.canon.ids import CountingIds
 from treadle.canon.items import CallItem, MessageItem, OpaqueItem, text_message
 from treadle.canon.request import Note, Options, Request
 from treadle.canon.tools import NONE, ToolSpec
-from treadle.wire.compaction import ASK, INTRODUCTION, Retelling, ask, is_asked, restore, seal, unseal
+from treadle.wire.compaction import (
+    ASK,
+    INTRODUCTION,
+    Retelling,
+    WindowEncoder,
+    ask,
+    is_asked,
+    restore,
+    seal,
+    unseal,
+)
 from treadle.wire.responses import read_request
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
@@ -42,7 +52,17 @@ def test_a_seal_is_opened_again(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "sealed", ["", "gAAAAABo", "treadle.1.", "treadle.1.%%%", "treadle.1.abc", "treadle.1._w==", "treadle.2.YQ=="]
+    "sealed",
+    [
+        "",
+        "gAAAAABo",
+        "treadle.1.",
+        "treadle.1.%%%",
+        "treadle.1.abc",
+        "treadle.1._w==",
+        "treadle.1.Y%Q==",
+        "treadle.2.YQ==",
+    ],
 )
 def test_what_others_sealed_or_broke_is_not_opened(sealed: str) -> None:
     """It is kept as it is; only an empty summary is nothing at all."""
@@ -143,3 +163,16 @@ def test_a_run_that_broke_is_told_as_it_ended(status: Any) -> None:
     """Half a summary is none."""
     ended = RunEnded(status=status)
     assert _retold(STARTED, ItemDone(index=0, item=text_message("assistant", "Half")), ended) == [STARTED, ended]
+
+
+def test_the_answer_of_compacting_is_a_window_to_go_on_with() -> None:
+    """It has the sealed item, what making it cost, and nothing else of a response."""
+    retelling, encoder = Retelling(CountingIds()), WindowEncoder(_read(), CountingIds())
+    said: list[RunEvent] = [STARTED, ItemDone(index=0, item=text_message("assistant", "A boat.")), COMPLETED]
+    for event in said:
+        for told in retelling.feed(event):
+            encoder.feed(told)
+    body = msgspec.json.decode(encoder.body())
+    assert sorted(body) == ["created_at", "id", "object", "output", "usage"]
+    assert (body["object"], body["id"]) == ("response.compaction", "resp_1")
+    assert body["output"] == [{"type": "compaction", "id": "cmp_0001", "encrypted_content": seal("A boat.")}]

@@ -1,8 +1,9 @@
+import msgspec
 import pytest
 
 from treadle.canon.errors import ErrorInfo, ProtocolError
 from treadle.canon.json import FIELDS_MAX
-from treadle.wire.fields import FLAG, INTEGER, LIST, TEXT, Fields, open_body
+from treadle.wire.fields import FLAG, INTEGER, LIST, TEXT, Fields, open_body, open_request
 
 
 def _refused(raw: bytes, name: str, decoder: object) -> ErrorInfo:
@@ -81,3 +82,57 @@ def test_an_object_inside_has_a_bound_on_its_fields_too() -> None:
     with pytest.raises(ProtocolError) as caught:
         Fields(many, "tools[0]")
     assert (caught.value.info.code, caught.value.info.param) == ("too_many_fields", "tools[0]")
+
+
+NUMBERS = msgspec.json.Decoder(list[int]).decode
+WORDS = msgspec.json.Decoder(list[str]).decode
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"h":[1,2]}', [1, 2]),
+        (b'\xef\xbb\xbf{"h":["a"],"b":[[1]]}', ["a"]),
+        (b'{"h":["\\ud800"]}', ["\ufffd"]),
+        (b'{"h":[1,"a"]}', None),
+        (b'{"h":null}', None),
+        (b'{"b":[1]}', None),
+        (b"[1]", None),
+    ],
+)
+def test_a_history_is_told_in_the_first_shape_that_it_has(body: bytes, told: list[object] | None) -> None:
+    """All of it or nothing; the fields are there as they were written."""
+    opened = open_request(body, "h", (NUMBERS, WORDS))
+    assert opened.told == told
+    assert opened.mended == (b"ud800" in body)
+    assert (opened.members is None) == body.startswith(b"[")
+    if opened.members is not None:
+        assert {name: bytes(raw) for name, raw in opened.members.items()} == {
+            name: bytes(raw) for name, raw in msgspec.json.decode(opened.data, type=dict[str, msgspec.Raw]).items()
+        }
+
+
+def test_a_shape_may_decline() -> None:
+    """Then the next one is asked, and what none of them takes is bounded like anything else."""
+    assert open_request(b'{"h":[1]}', "h", (lambda _raw: None, NUMBERS)).told == [1]
+    deep = b'{"h":' + b"[" * 64 + b"]" * 64 + b"}"
+    assert open_request(deep, "h", (lambda raw: [raw],)).told is not None
+    with pytest.raises(ProtocolError, match="nests deeper"):
+        open_request(deep, "h", (lambda _raw: None,))
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"h":[1],"h":[2]}', "duplicate_field"),
+        (b'{"h":[1],"b":' + b"[" * 64 + b"]" * 64 + b"}", "invalid_json"),
+        (b'{"h":[1],"b":"\xff"}', "invalid_json"),
+        (b'{"h":[1],' + b",".join(b'"k%d":1' % n for n in range(FIELDS_MAX)) + b"}", "too_many_fields"),
+    ],
+    ids=["twice", "too deep", "not UTF-8", "too many"],
+)
+def test_beside_a_history_that_has_a_shape_all_is_checked(body: bytes, code: str) -> None:
+    """A usual history does not let anything else pass."""
+    with pytest.raises(ProtocolError) as caught:
+        open_request(body, "h", (NUMBERS,))
+    assert caught.value.info.code == code

@@ -1,9 +1,10 @@
 import msgspec
+import pytest
 
 from treadle.canon.items import Extra, MessageItem, ResultItem, TextPart
 from treadle.canon.request import Note
 from treadle.canon.tools import ToolSpec
-from treadle.wire.notes import NOTES_MAX, Notes, note_foreign
+from treadle.wire.notes import NOTES_MAX, RECENT_BYTES_MAX, Notes, Recent, note_foreign
 
 
 def test_the_same_note_is_counted() -> None:
@@ -59,3 +60,50 @@ def test_notes_without_end_are_only_counted() -> None:
         2,
         [("more_dropped", "dropped", 50), ("more_coerced", "coerced", 1)],
     )
+
+
+def _read_list(raw: msgspec.Raw, notes: Notes) -> tuple[object, ...]:
+    values = tuple(msgspec.json.decode(raw))
+    if None in values:
+        notes.add("null", "dropped", "nothing")
+    return values
+
+
+def test_the_same_bytes_are_read_once() -> None:
+    """What is handed out is the same object, so that more can be remembered by it; other bytes are another."""
+    recent, notes = Recent(_read_list), Notes()
+    first = recent.of(msgspec.Raw(b"[1,2]"), notes)
+    assert recent.of(msgspec.Raw(b"[1,2]"), notes) is first == (1, 2)
+    assert recent.of(msgspec.Raw(b"[1, 2]"), notes) is not first
+    assert recent.of(msgspec.Raw(b"[1, 2]"), notes) == first
+    assert notes.all() == ()
+
+
+def test_what_is_noted_is_noted_for_everybody_who_sends_it() -> None:
+    """A value that is worth a note is read each time, so that each request has the note; also where it only counts."""
+    recent, raw, notes = Recent(_read_list), msgspec.Raw(b"[null]"), Notes()
+    for count in (1, 2):
+        assert recent.of(raw, notes) == (None,)
+        assert [note.count for note in notes.all()] == [count]
+    other = Notes()
+    recent.of(raw, other)
+    assert [note.code for note in other.all()] == ["null"]
+
+
+def _spaced(size: int, number: int = 1) -> msgspec.Raw:
+    return msgspec.Raw(b"[%d" % number + b" " * (size - 2 - len(str(number))) + b"]")
+
+
+def test_only_so_much_is_remembered() -> None:
+    """Not what is very long, not more than so many bytes, and nothing that was refused."""
+    recent, notes, most = Recent(_read_list), Notes(), RECENT_BYTES_MAX // 8
+    assert recent.of(_spaced(most + 1), notes) is not recent.of(_spaced(most + 1), notes)
+    kept = recent.of(_spaced(most, 0), notes)
+    for number in range(1, 8):
+        recent.of(_spaced(most, number), notes)
+        assert recent.of(_spaced(most, 0), notes) is kept
+    recent.of(_spaced(3, 9), notes)
+    assert recent.of(_spaced(most, 0), notes) is not kept
+    for _ in range(2):
+        with pytest.raises(msgspec.DecodeError):
+            recent.of(msgspec.Raw(b"[1"), notes)

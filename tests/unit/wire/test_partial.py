@@ -93,3 +93,20 @@ def test_what_is_cut_stays_cut(text: str, expected: str) -> None:
 def test_lone_halves_are_mended() -> None:
     """A reader of partial JSON refuses them; pairs are left alone."""
     assert _passed(r'{"a":"\ud83d\ud83d\ude00x\udc00"}')[0] == r'{"a":"\ufffd\ud83d\ude00x\ufffd"}'
+
+
+def test_a_number_may_be_cut_far_behind_the_start() -> None:
+    """Its own length is bounded, not its place."""
+    partial = PartialObject()
+    text = '{"a":"' + "x" * 5_000 + '","b":12'
+    assert partial.feed(text) == text[:-2]
+    assert partial.feed("3}") == "123"
+    assert (partial.finish(), partial.is_closed) == ("}", True)
+
+
+@pytest.mark.parametrize(("digits", "is_broken"), [(4_096, False), (4_097, True)])
+def test_a_number_has_so_many_digits_and_no_more(digits: int, is_broken: bool) -> None:
+    """While it is held back it takes room."""
+    partial = PartialObject()
+    partial.feed('{"a":' + "1" * digits)
+    assert partial.is_broken is is_broken

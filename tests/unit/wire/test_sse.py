@@ -117,3 +117,14 @@ def test_blank_lines_without_end_cost_nothing() -> None:
     reader = SseReader()
     frames = reader.feed(b"data: a" + b"\n" * 5_000_000 + b"data: b" + b"\r\n" * 1_000_000)
     assert [frame.data for frame in frames] == ["a", "b"]
+
+
+@pytest.mark.parametrize(("last", "is_over"), [(9, False), (10, False), (11, True)])
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_frame_of_several_lines_may_be_as_long_as_one_line(last: int, is_over: bool, size: int) -> None:
+    """The line ends between them count; the bound itself is allowed."""
+    reader = SseReader(line_bytes_max=32)
+    data = b"data: aaaaaaaaaa\ndata: bbbbbbbbbb\ndata: " + b"c" * last + b"\n\n"
+    frames = [frame for start in range(0, len(data), size) for frame in reader.feed(data[start : start + size])]
+    assert reader.overflowed is is_over
+    assert frames == ([] if is_over else [Frame(data="aaaaaaaaaa\nbbbbbbbbbb\n" + "c" * last)])

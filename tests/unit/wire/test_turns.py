@@ -3,18 +3,33 @@ import pytest
 
 from treadle.canon.items import (
     AnyItem,
+    Blob,
     CallItem,
+    Extra,
     MessageItem,
     OpaqueItem,
     ReasoningItem,
     ReferenceItem,
+    RefusalPart,
     ResultItem,
     TextPart,
     text_message,
     text_result,
 )
 from treadle.wire.notes import Notes
-from treadle.wire.turns import INTERRUPTED, OpenCalls, Step, Turn, is_continued, regroup, turn_text
+from treadle.wire.turns import (
+    INTERRUPTED,
+    OpenCalls,
+    Said,
+    Step,
+    Turn,
+    all_said,
+    is_continued,
+    partners,
+    plain_text,
+    regroup,
+    turn_text,
+)
 from unit.wire.work import Counted, steps_run
 
 USER = text_message("user", "u")
@@ -150,3 +165,54 @@ def test_taking_the_oldest_passes_each_place_once() -> None:
 def test_a_later_round_stands_behind_a_result_of_our_own(items: tuple[AnyItem, ...], is_behind: bool) -> None:
     """A client's result begins a request, which may make a choice of its own."""
     assert is_continued(items) == is_behind
+
+
+EXTRA = Extra(protocol="chat", fields={"x": msgspec.Raw(b"1")})
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        MessageItem(role="user"),
+        MessageItem(role="user", content=(TextPart(text="a"), TextPart(text="b"))),
+        MessageItem(role="user", content=(RefusalPart(text="a"),)),
+        MessageItem(role="user", content=(TextPart(text="a", extra=EXTRA),)),
+        MessageItem(role="user", content=(TextPart(text="a", annotations=msgspec.Raw(b"[1]")),)),
+        MessageItem(role="user", content=(TextPart(text="a"),), extra=EXTRA),
+        MessageItem(role="user", content=(TextPart(text="a"),), name="Ann"),
+        MessageItem(role="assistant", content=(TextPart(text="a"),), phase="commentary"),
+        MessageItem(role="assistant", content=(TextPart(text="a"),), blobs=(Blob(provider="p", kind="k", data="d"),)),
+    ],
+)
+def test_a_plain_text_is_nothing_but_a_text(odd: MessageItem) -> None:
+    """Whatever a writer might have to say more about is none; one such item makes the history none of plain texts."""
+    assert plain_text(odd) is None
+    assert all_said((USER, odd, SAID)) is None
+    assert (plain_text(USER), plain_text(SAID)) == ("u", "s")
+    assert all_said((USER, SAID)) == [Said("user", "u"), Said("assistant", "s")]
+    assert all_said((USER, SAID), lambda role, text: role + text) == ["useru", "assistants"]
+    assert all_said((USER, A)) is None
+    assert all_said(()) == []
+
+
+def test_partners_are_found_by_the_id_of_the_call() -> None:
+    """The first result of a call is the next to be taken, so it is last."""
+    second = text_result(A, "again")
+    called, results = partners((USER, A, RA, B, second, RB, THOUGHT))
+    assert called == {"a", "b"}
+    assert results == {"a": [second, RA], "b": [RB]}
+
+
+def test_calls_of_one_id_are_taken_oldest_first() -> None:
+    """Also when some of them were taken by name, by age, or by the id their upstream gave."""
+    calls = [CallItem(call_id="a", name=f"n{number}") for number in range(5)]
+    known = OpenCalls(calls[:4])
+    assert known.take_name("n1") is calls[1]
+    known.add(calls[4])
+    assert [known.take_id("a") for _ in range(3)] == [calls[0], calls[2], calls[3]]
+    assert known.take_oldest() is calls[4]
+    assert (known.take_id("a"), known.take_oldest(), known.take_name("n0"), known.take_id("z")) == (None,) * 4
+    renamed = CallItem(call_id="b", name="f", upstream_id="up")
+    known.add(renamed)
+    assert known.take_id("up") is renamed
+    assert known.take_id("b") is None

@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from treadle.canon.errors import NotFound, RequestError
 from treadle.cli import command
 from treadle.cli.journal import opened
@@ -51,14 +49,14 @@ def describe(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.epilog = EPILOG
     parser.set_defaults(all=False, run=None, limit=LIMIT)
-    _add_flags(parser)
+    command.add_journal_flags(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
 
     def action(name: str, help_text: str, *names: str) -> argparse.ArgumentParser:
         inner = actions.add_parser(name, help=help_text, argument_default=argparse.SUPPRESS)
         for each in names:
             inner.add_argument(each, metavar=each.upper(), help=_WORDS[each])
-        _add_flags(inner)
+        command.add_journal_flags(inner)
         return inner
 
     listing = action("list", "list the calls that wait (default)")
@@ -88,11 +86,6 @@ def _describe_approve(approve: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    command.add_store_flags(parser)
-    command.add_json_flag(parser)
-
-
 def run(args: argparse.Namespace) -> int:
     """Do what the action says."""
     work = _ACTIONS[args.action or "list"]
@@ -110,7 +103,7 @@ async def _list(approvals: "Approvals", args: argparse.Namespace) -> int:
     status = None if args.all else "pending"
     rows = await approvals.page(args.limit, status=status, run_id=args.run)
     if args.json:
-        _print_json({"approvals": rows})
+        command.print_json({"approvals": rows})
         return command.OK
     if rows:
         cells = [("approval", "status", "left", "call"), *(_cells(row) for row in rows)]
@@ -159,7 +152,7 @@ async def _deny(approvals: "Approvals", args: argparse.Namespace) -> int:
 async def _rules(approvals: "Approvals", args: argparse.Namespace) -> int:
     rows = await approvals.rules()
     if args.json:
-        _print_json({"rules": rows})
+        command.print_json({"rules": rows})
         return command.OK
     for row in rows:
         print(clean(f"{row.id}  {_rule_words(row)}"))
@@ -177,7 +170,7 @@ def _rule_words(row: "RuleRow") -> str:
 async def _forget(approvals: "Approvals", args: argparse.Namespace) -> int:
     await approvals.forget_rule(args.rule)
     if args.json:
-        _print_json({"id": args.rule, "deleted": True})
+        command.print_json({"id": args.rule, "deleted": True})
     else:
         print(clean(f"{args.rule} forgotten"))
     return command.OK
@@ -185,7 +178,7 @@ async def _forget(approvals: "Approvals", args: argparse.Namespace) -> int:
 
 def _tell(row: "ApprovalRow", args: argparse.Namespace) -> None:
     if args.json:
-        _print_json(row)
+        command.print_json(row)
         return
     question, decision = row.question, row.decision
     lines = [
@@ -234,10 +227,6 @@ def _who() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return "terminal"
-
-
-def _print_json(value: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 _ACTIONS: dict[str, Work] = {

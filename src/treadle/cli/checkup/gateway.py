@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from treadle.store.keys.kept import KeyRow
 
 PROBE_S = 0.5
-KEYS_MAX = 1_000
 
 
 def check_tools(settings: Settings) -> Check:

@@ -26,37 +26,12 @@ SHOWN = 20
 
 def play_bfcl(args: argparse.Namespace) -> int:
     """Ask, print what failed, and return how it went; with the ground truth nothing may fail."""
-    from treadle.evals.bfcl.archive import SETS, find_wheel
-    from treadle.evals.bfcl.client import APIS
-    from treadle.evals.bfcl.runner import TRUTH, BfclOptions, read_questions, run_bfcl
-    from treadle.evals.results.table import summarise, write_summary
+    from treadle.evals.bfcl.runner import read_questions, run_bfcl
 
-    sets, apis = tuple(args.sets or SETS), tuple(args.apis or APIS)
-    for given, known, name in ((sets, SETS, "sets"), (apis, APIS, "apis")):
-        if unknown := [each for each in given if each not in known]:
-            raise ConfigError(f"there is no {unknown[0]!r}", param=name, hint=f"there are {', '.join(known)}")
-    live = args.live or is_live(os.environ)
-    if args.models and not live:
-        raise ConfigError("--models needs --live", param="models", hint="without it the ground truth is played")
-    if args.budget_usd is not None:
-        raise ConfigError("--budget-usd is not kept here", param="budget_usd", hint="--max-requests is")
-    settings = command.read_flags(args).settings
-    models = models_of(args.models, settings, os.environ) if live else [TRUTH]
-    if not models:
-        raise ConfigError("no model is named", param="models", hint="--models A,B, or leave out --live")
-    options = BfclOptions(
-        wheel=find_wheel(args.wheel),
-        sets=sets,
-        apis=apis,
-        models=tuple(dict.fromkeys(models)),
-        every=args.every,
-        jobs=args.jobs or 4,
-        requests_max=args.max_requests,
-        settings=settings,
-        env=os.environ,
-    )
+    asks_models = args.live or is_live(os.environ)
+    options = _read_options(args, asks_models=asks_models)
     total = len(read_questions(options)) * len(options.models) * len(options.apis)
-    print(f"{total} questions through {', '.join(apis)}, of {', '.join(options.models)}", file=sys.stderr)
+    print(f"{total} questions through {', '.join(options.apis)}, of {', '.join(options.models)}", file=sys.stderr)
     folder = None if args.out is None else _folder(args.out, options)
     bar = Bar(total, sys.stderr)
 
@@ -73,23 +48,63 @@ def play_bfcl(args: argparse.Namespace) -> int:
         print(f"interrupted; {kept}", file=sys.stderr)
         return command.CANCELLED
     bar.close()
-    bad = [row for row in rows if row.outcome != "pass"]
     if folder is not None:
         folder.rewrite(rows)
         write_reports(folder)
-    for row in bad[:SHOWN]:
-        print(clean(f"{row.outcome} {row.key}: {row.reason[:300]}"), file=sys.stderr)
-    if args.json:
-        import msgspec
-
-        print(msgspec.json.format(msgspec.json.encode(summarise(rows)), indent=2).decode())
-    else:
-        print(clean(f"{write_summary(rows)}{write_sets(rows)}"), end="")
+    _tell(rows, as_json=args.json)
     if len(rows) < total:
         return BUDGET
     if any(row.outcome == "broken" for row in rows) or not rows:
         return INVALID
-    return command.ERROR if bad and not live else command.OK
+    has_failed = any(row.outcome != "pass" for row in rows)
+    return command.ERROR if has_failed and not asks_models else command.OK
+
+
+def _read_options(args: argparse.Namespace, *, asks_models: bool) -> "BfclOptions":
+    """Read what is asked of whom.
+
+    Raises: ConfigError, naming the flag.
+    """
+    from treadle.evals.bfcl.archive import SETS, find_wheel
+    from treadle.evals.bfcl.client import APIS
+    from treadle.evals.bfcl.runner import TRUTH, BfclOptions
+
+    sets, apis = tuple(args.sets or SETS), tuple(args.apis or APIS)
+    for given, known, name in ((sets, SETS, "sets"), (apis, APIS, "apis")):
+        if unknown := [each for each in given if each not in known]:
+            raise ConfigError(f"there is no {unknown[0]!r}", param=name, hint=f"there are {', '.join(known)}")
+    if args.models and not asks_models:
+        raise ConfigError("--models needs --live", param="models", hint="without it the ground truth is played")
+    if args.budget_usd is not None:
+        raise ConfigError("--budget-usd is not kept here", param="budget_usd", hint="--max-requests is")
+    settings = command.read_flags(args).settings
+    models = models_of(args.models, settings, os.environ) if asks_models else [TRUTH]
+    if not models:
+        raise ConfigError("no model is named", param="models", hint="--models A,B, or leave out --live")
+    return BfclOptions(
+        wheel=find_wheel(args.wheel),
+        sets=sets,
+        apis=apis,
+        models=tuple(dict.fromkeys(models)),
+        every=args.every,
+        jobs=args.jobs or 4,
+        requests_max=args.max_requests,
+        settings=settings,
+        env=os.environ,
+    )
+
+
+def _tell(rows: "list[Row]", *, as_json: bool) -> None:
+    """Print what failed, then the rates."""
+    from treadle.evals.results.table import summarise, write_summary
+
+    bad = [row for row in rows if row.outcome != "pass"]
+    for row in bad[:SHOWN]:
+        print(clean(f"{row.outcome} {row.key}: {row.reason[:300]}"), file=sys.stderr)
+    if as_json:
+        command.print_json(summarise(rows))
+    else:
+        print(clean(f"{write_summary(rows)}{write_sets(rows)}"), end="")
 
 
 def write_sets(rows: "list[Row]") -> str:

@@ -266,9 +266,7 @@ def _finish(args: argparse.Namespace, folder: "RunFolder", runner: "LiveRunner")
     if args.junit is not None:
         write_text(args.junit, write_junit_rows(rows), "junit")
     if args.json:
-        import msgspec
-
-        print(msgspec.json.format(msgspec.json.encode(summarise(rows)), indent=2).decode())
+        command.print_json(summarise(rows))
     else:
         print(clean(write_summary(rows)), end="")
     print(f"kept in {folder.path}; {runner.ledger.requests} requests", file=sys.stderr)

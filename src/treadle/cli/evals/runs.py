@@ -41,7 +41,7 @@ def compare(args: argparse.Namespace) -> int:
         before, after = first.rows(), second.rows()
     found = compare_rows(before, after)
     if args.json:
-        _print_json(found)
+        command.print_json(found)
     else:
         print(clean(write_comparison(found)), end="")
     return command.ERROR if any(each.is_regression for each in found) else command.OK
@@ -158,7 +158,7 @@ def history(args: argparse.Namespace) -> int:
     folder = Path(args.paths[0]) if args.paths else Path(FOLDER)
     points = read_history(folder)
     if args.json:
-        _print_json(points)
+        command.print_json(points)
     else:
         print(clean(write_history(points)), end="")
     return command.OK
@@ -172,7 +172,7 @@ def quirks(args: argparse.Namespace) -> int:
         raise RequestError("name a run, or cassettes", param="prompt", hint="treadle eval quirks eval-runs/RUN")
     found = detect([Path(path) for path in args.paths])
     if args.json:
-        _print_json(found)
+        command.print_json(found)
     else:
         print(clean(write_detected(found)), end="")
     return command.OK
@@ -193,9 +193,3 @@ def export(args: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigError(f"can not write {out}: {error.strerror or error}", param="out") from None
     return command.OK
-
-
-def _print_json(value: object) -> None:
-    import msgspec
-
-    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

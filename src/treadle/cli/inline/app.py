@@ -6,30 +6,25 @@ once. prompt_toolkit reads the keys and draws the live part, and this decides wh
 
 import asyncio
 import base64
-import contextlib
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TextIO
 
-from prompt_toolkit.buffer import CompletionState
 from prompt_toolkit.completion import (
-    CompleteEvent,
     Completer,
-    Completion,
     ThreadedCompleter,
-    get_common_complete_suffix,
 )
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyPressEvent
 
 from treadle.cli.inline import keys
 from treadle.cli.inline.draft import Draft
 from treadle.cli.inline.face import Actions
 from treadle.cli.inline.layout import EDITOR_ROWS_MAX, RESERVED_ROWS, STYLE, make_layout
+from treadle.cli.inline.outbox import Outbox
 from treadle.cli.inline.output import FrameOutput, last_lines
 from treadle.cli.inline.paste import Pastes
 from treadle.cli.inline.resize import InlineApplication
@@ -61,9 +56,7 @@ class Inline:
         self._output = FrameOutput(out, term=os.environ.get("TERM", ""), has_colour=look.colour)
         self._is_animated = is_animated
         self._pastes = Pastes()
-        self._completer = completer
-        self._said: asyncio.Queue[str | None] = asyncio.Queue()
-        self._queued: list[str] = []
+        self._outbox = Outbox()
         self._pending: list[str] = []
         self._painter: Painter | None = None
         self._open = ""
@@ -146,7 +139,7 @@ class Inline:
         except EOFError:  # the terminal is gone
             pass
         finally:
-            self._said.put_nowait(None)
+            self._outbox.leave()
 
     async def _tick(self) -> None:
         """Let the seconds of the activity line go on."""
@@ -158,10 +151,7 @@ class Inline:
     async def read(self) -> str | None:
         """Return what was said next; None when the person has left."""
         self._has_read = True
-        text = await self._said.get()
-        if self._queued:
-            self._queued.pop(0)
-        return text
+        return await self._outbox.read()
 
     async def left(self) -> None:
         """Return when the person wants to leave before anybody has begun to read."""
@@ -211,18 +201,8 @@ class Inline:
 
     def take_back(self) -> None:
         """Put what was queued back into the editor: the turn it waited for was stopped. Who would leave, leaves."""
-        waiting: list[str] = []
-        is_leaving = False
-        while not self._said.empty():
-            if (text := self._said.get_nowait()) is not None:
-                waiting.append(text)
-            else:
-                is_leaving = True
-        self._queued.clear()
-        if waiting:
-            self.offer("\n".join(waiting))
-        elif is_leaving:
-            self._said.put_nowait(None)
+        if text := self._outbox.take_back():
+            self.offer(text)
 
     def write(self, text: str) -> None:
         """Write lines for good, with the next frame; after the end at once."""
@@ -333,7 +313,7 @@ class Inline:
     def queued_text(self) -> str:
         """Return what is to be sent later."""
         width = self.size()[0]
-        return "\n".join(one_line(f"  queued: {text}")[: width - 1] for text in self._queued)
+        return "\n".join(one_line(f"  queued: {text}")[: width - 1] for text in self._outbox.queued)
 
     def question_text(self) -> str:
         """Return the choices, each with its key, as many lines as they need."""
@@ -381,7 +361,7 @@ class Inline:
             "escape": lambda _: self._escape(),
             "earlier": lambda _: self._press("earlier"),
             "leave": lambda _: self._leave(),
-            "complete": lambda _: self._complete(),
+            "complete": lambda _: self.buffer.complete(),
             "policy": lambda _: self._back_tab(),
             "unfold": lambda _: self._press("unfold"),
             "editor": lambda _: self._edit(),
@@ -416,12 +396,11 @@ class Inline:
         self.buffer.remember(text)
         self.buffer.reset()
         actions = self._actions
-        if actions is not None and actions.is_running and actions.is_instant(text):
+        is_running = actions is not None and actions.is_running
+        if actions is not None and is_running and actions.is_instant(text):
             actions.do_now(text)
-            return
-        if actions is not None and actions.is_running:
-            self._queued.append(text)
-        self._said.put_nowait(text)
+        else:
+            self._outbox.send(text, waits=is_running)
 
     def _lend(self, text: str | None) -> None:
         if self._borrowed is not None and not self._borrowed[1].done():
@@ -474,29 +453,9 @@ class Inline:
     def _quit(self) -> None:
         """Leave after what was said; at once, where nothing was said and nobody has begun to read."""
         is_running = self._actions is not None and self._actions.is_running
-        if not self._has_read and not is_running and self._said.empty():
+        if not self._has_read and not is_running and self._outbox.is_empty:
             self._left.set()
-        self._said.put_nowait(None)
-
-    def _complete(self) -> None:
-        """Take the only completion, else what all of them begin with, and show them."""
-        buffer = self.buffer
-        if buffer.complete_state is not None:
-            buffer.complete_next()
-            return
-        found = self._find_completions()
-        if len(found) == 1:
-            buffer.apply_completion(found[0])
-            return
-        if common := get_common_complete_suffix(buffer.document, found):
-            buffer.insert_text(common)
-            found = self._find_completions()
-        if found:
-            buffer.complete_state = CompletionState(buffer.document, found)
-
-    def _find_completions(self) -> list[Completion]:
-        wish = CompleteEvent(completion_requested=True)
-        return list(self._completer.get_completions(self.buffer.document, wish))
+        self._outbox.leave()
 
     def _back_tab(self) -> None:
         if self.buffer.complete_state is not None:
@@ -507,14 +466,3 @@ class Inline:
     def _edit(self) -> None:
         self.buffer.document = Document(self._pastes.unfold(self.buffer.text))
         self.buffer.open_in_editor()
-
-
-def open_history(path: Path | None) -> History:
-    """Return the history kept in a file, for the eyes of its owner only; in memory where none can or may be kept."""
-    if path is None:
-        return InMemoryHistory()
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.touch(mode=0o600)
-        return FileHistory(str(path))
-    return InMemoryHistory()

@@ -1,12 +1,15 @@
-"""What the person is writing: an editor that keeps what was sent, and can be handed to a program of theirs."""
+"""What the person is writing: an editor that completes, remembers, and can be handed to a program of theirs."""
 
 import contextlib
 import os
 import shlex
 import subprocess
+from pathlib import Path
 from typing import Any, TextIO
 
-from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.buffer import Buffer, CompletionState
+from prompt_toolkit.completion import CompleteEvent, Completion, get_common_complete_suffix
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 REMEMBERED_CHARS_MAX = 50_000
 _EDITORS = ("editor", "nano", "vi", "emacs")
@@ -27,6 +30,24 @@ class Draft(Buffer):
         with contextlib.suppress(OSError):
             self.history.append_string(text)
 
+    def complete(self) -> None:
+        """Take the only completion, else what all of them begin with, and show them."""
+        if self.complete_state is not None:
+            self.complete_next()
+            return
+        found = self._find_completions()
+        if len(found) == 1:
+            self.apply_completion(found[0])
+            return
+        if common := get_common_complete_suffix(self.document, found):
+            self.insert_text(common)
+            found = self._find_completions()
+        if found:
+            self.complete_state = CompletionState(self.document, found)
+
+    def _find_completions(self) -> list[Completion]:
+        return list(self.completer.get_completions(self.document, CompleteEvent(completion_requested=True)))
+
     def _open_file_in_editor(self, filename: str) -> bool:
         """Run the first editor that there is; tell whether it ended well."""
         wanted = [os.environ.get("VISUAL"), os.environ.get("EDITOR"), *_EDITORS]
@@ -38,3 +59,14 @@ class Draft(Buffer):
                 words = [*shlex.split(editor), filename]
                 return subprocess.call(words, stdout=screen, stderr=screen) == 0
         return False
+
+
+def open_history(path: Path | None) -> History:
+    """Return the history kept in a file, for the eyes of its owner only; in memory where none can or may be kept."""
+    if path is None:
+        return InMemoryHistory()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        return FileHistory(str(path))
+    return InMemoryHistory()

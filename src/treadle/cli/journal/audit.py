@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from treadle.canon.errors import RequestError
 from treadle.cli import command
 from treadle.cli.journal import opened
@@ -40,8 +38,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     verify.add_argument("--session", metavar="NAME", help="all runs of a session")
     verify.add_argument("--since", metavar="WHEN", help="only runs since a day, a time or an age such as 7d")
     verify.add_argument("--file", type=Path, metavar="FILE", help="check an exported file instead of the store")
-    command.add_store_flags(verify)
-    command.add_json_flag(verify)
+    command.add_journal_flags(verify)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     findings = _in_file(args.file) if args.file is not None else opened.with_store(args, lambda each: _in(each, args))
     if args.json:
         document = {"ok": all(finding.is_sound for finding in findings), "runs": findings}
-        print(msgspec.json.format(msgspec.json.encode(document)).decode())
+        command.print_json(document)
     else:
         for line in _table(findings):
             print(clean(line))

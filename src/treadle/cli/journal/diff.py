@@ -67,8 +67,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("left", metavar="RUN", help="the id of a run or response, or `last`")
     parser.add_argument("right", metavar="RUN", help="the one to compare it with")
-    command.add_store_flags(parser)
-    command.add_json_flag(parser)
+    command.add_journal_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     is_equal = all(pair.op == "equal" for pair in pairs)
     if args.json:
         document = {"equal": is_equal, "left": left, "right": right, "steps": [_shown(pair) for pair in pairs]}
-        print(msgspec.json.format(msgspec.json.encode(document)).decode())
+        command.print_json(document)
     else:
         look = look_of(sys.stdout, os.environ)
         for line in write_pairs(pairs, look):

@@ -5,8 +5,6 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
-import msgspec
-
 from treadle.canon.events import Status
 from treadle.cli import command
 from treadle.cli.journal import opened
@@ -38,8 +36,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--status", choices=get_args(Status), help="only runs that ended so, or go on")
     parser.add_argument("--since", metavar="TIME", help="only runs since a day, a time, or an age such as 7d")
     parser.add_argument("-n", "--limit", type=int, default=LIMIT, help=f"how many at most (default: {LIMIT})")
-    command.add_store_flags(parser)
-    command.add_json_flag(parser)
+    command.add_journal_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,7 +53,7 @@ async def _list(store: "Store", args: argparse.Namespace) -> int:
     asked = await store.questions([row.id for row in rows])
     if args.json:
         found = [{**{name: getattr(row, name) for name in _SHOWN}, "asked": asked.get(row.id)} for row in rows]
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        command.print_json(found)
     elif not rows:
         print("no run is like that" if wanted != RunSearch() else "no runs yet")
     else:

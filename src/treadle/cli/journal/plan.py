@@ -37,8 +37,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.epilog = EPILOG
     parser.add_argument("run", metavar="RUN[#ROUND]", help="which model call; rounds are counted from 1")
-    command.add_store_flags(parser)
-    command.add_json_flag(parser)
+    command.add_journal_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,7 +68,7 @@ async def _list(store: "Store", name: str, args: argparse.Namespace) -> int:
 
     lines = await list_plans(store, await opened.find_run(store, name))
     if args.json:
-        _print_json(lines)
+        command.print_json(lines)
         return command.OK
     cells = [("round", "items", "tools", "model", "fingerprint")]
     cells += [
@@ -94,7 +93,7 @@ async def _show(store: "Store", name: str, number: int, args: argparse.Namespace
     calls = [call for call in await _calls(store, plan.fingerprint) if (call.run_id, call.round) != (row.id, number)]
     if args.json:
         told: dict[str, Any] = {"run_id": row.id, **msgspec.structs.asdict(line), "diff": diff, "equal": calls}
-        _print_json({**told, "plan": msgspec.Raw(plan_json(plan))})
+        command.print_json({**told, "plan": msgspec.Raw(plan_json(plan))})
         return command.OK
     lines = [f"{row.id}#{number}  sha256 {_with_origin(plan.fingerprint, line.cached_from)}"]
     lines += [] if diff is None else [f"since round {number - 1}: {_words(diff)}"]
@@ -109,7 +108,7 @@ async def _equal(store: "Store", fingerprint: str, args: argparse.Namespace) -> 
     if not calls:
         raise NotFound(f"no model call sent the plan {fingerprint}", param="run")
     if args.json:
-        _print_json(calls)
+        command.print_json(calls)
     else:
         _print_lines([f"{call.run_id}#{call.round}  {_with_origin(call.status, call.cached_from)}" for call in calls])
     return command.OK
@@ -143,7 +142,3 @@ def _with_origin(text: str, cached_from: str | None) -> str:
 def _print_lines(lines: list[str]) -> None:
     for line in lines:
         print(clean(line))
-
-
-def _print_json(value: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())

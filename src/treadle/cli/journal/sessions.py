@@ -8,8 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from treadle.cli import command
 from treadle.cli.journal import opened
 from treadle.cli.terminal.clean import clean
@@ -44,7 +42,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
         inner = actions.add_parser(name, help=help_text, argument_default=argparse.SUPPRESS)
         if has_session:
             inner.add_argument("session", metavar="SESSION", help="its id or name")
-            _add_flags(inner)
+            command.add_journal_flags(inner)
         return inner
 
     _add_list_flags(action("list", "list them, the one used last first (default)", has_session=False))
@@ -67,12 +65,7 @@ def _add_list_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-q", "--query", metavar="TEXT", help="only those whose name or messages hold a text")
     parser.add_argument("--here", action="store_true", help="only those that were begun in this folder")
     parser.add_argument("-n", "--limit", type=int, help=f"how many at most (default: {LIMIT})")
-    _add_flags(parser)
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    command.add_store_flags(parser)
-    command.add_json_flag(parser)
+    command.add_journal_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -90,7 +83,7 @@ async def _list(store: "Store", args: argparse.Namespace) -> int:
         here = str(command.project_root(Path.cwd()))
         rows = [row for row in rows if folder_of(row.metadata) == here]
     if args.json:
-        _print_json([view_of(row) for row in rows])
+        command.print_json([view_of(row) for row in rows])
         return command.OK
     if not rows:
         print("no session holds that" if text else "no sessions yet")
@@ -108,7 +101,7 @@ async def _show(store: "Store", args: argparse.Namespace) -> int:
     row = await _find(store, args.session)
     said = await said_in(store, row)
     if args.json:
-        _print_json({**view_of(row), "messages": said})
+        command.print_json({**view_of(row), "messages": said})
     else:
         print(clean(write_markdown(row, said)), end="")
     return command.OK
@@ -140,7 +133,7 @@ async def _delete(store: "Store", args: argparse.Namespace) -> int:
     own = [each for each in await chain_of(store, row.head_run_id) if each.session_id == row.id]
     await forget_session(store, row, with_runs=args.runs)
     if args.json:
-        _print_json({"deleted": row.id, "runs": len(own) if args.runs else 0})
+        command.print_json({"deleted": row.id, "runs": len(own) if args.runs else 0})
     else:
         what = f" and {plural(len(own), 'run')}" if args.runs else ""
         print(clean(f"{_one_line(row.name) or row.id}{what} deleted"))
@@ -188,14 +181,10 @@ def view_of(row: "SessionRow") -> dict[str, object]:
 
 def _tell(row: "SessionRow", args: argparse.Namespace, verb: str) -> int:
     if args.json:
-        _print_json(view_of(row))
+        command.print_json(view_of(row))
     else:
         print(clean(f"{args.session} {verb} {_one_line(row.name)} ({row.id})"))
     return command.OK
-
-
-def _print_json(value: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 def _one_line(text: str) -> str:

@@ -48,7 +48,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.epilog = EPILOG
     parser.set_defaults(all=False)
-    _add_flags(parser)
+    command.add_journal_flags(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     create = actions.add_parser("create", help="make a key and print it, once", argument_default=argparse.SUPPRESS)
     create.add_argument("name", metavar="NAME", help="what it is called in lists and decisions")
@@ -58,7 +58,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     revoke = actions.add_parser("revoke", help="take a key away, for ever", argument_default=argparse.SUPPRESS)
     revoke.add_argument("key", metavar="KEY", help="its id or its name")
     for inner in (create, listing, revoke):
-        _add_flags(inner)
+        command.add_journal_flags(inner)
 
 
 def _describe_create(create: argparse.ArgumentParser) -> None:
@@ -73,11 +73,6 @@ def _describe_create(create: argparse.ArgumentParser) -> None:
     create.add_argument("--budget-usd", type=float, metavar="USD", default=0.0, help="what it may cost in a period")
     create.add_argument("--budget-tokens", type=int, metavar="N", default=0, help="tokens it may use in a period")
     create.add_argument("--period", choices=PERIODS, default="total", help="of the budget, in UTC (default: total)")
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    command.add_store_flags(parser)
-    command.add_json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -104,7 +99,7 @@ async def _create(store: "Store", keyring: "Keyring", args: argparse.Namespace) 
 
     row, token = await keyring.create(args.name, _grant(args), expires_in_s=args.expires_s)
     if args.json:
-        _print_json(MadeKey(**msgspec.structs.asdict(await _view(store, row)), key=token.text))
+        command.print_json(MadeKey(**msgspec.structs.asdict(await _view(store, row)), key=token.text))
         return command.OK
     print(f"{row.id}: keep this key, it is shown only now", file=sys.stderr)
     print(token.text)
@@ -115,7 +110,7 @@ async def _list(store: "Store", keyring: "Keyring", args: argparse.Namespace) ->
     views = [await _view(store, row) for row in await _every(keyring)]
     shown = [view for view in views if args.all or view.state == "active"]
     if args.json:
-        _print_json({"keys": shown})
+        command.print_json({"keys": shown})
         return command.OK
     if shown:
         head = ("key", "name", "state", "expires", "may", "used", "of")
@@ -136,11 +131,15 @@ async def _every(keyring: "Keyring") -> list["KeyRow"]:
 
 
 async def _revoke(store: "Store", keyring: "Keyring", args: argparse.Namespace) -> int:
+    from treadle.access.revocation import stop_runs
+
     row = await keyring.revoke(args.key)
+    stopped = await stop_runs(store, row.id)
     if args.json:
-        _print_json(await _view(store, row))
+        command.print_json(await _view(store, row))
     else:
-        print(f"{row.id} ({clean(row.name)}) is revoked")
+        runs = f"; {plural(stopped, 'run')} of it will be cancelled" if stopped else ""
+        print(f"{row.id} ({clean(row.name)}) is revoked{runs}")
     return command.OK
 
 
@@ -197,7 +196,3 @@ def _cells(view: "KeyView") -> tuple[str, ...]:
     bounds += [f"${budget.usd:.2f}"] if budget.usd else []
     of = f"{' and '.join(bounds)} in the {budget.period}".replace("in the total", "in all") if bounds else ""
     return view.id, view.name, view.state, expires, "; ".join(may) or "everything", used, of
-
-
-def _print_json(value: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())

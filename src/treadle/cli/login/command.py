@@ -24,8 +24,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scope", choices=scopes, default="admin", help="what the login may do (default: admin)")
     parser.add_argument("--name", default="admin", help="who logs in, as decisions will show it (default: admin)")
     parser.add_argument("--url", help="where the server is (default: http://HOST:PORT of the configuration)")
-    command.add_store_flags(parser)
-    command.add_json_flag(parser)
+    command.add_journal_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -94,7 +94,7 @@ def _list(settings: "Settings", as_json: bool) -> int:
     command.quiet_logs()
     rows = asyncio.run(_rows(settings))
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(rows)).decode())
+        command.print_json(rows)
         return command.OK
     if not rows:
         print("no MCP servers: name some in [[mcp]] tables of treadle.toml")

@@ -23,8 +23,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.epilog = EPILOG
     command.add_server_flags(parser)
-    command.add_store_flags(parser)
-    command.add_json_flag(parser)
+    command.add_journal_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -32,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     command.quiet_logs()
     names = asyncio.run(_names(args))
     if args.json:
-        print(msgspec.json.format(msgspec.json.encode(names)).decode())
+        command.print_json(names)
         return command.OK
     for name in names:
         print(one_line(name))

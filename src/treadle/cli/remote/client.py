@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
@@ -21,6 +22,9 @@ from treadle.canon.errors import (
 from treadle.canon.events import KeptAlive, RunEnded, RunEvent, read_event
 from treadle.wire.sse import Frame, SseReader
 
+if TYPE_CHECKING:
+    from treadle.network import Pool, Reply
+
 CONNECT_S = 10.0
 ANSWER_S = 60.0
 IDLE_S = 60.0
@@ -30,6 +34,7 @@ SENT_MAX = 3
 PAUSE_S = 0.25
 PAUSE_MAX_S = 4.0
 FRAME_BYTES_MAX = 67_108_864
+CONNECTIONS_MAX = 64
 _KINDS: dict[int, type[TreadleError]] = {
     400: ProtocolError,
     401: Unauthorised,
@@ -66,19 +71,18 @@ class Client:
             raise ConfigError(f"{url!r} is no address of a server", param="--server", hint=hint)
         self.place = url.rstrip("/")
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
-        self._session: Any = None
+        self._pool: Pool | None = None
 
     async def open(self) -> None:
         """Make connections possible."""
-        import aiohttp
+        from treadle.network import Pool
 
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=IDLE_S)
-        self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
+        self._pool = Pool(CONNECTIONS_MAX)
 
     async def close(self) -> None:
         """Let go of the connections."""
-        if self._session is not None:
-            await self._session.close()
+        if self._pool is not None:
+            await self._pool.close()
 
     async def get(self, path: str, kind: type[T], query: Mapping[str, object] | None = None) -> T:
         """Ask for something. Raises: TreadleError."""
@@ -134,19 +138,20 @@ class Client:
             await asyncio.sleep(min(PAUSE_MAX_S, PAUSE_S * 2**tries))
 
     async def _frames(self, path: str, query: Mapping[str, object]) -> AsyncGenerator[Frame, None]:
-        import aiohttp
-
         reader = SseReader(FRAME_BYTES_MAX)
         try:
-            async with self._session.get(self.place + path, params=_words(query)) as answer:
+            answer = await self._send("GET", path, b"", query)
+            try:
                 if answer.status in _AWAY:
                     raise self._unreachable(OSError(f"status {answer.status}"))
                 if answer.status >= 400:
-                    raise _refused(answer.status, await answer.read())
-                async for piece in answer.content.iter_any():
+                    raise _refused(answer.status, await answer.read_all(FRAME_BYTES_MAX))
+                while piece := await answer.readany():
                     for frame in reader.feed(piece):
                         yield frame
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            finally:
+                answer.close()
+        except OSError as error:
             raise self._unreachable(error) from None
 
     async def _ask(
@@ -157,22 +162,51 @@ class Client:
         query: Mapping[str, object] | None,
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        import aiohttp
-
-        data = None if body is None else msgspec.json.encode(body)
-        sent = {"content-type": "application/json", **(headers or {})} if data is not None else {}
+        data = b"" if body is None else msgspec.json.encode(body)
+        sent = {"content-type": "application/json", **(headers or {})} if data else {}
         try:
             async with asyncio.timeout(ANSWER_S):
-                request = self._session.request(
-                    method, self.place + path, data=data, headers=sent, params=_words(query or {})
-                )
-                async with request as answer:
-                    content: bytes = await answer.read()
-                    if answer.status >= 400:
-                        raise _refused(answer.status, content)
-                    return content
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                answer = await self._send(method, path, data, query or {}, sent)
+                try:
+                    content = await answer.read_all(FRAME_BYTES_MAX)
+                finally:
+                    answer.close()
+        except OSError as error:
             raise self._unreachable(error) from None
+        if answer.status >= 400:
+            raise _refused(answer.status, content)
+        return content
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        data: bytes,
+        query: Mapping[str, object],
+        headers: Mapping[str, str] | None = None,
+    ) -> "Reply":
+        """Make a request; one that only asks is made again where the server closed its connection just then.
+
+        Raises: OSError, Unreachable.
+        """
+        from treadle.network import BrokenOff
+
+        assert self._pool is not None
+        words = urlencode(_words(query))
+        url = f"{self.place}{path}{'?' if words else ''}{words}"
+        sent = {"accept": "*/*", "user-agent": "treadle", **self._headers, **(headers or {})}
+        ask = partial(self._pool.request, method, url, sent, data, connect_s=CONNECT_S, idle_s=IDLE_S)
+        try:
+            answer = await ask()
+        except BrokenOff:
+            if method != "GET":
+                raise
+            answer = await ask()
+        if 300 <= answer.status < 400:
+            place = answer.headers.get("location", "elsewhere")
+            answer.close()
+            raise Unreachable(f"{self.place} redirects to {place[:200]}", hint="name that address with --server")
+        return answer
 
     def _unreachable(self, error: Exception) -> Unreachable:
         why = str(error) or type(error).__name__

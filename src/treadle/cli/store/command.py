@@ -48,8 +48,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
     def action(name: str, help_text: str) -> argparse.ArgumentParser:
         inner = actions.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
-        command.add_store_flags(inner)
-        command.add_json_flag(inner)
+        command.add_journal_flags(inner)
         return inner
 
     action("info", "say where the journal is, how large, and at which version")
@@ -120,7 +119,7 @@ class _Place:
 def _info(place: _Place, args: argparse.Namespace) -> int:
     seen = place.look()
     if args.json:
-        _print_json({"store": place.shown, **msgspec.structs.asdict(seen), "state": seen.state})
+        command.print_json({"store": place.shown, **msgspec.structs.asdict(seen), "state": seen.state})
         return command.OK
     print(clean(place.shown))
     print(f"  {seen.engine}, schema {seen.state} (this Treadle knows up to {seen.newest})")
@@ -144,7 +143,7 @@ def _backup(place: _Place, args: argparse.Namespace) -> int:
             seen = back_up(place.path, args.file, tell)
     size = args.file.stat().st_size
     if args.json:
-        _print_json({"file": str(args.file), "runs": seen.runs, "version": seen.version, "size_bytes": size})
+        command.print_json({"file": str(args.file), "runs": seen.runs, "version": seen.version, "size_bytes": size})
         return command.OK
     took = time.monotonic() - began
     print(clean(f"{args.file}: {plural(seen.runs, 'run')}, {_mib(size)}, in {took:.1f} s"))
@@ -173,7 +172,9 @@ def _restore(place: _Place, args: argparse.Namespace) -> int:
             aside = restore(args.file, place.path, tell, is_replacing=args.replace)
     seen = place.look()
     if args.json:
-        _print_json({"store": place.shown, "runs": seen.runs, "version": seen.version, "aside": aside and str(aside)})
+        command.print_json(
+            {"store": place.shown, "runs": seen.runs, "version": seen.version, "aside": aside and str(aside)}
+        )
         return command.OK
     print(clean(f"{place.shown}: {plural(seen.runs, 'run')}, schema {seen.state}"))
     if aside is not None:
@@ -209,7 +210,7 @@ def _check(place: _Place, args: argparse.Namespace) -> int:
         with shown("reading") as tell:
             problems = check(place.path, tell)
     if args.json:
-        _print_json({"ok": not problems, "store": place.shown, "problems": problems, "runs": seen.runs})
+        command.print_json({"ok": not problems, "store": place.shown, "problems": problems, "runs": seen.runs})
     else:
         for problem in problems:
             print(clean(problem))
@@ -232,7 +233,7 @@ def _migrate(place: _Place, args: argparse.Namespace) -> int:
     asyncio.run(main())
     seen = place.look()
     if args.json:
-        _print_json({"store": place.shown, "version": seen.version})
+        command.print_json({"store": place.shown, "version": seen.version})
     else:
         print(clean(f"{place.shown}: schema {seen.state}"))
     return command.OK
@@ -256,7 +257,7 @@ def _prune(place: _Place, args: argparse.Namespace) -> int:
     command.quiet_logs()
     found = asyncio.run(main())
     if args.json:
-        _print_json({**msgspec.structs.asdict(found), "dry_run": args.dry_run})
+        command.print_json({**msgspec.structs.asdict(found), "dry_run": args.dry_run})
         return command.OK
     what = f"{plural(found.conversations, 'conversation')} ({plural(found.runs, 'run')})"
     empty = f" and {plural(found.sessions, 'session')}" if found.sessions else ""
@@ -287,7 +288,3 @@ def _waiting(work: Callable[[], None], tell: Callable[[int, int], None]) -> None
 
 def _mib(size_bytes: int) -> str:
     return f"{size_bytes / 1_048_576:.1f} MiB"
-
-
-def _print_json(value: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())

@@ -1,27 +1,23 @@
 """Markdown as it streams: finished blocks leave at once and for good, only the open one may still change.
 
-`Blocks` cuts the stream and knows nothing of a screen. `render` and `wrap` use rich, imported when first needed.
-Text must be clean before it comes here: rich lets escape sequences through.
+`Blocks` cuts the stream and knows nothing of a screen; `render` and `wrap` make lines of it.
+Text must be clean before it comes here.
 """
 
-import io
 import re
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
 from treadle.cli.highlight.code import Code
+from treadle.cli.markdown import cells
+from treadle.cli.markdown.document import read_document
+from treadle.cli.markdown.paint import Painter
 from treadle.cli.terminal.look import Look
 
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.markdown import Markdown
-
 _FENCE = re.compile(r"^ {0,3}(`{3,}(?=[^`]*$)|~{3,})")
-_BLANK_END = re.compile(r"(?:\x1b\[[0-9;]*m|[ \t])+$")
-INLINE_CODE = {"light": "blue", "contrast": "bold bright_cyan"}
-PLAIN = Look(rich=True)
+INLINE_CODE = {"light": "34", "contrast": "1;96"}
 BLOCK_CHARS_MAX = 65_536
 """A block longer than this is let go where it stands, so that repainting it stays cheap."""
 
@@ -96,82 +92,31 @@ class Blocks:
 
 def render(text: str, width: int, look: Look) -> str:
     """Render clean markdown to lines of at most `width` columns, without a newline at the end."""
-    console = _console(width, look)
-    document = _document_type(look)("", hyperlinks=False)
-    # rich would drop HTML, and with it stray tags of tool calls that a person should see.
-    document.parsed = _parser().parse(text)
-    with console.capture() as capture:
-        console.print(document)
-    return "\n".join(map(_trimmed, capture.get().split("\n"))).strip("\n")
 
+    def code(language: str, lines: Sequence[str]) -> list[str]:
+        painting = Code(language, look)
+        return [painting.line(line) for line in lines]
 
-def _trimmed(line: str) -> str:
-    """Take away blanks at the end, also painted ones: they would be copied along, and become lines when it narrows."""
-    kept = _BLANK_END.sub("", line)
-    return f"{kept}\x1b[0m" if "\x1b[" in kept and kept != line else kept
+    style = INLINE_CODE.get(look.theme, "36")
+    painter = Painter(width, code_style=style, has_colours=look.paints, code=code)
+    return painter.paint(read_document(text)).strip("\n")
 
 
 def warm() -> None:
     """Load what rendering needs, before the first answer has to wait for it."""
-    render("*warm*\n\n- a list", 80, Look(rich=True))
+    render("*warm* ´\n\n- a list", 80, Look(rich=True))
 
 
 def wrap(text: str, width: int) -> list[str]:
     """Break one clean line between words; what follows is set in like its beginning."""
     if len(text) < width and text.isascii():
         return [text]
-    from rich.text import Text
-
     body = text.lstrip(" ")
     indent = text[: len(text) - len(body)][: width // 2]
-    lines = Text(body).wrap(_console(width, PLAIN), width - len(indent))
-    return [f"{indent}{line.plain.rstrip()}" for line in lines] or [""]
+    lines = cells.fill([("", body)], width - len(indent))
+    return [f"{indent}{cells.painted(line, has_colours=False)}" for line in lines]
 
 
 def chop(text: str, width: int) -> list[str]:
     """Break one clean line wherever the width ends, as a terminal does; tabs go to every eighth column."""
-    from rich.cells import chop_cells
-
-    return chop_cells(text.expandtabs(8), width)
-
-
-@cache
-def _console(width: int, look: Look) -> "Console":
-    from rich.console import Console
-    from rich.theme import Theme
-
-    return Console(
-        file=io.StringIO(),
-        width=width,
-        force_terminal=True,
-        color_system="standard" if look.paints else None,
-        highlight=False,
-        theme=Theme({"markdown.code": INLINE_CODE.get(look.theme, "cyan")}),
-    )
-
-
-@cache
-def _document_type(look: Look) -> "type[Markdown]":
-    """Return the kind of document that shows code as this terminal does: set in, and in the colours of the theme."""
-    from rich.markdown import CodeBlock, Markdown
-    from rich.text import Text
-
-    class InnerCode(CodeBlock):
-        """Code inside a list or a quote."""
-
-        def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-            code = Code(self.lexer_name.lower(), look)
-            for line in str(self.text).rstrip("\n").split("\n"):
-                yield Text.from_ansi(f"  {code.line(line)}", overflow="fold")
-
-    class Document(Markdown):
-        elements = {**Markdown.elements, "fence": InnerCode, "code_block": InnerCode}  # noqa: RUF012
-
-    return Document
-
-
-@cache
-def _parser() -> Any:
-    from markdown_it import MarkdownIt
-
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    return cells.chop(text.expandtabs(8), width)

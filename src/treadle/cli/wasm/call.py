@@ -5,8 +5,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from treadle.canon.errors import NotFound
 from treadle.canon.items import CallItem
 from treadle.canon.tools import CallContext, Outcome
@@ -29,7 +27,7 @@ def call_tool(settings: "Settings", guest: str, tool: str, arguments: str, *, as
     """
     outcome = asyncio.run(_call(settings, _module(settings, guest), tool, arguments))
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(outcome)).decode())
+        command.print_json(outcome)
     else:
         print(clean(outcome.text))
     return command.ERROR if outcome.is_error else command.OK

@@ -38,7 +38,7 @@ def check(path: str, *, as_json: bool) -> int:
         problem = f"what its tools are is said nowhere: write {Path(path).name}.json beside it, or export `describe`"
         finding = msgspec.structs.replace(finding, problems=[*finding.problems, problem])
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(finding)).decode())
+        command.print_json(finding)
     else:
         for line in _lines(path, finding):
             print(clean(line))

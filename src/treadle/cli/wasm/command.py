@@ -166,7 +166,7 @@ def _report(module: "GuestModule", ended: "Ended", said: "list[Said]", *, as_jso
 
     if as_json:
         document = {"guest": module.name, **msgspec.to_builtins(ended), "said": said}
-        print(msgspec.json.format(msgspec.json.encode(document)).decode())
+        command.print_json(document)
     if ended.stop is not None:
         if not as_json:
             command.report(TreadleError(f"{module.name} was stopped ({ended.stop.code}): {ended.stop.message}"))

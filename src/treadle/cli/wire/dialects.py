@@ -72,7 +72,7 @@ def rows(model: str = "") -> list[Row]:
 def _list(args: argparse.Namespace) -> int:
     found = rows(args.model)
     if args.json:
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        command.print_json(found)
         return command.OK
     width = max(len(row.id) for row in found)
     for row in found:
@@ -88,7 +88,7 @@ def _try(args: argparse.Namespace) -> int:
     text = sys.stdin.read() if args.file == "-" else Path(args.file).read_text(encoding="utf-8", errors="replace")
     found = recover(text, _tools(args.tools), args.model, args.tiers)
     if args.json:
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        command.print_json(found)
         return command.OK
     for call in found.calls:
         print(clean(f"{call['dialect']} ({call['tier']}): {call['name']} {call['arguments']}"))

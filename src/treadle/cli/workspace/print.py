@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import UNSET
 
 from treadle.canon.json import cut_text, write_json
@@ -17,11 +16,6 @@ if TYPE_CHECKING:
     from treadle.workspace.state import Record
 
 VALUE_BYTES_MAX = 400
-
-
-def print_json(value: object) -> None:
-    """Print a value for a program to read."""
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -53,14 +53,14 @@ def describe(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.epilog = EPILOG
     parser.set_defaults(limit=LIMIT)
-    _add_flags(parser)
+    command.add_journal_flags(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
 
     def action(name: str, help_text: str, *names: str) -> argparse.ArgumentParser:
         inner = actions.add_parser(name, help=help_text, argument_default=argparse.SUPPRESS)
         for each in names:
             inner.add_argument(each, metavar=each.upper(), help=_WORDS[each])
-        _add_flags(inner)
+        command.add_journal_flags(inner)
         return inner
 
     action("list", "list them, the one changed last first (default)")
@@ -111,11 +111,6 @@ def _signed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", default=None, help="who you are (default: your user name)")
 
 
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    command.add_store_flags(parser)
-    command.add_json_flag(parser)
-
-
 def run(args: argparse.Namespace) -> int:
     """Do the action that was asked for."""
     work = _ACTIONS[args.action or "list"]
@@ -141,7 +136,7 @@ async def _list(desk: "Workspaces", args: argparse.Namespace) -> int:
     rows = await desk.page(max(1, args.limit))
     if args.json:
         names = ("id", "name", "version", "session_id", "created_at", "updated_at")
-        out.print_json([{name: getattr(row, name) for name in names} for row in rows])
+        command.print_json([{name: getattr(row, name) for name in names} for row in rows])
     elif not rows:
         print("no workspaces yet")
     else:
@@ -160,7 +155,7 @@ async def _new(desk: "Workspaces", args: argparse.Namespace) -> int:
 
 async def _show(desk: "Workspaces", args: argparse.Namespace) -> int:
     held = await desk.get(args.workspace)
-    out.print_json(held.workspace.get(args.path))
+    command.print_json(held.workspace.get(args.path))
     return command.OK
 
 
@@ -182,7 +177,7 @@ async def _proposals(desk: "Workspaces", args: argparse.Namespace) -> int:
     reviews = [await desk.review(args.workspace, each.proposal.id) for each in standings if each.status == "open"]
     decided = [each for each in standings if each.status != "open"]
     if args.json:
-        out.print_json({"open": reviews, "decided": decided})
+        command.print_json({"open": reviews, "decided": decided})
     elif not standings:
         print("nothing waits for a decision")
     else:
@@ -219,7 +214,7 @@ async def _reject(desk: "Workspaces", args: argparse.Namespace) -> int:
 async def _history(desk: "Workspaces", args: argparse.Namespace) -> int:
     records = await desk.history(args.workspace, limit=max(1, args.limit))
     if args.json:
-        out.print_json(records)
+        command.print_json(records)
     else:
         for record in records:
             out.print_lines(out.record_lines(record, has_diff=args.diff))
@@ -230,7 +225,7 @@ async def _diff(desk: "Workspaces", args: argparse.Namespace) -> int:
     end = None if args.end is None else _version(args.end)
     differences = await desk.diff(args.workspace, _version(args.start), end)
     if args.json:
-        out.print_json(differences)
+        command.print_json(differences)
     else:
         out.print_lines(out.diff_lines(differences))
     return command.OK
@@ -247,7 +242,7 @@ async def _restore(desk: "Workspaces", args: argparse.Namespace) -> int:
 async def _audit(desk: "Workspaces", args: argparse.Namespace) -> int:
     finding = await desk.audit(args.workspace)
     if args.json:
-        out.print_json(finding)
+        command.print_json(finding)
     else:
         out.print_lines([*finding.problems, f"{finding.versions} versions, {len(finding.problems)} problems"])
     return command.ERROR if finding.problems else command.OK
@@ -324,7 +319,7 @@ def _taken(args: argparse.Namespace, taken: "Taken") -> int:
 
 def _tell(args: argparse.Namespace, text: str, value: object) -> int:
     if args.json:
-        out.print_json(value)
+        command.print_json(value)
     else:
         out.print_lines(text.splitlines())
     return command.OK

@@ -7,13 +7,17 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import aiohttp
 import msgspec
 
 from treadle.canon.errors import BrokenStream
 from treadle.evals.bfcl.archive import Function
+from treadle.network import Pool
 
 APIS = ("chat", "responses")
+CONNECT_S = 30.0
+ANSWER_S = 300.0
+ANSWER_BYTES_MAX = 67_108_864
+_HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
 _PATHS = {"chat": "chat/completions", "responses": "responses"}
 
 
@@ -46,8 +50,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Client:
     """Asks one gateway through one API."""
 
-    def __init__(self, session: aiohttp.ClientSession, base_url: str, api: str, model: str) -> None:
-        self._session = session
+    def __init__(self, pool: Pool, base_url: str, api: str, model: str) -> None:
+        self._pool = pool
         self._url = f"{base_url}/{_PATHS[api]}"
         self._api = api
         self._model = model
@@ -57,14 +61,17 @@ class Client:
 
         Raises: BrokenStream, when the gateway refuses it.
         """
-        body = self._body(messages, functions)
+        body = json.dumps(self._body(messages, functions)).encode()
         try:
-            async with self._session.post(self._url, json=body) as response:
-                value: Any = await response.json(content_type=None)
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            reply = await self._pool.request("POST", self._url, _HEADERS, body, connect_s=CONNECT_S, idle_s=ANSWER_S)
+            try:
+                value: Any = json.loads(await reply.read_all(ANSWER_BYTES_MAX))
+            finally:
+                reply.close()
+        except (OSError, ValueError) as error:
             raise BrokenStream(f"the gateway did not answer: {error!r}") from None
-        if response.status != 200:
-            raise BrokenStream(f"the gateway answered {response.status}: {json.dumps(value)[:500]}")
+        if reply.status != 200:
+            raise BrokenStream(f"the gateway answered {reply.status}: {json.dumps(value)[:500]}")
         return _chat(value) if self._api == "chat" else _responses(value)
 
     def results(self, calls: Sequence[MadeCall], outputs: Sequence[str]) -> list[dict[str, Any]]:

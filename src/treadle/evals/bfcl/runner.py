@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import aiohttp
 import msgspec
 
 from treadle.canon.errors import TreadleError
@@ -21,6 +20,7 @@ from treadle.evals.bfcl.world import Worlds, differences, missing
 from treadle.evals.live.runner import alone
 from treadle.evals.report import Outcome
 from treadle.evals.results.rows import Row
+from treadle.network import Pool
 from treadle.runtime import Parts, Runtime
 from treadle.server.serve import Address, serve
 from treadle.upstream.loopback import ScriptServer
@@ -57,10 +57,8 @@ async def run_bfcl(options: BfclOptions, told: Told | None = None) -> list[Row]:
     worlds = Worlds(options.wheel)
     async with AsyncExitStack() as exits:
         base_url = await exits.enter_async_context(_gateway(options, questions))
-        connector = aiohttp.TCPConnector(limit=options.jobs)
-        session = await exits.enter_async_context(
-            aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-        )
+        pool = Pool(options.jobs)
+        exits.push_async_callback(pool.close)
         work = [(question, model, api) for model in options.models for api in options.apis for question in questions]
         rows: list[Row | None] = [None] * len(work)
         places = iter(range(len(work)))
@@ -70,7 +68,7 @@ async def run_bfcl(options: BfclOptions, told: Told | None = None) -> list[Row]:
                 if asked.is_exhausted:
                     return
                 question, model, api = work[place]
-                client = Client(session, base_url, api, question.id if model == TRUTH else model)
+                client = Client(pool, base_url, api, question.id if model == TRUTH else model)
                 row = await _ask(question, model, api, _Talk(client, asked), worlds)
                 rows[place] = row
                 if told is not None:

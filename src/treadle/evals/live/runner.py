@@ -8,12 +8,10 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import msgspec
 
 from treadle.canon.errors import ErrorInfo, TreadleError, UpstreamError
-from treadle.canon.events import RunStarted
 from treadle.canon.request import Options
 from treadle.config import Settings, ToolsSection
 from treadle.config.settings import RepairSection
@@ -247,13 +245,3 @@ def _attempt(metered: Metered, error: ErrorInfo | None, duration_s: float) -> At
         cost_usd=metered.cost_usd,
         duration_s=round(duration_s, 3),
     )
-
-
-def run_ids(evidence: Evidence) -> list[str]:
-    """Return the ids of a sample's runs: its cassettes are named after them."""
-    return [event.run_id for run in evidence.transcript.runs for event in run.events if isinstance(event, RunStarted)]
-
-
-def cassettes_of(folder: Path, evidence: Evidence) -> list[Path]:
-    """Return the cassettes of a sample."""
-    return [file for run_id in run_ids(evidence) for file in sorted((folder / CASSETTES).glob(f"{run_id}.*.jsonl"))]

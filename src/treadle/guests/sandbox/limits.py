@@ -36,7 +36,6 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SESSION_LIMITS = SandboxLimits()
-TOOL_LIMITS = SandboxLimits(cpu_s=5.0, wall_s=30.0)
 COMPONENT_BYTES_MAX = 67_108_864
 
 

@@ -34,11 +34,6 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     wall_s: float = 0.0
     host_calls: int = 0
 
-    @property
-    def is_well(self) -> bool:
-        """Tell whether the guest came to its own end and calls that a success."""
-        return self.stop is None and self.exit_code == 0
-
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """What a guest is started with besides its code."""

@@ -17,7 +17,7 @@ def tainted_before(
 
     Of a tool that is gone nobody can say any more whose words it gave: they count as anybody's, from nowhere.
     """
-    run_here = {item.call_id: item for item in history if isinstance(item, CallItem) and item.side == "server"}
+    run_here = {item.call_id: item for item in history if type(item) is CallItem and item.side == "server"}
     if not run_here:
         return {}
     known = {tool.name: tool for tool in tools}

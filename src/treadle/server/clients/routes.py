@@ -3,6 +3,7 @@
 import msgspec
 
 from treadle.access.keyring import Keyring
+from treadle.access.revocation import stop_runs
 from treadle.access.views import KeyView, MadeKey, view_of
 from treadle.canon.errors import ConfigError, UnsupportedFeature
 from treadle.server.http import Exchange, read_body, read_number
@@ -59,11 +60,12 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def revoke(service: Service, exchange: Exchange) -> None:
-    """DELETE /treadle/v1/keys/{key}: by its id or its name, for ever. What it did stays.
+    """DELETE /treadle/v1/keys/{key}: by its id or its name, for ever. Its runs are ended, what it did stays.
 
     Raises: NotFound, UnsupportedFeature.
     """
     row = await _keyring(service).revoke(exchange.params["key"])
+    await stop_runs(service.runtime.store, row.id)
     await exchange.answer_json(200, await _view(service, row))
 
 

@@ -21,6 +21,7 @@ class Presence:
         "_exchange",
         "_gone",
         "_keep_alive_s",
+        "_late",
         "_loop",
         "_timer",
         "_waiting",
@@ -43,6 +44,7 @@ class Presence:
         self._breaking: asyncio.Future[None] | None = None
         is_told = exchange.tell_gone(gone)
         self._waiting = None if is_told else self._loop.create_task(self._wait())
+        self._late = self._loop.call_soon(gone) if exchange.is_gone else None
         self._timer = None if break_silence is None else self._loop.call_later(keep_alive_s, self._look)
 
     def wrote(self) -> None:
@@ -52,11 +54,13 @@ class Presence:
     def end(self) -> None:
         """Look after nobody any more."""
         self._exchange.tell_gone(None)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._late):
+            if timer is not None:
+                timer.cancel()
         for work in (self._waiting, self._breaking):
             if work is not None:
                 work.cancel()
+        self._waiting = self._breaking = None
 
     async def _wait(self) -> None:
         await self._exchange.disconnected()

@@ -105,13 +105,13 @@ class OneRun:
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Return the frames to send for an event; none after the end."""
         event = numbered.event
-        if isinstance(event, KeptAlive):
+        if type(event) is KeptAlive:
             return self._keep_alive(event)
         frames: list[bytes] = []
         for told in (event,) if self._retell is None else self._retell(event):
             if self.ended is not None:
                 break
-            if isinstance(told, RunEnded):
+            if type(told) is RunEnded:
                 self.ended = told
             frames += self._encoder.feed(told)
         if self._frames.is_plain:
@@ -165,13 +165,13 @@ class FoldedRun(OneRun):
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Take an event."""
         event = numbered.event
-        if isinstance(event, RoundBroken):
+        if type(event) is RoundBroken:
             del self._events[self._round_at :]
             self._encoder = self._new_encoder()
             for kept in self._events:
                 self._encoder.feed(kept)
             return []
-        if isinstance(event, RoundStarted):
+        if type(event) is RoundStarted:
             self._round_at = len(self._events)
         self._events.append(event)
         return super().feed(numbered)

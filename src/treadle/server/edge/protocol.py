@@ -137,6 +137,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_body = False
         self._stop_lingering()
         super().on_message_complete()
+        if not self.pipeline:
+            # A large body paused the reading: only who reads hears that the client is gone.
+            self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         """Leave a client that has its answer and still sends what nobody reads."""

@@ -115,7 +115,7 @@ class Gate:
 
     def person(self, exchange: Exchange, now: float) -> Person | None:
         """Return who is asking; None for somebody who must log in first."""
-        ticket = self.tickets.cookie(read_cookie(exchange), now)
+        ticket = self.tickets.cookie(read_cookie(exchange), now) if b"cookie" in exchange.headers else None
         if ticket is not None:
             return Person(name=ticket.name, scope=ticket.scope, ticket=ticket)
         return None if self.needs_login else LOCAL

@@ -208,7 +208,9 @@ class Pool:
             if pool is None:
                 raise closed(self._address)
             try:
-                return await pool.acquire(timeout=max(0.001, deadline - time.monotonic()))
+                # A bound costs a task of its own; where a connection is free, nothing is waited for.
+                timeout_s = None if pool.get_idle_size() else max(0.001, deadline - time.monotonic())
+                return await pool.acquire(timeout=timeout_s)
             except UNREACHABLE as error:
                 why = str(error) or "no connection came free in time"
             except asyncpg.PostgresError as error:

@@ -17,7 +17,7 @@ from treadle.store.postgres.rows import RUN_FIELDS, EndColumns, RunColumns, bind
 from treadle.store.postgres.statement import Statement
 
 # The database's clock, unless a test brings its own: those of the replicas differ.
-_NOW = "coalesce({now}::float8, extract(epoch FROM clock_timestamp())::float8)"
+NOW = "coalesce({now}::float8, extract(epoch FROM clock_timestamp())::float8)"
 _HELD = "run = {run}::bigint AND owner = {owner}::text AND epoch = {epoch}::bigint"
 _AT_HEAD = "head = {head}::bigint AND sha256 = {sha256}::text"
 
@@ -42,7 +42,7 @@ _BLOBS = """, kept AS (
 )"""
 _APPEND = f"""
 WITH held AS (
-  UPDATE leases SET head = {{new_head}}::bigint, sha256 = {{new_sha256}}::text, until = {_NOW} + {{lease_s}}::float8
+  UPDATE leases SET head = {{new_head}}::bigint, sha256 = {{new_sha256}}::text, until = {NOW} + {{lease_s}}::float8
   WHERE {_HELD} AND {_AT_HEAD} RETURNING run
 ), written AS ({_EVENTS}){{}}
 SELECT run FROM held
@@ -79,7 +79,7 @@ WITH earlier AS (
   INSERT INTO requests (run, body) SELECT run, {{body}}::text FROM held WHERE {{body}}::text IS NOT NULL
 ), leased AS (
   INSERT INTO leases (run, owner, epoch, until, head, sha256, session_id)
-  SELECT run, {{owner}}::text, {{epoch}}::bigint, {_NOW} + {{lease_s}}::float8, {{new_head}}::bigint,
+  SELECT run, {{owner}}::text, {{epoch}}::bigint, {NOW} + {{lease_s}}::float8, {{new_head}}::bigint,
          {{new_sha256}}::text, {{session_id}}::text
   FROM held
 ), written AS ({_EVENTS}){{}}
@@ -88,11 +88,11 @@ SELECT run FROM held
 _CLAIM = Statement(f"""
 WITH free AS (
   SELECT l.run FROM leases l JOIN runs r ON r.n = l.run
-  WHERE l.until <= {_NOW} AND ({{run_id}}::text IS NULL OR r.id = {{run_id}}::text)
+  WHERE l.until <= {NOW} AND ({{run_id}}::text IS NULL OR r.id = {{run_id}}::text)
     AND ({{background}}::bool IS NULL OR r.background = {{background}}::bool)
   ORDER BY l.until, l.run LIMIT {{limit}}::bigint FOR UPDATE OF l SKIP LOCKED
 ), taken AS (
-  UPDATE leases l SET owner = {{owner}}::text, epoch = l.epoch + 1, until = {_NOW} + {{lease_s}}::float8
+  UPDATE leases l SET owner = {{owner}}::text, epoch = l.epoch + 1, until = {NOW} + {{lease_s}}::float8
   FROM free WHERE l.run = free.run RETURNING l.run, l.epoch, l.head, l.sha256, l.handed
 )
 SELECT {RUN_FIELDS}, taken.run, taken.epoch, taken.head, taken.sha256, taken.handed
@@ -104,7 +104,7 @@ _TELL = Statement(f"""
 WITH quick AS (
   SELECT set_config('synchronous_commit', 'off', true)
 ), held AS (
-  UPDATE leases SET until = {_NOW} + {{lease_s}}::float8 FROM quick WHERE {_HELD} RETURNING run
+  UPDATE leases SET until = {NOW} + {{lease_s}}::float8 FROM quick WHERE {_HELD} RETURNING run
 ), dropped AS (
   DELETE FROM chunks c USING held WHERE c.run = held.run
     AND (c.first + c.count <= {{keep_from}}::bigint OR c.first + c.count > ({{firsts}}::bigint[])[1]) RETURNING c.first
@@ -164,16 +164,37 @@ class Hold(NamedTuple):
     handed: int = 0
 
 
-class Batch(NamedTuple):
-    """Entries ready to be written behind a place: the place after them, and all their columns."""
+EVENT_COLUMNS = (
+    *("kinds", "are_input", "ats", "names", "call_ids", "item_ids", "contents", "datas", "blobs", "hashes"),
+    "fingerprints",
+)
+"""What the columns of an entry are called in the statements, in the order of a batch's rows."""
 
+
+class Batch(NamedTuple):
+    """Entries ready to be written behind a place: that place, the one after them, their rows, and large data by name.
+
+    A row has the values of EVENT_COLUMNS.
+    """
+
+    before: Place
     place: Place
-    columns: dict[str, Any]
+    rows: list[tuple[Any, ...]]
+    blobs: dict[str, bytes]
 
     @property
-    def has_blobs(self) -> bool:
-        """Tell whether some data is kept out of line."""
-        return bool(self.columns["blob_names"])
+    def columns(self) -> dict[str, Any]:
+        """Return the values that the statements for a single run take."""
+        by_name = zip(EVENT_COLUMNS, zip(*self.rows, strict=True), strict=True) if self.rows else ()
+        return {
+            "head": self.before.head,
+            "sha256": self.before.sha256,
+            "new_head": self.place.head,
+            "new_sha256": self.place.sha256,
+            **(dict(by_name) or dict.fromkeys(EVENT_COLUMNS, ())),
+            "blob_names": list(self.blobs),
+            "blob_datas": list(self.blobs.values()),
+        }
 
 
 class Lease(NamedTuple):
@@ -184,38 +205,28 @@ class Lease(NamedTuple):
 
 
 def make_batch(entries: Sequence[Entry], run_id: str, epoch: int, place: Place) -> Batch:
-    """Chain entries to a place and write them column by column."""
+    """Chain entries to a place and write them as rows."""
     head, sha256 = place
-    hashes: list[str] = []
+    rows: list[tuple[Any, ...]] = []
+    blobs: dict[str, bytes] = {}
     for entry in entries:
         head += 1
         sha256 = entry_hash(sha256, run_id, head, epoch, body_hash(entry))
-        hashes.append(sha256)
-    datas = [None if entry.data is None else bytes(entry.data) for entry in entries]
-    large = [data if data is not None and len(data) > INLINE_BYTES_MAX else None for data in datas]
-    names = [None if data is None else hashlib.sha256(data).hexdigest() for data in large]
+        data = None if entry.data is None else bytes(entry.data)
+        blob = None
+        if data is not None and len(data) > INLINE_BYTES_MAX:
+            blob = hashlib.sha256(data).hexdigest()
+            blobs[blob] = data
+        rows.append(
+            (
+                *(entry.kind, entry.is_input, entry.at, bind_text(entry.name), bind_text(entry.call_id)),
+                *(bind_text(entry.item_id), bind_text(entry.content)),
+                None if data is None or blob is not None else bind_data(data),
+                *(blob, sha256, bind_text(plan_fingerprint(entry)) if entry.kind == "plan" else None),
+            )
+        )
     # Everybody locks blobs in the same order, so that nobody waits in a circle.
-    blobs = dict(sorted((name, data) for name, data in zip(names, large, strict=True) if name and data))
-    columns = {
-        "head": place.head,
-        "sha256": place.sha256,
-        "new_head": head,
-        "new_sha256": sha256,
-        "kinds": [entry.kind for entry in entries],
-        "are_input": [entry.is_input for entry in entries],
-        "ats": [entry.at for entry in entries],
-        "names": [bind_text(entry.name) for entry in entries],
-        "call_ids": [bind_text(entry.call_id) for entry in entries],
-        "item_ids": [bind_text(entry.item_id) for entry in entries],
-        "contents": [bind_text(entry.content) for entry in entries],
-        "datas": [None if data is None or name else bind_data(data) for data, name in zip(datas, names, strict=True)],
-        "blobs": names,
-        "hashes": hashes,
-        "fingerprints": [bind_text(plan_fingerprint(entry)) for entry in entries],
-        "blob_names": list(blobs),
-        "blob_datas": list(blobs.values()),
-    }
-    return Batch(Place(head, sha256), columns)
+    return Batch(place, Place(head, sha256), rows, dict(sorted(blobs.items())) if blobs else blobs)
 
 
 async def start_run(connection: Connection, columns: RunColumns, batch: Batch, owner: str, lease: Lease) -> Hold:
@@ -223,7 +234,7 @@ async def start_run(connection: Connection, columns: RunColumns, batch: Batch, o
 
     Raises: NotFound, Conflict, asyncpg.PostgresError.
     """
-    statement = _STARTS[batch.has_blobs]
+    statement = _STARTS[bool(batch.blobs)]
     values = {**columns._asdict(), **batch.columns, **_lease(lease), "owner": bind_text(owner), "epoch": 1}
     run = await connection.fetchval(statement.text, *statement.bind(values))
     if run is None:
@@ -246,7 +257,7 @@ async def append(connection: Connection, hold: Hold, batch: Batch, lease: Lease,
 
     Raises: Moved, StoreError (lease lost), Conflict (the run has ended), NotFound (it was deleted).
     """
-    statement = (_APPENDS if end is None else _FINISHES)[batch.has_blobs]
+    statement = (_APPENDS if end is None else _FINISHES)[bool(batch.blobs)]
     ending = {} if end is None else end._asdict()
     values = {**_fence(hold), **_lease(lease), **batch.columns, **ending}
     if await connection.fetchval(statement.text, *statement.bind(values)) is None:

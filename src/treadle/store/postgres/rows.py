@@ -71,7 +71,9 @@ class EndColumns(NamedTuple):
 
 def bind_text(text: str | None) -> str | None:
     """Return the text as PostgreSQL can keep it."""
-    return None if text is None else _ODD.sub(_mark, text)
+    if text is None or (text.isascii() and "\x00" not in text):
+        return text
+    return _ODD.sub(_mark, text)
 
 
 def read_text(kept: str | None) -> str | None:
@@ -81,7 +83,8 @@ def read_text(kept: str | None) -> str | None:
 
 def bind_data(raw: bytes) -> str:
     """Return bytes as a text: as they are where they are UTF-8, so that people can read and query them."""
-    return _ODD.sub(_mark, raw.decode("utf-8", "surrogateescape"))
+    text = raw.decode("utf-8", "surrogateescape")
+    return text if text.isascii() and "\x00" not in text else _ODD.sub(_mark, text)
 
 
 def read_data(kept: str) -> bytes:
@@ -94,7 +97,7 @@ def bind_plain(column: str, text: str | None) -> str | None:
 
     Raises: ProtocolError, naming the column.
     """
-    if text is not None and _SURROGATE.search(text):
+    if text is not None and not text.isascii() and _SURROGATE.search(text):
         raise ProtocolError(f"a field is not plain Unicode text: {column}")
     return bind_text(text)
 

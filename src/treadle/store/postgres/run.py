@@ -15,6 +15,7 @@ from treadle.store.postgres.bell import Bell
 from treadle.store.postgres.connection import Connection, Pool
 from treadle.store.postgres.rows import EndColumns, ended_columns
 from treadle.store.postgres.writes import Writes
+from treadle.store.together.postgres import Beginning, Group, Wish
 
 APPEND_WAIT_S = 10.0
 """How long a run that goes on waits for a database that is away: less than a lease, so that it can still be held."""
@@ -33,6 +34,8 @@ class Desk(NamedTuple):
     bell: Bell
     lease_clock: Callable[[], float] | None
     turns: asyncio.Semaphore
+    starts: Group[Beginning, fence.Hold]
+    appends: Group[Wish, bool]
 
     def lease(self, seconds: float) -> fence.Lease:
         """Return a lease that begins now."""
@@ -104,17 +107,18 @@ class PostgresRunJournal:
 
     async def _append(self, entries: Sequence[Entry], end: EndColumns | None) -> list[Entry]:
         async with self._lock:
-            await self._wait_for_turn()
             try:
                 await self._write(entries, end)
             finally:
-                self._desk.turns.release()
                 self._desk.bell.ring(self.run_id)
             first = self._place.head - len(entries) + 1
             return [msgspec.structs.replace(entry, seq=seq) for seq, entry in enumerate(entries, first)]
 
     async def _wait_for_turn(self) -> None:
         """Wait before the time of the write itself begins: a slow database must not be taken for a dead one."""
+        if not self._desk.turns.locked():
+            await self._desk.turns.acquire()
+            return
         try:
             async with asyncio.timeout(TURN_WAIT_S):
                 await self._desk.turns.acquire()
@@ -149,9 +153,19 @@ class PostgresRunJournal:
                 return None
             return await fence.find_appended(connection, self._hold, batch, end is not None) or None
 
-        in_doubt = end is not None and self._is_end_unknown
+        async def alone(in_doubt: bool) -> bool:
+            in_doubt |= end is not None and self._is_end_unknown
+            await self._wait_for_turn()
+            try:
+                return await self._desk.pool.certain(work, APPEND_WAIT_S, settle, in_doubt=in_doubt)
+            finally:
+                self._desk.turns.release()
+
         try:
-            await self._desk.pool.certain(work, APPEND_WAIT_S, settle, in_doubt=in_doubt)
+            if batch.blobs or self._is_end_unknown:
+                await alone(False)
+            else:
+                await self._desk.appends.write(Wish(self._hold, batch, lease, end), alone)
         except StoreError as error:
             self._is_end_unknown |= end is not None and error.info.code == StoreError.code
             raise

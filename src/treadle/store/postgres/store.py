@@ -25,6 +25,7 @@ from treadle.store.postgres.rows import bind_text, read_run, run_columns
 from treadle.store.postgres.run import Desk, PostgresRunJournal
 from treadle.store.postgres.writes import Writes
 from treadle.store.tickets.postgres import PostgresTickets
+from treadle.store.together.postgres import Beginning, Group, append_together, start_together
 from treadle.store.workspaces.postgres import PostgresWorkspaces
 
 REQUEST_WAIT_S = 4.0
@@ -87,7 +88,9 @@ class PostgresStore:
         await migrate(self._address, read_migrations(), self._clock())
         # Some connections are left to those who read.
         turns = asyncio.Semaphore(max(1, self._address.pool_size * 3 // 4))
-        desk = Desk(Pool(self._address), Writes(self._address), Bell(self._address), self._lease_clock, turns)
+        pool, writes, bell = Pool(self._address), Writes(self._address), Bell(self._address)
+        starts, appends = Group(pool, start_together), Group(pool, append_together)
+        desk = Desk(pool, writes, bell, self._lease_clock, turns, starts, appends)
         await desk.pool.open()
         desk.bell.open()
         self._desk = desk
@@ -125,10 +128,22 @@ class PostgresStore:
         columns = run_columns(row)
         batch = fence.make_batch(entries, row.id, 1, fence.Place())
         lease = desk.lease(lease_s)
-        hold = await self._write(
-            lambda connection: fence.start_run(connection, columns, batch, owner, lease),
-            lambda connection: fence.find_started(connection, columns, batch.place, owner),
-        )
+
+        async def work(connection: Connection) -> fence.Hold:
+            return await fence.start_run(connection, columns, batch, owner, lease)
+
+        async def settle(connection: Connection) -> fence.Hold | None:
+            return await fence.find_started(connection, columns, batch.place, owner)
+
+        async def alone(in_doubt: bool) -> fence.Hold:
+            return await desk.pool.certain(work, REQUEST_WAIT_S, settle, in_doubt=in_doubt)
+
+        async def begin() -> fence.Hold:
+            if batch.blobs or columns.previous_id is not None:
+                return await alone(False)
+            return await desk.starts.write(Beginning(columns, batch, owner, lease), alone)
+
+        hold = await desk.writes.submit(begin)
         return PostgresRunJournal(desk, hold, batch.place, lease_s)
 
     async def claim_abandoned(

@@ -1,7 +1,8 @@
-"""Writes to a run, as jobs on a write connection: each checks owner and epoch in the transaction that writes.
+"""Writes to a run, as jobs on a write connection: each checks owner and epoch in the statement that writes.
 
-Numbers and the chain's last hash come from the lease's row and never from memory, so that a run stays dense and
-chained whoever writes to it.
+Entries come chained to where their writer believes the run to stand, and the same statement asks whether it does: the
+lease's row decides and never memory, so that a run stays dense and chained whoever writes to it. Here each job is done
+alone; `together` does many.
 """
 
 import hashlib
@@ -11,43 +12,55 @@ from typing import Any, NamedTuple
 import apsw
 
 from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
-from treadle.store.chain import entry_hash
-from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, INLINE_BYTES_MAX, LEASE_LOST, RUN_ENDED, Chunk, busy
+from treadle.canon.messages import Entry
+from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RUN_ENDED, Chunk, busy
 from treadle.store.sqlite.connection import Value, select
-from treadle.store.sqlite.rows import RUN_FIELDS, EndColumns, EntryColumns, RunColumns, Text, bind_json
+from treadle.store.sqlite.rows import (
+    RUN_FIELDS,
+    Chained,
+    EndColumns,
+    EventRow,
+    Place,
+    RunColumns,
+    Text,
+    chain_entries,
+)
 
 _INSERT_RUN = """
 INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id, protocol, model, status, store,
                   background, created_at, expires_at, idempotency_key, request_sha256, rounds, calls, epoch)
 VALUES (?, ?, ?, (SELECT n FROM runs WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 1)
-RETURNING n, id
 """
-_INSERT_EVENT = """
+REQUEST = "INSERT INTO requests VALUES (?, ?)"
+LEASE = "INSERT INTO leases (run, owner, epoch, until, head, sha256, session_id) VALUES (?, ?, 1, ?, ?, ?, ?)"
+EVENT = """
 INSERT INTO events (run, seq, epoch, sha256, kind, is_input, at, name, call_id, item_id, content, fingerprint,
                     data, blob)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_HELD = "SELECT head, sha256 FROM leases WHERE run = ? AND owner = ? AND epoch = ?"
-_ADVANCE = """
-UPDATE leases SET head = ?, sha256 = ?, until = ?, changes = changes + 1 WHERE run = ?
+_HELD = "run = ? AND owner = ? AND epoch = ?"
+_STANDS = f"SELECT head, sha256 FROM leases WHERE {_HELD}"
+ADVANCE = f"""
+UPDATE leases SET head = ?, sha256 = ?, until = ?, changes = changes + 1 WHERE {_HELD} AND head = ? AND sha256 = ?
 """
-_RENEW = """
-UPDATE leases SET until = ?, changes = changes + 1 WHERE run = ? AND owner = ? AND epoch = ? RETURNING run
+LEAVE = f"DELETE FROM leases WHERE {_HELD} AND head = ? AND sha256 = ?"
+_RENEW = f"""
+UPDATE leases SET until = ?, changes = changes + 1 WHERE {_HELD} RETURNING run
 """
-_RELEASE = """
-UPDATE leases SET owner = '', until = 0, handed = handed + 1, changes = changes + 1
-WHERE run = ? AND owner = ? AND epoch = ?
+_RELEASE = f"""
+UPDATE leases SET owner = '', until = 0, handed = handed + 1, changes = changes + 1 WHERE {_HELD}
 """
 _CANCEL = """
 UPDATE leases SET cancel = 1, changes = changes + 1 WHERE run = (SELECT n FROM runs WHERE id = ?) RETURNING run
 """
 _DROP_CHUNKS = "DELETE FROM chunks WHERE run = ?1 AND (first + count <= ?2 OR first + count > ?3)"
-_END_RUN = """
+END_RUN = """
 UPDATE runs SET status = ?, ended_at = ?, stop = ?, limit_name = ?, usage = ?, error = ?, rounds = ?, calls = ?,
-                epoch = ?, (head, sha256) = (SELECT l.head, l.sha256 FROM leases l WHERE l.run = runs.n)
+                epoch = ?, head = ?, sha256 = ?
 WHERE n = ?
 """
-_OWE = """
+SILENCE = "DELETE FROM chunks WHERE run = ?"
+OWE = """
 INSERT INTO debts SELECT id, key_id, model, ended_at, usage FROM runs WHERE n = ? AND key_id <> ''
 ON CONFLICT DO NOTHING
 """
@@ -58,11 +71,7 @@ WHERE run IN (
   WHERE l.until <= ?3 AND (?5 IS NULL OR r.id = ?5) AND (?6 IS NULL OR r.background = ?6)
   ORDER BY l.until, l.run LIMIT ?4
 )
-RETURNING run, epoch, handed
-"""
-_LEASE = """
-INSERT INTO leases (run, owner, epoch, until, head, session_id)
-SELECT n, ?2, 1, 0, 0, session_id FROM runs WHERE n = ?1
+RETURNING run, epoch, handed, head, sha256
 """
 _BUSY = "SELECT 1 FROM leases WHERE session_id = ?"
 
@@ -70,7 +79,7 @@ _BUSY = "SELECT 1 FROM leases WHERE session_id = ?"
 class Hold(NamedTuple):
     """Who writes to which run: the run's number, the owner, the owner's epoch, and the run's id.
 
-    `handed` is how often earlier owners gave it up of their own will.
+    `handed` is how often earlier owners gave it up of their own will, `key_id` whom it is charged to.
     """
 
     run: int
@@ -78,6 +87,7 @@ class Hold(NamedTuple):
     epoch: int
     run_id: str
     handed: int = 0
+    key_id: str = ""
 
     @property
     def fence(self) -> tuple[int, str, int]:
@@ -85,44 +95,98 @@ class Hold(NamedTuple):
         return self[:3]
 
 
-Claimed = tuple[tuple[Any, ...], Hold]
+Claimed = tuple[tuple[Any, ...], Hold, Place]
 
 
-def start_run(connection: apsw.Connection, columns: RunColumns, body: str | bytes | None, owner: str) -> Hold:
-    """Insert a run's row, its request and its lease, which ends at once until entries are appended.
+class Start(NamedTuple):
+    """The job that begins a run: its row, its request, its lease and its input, chained from the first number on.
 
     Raises: NotFound, Conflict.
     """
-    _check_idempotency(connection, columns)
-    _check_previous(connection, columns)
-    _check_session(connection, columns)
-    [(run, run_id)] = select(connection, _INSERT_RUN, *columns)
-    if body is not None:
-        select(connection, "INSERT INTO requests VALUES (?, ?)", run, body)
-    select(connection, _LEASE, run, owner)
-    return Hold(run, owner, 1, run_id)
+
+    columns: RunColumns
+    body: str | bytes | None
+    owner: str
+    until: float
+    chained: Chained
+
+    def __call__(self, connection: apsw.Connection) -> Hold:
+        """Do it alone."""
+        hold = self.insert(connection)
+        if self.body is not None:
+            select(connection, REQUEST, hold.run, self.body)
+        select(connection, LEASE, *self.lease(hold.run))
+        connection.executemany(EVENT, self.rows(connection, hold.run))
+        return hold
+
+    def insert(self, connection: apsw.Connection) -> Hold:
+        """Insert the run's row; nothing can be written to it until it has a lease."""
+        columns = self.columns
+        if columns.idempotency_key is not None:
+            _check_idempotency(connection, columns)
+        if columns.previous_id is not None:
+            _check_previous(connection, columns)
+        if columns.session_id is not None and select(connection, _BUSY, columns.session_id):
+            raise busy(str(columns.session_id))
+        connection.execute(_INSERT_RUN, columns)
+        # What is not plain text the schema has refused by now.
+        return Hold(connection.last_insert_rowid(), self.owner, 1, str(columns.id), 0, str(columns.key_id))
+
+    def lease(self, run: int) -> tuple[Value, ...]:
+        """Return the values of the run's lease."""
+        return (run, self.owner, self.until, *self.chained.place, self.columns.session_id)
+
+    def rows(self, connection: apsw.Connection, run: int) -> list[EventRow]:
+        """Return the entries as rows, now that the run has a number."""
+        return [(run, *row[1:]) for row in placed(connection, run, self.chained)]
 
 
-def append(connection: apsw.Connection, hold: Hold, entries: Sequence[EntryColumns], until: float) -> int:
-    """Renew the lease, insert the entries and return the number of the last one.
+class Append(NamedTuple):
+    """The job that writes to a run, chained to where it is believed to stand; with an end, the run ends.
 
+    It gives the place where the run stands then.
     Raises: StoreError (lease lost), Conflict (the run has ended), NotFound (it was deleted).
     """
-    held = select(connection, _HELD, *hold.fence)
-    if not held:
-        raise _lost(connection, hold)
-    head: int
-    sha256: str
-    [(head, sha256)] = held
-    rows: list[tuple[Value, ...]] = []
-    for entry in entries:
-        head += 1
-        sha256 = entry_hash(sha256, hold.run_id, head, hold.epoch, entry.body)
-        placed = _place(connection, hold.run, entry.data)
-        rows.append((hold.run, head, hold.epoch, sha256, *entry.plain, entry.fingerprint, *placed))
-    select(connection, _ADVANCE, head, sha256, until, hold.run)
-    connection.executemany(_INSERT_EVENT, rows)
-    return head
+
+    hold: Hold
+    entries: Sequence[Entry]
+    place: Place
+    chained: Chained
+    until: float
+    end: EndColumns | None = None
+    has_chunks: bool = False
+
+    def __call__(self, connection: apsw.Connection) -> Place:
+        """Do it alone, and where the run stands elsewhere, from there."""
+        move, where = (ADVANCE, self.move()) if self.end is None else (LEAVE, self.leave())
+        connection.execute(move, where)
+        if connection.changes() != 1:
+            return self._from(_stand(connection, self.hold))(connection)
+        connection.executemany(EVENT, placed(connection, self.hold.run, self.chained))
+        if self.end is not None:
+            connection.execute(END_RUN, self.ending(self.end))
+            if self.hold.key_id:
+                connection.execute(OWE, (self.hold.run,))
+            if self.has_chunks:
+                connection.execute(SILENCE, (self.hold.run,))
+        return self.chained.place
+
+    def _from(self, place: Place) -> "Append":
+        hold = self.hold
+        chained = chain_entries(self.entries, hold.run, hold.run_id, hold.epoch, place)
+        return self._replace(place=place, chained=chained)
+
+    def move(self) -> tuple[Value, ...]:
+        """Return the values of the statement that moves the lease on."""
+        return (*self.chained.place, self.until, *self.hold[:3], *self.place)
+
+    def leave(self) -> tuple[Value, ...]:
+        """Return the values of the statement that takes the lease away: without one, nothing can be written."""
+        return (*self.hold[:3], *self.place)
+
+    def ending(self, end: EndColumns) -> tuple[Value, ...]:
+        """Return the values of the statement that gives the run its end."""
+        return (*end, self.hold.epoch, *self.chained.place, self.hold.run)
 
 
 def tell(connection: apsw.Connection, hold: Hold, chunk: Chunk, keep_from: int, until: float) -> None:
@@ -134,14 +198,6 @@ def tell(connection: apsw.Connection, hold: Hold, chunk: Chunk, keep_from: int, 
         raise _lost(connection, hold)
     select(connection, _DROP_CHUNKS, hold.run, keep_from, chunk.first)
     select(connection, "INSERT INTO chunks VALUES (?, ?, ?, ?)", hold.run, chunk.first, chunk.count, chunk.data)
-
-
-def end_run(connection: apsw.Connection, hold: Hold, columns: EndColumns) -> None:
-    """Give the run its end and drop its lease: without one, nothing can be written to it any more."""
-    select(connection, _END_RUN, *columns, hold.epoch, hold.run)
-    select(connection, _OWE, hold.run)
-    select(connection, "DELETE FROM leases WHERE run = ?", hold.run)
-    select(connection, "DELETE FROM chunks WHERE run = ?", hold.run)
 
 
 def release(connection: apsw.Connection, hold: Hold) -> None:
@@ -178,8 +234,11 @@ def claim(connection: apsw.Connection, owner: str, now: float, until: float, wan
     """Take the runs whose lease ended, each under a new epoch, and return their RUN_FIELDS with it."""
     taken = sorted(select(connection, _CLAIM, owner, until, now, *wanted))
     sql = f"SELECT {RUN_FIELDS} FROM runs r WHERE r.n = ?"
-    found = [(select(connection, sql, run)[0], run, epoch, handed) for run, epoch, handed in taken]
-    return [(values, Hold(run, owner, epoch, values[0], handed)) for values, run, epoch, handed in found]
+    found = [(select(connection, sql, run)[0], run, *rest) for run, *rest in taken]
+    return [
+        (values, Hold(run, owner, epoch, values[0], handed, values[5]), Place(head, sha256))
+        for values, run, epoch, handed, head, sha256 in found
+    ]
 
 
 def pin(connection: apsw.Connection, run: int, seq: int, number: int) -> int:
@@ -196,18 +255,28 @@ def put_blob(connection: apsw.Connection, run: int, data: bytes) -> str:
     return sha256
 
 
-def _place(connection: apsw.Connection, run: int, data: bytes | None) -> tuple[Text, str | None]:
-    """Return an entry's data inline, or the name of the blob it went to."""
-    if data is None:
-        return None, None
-    if len(data) > INLINE_BYTES_MAX:
-        return None, put_blob(connection, run, data)
-    return bind_json(data), None
+def placed(connection: apsw.Connection, run: int, chained: Chained) -> list[EventRow]:
+    """Return the rows, with the names of the blobs to which large data went."""
+    if not chained.large:
+        return chained.rows
+    rows = list(chained.rows)
+    for index, data in chained.large.items():
+        rows[index] = (*rows[index][:-1], put_blob(connection, run, data))
+    return rows
+
+
+def _stand(connection: apsw.Connection, hold: Hold) -> Place:
+    """Return where a run stands that is held.
+
+    Raises: as `Append`.
+    """
+    found = select(connection, _STANDS, *hold.fence)
+    if not found:
+        raise _lost(connection, hold)
+    return Place(*found[0])
 
 
 def _check_previous(connection: apsw.Connection, columns: RunColumns) -> None:
-    if columns.previous_id is None:
-        return
     found = select(connection, "SELECT conversation_id FROM runs WHERE id = ?", columns.previous_id)
     if not found:
         raise NotFound(f"there is no run {columns.previous_id!r} to continue")
@@ -215,14 +284,7 @@ def _check_previous(connection: apsw.Connection, columns: RunColumns) -> None:
         raise Conflict(f"the run {columns.previous_id!r} belongs to another conversation")
 
 
-def _check_session(connection: apsw.Connection, columns: RunColumns) -> None:
-    if columns.session_id is not None and select(connection, _BUSY, columns.session_id):
-        raise busy(str(columns.session_id))
-
-
 def _check_idempotency(connection: apsw.Connection, columns: RunColumns) -> None:
-    if columns.idempotency_key is None:
-        return
     sql = "SELECT id FROM runs WHERE key_id = ? AND idempotency_key = ?"
     for (run_id,) in select(connection, sql, columns.key_id, columns.idempotency_key):
         raise Conflict(f"the idempotency key belongs to the run {run_id}", code=IDEMPOTENCY_KEY_TAKEN)

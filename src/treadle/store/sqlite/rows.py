@@ -10,20 +10,30 @@ from treadle.canon.events import RunEnded
 from treadle.canon.json import write_json
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
-from treadle.store.chain import KeptEntry, body_hash, plan_fingerprint
-from treadle.store.journal import RunRow, SessionRow
+from treadle.store.chain import KeptEntry, body_hash, entry_hash, plan_fingerprint
+from treadle.store.journal import INLINE_BYTES_MAX, RunRow, SessionRow
 
 Text = str | bytes | None
 """A text as SQLite can hold it: bytes where it is not valid Unicode."""
 
 
-class EntryColumns(NamedTuple):
-    """What of an entry does not depend on its place: its columns but for the data, its data, its hash."""
+EventRow = tuple[str | bytes | float | None, ...]
+"""An entry as the values of its insert: the run's number, its place, its columns, its data inline or out of line."""
 
-    plain: tuple[str, bool, float, Text, Text, Text, Text]
-    fingerprint: Text
-    data: bytes | None
-    body: bytes
+
+class Place(NamedTuple):
+    """Where a run's chain ends: the number and the hash of its last entry."""
+
+    head: int = 0
+    sha256: str = ""
+
+
+class Chained(NamedTuple):
+    """Entries as rows behind a place: the place after them, the rows, and what is too large to stand in its row."""
+
+    place: Place
+    rows: list[EventRow]
+    large: dict[int, bytes]
 
 
 class RunColumns(NamedTuple):
@@ -91,22 +101,31 @@ def bind_json(raw: bytes) -> str | bytes:
         return raw
 
 
-def entry_columns(entry: Entry) -> EntryColumns:
-    """Write an entry as columns."""
-    return EntryColumns(
-        plain=(
-            entry.kind,
-            entry.is_input,
-            entry.at,
+def chain_entries(entries: Sequence[Entry], run: int, run_id: str, epoch: int, place: Place) -> Chained:
+    """Chain entries to a place and write them as rows."""
+    head, sha256 = place
+    rows: list[EventRow] = []
+    large: dict[int, bytes] = {}
+    for entry in entries:
+        head += 1
+        sha256 = entry_hash(sha256, run_id, head, epoch, body_hash(entry))
+        data = None if entry.data is None else bytes(entry.data)
+        if data is not None and len(data) > INLINE_BYTES_MAX:
+            large[len(rows)] = data
+            data = None
+        row = (
+            *(run, head, epoch, sha256),
+            *(entry.kind, entry.is_input, entry.at),
             entry.name and bind_text(entry.name),
             entry.call_id and bind_text(entry.call_id),
             entry.item_id and bind_text(entry.item_id),
             entry.content and bind_text(entry.content),
-        ),
-        fingerprint=plan_fingerprint(entry) if entry.kind == "plan" else None,
-        data=None if entry.data is None else bytes(entry.data),
-        body=body_hash(entry),
-    )
+            bind_text(plan_fingerprint(entry)) if entry.kind == "plan" else None,
+            None if data is None else bind_json(data),
+            None,
+        )
+        rows.append(row)
+    return Chained(Place(head, sha256), rows, large)
 
 
 def read_entry(values: Sequence[Any]) -> Entry:

@@ -1,15 +1,14 @@
-"""One run from its owner's side: every write is a job that checks the lease."""
+"""One run from its owner's side: it believes to know where the run stands, and every write asks the lease."""
 
 from collections.abc import Callable, Sequence
 
-import apsw
-import msgspec
+from msgspec.structs import replace
 
 from treadle.canon.events import ENDED, RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.journal import Chunk
 from treadle.store.sqlite import fence
-from treadle.store.sqlite.rows import EndColumns, ended_columns, entry_columns
+from treadle.store.sqlite.rows import EndColumns, Place, chain_entries, ended_columns
 from treadle.store.sqlite.writer import Job, T, Writer
 
 
@@ -22,13 +21,16 @@ class SqliteRunJournal:
         clock: Callable[[], float],
         wake: Callable[[str], None],
         hold: fence.Hold,
+        place: Place,
         lease_s: float,
     ) -> None:
         self._writer = writer
         self._clock = clock
         self._wake = wake
         self._hold = hold
+        self._place = place
         self._lease_s = lease_s
+        self._has_chunks = hold.epoch > 1
 
     @property
     def run_id(self) -> str:
@@ -79,22 +81,25 @@ class SqliteRunJournal:
         assert chunk.first > 0, chunk.first
         assert chunk.count > 0, chunk.count
         until = self._clock() + self._lease_s
+        self._has_chunks = True
         await self._submit(
             lambda connection: fence.tell(connection, self._hold, chunk, keep_from, until), is_durable=False
         )
 
     async def _append(self, entries: Sequence[Entry], end: EndColumns | None) -> list[Entry]:
-        columns = [entry_columns(entry) for entry in entries]
+        hold, place = self._hold, self._place
+        chained = chain_entries(entries, hold.run, hold.run_id, hold.epoch, place)
         until = self._clock() + self._lease_s
-
-        def job(connection: apsw.Connection) -> int:
-            head = fence.append(connection, self._hold, columns, until)
-            if end is not None:
-                fence.end_run(connection, self._hold, end)
-            return head
-
-        first = await self._submit(job) - len(entries) + 1
-        return [msgspec.structs.replace(entry, seq=seq) for seq, entry in enumerate(entries, first)]
+        # What is asked for before this is done goes behind it; where that does not hold, the lease tells.
+        self._place = chained.place
+        job = fence.Append(hold, entries, place, chained, until, end, self._has_chunks)
+        try:
+            stands = await self._writer.submit(job)
+        finally:
+            self._wake(hold.run_id)
+        if stands != chained.place:
+            self._place = stands
+        return [replace(entry, seq=seq) for seq, entry in enumerate(entries, stands.head - len(entries) + 1)]
 
     async def _submit(self, job: Job[T], *, is_durable: bool = True) -> T:
         try:

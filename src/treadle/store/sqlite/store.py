@@ -25,7 +25,7 @@ from treadle.store.sqlite import fence, query, retention, sessions
 from treadle.store.sqlite.connection import MEMORY, connect, select, store_error
 from treadle.store.sqlite.migrate import migrate, read_migrations
 from treadle.store.sqlite.presence import Presence
-from treadle.store.sqlite.rows import bind_json, bind_text, entry_columns, read_run, run_columns
+from treadle.store.sqlite.rows import Place, bind_json, bind_text, chain_entries, read_run, run_columns
 from treadle.store.sqlite.run import SqliteRunJournal
 from treadle.store.sqlite.watch import Changes, Watch
 from treadle.store.sqlite.writer import Job, Writer
@@ -114,17 +114,12 @@ class SqliteStore:
         """
         assert row.status not in ENDED, "a run cannot start with its end"
         assert owner, "a lease needs an owner"
-        columns, inputs = run_columns(row), [entry_columns(entry) for entry in entries]
         body = None if row.request is None else bind_json(bytes(row.request))
-        until = self._clock() + lease_s
-
-        def job(connection: apsw.Connection) -> fence.Hold:
-            hold = fence.start_run(connection, columns, body, owner)
-            fence.append(connection, hold, inputs, until)
-            return hold
-
+        chained = chain_entries(entries, 0, row.id, 1, Place())
+        start = fence.Start(run_columns(row), body, owner, self._clock() + lease_s, chained)
         writer = self._open_writer()
-        return SqliteRunJournal(writer, self._clock, self._watch.wake, await writer.submit(job), lease_s)
+        hold = await writer.submit(start)
+        return SqliteRunJournal(writer, self._clock, self._watch.wake, hold, chained.place, lease_s)
 
     async def claim_abandoned(
         self, owner: str, lease_s: float, limit: int, *, run_id: str | None = None, background: bool | None = None
@@ -138,11 +133,11 @@ class SqliteStore:
         writer = self._open_writer()
         wanted = fence.Wanted(limit, bind_text(run_id), background)
         taken = await writer.submit(lambda connection: fence.claim(connection, owner, now, now + lease_s, wanted))
-        for _, hold in taken:
+        for _, hold, _ in taken:
             self._watch.wake(hold.run_id)
         return [
-            (read_run(values), SqliteRunJournal(writer, self._clock, self._watch.wake, hold, lease_s))
-            for values, hold in taken
+            (read_run(values), SqliteRunJournal(writer, self._clock, self._watch.wake, hold, place, lease_s))
+            for values, hold, place in taken
         ]
 
     async def end_leases(self, owner: str) -> int:

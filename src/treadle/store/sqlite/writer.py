@@ -1,21 +1,24 @@
 """The writer: one thread that owns the write connection and commits many jobs in one transaction.
 
 A job is a function of the connection that only runs statements; all that can fail otherwise happens before it is
-queued. Each job of a batch runs in a savepoint, so one that breaks a rule does not disturb its neighbours; a failure
-of the disk fails its whole batch and the thread goes on. The event loop hears of a batch by one callback.
+queued. The jobs of a batch are done together; if one breaks a rule they are all undone and done again, each in a
+savepoint, so that it does not disturb its neighbours: a job may run twice. A failure of the disk fails its whole batch
+and the thread goes on. The event loop hears of a batch by one callback.
 """
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import apsw
 
 from treadle.canon.errors import StoreError, TreadleError
 from treadle.store.sqlite.connection import constraint_error, store_error
+from treadle.store.together.sqlite import Unsure, write_together
 
 BATCH_JOBS_MAX = 256
 QUEUED_JOBS_MAX = 1_000
@@ -24,16 +27,11 @@ T = TypeVar("T")
 Job = Callable[[apsw.Connection], T]
 
 
-class _Ticket(NamedTuple):
-    job: Job[Any]
-    future: asyncio.Future[Any]
-    is_durable: bool
+_Ticket = tuple[Job[Any], asyncio.Future[Any], bool]
+"""A job, who waits for it, and whether it must be durable."""
 
-
-class _Outcome(NamedTuple):
-    future: asyncio.Future[Any]
-    value: Any = None
-    error: TreadleError | None = None
+_Outcome = tuple[asyncio.Future[Any], Any, TreadleError | None]
+"""Who waits, what the job gave, and what went wrong."""
 
 
 class Writer:
@@ -48,8 +46,8 @@ class Writer:
         self._is_inline = is_inline
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
-        self._room = asyncio.Semaphore(QUEUED_JOBS_MAX)
         self._queued = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_open = True
         self._stopped = asyncio.Event()
         if is_inline:
@@ -77,26 +75,49 @@ class Writer:
         """
         if self._is_inline:
             try:
-                return self._run_now(job)
+                return self.run_now(job)
             finally:
                 # Whoever asks in a loop until something has changed must let others change it.
                 await asyncio.sleep(0)
-        await self._room.acquire()
+        if self._queued >= QUEUED_JOBS_MAX:
+            await self._wait_for_room()
         if not self._is_open:
-            self._room.release()
             raise self._closed()
         self._queued += 1
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(_Ticket(job, future, is_durable))
+        self._queue.put((job, future, is_durable))
         return await future
 
-    def _run_now(self, job: Job[T]) -> T:
+    def run_now(self, job: Job[T]) -> T:
+        """Run a job at once and return its value; only where the writer is inline.
+
+        Raises: StoreError, and what the job raises.
+        """
+        assert self._is_inline, "the connection belongs to the thread"
         if not self._is_open:
             raise self._closed()
-        outcome = self._commit([_Ticket(job, self._loop.create_future(), True)])[0]
-        if outcome.error is not None:
-            raise outcome.error
-        return cast("T", outcome.value)
+        [(_, value, error)] = self._commit([(job, self._loop.create_future(), True)])
+        if error is not None:
+            raise error
+        return cast("T", value)
+
+    async def _wait_for_room(self) -> None:
+        while self._is_open and self._queued >= QUEUED_JOBS_MAX:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self._let_in(1)  # it may have been this one's turn
+                raise
+
+    def _let_in(self, count: int) -> None:
+        """Wake as many as there is room for now, those first who have waited longest."""
+        while count > 0 and self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                count -= 1
 
     async def close(self) -> None:
         """Take no more jobs, run those that are queued, and end the thread."""
@@ -127,46 +148,59 @@ class Writer:
         return batch
 
     def _commit(self, batch: list[_Ticket]) -> list[_Outcome]:
-        is_durable = any(ticket.is_durable for ticket in batch)
+        is_durable = any(ticket[2] for ticket in batch)
+        connection = self._connection
         try:
             if not is_durable:
-                self._connection.pragma("synchronous", "normal")
-            self._connection.execute("BEGIN IMMEDIATE")
-            outcomes = self._run_alone(batch[0]) if len(batch) == 1 else [self._run(ticket) for ticket in batch]
-            if self._connection.in_transaction:
-                self._connection.execute("COMMIT")
+                connection.pragma("synchronous", "normal")
+            connection.execute("BEGIN IMMEDIATE")
+            outcomes = self._run_alone(batch[0]) if len(batch) == 1 else self._run_together(batch)
+            if connection.in_transaction:
+                connection.execute("COMMIT")
         except apsw.Error as error:
             # Some failures have rolled the transaction back by themselves, others leave it open.
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            return [_Outcome(ticket.future, error=store_error(error, self._path)) for ticket in batch]
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            return [(future, None, store_error(error, self._path)) for _, future, _ in batch]
         finally:
             if not is_durable:
-                self._connection.pragma("synchronous", "full")
+                connection.pragma("synchronous", "full")
         return outcomes
 
     def _run_alone(self, ticket: _Ticket) -> list[_Outcome]:
         """Run a job that has the transaction to itself: what it did wrong is rolled back with it."""
         outcome = self._try(ticket)
-        if outcome.error is not None and self._connection.in_transaction:
+        if outcome[2] is not None and self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         return [outcome]
+
+    def _run_together(self, batch: list[_Ticket]) -> list[_Outcome]:
+        """Run all jobs by as few statements as it takes; if one breaks a rule, each in a savepoint of its own."""
+        try:
+            values = write_together(self._connection, [job for job, _, _ in batch])
+        except (Unsure, apsw.ConstraintError, TreadleError):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            self._connection.execute("BEGIN IMMEDIATE")
+            return [self._run(ticket) for ticket in batch]
+        return [(future, value, None) for (_, future, _), value in zip(batch, values, strict=True)]
 
     def _run(self, ticket: _Ticket) -> _Outcome:
         self._connection.execute("SAVEPOINT job")
         outcome = self._try(ticket)
-        if outcome.error is not None:
+        if outcome[2] is not None:
             self._connection.execute("ROLLBACK TO job")
         self._connection.execute("RELEASE job")
         return outcome
 
     def _try(self, ticket: _Ticket) -> _Outcome:
+        job, future, _ = ticket
         try:
-            return _Outcome(ticket.future, value=ticket.job(self._connection))
+            return future, job(self._connection), None
         except apsw.ConstraintError as error:
-            return _Outcome(ticket.future, error=constraint_error(error))
+            return future, None, constraint_error(error)
         except TreadleError as error:
-            return _Outcome(ticket.future, error=error)
+            return future, None, error
 
     def _call_loop(self, callback: Callable[[Any], None], argument: Any) -> None:
         # The loop is closed: nobody is left who waits, and the jobs are committed all the same.
@@ -176,13 +210,14 @@ class Writer:
     def _resolve(self, outcomes: list[_Outcome]) -> None:
         self._queued -= len(outcomes)
         for future, value, error in outcomes:
-            self._room.release()
             if future.done():
                 continue
             if error is None:
                 future.set_result(value)
             else:
                 future.set_exception(error)
+        if self._waiting:
+            self._let_in(QUEUED_JOBS_MAX - self._queued)
 
     def _stop(self, unfinished: list[_Ticket]) -> None:
         self._is_open = False
@@ -190,7 +225,8 @@ class Writer:
             ticket = self._queue.get()
             if ticket is not None:
                 unfinished.append(ticket)
-        self._resolve([_Outcome(ticket.future, error=self._closed()) for ticket in unfinished])
+        self._resolve([(future, None, self._closed()) for _, future, _ in unfinished])
+        self._let_in(len(self._waiting))
         self._stopped.set()
 
     def _closed(self) -> StoreError:

@@ -27,7 +27,10 @@ LINKS_MAX = 40
 PARENTS_MAX = 8
 MASKED_NAMES = (".env", ".env.*", "*.pem", "id_*", "secret.key")
 MASKED_FOLDERS = (".treadle",)
-FIXED = ((".git", "hooks"), (".git", "config"), (".treadle",), ("treadle.toml",))
+FIXED = (
+    *((".git", "hooks"), (".git", "config"), (".treadle",), ("treadle.toml",)),
+    *(("treadle", "trusted.json"), ("treadle", "allowed.json")),
+)
 """What may be read and not be changed: it decides what runs later, with the rights of a person."""
 
 _OPENAT2 = 437

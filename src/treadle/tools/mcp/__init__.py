@@ -1,7 +1,7 @@
 """Tools of MCP servers, over stdio and streamable HTTP. Importing this does not import the SDK."""
 
-from treadle.tools.mcp.names import join_name, split_name
+from treadle.tools.mcp.names import join_name
 from treadle.tools.mcp.options import ServerOptions
 from treadle.tools.mcp.pins import Pins
 
-__all__ = ["Pins", "ServerOptions", "join_name", "split_name"]
+__all__ = ["Pins", "ServerOptions", "join_name"]

@@ -79,7 +79,6 @@ class Server:
         environ: Mapping[str, str],
         pins: Pins,
         publish: Publish,
-        pauses_s: tuple[float, ...] = RECONNECT_S,
     ) -> None:
         self.options = options
         self.state = "connecting"
@@ -89,7 +88,6 @@ class Server:
         self._environ = environ
         self._pins = pins
         self._publish = publish
-        self._pauses_s = pauses_s
         self._client: Client | None = None
         self._connected = asyncio.Event()
         self._tried = asyncio.Event()
@@ -170,8 +168,8 @@ class Server:
             except CONNECTION_FAILURES as error:
                 self._down(error)
             lasted_s = asyncio.get_running_loop().time() - began
-            failures = 0 if lasted_s > self._pauses_s[-1] else failures
-            await asyncio.sleep(self._pauses_s[min(failures, len(self._pauses_s) - 1)])
+            failures = 0 if lasted_s > RECONNECT_S[-1] else failures
+            await asyncio.sleep(RECONNECT_S[min(failures, len(RECONNECT_S) - 1)])
             failures += 1
 
     def _down(self, error: BaseException) -> None:

@@ -13,8 +13,15 @@ from treadle.upstream.http import Answer, HttpClient
 class TapedClient(HttpClient):
     """Answers for the endpoints that have a player; everything else goes to the network. Both may be recorded."""
 
-    def __init__(self, *, players: Mapping[str, Player] | None = None, recorder: Recorder | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        *,
+        players: Mapping[str, Player] | None = None,
+        recorder: Recorder | None = None,
+        connections_max: int = 1_000,
+        env_proxies: bool = False,
+    ) -> None:
+        super().__init__(connections_max=connections_max, env_proxies=env_proxies)
         self._players = dict(players or {})
         self._recorder = recorder
 

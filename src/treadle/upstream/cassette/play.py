@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
 from treadle.canon.errors import BrokenStream
+from treadle.network import BrokenOff
 from treadle.upstream.cassette.record import Secrets
 from treadle.upstream.cassette.tape import Call, Cassette, canonical_body, data_of, first_difference
 from treadle.upstream.http import Answer
-from treadle.upstream.network import BrokenOff
 
 MISMATCH = "cassette_mismatch"
 Sleep = Callable[[float], Awaitable[None]]
@@ -109,6 +109,11 @@ class PlayedAnswer:
     def content(self) -> "PlayedAnswer":
         """Return its body."""
         return self
+
+    @property
+    def is_over(self) -> bool:
+        """Let the end be read: it may be a failure."""
+        return False
 
     async def readany(self) -> bytes:
         """Return the next chunk as it was read; nothing at the end.

@@ -213,6 +213,11 @@ class RecordedAnswer(msgspec.Struct, kw_only=True):
         """Return its body."""
         return self
 
+    @property
+    def is_over(self) -> bool:
+        """Let the end be read: it is recorded."""
+        return False
+
     async def readany(self) -> bytes:
         """Read on, and note what came and when.
 

@@ -407,6 +407,9 @@ def profile_of(protocol: str, host: str, model: str = "", quirks: Iterable[str] 
     return _profile(protocol, host, model, tuple(quirks))
 
 
+_TRAITS: dict[Traits, Traits] = {}
+
+
 @lru_cache(maxsize=256)
 def _profile(protocol: str, host: str, model: str, configured: tuple[str, ...]) -> QuirkProfile:
     wanted = [name for name in PRESETS if _is_at(PRESETS[name], protocol, host)]
@@ -417,8 +420,10 @@ def _profile(protocol: str, host: str, model: str, configured: tuple[str, ...]) 
             named.pop(name, None)
     chosen = [QUIRKS[name] for name in named]
     changes = {field: value for quirk in chosen for field, value in quirk.traits.items()}
+    traits = msgspec.structs.replace(TRAITS[protocol], **changes)
     return QuirkProfile(
-        traits=msgspec.structs.replace(TRAITS[protocol], **changes),
+        # Equal traits are one object: what is made for an upstream is found by it.
+        traits=_TRAITS.setdefault(traits, traits),
         names=tuple(named),
         edits=_edits(chosen),
         key_header=next((quirk.key_header for quirk in chosen if quirk.key_header), None),

@@ -150,10 +150,10 @@ class Visit:
     def hear(self, batch: list[ModelEvent]) -> list[ModelEvent]:
         """Take note of what a batch says of the endpoint, and return it."""
         last = batch[-1]
-        if isinstance(last, Finished):
+        if type(last) is Finished:
             self._outcome = "ok"
             self._call.usage, self._call.stop = last.usage, last.stop
-        elif isinstance(last, Failed):
+        elif type(last) is Failed:
             self._outcome, self._said = _outcome_of(last.error)
         if self._permit.is_trial and self._outcome != "failed":
             self._permit = self._ward.breaker.begin(self._permit, self._ward.clock.monotonic())

@@ -19,7 +19,8 @@ class Names:
 
     def __init__(self, rule: Rule, words: Iterable[str]) -> None:
         unique = dict.fromkeys(words)
-        if _all(rule).fullmatch("\n".join([*unique, ""])):
+        lines = "\n".join([*unique, ""])
+        if lines.count("\n") == len(unique) and _all(rule).fullmatch(lines):
             self._there: dict[str, str] = {}
             self._back: dict[str, str] = {}
             return
@@ -76,7 +77,7 @@ def _whole(rule: Rule) -> re.Pattern[str]:
 
 @lru_cache(maxsize=64)
 def _all(rule: Rule) -> re.Pattern[str]:
-    """Return what matches any number of words that fit, each on a line of its own; no rule allows line breaks."""
+    """Return what matches any number of words that fit, each on a line of its own."""
     return re.compile(f"(?:{_pattern(rule)}\n)*")
 
 

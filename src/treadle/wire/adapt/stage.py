@@ -41,7 +41,7 @@ def adapt(plan: Plan, traits: Traits) -> Adapted:
     notes = Notes()
     settled = settle_tools(plan, traits, notes)
     if not traits.has_hosted_items:
-        settled = msgspec.structs.replace(settled, items=tuple(spell_out(settled.items, notes)))
+        settled = msgspec.structs.replace(settled, items=spell_out(settled.items, notes))
     writer = _Writer(settled, traits, notes)
     adapted = msgspec.structs.replace(
         settled,
@@ -76,6 +76,9 @@ def _nothing_yet(_: tuple[ToolSpec, ...]) -> dict[int, _Written]:
 _WRITTEN: Memo[tuple[ToolSpec, ...], dict[int, _Written]] = Memo(_nothing_yet)
 """Tools as upstreams take them, by the traits of the upstream."""
 
+WRITTEN_MAX = 16
+"""For how many kinds of upstreams the same tools are kept as they were written."""
+
 _CALLS = frozenset({CallItem, ResultItem})
 
 
@@ -87,7 +90,7 @@ class _Writer:
         self._traits = traits
         self._notes = notes
         self._schemas = Schemas(traits.schemas, notes)
-        calls = [item for item in plan.items if isinstance(item, CallItem | ResultItem)]
+        calls = [item for item in plan.items if type(item) is CallItem or type(item) is ResultItem]
         self.names = Names(
             traits.names, [spec.name for spec in plan.tools] + [item.name for item in calls if item.name]
         )
@@ -103,12 +106,13 @@ class _Writer:
         kept, traits = _WRITTEN.of(self._plan.tools), self._traits
         found = kept.get(id(traits))
         if found is None or found.traits is not traits:
+            if len(kept) >= WRITTEN_MAX:
+                kept.clear()
             notes, self._notes = self._notes, Notes()
             self._schemas = Schemas(traits.schemas, self._notes)
             found = kept[id(traits)] = _Written(traits, self._write_tools(), self._notes.all())
             self._notes, self._schemas = notes, Schemas(traits.schemas, notes)
-        for note in found.notes:
-            self._notes.add(note.code, note.action, note.message, note.field, note.count)
+        self._notes.repeat(found.notes)
         return found.tools
 
     def _write_tools(self) -> tuple[ToolSpec, ...]:

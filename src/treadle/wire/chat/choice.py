@@ -245,7 +245,7 @@ class Choice:
     def _complete(self, index: int, item: AnyItem) -> None:
         """Send what of an item was not streamed."""
         if isinstance(item, OpaqueItem):
-            for told in spell_out([item], Notes()):
+            for told in spell_out((item,), Notes()):
                 self._send_images(told.content if isinstance(told, MessageItem) else ())
             return
         if index not in self._shown:

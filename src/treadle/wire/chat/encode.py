@@ -47,16 +47,16 @@ class Choices:
         """Return the frames to send for an event of the run of that choice; none when the client does not stream."""
         if self.is_over or choice in self._ended:
             return []
-        if isinstance(event, RunEnded):
+        if type(event) is RunEnded:
             frames = self._end(choice, event)
             return frames if self._surface.stream else []
-        if isinstance(event, RunStarted):
+        if type(event) is RunStarted:
             self._start(choice, event)
             return []
-        if isinstance(event, RoundBroken):
+        if type(event) is RoundBroken:
             return []
         own = self._choices[choice]
-        own.feed(event)
+        own.feed(event)  # pyright: ignore[reportArgumentType] what a choice does not hear of is handled above
         if len(own.entries) == 1 and self._opened > choice:
             return [self._prefix + own.entries.pop() + self._suffix]
         return self._frames(choice) if own.entries else []

@@ -3,8 +3,8 @@
 Unknown roles and parts are kept; only what contradicts the protocol's types is refused.
 """
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated, ClassVar, Literal, cast
 
 import msgspec
 
@@ -26,9 +26,9 @@ from treadle.canon.items import (
 from treadle.canon.json import type_errors
 from treadle.wire.chat.parts import PROTOCOL, read_content, read_part
 from treadle.wire.chat.state import CALL_STATE, THOUGHT_STATE, take_back
-from treadle.wire.fields import LIST, TEXT, Fields, read_value, refusal, starts_with
+from treadle.wire.fields import LIST, TEXT, Fields, Shape, read_value, refusal, starts_with
 from treadle.wire.notes import Notes
-from treadle.wire.turns import OpenCalls
+from treadle.wire.turns import SAID, OpenCalls, Said, read_said
 
 _EMPTY = (msgspec.Raw(b"[]"), msgspec.Raw(b"{}"))
 """What clients send back of an answer's fields that had nothing in them."""
@@ -44,31 +44,74 @@ class MessageReader:
         self._items: list[AnyItem] = []
         self._open = OpenCalls()
         self._calls: dict[str, CallItem] = {}
-        self._readers: dict[str, Callable[[Fields, int], None]] = {
-            "assistant": self._read_assistant,
-            "tool": self._read_tool,
-            "function": self._read_function,
-        }
 
-    def read(self, raws: list[msgspec.Raw], path: str) -> tuple[AnyItem, ...]:
-        """Read all messages.
+    def read(self, raw: msgspec.Raw, path: str, told: Sequence["Said | _Message"] | None = None) -> tuple[AnyItem, ...]:
+        """Read a list of messages; `told` are the same ones, if all of them have a usual shape.
 
         Raises: ProtocolError.
         """
-        for position, raw in enumerate(raws):
-            if (plain := _read_said(raw)) is not None:
-                self._items.append(plain)
-                continue
-            fields = Fields(raw, f"{path}[{position}]")
-            role = fields.need("role", TEXT)
-            if role in _ROLES:
-                self._read_plain(fields, _ROLES[role])
-            elif role in self._readers:
-                self._readers[role](fields, position)
-            else:
-                self._notes.add("unknown_role", "kept", f"a message of role {role!r}", fields.at("role"))
-                self._items.append(OpaqueItem(protocol=PROTOCOL, raw=raw.copy()))
+        if told and isinstance(told[0], Said):
+            return read_said(cast("list[Said]", told))
+        raws = read_value(LIST, raw, path) if told is None else []
+        usual = [_usual(each) for each in raws] if told is None else cast("list[_Message]", told)
+        for position, message in enumerate(usual):
+            if message is None or not self._take(message, position):
+                raws = raws or read_value(LIST, raw, path)
+                self._read_odd(raws[position], f"{path}[{position}]", position)
         return tuple(self._items)
+
+    def _take(self, message: "_Message", position: int) -> bool:
+        """Read a message of the usual shape; false where its role has no such field."""
+        role = message.role
+        if role == "tool":
+            return self._take_result(message)
+        if message.tool_calls is message.tool_call_id is message.reasoning_content is None:
+            self._items.append(MessageItem(role=role, content=_parts(message.content), name=message.name))
+            return True
+        thought = message.reasoning_content
+        if message.tool_call_id is not None:
+            return False
+        if role != "assistant" and (message.tool_calls or thought is not None):
+            return False
+        if thought:
+            self._items.append(ReasoningItem(text=(thought,)))
+        content = _parts(message.content)
+        if content or not message.tool_calls:
+            self._items.append(MessageItem(role=role, content=content, name=message.name))
+        for place, made in enumerate(message.tool_calls or ()):
+            call = CallItem(
+                call_id=made.id or f"call_{position}_{place}",
+                name=made.function.name,
+                arguments=made.function.arguments or "{}",
+            )
+            self._items.append(call)
+            self._open.add(call)
+            self._calls[call.call_id] = call
+        return True
+
+    def _take_result(self, message: "_Message") -> bool:
+        call_id = message.tool_call_id
+        if not call_id or message.tool_calls or message.reasoning_content is not None:
+            return False
+        self._open.take_id(call_id)
+        call = self._calls.get(call_id)
+        output = _parts(message.content)
+        if call is None:
+            self._items.append(ResultItem(call_id=call_id, name=message.name or "", output=output))
+        else:
+            self._items.append(ResultItem(call_id=call_id, name=call.name, output=output, kind=call.kind))
+        return True
+
+    def _read_odd(self, raw: msgspec.Raw, path: str, position: int) -> None:
+        fields = Fields(raw, path)
+        role = fields.need("role", TEXT)
+        if role in _ROLES:
+            self._read_plain(fields, _ROLES[role])
+        elif role in self._readers:
+            self._readers[role](self, fields, position)
+        else:
+            self._notes.add("unknown_role", "kept", f"a message of role {role!r}", fields.at("role"))
+            self._items.append(OpaqueItem(protocol=PROTOCOL, raw=raw.copy()))
 
     def _read_plain(self, fields: Fields, role: Role) -> None:
         content = self._content(fields)
@@ -145,22 +188,62 @@ class MessageReader:
     def _content(self, fields: Fields) -> tuple[AnyPart, ...]:
         return read_content(fields.raw("content"), fields.at("content"))
 
-
-class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    role: Literal["user", "assistant", "system", "developer"]
-    content: str
-
-
-_said = msgspec.json.Decoder(_Said)
+    _readers: ClassVar[dict[str, Callable[["MessageReader", Fields, int], None]]] = {
+        "assistant": _read_assistant,
+        "tool": _read_tool,
+        "function": _read_function,
+    }
 
 
-def _read_said(raw: msgspec.Raw) -> MessageItem | None:
-    """Read what nearly every message of a history is: somebody said a text. None for any other."""
+class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    type: Literal["text"]
+    text: str
+
+
+class _Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    name: str
+    arguments: str | None = None
+
+
+class _Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    function: _Function
+    id: str | None = None
+    type: Literal["function"] | None = None
+    index: int | None = None
+
+
+class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A message as clients usually send it, with the empty fields of an answer that some send back."""
+
+    role: Literal["user", "assistant", "system", "developer", "tool"]
+    content: str | list[_Text] | None = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    refusal: None = None
+    audio: None = None
+    function_call: None = None
+    annotations: Annotated[list[None], msgspec.Meta(max_length=0)] | None = None
+
+
+_message = msgspec.json.Decoder(_Message)
+SHAPES: tuple[Shape, ...] = (SAID.decode, msgspec.json.Decoder(list[_Message]).decode)
+"""The usual shapes of a whole history, the plainest first."""
+
+
+def _usual(raw: msgspec.Raw) -> _Message | None:
+    """Read a message of the usual shape; None for any other."""
     try:
-        said = _said.decode(raw)
+        return _message.decode(raw)
     except type_errors:
         return None
-    return MessageItem(role=said.role, content=(TextPart(text=said.content),)) if said.content else None
+
+
+def _parts(content: str | list[_Text] | None) -> tuple[AnyPart, ...]:
+    if isinstance(content, list):
+        return tuple([TextPart(text=part.text) for part in content])
+    return (TextPart(text=content),) if content else ()
 
 
 def _read_call(fields: Fields, default_id: str) -> CallItem:

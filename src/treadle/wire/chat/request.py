@@ -4,23 +4,32 @@ What Treadle acts on is typed and checked; what it does not know travels on, as 
 same protocol. A refusal names the field as the API would.
 """
 
+from typing import Any
+
 import msgspec
 
 from treadle.canon.errors import ProtocolError
 from treadle.canon.json import write_json
 from treadle.canon.request import Options, Request, Surface
 from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
-from treadle.wire.chat.messages import MessageReader
+from treadle.wire.chat.messages import SHAPES, MessageReader
 from treadle.wire.chat.parts import PROTOCOL
 from treadle.wire.chat.tools import ReadTools, read_choice, read_legacy_choice, read_tools
-from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, Fields, open_body, refusal
-from treadle.wire.notes import CHOICE, HOSTED, METADATA, Notes
+from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, Fields, missing, open_request, read_value, refusal
+from treadle.wire.notes import CHOICE, HOSTED, METADATA, Notes, Recent
 
 OLD_TOKENS_MAX = "max_tokens"
 CHOICES_MAX = 8
 """Each choice is a run of its own, with model calls and tools of its own."""
 
 _STOP: msgspec.json.Decoder[str | list[str]] = msgspec.json.Decoder(str | list[str])
+
+
+def _read_list(raw: msgspec.Raw, notes: Notes) -> ReadTools:
+    return read_tools(read_value(LIST, raw, "tools"), "tools", notes)
+
+
+_TOOLS = Recent(_read_list)
 
 
 class _Tools(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,12 +47,14 @@ def read_request(body: bytes) -> Request:
     Raises: ProtocolError, with `param` naming the field.
     """
     notes = Notes()
-    fields = _open(body, notes)
+    fields, told = _open(body, notes)
     model = fields.need("model", TEXT)
-    messages = fields.need("messages", LIST)
-    if not messages:
+    messages = fields.raw("messages")
+    if messages is None:
+        raise missing("messages")
+    items = MessageReader(notes).read(messages, "messages", told)
+    if not items:
         raise refusal("messages", "at least one message is needed")
-    items = MessageReader(notes).read(messages, "messages")
     tools = _read_tools(fields, notes)
     surface = _read_surface(fields, tools.is_legacy)
     if surface.metadata is not None:
@@ -62,18 +73,19 @@ def read_request(body: bytes) -> Request:
     )
 
 
-def _open(body: bytes, notes: Notes) -> Fields:
-    body, mended = open_body(body)
-    if mended:
-        notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=mended)
+def _open(body: bytes, notes: Notes) -> tuple[Fields, list[Any] | None]:
+    opened = open_request(body, "messages", SHAPES)
+    if opened.mended:
+        notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=opened.mended)
     try:
-        return Fields(body, "")
+        return Fields(opened.data, "", opened.members), opened.told
     except ProtocolError as error:
         raise ProtocolError(f"The body is not a JSON object: {error.message}", code="invalid_json") from None
 
 
 def _read_tools(fields: Fields, notes: Notes) -> _Tools:
-    read = read_tools(fields.get("tools", LIST) or [], "tools", notes)
+    tools = fields.raw("tools")
+    read = ReadTools() if tools is None else _TOOLS.of(tools, notes)
     functions = fields.get("functions", LIST) or []
     raw, legacy_raw = fields.raw(CHOICE), fields.raw("function_call")
     if read != ReadTools() or not functions:

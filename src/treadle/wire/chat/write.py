@@ -1,9 +1,9 @@
 """A plan as the body of a Chat Completions request. It always streams: a whole answer is a stream folded.
 
-Each message is encoded once, on its own, and the body is joined from their bytes.
+Most of a history are plain texts, calls of functions and their results: those take a short way to the same bytes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -22,8 +22,10 @@ from treadle.canon.items import (
     text_of,
 )
 from treadle.canon.json import read_json, write_json
+from treadle.canon.memo import Memo
 from treadle.canon.plan import Plan
 from treadle.canon.request import Options
+from treadle.canon.tools import ToolSpec
 from treadle.wire.chat.chunk import as_list, as_object
 from treadle.wire.chat.parts import PROTOCOL, with_extra, write_image, write_part
 from treadle.wire.chat.request import OLD_TOKENS_MAX
@@ -44,7 +46,7 @@ from treadle.wire.notes import (
     note_unread,
     unread,
 )
-from treadle.wire.turns import Turn, is_continued, regroup, turn_text
+from treadle.wire.turns import Said, Turn, all_said, is_continued, plain_text, regroup, turn_text
 
 ERROR_MARK = "[error]"
 """What stands before the text of a result that failed."""
@@ -65,17 +67,11 @@ _FROM_RESPONSES = {
 def write_request(plan: Plan, *, provider: str = "") -> Written:
     """Write the request; blobs go back only to the `provider` that made them."""
     notes = Notes()
-    writer = _MessageWriter(notes, provider, plan.model)
-    note_foreign(plan.items, plan.tools, PROTOCOL, notes)
-    for step in regroup(plan.items, notes):
-        match step:
-            case Turn():
-                writer.add_turn(step)
-            case MessageItem():
-                writer.add_message(step)
-            case OpaqueItem():
-                writer.add_opaque(step)
-    body: dict[str, Any] = {"model": plan.model, "messages": writer.messages}
+    messages: Sequence[Any] | None = all_said(plan.items)
+    note_foreign(() if messages is not None else plan.items, plan.tools, PROTOCOL, notes)
+    if messages is None:
+        messages = _MessageWriter(notes, provider, plan.model).write(plan.items)
+    body: dict[str, Any] = {"model": plan.model, "messages": messages}
     body |= _tool_fields(plan, notes)
     body |= _option_fields(plan.options)
     body |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -83,29 +79,90 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
     return Written(body=write_json(body), notes=notes.all())
 
 
+class _Function(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    arguments: str
+
+
+class _Call(msgspec.Struct, frozen=True, gc=False):
+    id: str
+    type: str
+    function: _Function
+
+
+class _Calls(msgspec.Struct, frozen=True, gc=False):
+    role: str
+    content: str | None
+    tool_calls: list[_Call]
+
+
+class _Result(msgspec.Struct, frozen=True, gc=False):
+    role: str
+    tool_call_id: str
+    content: str
+
+
 class _MessageWriter:
+    """Puts the messages together. Those of the usual shapes are structs, the others dicts."""
+
     def __init__(self, notes: Notes, provider: str, model: str) -> None:
-        self.messages: list[msgspec.Raw] = []
+        self._messages: list[Any] = []
         self._notes = notes
         self._provider = provider
         self._model = model
 
-    def add_message(self, item: MessageItem) -> None:
+    def write(self, items: Sequence[AnyItem]) -> list[Any]:
+        """Return the messages that the items are."""
+        for step in regroup(items, self._notes):
+            if type(step) is Turn:
+                if not self._add_usual(step):
+                    self._add_turn(step)
+                if step.results:
+                    self._add_results(step.results)
+            elif type(step) is MessageItem:
+                self._add_message(step)
+            elif type(step) is OpaqueItem:
+                self._add_opaque(step)
+        return self._messages
+
+    def _add_usual(self, turn: Turn) -> bool:
+        """Write a turn of plain text and calls of functions; false for any other."""
+        if turn.reasoning or len(turn.messages) > 1:
+            return False
+        text = plain_text(turn.messages[0]) if turn.messages else ""
+        if text is None:
+            return False
+        if not turn.calls:
+            self._messages.append(Said("assistant", text))
+            return True
+        calls: list[_Call] = []
+        for call in turn.calls:
+            if call.blobs or call.extra is not None or call.kind != "function":
+                return False
+            calls.append(_Call(call.call_id, "function", _Function(call.name, call.arguments)))
+        self._messages.append(_Calls("assistant", text or None, calls))
+        return True
+
+    def _add_message(self, item: MessageItem) -> None:
         """Write a message of anybody but the model."""
+        text = plain_text(item)
+        if text is not None:
+            self._messages.append(Said(item.role, text))
+            return
         message: dict[str, Any] = {"role": item.role, "content": self._content(item)}
         if item.name is not None:
             message["name"] = item.name
         self._add(message, item)
 
-    def add_opaque(self, item: OpaqueItem) -> None:
+    def _add_opaque(self, item: OpaqueItem) -> None:
         """Pass a message of unknown kind on, if it is one of Chat's."""
         if item.protocol == PROTOCOL:
-            self.messages.append(item.raw)
+            self._messages.append(item.raw)
         else:
             self._notes.add("item_dropped", "dropped", f"an item that only {item.protocol} can carry")
 
-    def add_turn(self, turn: Turn) -> None:
-        """Write a turn of the model and the results of its calls."""
+    def _add_turn(self, turn: Turn) -> None:
+        """Write a turn of the model."""
         message: dict[str, Any] = {"role": "assistant", "content": self._turn_content(turn) or None}
         if any(isinstance(part, TextPart) and part.annotations for item in turn.messages for part in item.content):
             self._notes.add("annotations_dropped", "dropped", "a request has no place for annotations of an answer")
@@ -124,11 +181,13 @@ class _MessageWriter:
         message |= self._thoughts(turn)
         message |= self._state(turn)
         self._add(message, *turn.messages)
-        self._add_results(turn.results)
 
     def _add_results(self, results: list[ResultItem]) -> None:
         shown: list[msgspec.Raw] = []
         for result in results:
+            if (said := _plain_result(result)) is not None:
+                self._messages.append(_Result("tool", result.call_id, said))
+                continue
             output = self._with_error(result)
             text = text_of(output)
             attached = self._attachments(result)
@@ -220,7 +279,17 @@ class _MessageWriter:
     def _add(self, message: dict[str, Any], *items: AnyItem) -> None:
         for item in items:
             message = with_extra(message, item.extra)
-        self.messages.append(msgspec.Raw(write_json(message)))
+        self._messages.append(message)
+
+
+def _plain_result(result: ResultItem) -> str | None:
+    """Return the text of a result that is one text and nothing else; None for any other."""
+    if result.extra is not None or result.is_error or len(result.output) > 1:
+        return None
+    if not result.output:
+        return ""
+    part = result.output[0]
+    return part.text if type(part) is TextPart and part.extra is None else None
 
 
 def _is_string(parts: tuple[AnyPart, ...]) -> bool:
@@ -247,12 +316,12 @@ def _as_sent(fields: dict[str, Any]) -> dict[str, Any]:
 def _tool_fields(plan: Plan, notes: Notes) -> dict[str, Any]:
     allowed = plan.tool_choice.allowed
     # Narrowing the list itself says the same as `allowed_tools` and works with every upstream.
-    specs = [spec for spec in plan.tools if allowed is None or spec.name in allowed]
+    specs = plan.tools if allowed is None else tuple([spec for spec in plan.tools if spec.name in allowed])
     extra = plan.options.extra if plan.options.extra_protocol == PROTOCOL else {}
     others = LIST.decode(extra.get(HOSTED, b"[]"))
     hosted = [tool for tool in others if not is_built_in(tool)]
     note_hosted([tool for tool in others if is_built_in(tool)], notes)
-    tools = [*(write_tool(spec) for spec in specs), *hosted]
+    tools = [*(_TOOLS.of(specs) if allowed is None else _written(specs)), *hosted]
     choice = write_choice(plan.tool_choice, specs)
     if choice is None and CHOICE in extra and not is_continued(plan.items):
         choice = _kept_choice(extra[CHOICE], hosted, notes)
@@ -264,6 +333,13 @@ def _tool_fields(plan: Plan, notes: Notes) -> dict[str, Any]:
     if plan.options.parallel_tool_calls is not None and plan.tool_choice.mode != "none":
         fields["parallel_tool_calls"] = plan.options.parallel_tool_calls
     return fields
+
+
+def _written(specs: tuple[ToolSpec, ...]) -> tuple[msgspec.Raw, ...]:
+    return tuple([write_tool(spec) for spec in specs])
+
+
+_TOOLS: Memo[tuple[ToolSpec, ...], tuple[msgspec.Raw, ...]] = Memo(_written)
 
 
 def _kept_choice(raw: msgspec.Raw, hosted: list[msgspec.Raw], notes: Notes) -> msgspec.Raw | None:

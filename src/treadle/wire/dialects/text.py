@@ -394,7 +394,7 @@ class TextScanner:
         self.work += len(text)
         while True:
             if at != barred and at < len(text):
-                verdict = self._at_start(text, at, is_end=is_end)
+                verdict = self._at_start(text, start, at, is_end=is_end)
                 if verdict is None:
                     self._leave(text, start, at)
                     return False
@@ -451,7 +451,7 @@ class TextScanner:
                 return place
         return len(text)
 
-    def _at_start(self, text: str, at: int, *, is_end: bool) -> "tuple[Dialect, ...] | None":
+    def _at_start(self, text: str, start: int, at: int, *, is_end: bool) -> "tuple[Dialect, ...] | None":
         """Return the dialects that may begin at the start of this line or message; None where that is not known yet."""
         if not self._lines.is_fresh or (self._think is not None and not self._markers.line_words):
             return ()
@@ -460,7 +460,8 @@ class TextScanner:
             return None
         word = max((word for word in self._markers.line_words if rest.startswith(word)), key=len, default="")
         dialects = self._markers.line_words.get(word, ())
-        if not self._is_first or self._think is not None or not self._markers.wholes:
+        # What stands before the place and has not left yet is of the message, too.
+        if not self._is_first or self._think is not None or not self._markers.wholes or text[start:at].strip():
             return dialects
         if rest[0] not in "{[`" or (rest[0] == "`" and not rest.startswith(FENCE[: len(rest)])):
             return dialects

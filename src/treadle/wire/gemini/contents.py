@@ -4,6 +4,9 @@ Clients replay every chunk of a stream as a content of its own, and answer calls
 contents of the model are one turn, and results without an id belong to the open calls by name and order.
 """
 
+from collections.abc import Sequence
+from typing import Literal, cast
+
 import msgspec
 
 from treadle.canon.items import (
@@ -17,7 +20,8 @@ from treadle.canon.items import (
     ResultItem,
     TextPart,
 )
-from treadle.wire.fields import FLAG, LIST, TEXT, read_value, starts_with
+from treadle.canon.json import DEPTH_MAX, opens_less, type_errors
+from treadle.wire.fields import FLAG, LIST, NULL, TEXT, Shape, is_null, read_value, starts_with
 from treadle.wire.gemini.parts import call_named, extra, read_arguments, read_part, read_response, unseal
 from treadle.wire.gemini.spelling import PROTOCOL, CamelFields
 from treadle.wire.notes import Notes
@@ -44,22 +48,67 @@ class ContentReader:
         Raises: ProtocolError.
         """
         for position, raw in enumerate(raws):
-            content = CamelFields(raw, f"{path}[{position}]")
+            content = _usual_of(raw)
             self._place = f"call_{position}"
-            role = content.get("role", TEXT) or "user"
-            if role in _MODEL:
-                self._read_model(content)
-                continue
-            self._end_turn()
-            if role in _USER:
-                self._read_user(content)
-            elif role == "system":
-                self._items.append(MessageItem(role="system", content=_shown(read_parts(content))))
+            if content is None:
+                self._read_odd(raw, CamelFields(raw, f"{path}[{position}]"))
             else:
-                self._notes.add("unknown_role", "kept", f"a content of role {role!r}", content.at("role"))
-                self._items.append(OpaqueItem(protocol=PROTOCOL, raw=raw.copy()))
+                self._take(content, f"{path}[{position}].parts")
         self._end_turn()
         return tuple(self._items)
+
+    def read_told(self, told: Sequence["MessageItem | _Usual"], path: str) -> tuple[AnyItem, ...]:
+        """Read contents that are all of a usual shape.
+
+        Raises: ProtocolError.
+        """
+        if told and isinstance(told[0], MessageItem):
+            return tuple(cast("list[AnyItem]", told))
+        for position, content in enumerate(cast("list[_Usual]", told)):
+            self._place = f"call_{position}"
+            self._take(content, f"{path}[{position}].parts")
+        self._end_turn()
+        return tuple(self._items)
+
+    def _take(self, content: "_Usual", path: str) -> None:
+        """Read a content of the usual shape."""
+        if content.role == "model":
+            for place, part in enumerate(content.parts):
+                self._take_model(part, f"{path}[{place}].functionCall", place)
+            return
+        self._end_turn()
+        shown: list[AnyPart] = []
+        for place, part in enumerate(content.parts):
+            if not is_null(part.functionResponse):
+                response = CamelFields(part.functionResponse, f"{path}[{place}].functionResponse")
+                self._items.append(self._read_result(response, f"{self._place}_{place}_unmatched"))
+            elif part.text is not None:
+                shown.append(TextPart(text=part.text))
+        if shown:
+            self._items.append(MessageItem(role="user", content=tuple(shown)))
+
+    def _take_model(self, part: "_Part", path: str, place: int) -> None:
+        blobs = unseal(part.thoughtSignature or "")
+        if not is_null(part.functionCall):
+            self._read_call(CamelFields(part.functionCall, path), f"{self._place}_{place}", blobs)
+        elif part.thought:
+            self._turn.think(part.text or "", blobs)
+        else:
+            self._turn.say(None if part.text is None else TextPart(text=part.text), blobs)
+
+    def _read_odd(self, raw: msgspec.Raw, content: CamelFields) -> None:
+        role = content.get("role", TEXT) or "user"
+        if role in _MODEL:
+            self._read_model(content)
+            return
+        self._end_turn()
+        if role in _USER:
+            self._read_user(content)
+        elif role == "system":
+            self._items.append(MessageItem(role="system", content=_shown(read_parts(content))))
+        else:
+            self._notes.add("unknown_role", "kept", f"a content of role {role!r}", content.at("role"))
+            self._items.append(OpaqueItem(protocol=PROTOCOL, raw=raw.copy()))
 
     def _read_model(self, content: CamelFields) -> None:
         for place, part in enumerate(read_parts(content)):
@@ -93,7 +142,7 @@ class ContentReader:
 
     def _end_turn(self) -> None:
         items = self._turn.end()
-        calls = [item for item in items if isinstance(item, CallItem)]
+        calls = [item for item in items if type(item) is CallItem]
         if items:
             # An unanswered call of an earlier turn must not take a result that is meant for a later one.
             self._open = OpenCalls(calls)
@@ -130,6 +179,85 @@ class ContentReader:
         if given:
             return self._open.take_id(given) or self._calls.get(given) or self._open.take_name(name)
         return self._open.take_name(name) or self._open.take_oldest()
+
+
+class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    text: str
+
+
+class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    parts: list[_Text]
+    role: Literal["user", "model"] | None = None
+
+
+_said: msgspec.json.Decoder[list[_Said]] = msgspec.json.Decoder(list[_Said])
+
+
+def _taking_turns(raw: msgspec.Raw) -> list[AnyItem] | None:
+    """Read contents of one text each, between which the model never goes on with its own; None for any others."""
+    items: list[AnyItem] = []
+    was_model = False
+    for content in _said.decode(raw):
+        is_model = content.role == "model"
+        if len(content.parts) != 1 or (is_model and (was_model or not content.parts[0].text)):
+            return None
+        was_model = is_model
+        text = TextPart(text=content.parts[0].text)
+        items.append(MessageItem(role="assistant" if is_model else "user", content=(text,)))
+    return items
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    text: str | None = None
+    functionCall: msgspec.Raw = NULL
+    functionResponse: msgspec.Raw = NULL
+    thoughtSignature: str | None = None
+    thought: bool | None = None
+
+
+class _Usual(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A content as most are: text, thoughts and calls of the model, or text and results of a user."""
+
+    parts: list[_Part]
+    role: Literal["user", "model"] | None = None
+
+
+_usual = msgspec.json.Decoder(_Usual)
+_usuals: msgspec.json.Decoder[list[_Usual]] = msgspec.json.Decoder(list[_Usual])
+_ROOM = DEPTH_MAX - 8
+"""How deep a call or a result may nest: the part that holds it stands less deep than the difference."""
+
+
+def _shaped(raw: msgspec.Raw) -> list[_Usual] | None:
+    """Decode contents of the usual shape; None if one has a part that its role does not have, or a deep one."""
+    told = _usuals.decode(raw)
+    return told if all(map(_fits, told)) else None
+
+
+SHAPES: tuple[Shape, ...] = (_taking_turns, _shaped)
+"""The usual shapes of all contents, the plainest first."""
+
+
+def _usual_of(raw: msgspec.Raw) -> _Usual | None:
+    try:
+        content = _usual.decode(raw)
+    except type_errors:
+        return None
+    return content if _fits(content) else None
+
+
+def _fits(content: _Usual) -> bool:
+    is_model = content.role == "model"
+    for part in content.parts:
+        call, response = part.functionCall, part.functionResponse
+        if call is response is NULL and part.thought is part.thoughtSignature is None:
+            continue
+        if is_null(call) and is_null(response):
+            if not is_model:
+                return False
+        elif is_null(call) == is_model or not (opens_less(call, _ROOM) and opens_less(response, _ROOM)):
+            return False
+    return True
 
 
 def read_parts(content: CamelFields) -> list[CamelFields]:

@@ -161,7 +161,7 @@ class Candidate:
                 if item.side == "client":
                     self._call(item)
             case OpaqueItem():
-                for told in spell_out([item], Notes()):
+                for told in spell_out((item,), Notes()):
                     if isinstance(told, MessageItem):
                         self._complete_message(index, told)
             case ResultItem() | ReferenceItem():

@@ -4,9 +4,8 @@ Canonical items hold calls and results in any order; here every call gets exactl
 content behind its turn. What has no partner is repaired and noted, because Gemini refuses the whole request otherwise.
 """
 
-from collections import deque
-from collections.abc import Sequence
-from typing import Any, assert_never
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -24,14 +23,14 @@ from treadle.canon.items import (
     text_of,
     text_result,
 )
-from treadle.canon.json import write_json
 from treadle.wire.gemini.parts import SIGNATURE, UNSIGNED, own_fields, write_arguments, write_part, write_response
 from treadle.wire.gemini.spelling import PROTOCOL
 from treadle.wire.notes import Notes
-from treadle.wire.turns import INTERRUPTED
+from treadle.wire.turns import INTERRUPTED, all_said, partners
 
 _BREAK = "\n\n"
 _SIGNED = "thoughtSignature"
+_SPEAKERS = {"user": "user", "assistant": "model"}
 
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,16 +49,40 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
 class History(msgspec.Struct, frozen=True, kw_only=True):
     """The written history: contents, and the parts of the system's instruction."""
 
-    contents: list[msgspec.Raw]
+    contents: list[Any]
     system: list[dict[str, Any]]
+
+
+class _Text(msgspec.Struct, frozen=True, gc=False):
+    text: str
+
+
+class _Content(msgspec.Struct, frozen=True, gc=False):
+    role: str
+    parts: tuple[_Text, ...]
+
+
+def write_said(items: Sequence[AnyItem]) -> History | None:
+    """Write a history of plain texts in which a user and the model take turns behind the system's; None for others."""
+    said = all_said(items)
+    if said is None:
+        return None
+    leading = next((place for place, each in enumerate(said) if each.role in _SPEAKERS), len(said))
+    system = [{"text": each.content} for each in said[:leading]]
+    contents: list[_Content] = []
+    last = ""
+    for each in said[leading:]:
+        role = _SPEAKERS.get(each.role, last)
+        if role == last:
+            return None
+        contents.append(_Content(role, (_Text(each.content),)))
+        last = role
+    return History(contents=contents, system=system)
 
 
 def write_contents(items: Sequence[AnyItem], reader: Reader, notes: Notes) -> History:
     """Write the whole history."""
-    writer = _Writer(items, reader, notes)
-    for item in items:
-        writer.add(item)
-    return writer.finish()
+    return _Writer(items, reader, notes).write(items)
 
 
 class _Writer:
@@ -73,40 +96,29 @@ class _Writer:
         self._ids: dict[str, str] = {}
         self._given: set[str] = set()
         self._answered = False
-        self._called = {item.call_id for item in items if isinstance(item, CallItem)}
-        self._results: dict[str, deque[ResultItem]] = {}
+        self._called, self._results = partners(items)
+
+    def write(self, items: Sequence[AnyItem]) -> History:
+        """Put each item where it belongs; a call has one result, so more of them are left out."""
+        adders: dict[type[AnyItem], Callable[[Any], None]] = {
+            MessageItem: self._add_message,
+            ReasoningItem: self._think,
+            CallItem: self._call,
+            ResultItem: self._add_result,
+            OpaqueItem: self._add_opaque,
+            ReferenceItem: self._refer,
+        }
         for item in items:
-            if isinstance(item, ResultItem):
-                self._results.setdefault(item.call_id, deque()).append(item)
-
-    def add(self, item: AnyItem) -> None:
-        """Put one item where it belongs."""
-        match item:
-            case MessageItem():
-                self._add_message(item)
-            case ReasoningItem():
-                self._begin_turn()
-                self._think(item)
-            case CallItem():
-                self._begin_turn()
-                self._call(item)
-            case ResultItem():
-                self._add_result(item)
-            case OpaqueItem():
-                self._add_opaque(item)
-            case ReferenceItem():
-                self._notes.add("reference_dropped", "dropped", "a reference to an item that is not stored")
-            case _:
-                assert_never(item)
-
-    def finish(self) -> History:
-        """Close the last turn; a call has one result, so more of them are left out."""
+            adders[type(item)](item)
         self._end_turn()
         left = sum(len(waiting) for call_id, waiting in self._results.items() if call_id in self._called)
         if left:
             self._notes.add("extra_result", "dropped", "a second result of the same call", count=left)
         contents = [parts[0] if not role else _content(role, parts) for role, parts in self._contents]
         return History(contents=contents, system=self._system)
+
+    def _refer(self, _item: ReferenceItem) -> None:
+        self._notes.add("reference_dropped", "dropped", "a reference to an item that is not stored")
 
     def _add_message(self, item: MessageItem) -> None:
         if item.name is not None:
@@ -146,6 +158,7 @@ class _Writer:
         self._parts += parts
 
     def _think(self, item: ReasoningItem) -> None:
+        self._begin_turn()
         text = _BREAK.join((*item.summary, *item.text))
         signature = self._signature(item.blobs)
         if text or signature:
@@ -153,6 +166,7 @@ class _Writer:
             self._parts.append({**part, _SIGNED: signature} if signature else part)
 
     def _call(self, call: CallItem) -> None:
+        self._begin_turn()
         # What the provider itself called it, unless it gave that name twice.
         given = call.upstream_id if call.upstream_id and call.upstream_id not in self._given else call.call_id
         self._ids[call.call_id] = given
@@ -222,7 +236,7 @@ class _Writer:
     def _result_of(self, call: CallItem) -> ResultItem:
         waiting = self._results.get(call.call_id)
         if waiting:
-            return waiting.popleft()
+            return waiting.pop()
         self._notes.add("orphan_call", "repaired", "a call without a result was closed as interrupted")
         return text_result(call, INTERRUPTED, is_error=True, rc="interrupted")
 
@@ -240,8 +254,8 @@ class _Writer:
             self._contents.append((role, list(parts)))
 
 
-def _content(role: str, parts: list[Any]) -> msgspec.Raw:
-    return msgspec.Raw(write_json({"role": role, "parts": parts}))
+def _content(role: str, parts: list[Any]) -> dict[str, Any]:
+    return {"role": role, "parts": parts}
 
 
 def _is_thought(part: dict[str, Any]) -> bool:

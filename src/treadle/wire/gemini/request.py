@@ -11,11 +11,11 @@ import msgspec
 from treadle.canon.errors import ProtocolError
 from treadle.canon.json import write_json
 from treadle.canon.request import Options, Request, Surface
-from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, open_body, read_value, refusal, starts_with
-from treadle.wire.gemini.contents import ContentReader, read_parts
+from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, open_request, read_value, refusal, starts_with
+from treadle.wire.gemini.contents import SHAPES, ContentReader, read_parts
 from treadle.wire.gemini.spelling import PROTOCOL, CamelFields
 from treadle.wire.gemini.tools import Toolset, json_schema, read_choice, read_tools
-from treadle.wire.notes import Notes
+from treadle.wire.notes import Notes, Recent
 
 JSON_TYPE = "application/json"
 SCHEMA_NAME = "response"
@@ -35,11 +35,16 @@ def read_request(body: bytes, *, model: str = "", stream: bool = False, is_array
     Raises: ProtocolError, with `param` naming the field.
     """
     notes = Notes()
-    fields = _open(body, notes)
+    fields, told = _open(body, notes)
     named = fields.get("model", TEXT) or ""
-    items = ContentReader(notes).read(_list(fields, "contents", needed=True), "contents")
+    if told:
+        fields.raw("contents")
+        items = ContentReader(notes).read_told(told, "contents")
+    else:
+        items = ContentReader(notes).read(_contents(fields), "contents")
     instructions = _read_instructions(fields, notes)
-    toolset = read_tools(_list(fields, "tools"), "tools", notes)
+    tools = fields.raw("tools")
+    toolset = Toolset() if tools is None else _TOOLS.of(tools, notes)
     choice, kept = read_choice(fields.object("toolConfig"))
     store = fields.get("store", FLAG)
     config = fields.object("generationConfig") or CamelFields(b"{}", "generationConfig")
@@ -58,25 +63,34 @@ def read_request(body: bytes, *, model: str = "", stream: bool = False, is_array
     )
 
 
-def _open(body: bytes, notes: Notes) -> CamelFields:
-    body, mended = open_body(body)
-    if mended:
-        notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=mended)
+def _open(body: bytes, notes: Notes) -> tuple[CamelFields, list[Any] | None]:
+    opened = open_request(body, "contents", SHAPES)
+    if opened.mended:
+        notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=opened.mended)
     try:
-        return CamelFields(body, "")
+        return CamelFields(opened.data, "", opened.members), opened.told
     except ProtocolError as error:
         raise ProtocolError(f"The body is not a JSON object: {error.message}", code="invalid_json") from None
 
 
-def _list(fields: CamelFields, name: str, *, needed: bool = False) -> list[msgspec.Raw]:
-    """Take a list; one object alone stands for a list of one."""
-    raw = fields.raw(name)
-    if raw is not None and starts_with(raw, "{"):
-        return [raw]
-    found = [] if raw is None else read_value(LIST, raw, name)
-    if needed and not found:
-        raise refusal(name, "at least one is needed", "missing_required_parameter")
+def _contents(fields: CamelFields) -> list[msgspec.Raw]:
+    raw = fields.raw("contents")
+    found = [] if raw is None else _list(raw, "contents")
+    if not found:
+        raise refusal("contents", "at least one is needed", "missing_required_parameter")
     return found
+
+
+def _list(raw: msgspec.Raw, name: str) -> list[msgspec.Raw]:
+    """Read a list; one object alone stands for a list of one."""
+    return [raw] if starts_with(raw, "{") else read_value(LIST, raw, name)
+
+
+def _read_tools(raw: msgspec.Raw, notes: Notes) -> Toolset:
+    return read_tools(_list(raw, "tools"), "tools", notes)
+
+
+_TOOLS = Recent(_read_tools)
 
 
 def _read_instructions(fields: CamelFields, notes: Notes) -> str | None:

@@ -40,8 +40,8 @@ class CamelFields(Fields):
 
     __slots__ = ()
 
-    def __init__(self, raw: msgspec.Raw | bytes, path: str) -> None:
-        super().__init__(raw, path)
+    def __init__(self, raw: msgspec.Raw | bytes, path: str, members: dict[str, msgspec.Raw] | None = None) -> None:
+        super().__init__(raw, path, members)
         given = self._values
         self._values = {
             camel(name): value for name, value in given.items() if "_" not in name or camel(name) not in given

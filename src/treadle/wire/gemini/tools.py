@@ -79,9 +79,11 @@ def read_choice(config: CamelFields | None) -> tuple[ToolChoice, dict[str, msgsp
     return _choice(mode, names), rest
 
 
-def write_tools(specs: tuple[ToolSpec, ...]) -> list[dict[str, Any]]:
+def write_tools(specs: tuple[ToolSpec, ...]) -> tuple[msgspec.Raw, ...]:
     """Write the functions as one tool."""
-    return [{"functionDeclarations": [_write_function(spec) for spec in specs]}] if specs else []
+    if not specs:
+        return ()
+    return (msgspec.Raw(write_json({"functionDeclarations": [_write_function(spec) for spec in specs]})),)
 
 
 def write_choice(choice: ToolChoice, kept: dict[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,13 @@ from typing import Any
 import msgspec
 
 from treadle.canon.json import write_json
+from treadle.canon.memo import Memo
 from treadle.canon.plan import Plan
 from treadle.canon.request import Options
+from treadle.canon.tools import ToolSpec
 from treadle.wire.codec import Written
 from treadle.wire.fields import LIST, OBJECT, TEXT
-from treadle.wire.gemini.history import Reader, write_contents
+from treadle.wire.gemini.history import Reader, write_contents, write_said
 from treadle.wire.gemini.request import JSON_TYPE, MODELS
 from treadle.wire.gemini.spelling import PROTOCOL
 from treadle.wire.gemini.tools import write_choice, write_tools
@@ -43,7 +45,8 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
     notes = Notes()
     model = plan.model.removeprefix(MODELS)
     reader = Reader(provider=provider, model=plan.model, is_old=_OLD.match(model) is not None)
-    history = write_contents(plan.items, reader, notes)
+    said = write_said(plan.items)
+    history = write_contents(plan.items, reader, notes) if said is None else said
     body: dict[str, Any] = {"contents": history.contents}
     if history.system:
         body["systemInstruction"] = {"parts": history.system}
@@ -53,7 +56,7 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
     config |= _thinking(plan.options, model, notes) if "thinkingConfig" not in config else {}
     if config:
         body["generationConfig"] = config
-    note_foreign(plan.items, plan.tools, PROTOCOL, notes)
+    note_foreign(plan.items if said is None else (), plan.tools, PROTOCOL, notes)
     return Written(body=write_json({**kept, **body}), notes=notes.all())
 
 
@@ -69,7 +72,7 @@ def _tool_fields(plan: Plan, kept: dict[str, msgspec.Raw], notes: Notes) -> dict
     hosted = LIST.decode(kept.pop("tools", b"[]"))
     config = _object(kept.pop("toolConfig", None))
     calling = _object(config.pop("functionCallingConfig", None))
-    tools: list[Any] = write_tools(plan.tools)
+    tools: list[Any] = [*_TOOLS.of(plan.tools)]
     if hosted and tools and _BESIDE_FUNCTIONS not in config:
         notes.add("hosted_tool", "dropped", "Gemini takes no tools of its own beside functions", "tools", len(hosted))
     else:
@@ -81,6 +84,9 @@ def _tool_fields(plan: Plan, kept: dict[str, msgspec.Raw], notes: Notes) -> dict
             notes.add("parallel_dropped", "dropped", "Gemini cannot be kept from parallel calls", "parallel_tool_calls")
     fields = {"tools": tools, "toolConfig": config}
     return {name: value for name, value in fields.items() if value}
+
+
+_TOOLS: Memo[tuple[ToolSpec, ...], tuple[msgspec.Raw, ...]] = Memo(write_tools)
 
 
 def _config(options: Options) -> dict[str, Any]:

@@ -5,9 +5,8 @@ begins with one result for every call, in call order. What has no partner or no 
 the API refuses the whole request otherwise.
 """
 
-from collections import deque
-from collections.abc import Sequence
-from typing import Any, assert_never
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -28,10 +27,11 @@ from treadle.canon.items import (
     text_result,
 )
 from treadle.canon.json import type_errors
+from treadle.wire.fields import NULL, starts_with
 from treadle.wire.messages.parts import own_fields, write_part, write_text
 from treadle.wire.messages.seal import INVALID_JSON, PROTOCOL, REDACTED, SIGNATURE, shown_id
 from treadle.wire.notes import Notes
-from treadle.wire.turns import INTERRUPTED
+from treadle.wire.turns import INTERRUPTED, Said, all_said, partners, plain_text
 
 Block = dict[str, Any] | msgspec.Raw
 
@@ -40,12 +40,14 @@ _ATTACHED = "[attached to the answer]"
 _NO_WORDS = "(It failed without a word.)"
 _THOUGHTS = ("thinking", "redacted_thinking")
 _SYSTEM_ROLES = ("system", "developer")
+_SPEAKERS = ("user", "assistant")
+_ATTACHMENTS = frozenset({ImagePart, FilePart})
 
 _object: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
 
 class _Head(msgspec.Struct):
-    role: str | None = None
+    role: msgspec.Raw = NULL
 
 
 _head = msgspec.json.Decoder(_Head)
@@ -66,16 +68,25 @@ class Dialogue:
         self._answered = False
         self._shown: set[str] = set()
         self._numbers: dict[str, int] = {}
-        self._called = {item.call_id for item in items if isinstance(item, CallItem)}
-        self._results: dict[str, deque[ResultItem]] = {}
-        for item in items:
-            if isinstance(item, ResultItem):
-                self._results.setdefault(item.call_id, deque()).append(item)
-        for item in items:
-            self._add(item)
+        leading = _leading(items)
+        self._said = _taking_turns(items[leading:])
+        left = items if self._said is None else items[:leading]
+        self._called, self._results = partners(left)
+        adders: dict[type[AnyItem], Callable[[Any], None]] = {
+            MessageItem: self._add_message,
+            ReasoningItem: self._think,
+            CallItem: self._call,
+            ResultItem: self._answer,
+            OpaqueItem: self._add_opaque,
+            ReferenceItem: self._refer,
+        }
+        for item in left:
+            adders[type(item)](item)
 
-    def messages(self) -> list[dict[str, Any]]:
+    def messages(self) -> Sequence[Said | dict[str, Any]]:
         """Return the messages, complete."""
+        if self._said is not None:
+            return self._said
         self._end_turn()
         self._note_leftovers()
         if not self._messages or self._messages[0][0] == "assistant":
@@ -88,24 +99,14 @@ class Dialogue:
             blocks[-1] = {**last, "text": last["text"].rstrip()}
         return [{"role": role, "content": _content(blocks)} for role, blocks in self._messages]
 
-    def _add(self, item: AnyItem) -> None:
-        match item:
-            case MessageItem():
-                self._add_message(item)
-            case ReasoningItem():
-                self._think(item)
-            case CallItem():
-                self._call(item)
-            case ResultItem():
-                self._answer(item)
-            case OpaqueItem():
-                self._add_opaque(item)
-            case ReferenceItem():
-                self._notes.add("reference_dropped", "dropped", "a reference to an item that is not stored")
-            case _:
-                assert_never(item)
+    def _refer(self, _item: ReferenceItem) -> None:
+        self._notes.add("reference_dropped", "dropped", "a reference to an item that is not stored")
 
     def _add_message(self, item: MessageItem) -> None:
+        text = plain_text(item) if item.role in _SPEAKERS else None
+        if text is not None:
+            self._add_text(item.role, [write_text(text)] if text.strip() else [])
+            return
         if item.name is not None:
             self._notes.add("name_dropped", "dropped", "the name of who said a message")
         if item.blobs:
@@ -119,14 +120,24 @@ class Dialogue:
             self._end_turn()
             self._push("user", self._blocks(item))
 
+    def _add_text(self, role: str, blocks: list[Block]) -> None:
+        """Add what nearly every message is: one plain text of a user or the model."""
+        if role != "assistant":
+            self._end_turn()
+            self._push("user", blocks)
+            return
+        if self._answered:
+            self._end_turn()
+        self._turn += blocks
+
     def _say(self, item: MessageItem) -> None:
         """Add to the turn; the API takes images and files from users only, so those follow behind it."""
-        shown = tuple(part for part in item.content if isinstance(part, ImagePart | FilePart))
+        shown = tuple([part for part in item.content if type(part) in _ATTACHMENTS])
         if not shown:
             self._turn += self._blocks(item)
             return
         self._notes.add("answer_attachment", "emulated", "images and files of an answer follow in a user message")
-        said = tuple(part for part in item.content if not isinstance(part, ImagePart | FilePart))
+        said = tuple([part for part in item.content if type(part) not in _ATTACHMENTS])
         marker = f"[{len(shown)} attachment(s) of this answer follow in the next user message]"
         self._turn += [*self._blocks(msgspec.structs.replace(item, content=said)), write_text(marker)]
         self._attached += [write_text(_ATTACHED), *self._blocks(msgspec.structs.replace(item, content=shown))]
@@ -169,7 +180,9 @@ class Dialogue:
         call_id = self._unique(shown_id(item.call_id))
         self._calls.append((item, call_id))
         block = {"type": "tool_use", "id": call_id, "name": item.name, "input": self._input(item)}
-        self._turn.append({**block, **own_fields(item.extra, self._notes)})
+        if item.extra is not None:
+            block |= own_fields(item.extra, self._notes)
+        self._turn.append(block)
 
     def _unique(self, shown: str) -> str:
         number, unique = self._numbers.get(shown, 1), shown
@@ -204,7 +217,7 @@ class Dialogue:
     def _add_opaque(self, item: OpaqueItem) -> None:
         if item.protocol != PROTOCOL:
             self._notes.add("item_dropped", "dropped", f"an item that only {item.protocol} can carry")
-        elif _head.decode(item.raw).role is not None:
+        elif starts_with(_head.decode(item.raw).role, '"'):
             self._notes.add("item_dropped", "dropped", "a message of a role that this API does not take")
         else:
             self._begin_reply()
@@ -217,29 +230,38 @@ class Dialogue:
 
     def _end_turn(self) -> None:
         """Close the turn of the model, and answer its calls."""
-        turn, self._turn, self._answered = self._turn, [], False
-        calls, self._calls = self._calls, []
+        turn, calls, self._answered = self._turn, self._calls, False
+        if not (turn or calls or self._attached):
+            return
+        self._turn, self._calls = [], []
         while turn and isinstance(turn[-1], dict) and turn[-1]["type"] in _THOUGHTS:
             self._notes.add("reasoning_dropped", "dropped", "reasoning that nothing followed")
             turn.pop()
         self._push("assistant", turn)
         attached, self._attached = self._attached, []
-        self._push("user", [*(self._result(call, call_id) for call, call_id in calls), *attached])
+        if calls or attached:
+            self._push("user", [self._result(call, call_id) for call, call_id in calls] + attached)
 
     def _result(self, call: CallItem, call_id: str) -> Block:
         waiting = self._results.get(call.call_id)
         if waiting:
-            result = waiting.popleft()
+            result = waiting.pop()
         else:
             self._notes.add("orphan_call", "repaired", "a call without a result was closed as interrupted")
             result = text_result(call, INTERRUPTED, is_error=True, rc="interrupted")
-        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
-        written = [write_part(part, self._notes) for part in result.output]
-        block["content"] = _content([part for part in written if part is not None])
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id, "content": self._output(result)}
         if result.is_error:
             # The API refuses an error without a word.
             block |= {"content": block["content"] or _NO_WORDS, "is_error": True}
-        return {**block, **own_fields(result.extra, self._notes)}
+        return block if result.extra is None else {**block, **own_fields(result.extra, self._notes)}
+
+    def _output(self, result: ResultItem) -> str | list[Block]:
+        if len(result.output) == 1:
+            part = result.output[0]
+            if type(part) is TextPart and part.extra is None:
+                return part.text if part.text.strip() else ""
+        written = (write_part(part, self._notes) for part in result.output)
+        return _content([part for part in written if part is not None])
 
     def _note_leftovers(self) -> None:
         left = sum(len(waiting) for call_id, waiting in self._results.items() if call_id in self._called)
@@ -260,11 +282,34 @@ class Dialogue:
             self._messages.append((role, blocks))
 
 
+def _leading(items: Sequence[AnyItem]) -> int:
+    """Return how many items stand before the dialogue, as its system prompt."""
+    for place, item in enumerate(items):
+        if not isinstance(item, MessageItem) or item.role not in _SYSTEM_ROLES:
+            return place
+    return len(items)
+
+
+def _taking_turns(items: Sequence[AnyItem]) -> list[Said] | None:
+    """Return a history of plain texts in which a user and the model take turns, the user first; None for any other."""
+    said = all_said(items)
+    if not said or [each.role for each in said] != [*_SPEAKERS * (len(said) // 2), *_SPEAKERS[: len(said) % 2]]:
+        return None
+    # The API refuses text without a visible character.
+    if [each for each in said if not each.content or each.content.isspace()]:
+        return None
+    last = said[-1]
+    if last.role == "assistant":
+        # An answer that the model shall continue must not end in white space.
+        said[-1] = Said("assistant", last.content.rstrip())
+    return said
+
+
 def _content(blocks: list[Block]) -> str | list[Block]:
     """Return one plain text as a string, anything else as blocks."""
     if not blocks:
         return ""
     first = blocks[0]
-    if len(blocks) == 1 and isinstance(first, dict) and set(first) == {"type", "text"}:
+    if len(blocks) == 1 and isinstance(first, dict) and len(first) == 2 and "text" in first:
         return first["text"]
     return blocks

@@ -84,7 +84,9 @@ def write_part(part: AnyPart, notes: Notes) -> dict[str, Any] | msgspec.Raw | No
     match part:
         case TextPart() | RefusalPart():
             # The API refuses text without a visible character.
-            return write_text(part.text, own_fields(part.extra, notes)) if part.text.strip() else None
+            if not part.text.strip():
+                return None
+            return write_text(part.text, None if part.extra is None else own_fields(part.extra, notes))
         case ImagePart():
             return {**_write_image(part, notes), **own_fields(part.extra, notes)}
         case FilePart():
@@ -98,7 +100,7 @@ def write_part(part: AnyPart, notes: Notes) -> dict[str, Any] | msgspec.Raw | No
 
 def write_text(text: str, fields: dict[str, Any] | None = None) -> dict[str, Any]:
     """Write a text block."""
-    return {"type": "text", "text": text, **(fields or {})}
+    return {"type": "text", "text": text, **fields} if fields else {"type": "text", "text": text}
 
 
 def _read_text(fields: Fields) -> AnyPart:

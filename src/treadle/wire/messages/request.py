@@ -13,12 +13,24 @@ from treadle.canon.items import TextPart
 from treadle.canon.json import write_json
 from treadle.canon.request import Options, Request, Surface
 from treadle.canon.tools import AUTO, ToolChoice
-from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, Fields, open_body, read_value, refusal, starts_with
-from treadle.wire.messages.history import HistoryReader
+from treadle.wire.fields import (
+    FLAG,
+    INTEGER,
+    LIST,
+    NUMBER,
+    TEXT,
+    Fields,
+    missing,
+    open_request,
+    read_value,
+    refusal,
+    starts_with,
+)
+from treadle.wire.messages.history import SHAPES, HistoryReader
 from treadle.wire.messages.parts import read_content
 from treadle.wire.messages.seal import PROTOCOL
 from treadle.wire.messages.tools import ToolShelf, read_choice
-from treadle.wire.notes import Notes
+from treadle.wire.notes import Notes, Recent
 
 SCHEMA_NAME = "output"
 """The name that other APIs demand of an output schema and this one has no place for."""
@@ -33,11 +45,14 @@ def read_request(body: bytes) -> Request:
     Raises: ProtocolError, with `param` naming the field.
     """
     notes = Notes()
-    fields = _open(body, notes)
+    fields, told = _open(body, notes)
     model = fields.need("model", TEXT)
     kept: dict[str, msgspec.Raw] = {}
     reader = HistoryReader(notes, _servers(fields, kept))
-    items = reader.read(fields.need("messages", LIST), "messages")
+    messages = fields.raw("messages")
+    if messages is None:
+        raise missing("messages")
+    items = reader.read(messages, "messages", told)
     previous = _read_thread(fields)
     if not items and previous is None:
         raise refusal("messages", "at least one message is required")
@@ -75,12 +90,12 @@ def effort_of(budget_tokens: int) -> str:
     return next((effort for bound, effort in EFFORT_BUDGETS if budget_tokens <= bound), "high")
 
 
-def _open(body: bytes, notes: Notes) -> Fields:
-    body, mended = open_body(body)
-    if mended:
-        notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=mended)
+def _open(body: bytes, notes: Notes) -> tuple[Fields, list[Any] | None]:
+    opened = open_request(body, "messages", SHAPES)
+    if opened.mended:
+        notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=opened.mended)
     try:
-        return Fields(body, "")
+        return Fields(opened.data, "", opened.members), opened.told
     except ProtocolError as error:
         raise ProtocolError(f"The body is not a JSON object: {error.message}", code="invalid_json") from None
 
@@ -116,14 +131,24 @@ def _servers(fields: Fields, kept: dict[str, msgspec.Raw]) -> frozenset[str]:
 
 
 def _shelf(fields: Fields, reader: HistoryReader, kept: dict[str, msgspec.Raw], notes: Notes) -> ToolShelf:
-    shelf = ToolShelf(notes)
-    for position, raw in enumerate(fields.get("tools", LIST) or ()):
-        shelf.add(raw, f"tools.{position}")
-    for path, raw in reader.definitions:
-        shelf.add(raw, path)
+    tools = fields.raw("tools")
+    if reader.definitions:
+        shelf = ToolShelf() if tools is None else _read_shelf(tools, notes)
+        shelf.add(reader.definitions, notes)
+    else:
+        shelf = ToolShelf() if tools is None else _SHELVES.of(tools, notes)
     if shelf.hosted:
         kept["tools"] = msgspec.Raw(write_json(shelf.hosted))
     return shelf
+
+
+def _read_shelf(raw: msgspec.Raw, notes: Notes) -> ToolShelf:
+    shelf = ToolShelf()
+    shelf.add(((f"tools.{place}", each) for place, each in enumerate(read_value(LIST, raw, "tools"))), notes)
+    return shelf
+
+
+_SHELVES = Recent(_read_shelf)
 
 
 def _read_choice(

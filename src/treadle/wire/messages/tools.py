@@ -4,12 +4,16 @@ A tool with a schema, and one of the API's own kinds that the client runs, can b
 that the provider runs is kept as it was written, for upstreams of this protocol.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import msgspec
 
 from treadle.canon.items import Extra
+from treadle.canon.json import write_json
+from treadle.canon.memo import Memo
 from treadle.canon.plan import Plan
+from treadle.canon.request import Note
 from treadle.canon.tools import AUTO, EMPTY_SCHEMA, NONE, ToolChoice, ToolSpec
 from treadle.wire.fields import FLAG, OBJECT, TEXT, Fields, refusal, starts_with
 from treadle.wire.messages.parts import extra_of, own_fields
@@ -78,22 +82,22 @@ _KNOWN = (
 class ToolShelf:
     """The tools of a request: those that can be called anywhere, and those that only the provider can run."""
 
-    def __init__(self, notes: Notes) -> None:
-        self._notes = notes
+    def __init__(self) -> None:
+        self.specs: tuple[ToolSpec, ...] = ()
+        self.hosted: list[msgspec.Raw] = []
         self._specs: dict[str, ToolSpec] = {}
         self._hosted_names: set[str] = set()
-        self.hosted: list[msgspec.Raw] = []
 
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the tools that can be called, in the order they came."""
-        return tuple(self._specs.values())
-
-    def add(self, raw: msgspec.Raw, path: str) -> None:
-        """Read one tool.
+    def add(self, tools: Iterable[tuple[str, msgspec.Raw]], notes: Notes) -> None:
+        """Read tools, each with its path.
 
         Raises: ProtocolError.
         """
+        for path, raw in tools:
+            self._add(raw, path, notes)
+        self.specs = tuple(self._specs.values())
+
+    def _add(self, raw: msgspec.Raw, path: str, notes: Notes) -> None:
         fields = Fields(raw, path)
         kind = fields.get("type", TEXT)
         spec = _read_plain(fields) if kind in _PLAIN_TYPES else _read_known(fields, kind or "")
@@ -101,7 +105,7 @@ class ToolShelf:
             self._hosted_names.add(fields.get("name", TEXT) or kind or "")
             self.hosted.append(raw.copy())
         elif self._specs.setdefault(spec.name, spec) is not spec:
-            self._notes.add("duplicate_tool", "dropped", f"a second tool named {spec.name!r}", path)
+            notes.add("duplicate_tool", "dropped", f"a second tool named {spec.name!r}", path)
 
     def can_choose(self, choice: ToolChoice) -> bool:
         """Tell whether a choice can be made here; the provider's own tools can only be chosen by the provider."""
@@ -136,12 +140,29 @@ def write_tools(plan: Plan, hosted: list[msgspec.Raw], notes: Notes) -> dict[str
     """Write the tools and the choice among them; nothing where there are no tools."""
     allowed = plan.tool_choice.allowed
     # Narrowing the list itself says the same as a list of allowed names, for which the API has no form.
-    specs = [spec for spec in plan.tools if allowed is None or spec.name in allowed]
+    specs = plan.tools if allowed is None else tuple([spec for spec in plan.tools if spec.name in allowed])
     if not specs and not hosted:
         return {}
-    fields: dict[str, Any] = {"tools": [*(_write_tool(spec, notes) for spec in specs), *hosted]}
+    written = _TOOLS.of(specs) if allowed is None else _written(specs)
+    notes.repeat(written.notes)
+    fields: dict[str, Any] = {"tools": [*written.tools, *hosted]}
     choice = _write_choice(plan.tool_choice, plan.options.parallel_tool_calls)
     return {**fields, "tool_choice": choice} if choice else fields
+
+
+class _Written(NamedTuple):
+    """Tools as they are written, and what had to be noted."""
+
+    tools: tuple[msgspec.Raw, ...]
+    notes: tuple[Note, ...]
+
+
+def _written(specs: tuple[ToolSpec, ...]) -> _Written:
+    notes = Notes()
+    return _Written(tuple([msgspec.Raw(write_json(_write_tool(spec, notes))) for spec in specs]), notes.all())
+
+
+_TOOLS: Memo[tuple[ToolSpec, ...], _Written] = Memo(_written)
 
 
 def _write_choice(choice: ToolChoice, parallel: bool | None) -> dict[str, Any] | None:

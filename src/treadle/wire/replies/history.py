@@ -4,7 +4,7 @@ Reasoning goes back only to the provider and model that made it, and only togeth
 refuses half of such a pair. Items are sent without ids, because with `store: false` an upstream knows none of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, assert_never
 
 import msgspec
@@ -26,58 +26,67 @@ from treadle.canon.items import (
     ResultItem,
     TextPart,
 )
-from treadle.canon.json import write_json
 from treadle.wire.notes import Notes, is_alike
 from treadle.wire.replies.drafts import ITEM_ID
 from treadle.wire.replies.pairs import paired
 from treadle.wire.responses.content import PROTOCOL
 from treadle.wire.responses.seal import SEALED
 from treadle.wire.responses.tools import bare_name
+from treadle.wire.turns import all_said, plain_text
 
 _EMPTY = msgspec.Raw(b"[]")
+_ATTACHMENTS = frozenset({ImagePart, FilePart})
 
 
-def write_history(items: Sequence[AnyItem], notes: Notes, *, provider: str, model: str) -> list[msgspec.Raw]:
+class _Said(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="message"):
+    """A message that is one plain text."""
+
+    role: str
+    content: str
+
+
+def write_said(items: Sequence[AnyItem]) -> list[Any] | None:
+    """Write items that are all plain texts; None if there is any other. An answer without a word is no message."""
+    said = all_said(items, _Said)
+    return None if said is None else [each for each in said if each.content or each.role != "assistant"]
+
+
+def write_history(items: Sequence[AnyItem], notes: Notes, *, provider: str, model: str) -> list[Any]:
     """Write the items in order."""
-    writer = _Writer(notes, provider, model)
-    for item in paired(items, notes):
-        writer.add(item)
-    writer.end()
-    return writer.written
+    return _Writer(notes, provider, model).write(paired(items, notes))
 
 
 class _Writer:
     def __init__(self, notes: Notes, provider: str, model: str) -> None:
-        self.written: list[msgspec.Raw] = []
+        self._written: list[Any] = []
         self._notes = notes
         self._provider = provider
         self._model = model
         self._thoughts: list[dict[str, Any]] = []
 
-    def add(self, item: AnyItem) -> None:
-        """Write one item."""
-        match item:
-            case MessageItem():
-                self._add_message(item)
-            case ReasoningItem():
-                self._add_reasoning(item)
-            case CallItem():
-                self._add_call(item)
-            case ResultItem():
-                self._end_turn()
-                self._write(self._result(item), item.extra)
-            case OpaqueItem():
-                self._add_opaque(item)
-            case ReferenceItem():
-                self._notes.add("reference_dropped", "dropped", "a reference to an item that is not stored")
-            case _:
-                assert_never(item)
-
-    def end(self) -> None:
-        """Leave out reasoning that nothing follows."""
+    def write(self, items: Iterable[AnyItem]) -> list[Any]:
+        """Write the items; reasoning that nothing follows is left out."""
+        adders: dict[type[AnyItem], Callable[[Any], None]] = {
+            MessageItem: self._add_message,
+            ReasoningItem: self._add_reasoning,
+            CallItem: self._add_call,
+            ResultItem: self._add_result,
+            OpaqueItem: self._add_opaque,
+            ReferenceItem: self._refer,
+        }
+        for item in items:
+            adders[type(item)](item)
         self._end_turn()
+        return self._written
+
+    def _refer(self, _item: ReferenceItem) -> None:
+        self._notes.add("reference_dropped", "dropped", "a reference to an item that is not stored")
 
     def _add_message(self, item: MessageItem) -> None:
+        text = plain_text(item)
+        if text is not None:
+            self._add_text(item.role, text)
+            return
         if item.name is not None:
             self._notes.add("name_dropped", "dropped", "the name of who says a message")
         self._note_blobs(item.blobs)
@@ -85,8 +94,8 @@ class _Writer:
             self._end_turn()
             self._write({"type": "message", "role": item.role, "content": self._said(item.content)}, item.extra)
             return
-        attached = tuple(part for part in item.content if isinstance(part, ImagePart | FilePart))
-        content = self._answered(tuple(part for part in item.content if not isinstance(part, ImagePart | FilePart)))
+        attached = tuple([part for part in item.content if type(part) in _ATTACHMENTS])
+        content = self._answered(tuple([part for part in item.content if type(part) not in _ATTACHMENTS]))
         if content:
             message: dict[str, Any] = {"type": "message", "role": "assistant", "content": content}
             if item.phase is not None:
@@ -98,6 +107,16 @@ class _Writer:
             self._end_turn()
             parts = (TextPart(text="[attached to the answer above]"), *attached)
             self._write({"type": "message", "role": "user", "content": self._said(parts)})
+
+    def _add_text(self, role: str, text: str) -> None:
+        """Write what nearly every message is: one plain text."""
+        if role != "assistant":
+            self._end_turn()
+        elif text:
+            self._continue_turn()
+        else:
+            return
+        self._written.append(_Said(role, text))
 
     def _add_reasoning(self, item: ReasoningItem) -> None:
         own = {blob.kind: blob.data for blob in item.blobs if self._is_own(blob)}
@@ -137,9 +156,10 @@ class _Writer:
             self._notes.add("item_dropped", "dropped", f"an item that only {item.protocol} can carry")
             return
         self._continue_turn()
-        self.written.append(item.raw)
+        self._written.append(item.raw)
 
-    def _result(self, item: ResultItem) -> dict[str, Any]:
+    def _add_result(self, item: ResultItem) -> None:
+        self._end_turn()
         is_custom = item.kind == "custom"
         result: dict[str, Any] = {
             "type": "custom_tool_call_output" if is_custom else "function_call_output",
@@ -151,9 +171,9 @@ class _Writer:
             self._notes.add("error_flag_dropped", "dropped", "that the result of a custom tool is an error")
         elif item.is_error:
             result["status"] = "incomplete"
-        return result
+        self._write(result, item.extra)
 
-    def _said(self, parts: tuple[AnyPart, ...]) -> str | list[msgspec.Raw]:
+    def _said(self, parts: tuple[AnyPart, ...]) -> str | list[dict[str, Any] | msgspec.Raw]:
         """Write what goes to the model: one plain text as such, anything else as parts."""
         if not parts:
             return ""
@@ -161,7 +181,7 @@ class _Writer:
             return parts[0].text
         return self._kept(self._input_part(part) for part in parts)
 
-    def _answered(self, parts: tuple[AnyPart, ...]) -> str | list[msgspec.Raw]:
+    def _answered(self, parts: tuple[AnyPart, ...]) -> str | list[dict[str, Any] | msgspec.Raw]:
         """Write what came from the model; nothing at all is no message."""
         plain = [part.text for part in parts if isinstance(part, TextPart) and self._is_plain(part)]
         if len(plain) == len(parts) and len(parts) < 2:
@@ -209,12 +229,12 @@ class _Writer:
         self._notes.add("part_dropped", "dropped", f"a part that only {part.protocol} can carry")
         return None
 
-    def _kept(self, parts: Any) -> list[msgspec.Raw]:
-        return [part if isinstance(part, msgspec.Raw) else _raw(part) for part in parts if part is not None]
+    def _kept(self, parts: Iterable[dict[str, Any] | msgspec.Raw | None]) -> list[dict[str, Any] | msgspec.Raw]:
+        return [part for part in parts if part is not None]
 
     def _continue_turn(self) -> None:
         """Write the reasoning that leads to what follows."""
-        self.written += [_raw(thought) for thought in self._thoughts]
+        self._written += self._thoughts
         self._thoughts.clear()
 
     def _end_turn(self) -> None:
@@ -225,7 +245,7 @@ class _Writer:
             self._thoughts.clear()
 
     def _write(self, item: dict[str, Any], extra: Extra | None = None) -> None:
-        self.written.append(_raw(self._with_extra(item, extra)))
+        self._written.append(self._with_extra(item, extra))
 
     def _with_extra(self, written: dict[str, Any], extra: Extra | None) -> dict[str, Any]:
         return {**extra.fields, **written} if extra is not None and self._has_fields(extra) else written
@@ -245,7 +265,3 @@ class _Writer:
 
 def _given(fields: dict[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _raw(value: dict[str, Any]) -> msgspec.Raw:
-    return msgspec.Raw(write_json(value))

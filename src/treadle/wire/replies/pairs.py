@@ -4,7 +4,6 @@ Canonical items hold calls and results in any order, and clients lose some; an u
 result and a result without its call. What has no partner is repaired and noted.
 """
 
-from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -18,7 +17,7 @@ from treadle.canon.items import (
     text_result,
 )
 from treadle.wire.notes import Notes
-from treadle.wire.turns import INTERRUPTED
+from treadle.wire.turns import INTERRUPTED, partners
 
 
 def paired(items: Sequence[AnyItem], notes: Notes) -> list[AnyItem]:
@@ -35,25 +34,22 @@ class _Pairer:
         self.items: list[AnyItem] = []
         self._notes = notes
         self._open: list[tuple[CallItem, str]] = []
-        self._called = {item.call_id for item in items if isinstance(item, CallItem)}
+        self._called, self._results = partners(items)
         self._used: set[str] = set()
         self._numbers: dict[str, int] = {}
-        self._results: dict[str, deque[ResultItem]] = {}
-        for item in items:
-            if isinstance(item, ResultItem):
-                self._results.setdefault(item.call_id, deque()).append(item)
 
     def add(self, item: AnyItem) -> None:
         """Put one item where it belongs."""
-        if isinstance(item, CallItem):
-            call = msgspec.structs.replace(item, call_id=self._unique(item.call_id))
+        if type(item) is CallItem:
+            unique = self._unique(item.call_id)
+            call = item if unique == item.call_id else msgspec.structs.replace(item, call_id=unique)
             self._open.append((call, item.call_id))
             self.items.append(call)
-        elif isinstance(item, ResultItem):
+        elif type(item) is ResultItem:
             self._add_result(item)
         else:
             # What the model says or thinks beside its calls is of the same turn.
-            if isinstance(item, MessageItem) and item.role != "assistant":
+            if type(item) is MessageItem and item.role != "assistant":
                 self._answer()
             self.items.append(item)
 
@@ -87,10 +83,14 @@ class _Pairer:
 
     def _answer(self) -> None:
         """Put the results of the open calls behind them."""
+        if not self._open:
+            return
         for call, said_id in self._open:
             waiting = self._results.get(said_id)
             if waiting:
-                result = msgspec.structs.replace(waiting.popleft(), call_id=call.call_id, kind=call.kind)
+                result = waiting.pop()
+                if (result.call_id, result.kind) != (call.call_id, call.kind):
+                    result = msgspec.structs.replace(result, call_id=call.call_id, kind=call.kind)
             else:
                 self._notes.add("orphan_call", "repaired", "a call without a result was closed as interrupted")
                 result = text_result(call, INTERRUPTED, is_error=True, rc="interrupted")

@@ -10,6 +10,7 @@ import msgspec
 
 from treadle.canon.items import AnyItem, MessageItem, TextPart
 from treadle.canon.json import write_json
+from treadle.canon.memo import Memo
 from treadle.canon.plan import Plan
 from treadle.canon.request import Options
 from treadle.canon.tools import ToolChoice, ToolSpec
@@ -29,7 +30,7 @@ from treadle.wire.notes import (
     note_unread,
     unread,
 )
-from treadle.wire.replies.history import write_history
+from treadle.wire.replies.history import write_history, write_said
 from treadle.wire.responses.content import PROTOCOL
 from treadle.wire.responses.tools import ABOUT, bare_name
 from treadle.wire.turns import is_continued
@@ -61,13 +62,14 @@ _words: msgspec.json.Decoder[list[str]] = msgspec.json.Decoder(list[str])
 def write_request(plan: Plan, *, provider: str = "") -> Written:
     """Write the request; sealed reasoning goes back only to the `provider` that made it."""
     notes = Notes()
-    note_foreign(plan.items, plan.tools, PROTOCOL, notes)
     instructions, items = _instructions(plan.items)
+    said = write_said(items)
+    note_foreign(() if said is not None else plan.items, plan.tools, PROTOCOL, notes)
     extra = _extra_fields(plan, notes)
     body: dict[str, Any] = {"model": plan.model}
     if instructions is not None:
         body["instructions"] = instructions
-    body["input"] = write_history(items, notes, provider=provider, model=plan.model)
+    body["input"] = write_history(items, notes, provider=provider, model=plan.model) if said is None else said
     body |= _tool_fields(plan, extra)
     body |= _option_fields(plan.options, extra, notes)
     body |= {"stream": True, "store": False}
@@ -91,7 +93,7 @@ def _instructions(items: tuple[AnyItem, ...]) -> tuple[str | None, tuple[AnyItem
 
 def _tool_fields(plan: Plan, extra: dict[str, msgspec.Raw]) -> dict[str, Any]:
     kept = extra.pop(CHOICE, None)
-    tools = [*_tools(plan.tools), *LIST.decode(extra.pop(HOSTED, b"[]"))]
+    tools = [*_TOOLS.of(plan.tools), *LIST.decode(extra.pop(HOSTED, b"[]"))]
     if not tools:
         return {}
     fields: dict[str, Any] = {"tools": tools}
@@ -105,7 +107,7 @@ def _tool_fields(plan: Plan, extra: dict[str, msgspec.Raw]) -> dict[str, Any]:
     return fields
 
 
-def _tools(specs: tuple[ToolSpec, ...]) -> list[dict[str, Any]]:
+def _tools(specs: tuple[ToolSpec, ...]) -> tuple[msgspec.Raw, ...]:
     """Write the tools in order, those of one namespace together where its first one stands."""
     written: list[dict[str, Any]] = []
     spaces: dict[str, list[dict[str, Any]]] = {}
@@ -119,7 +121,10 @@ def _tools(specs: tuple[ToolSpec, ...]) -> list[dict[str, Any]]:
             head = {"type": "namespace", "name": spec.namespace, "description": about}
             written.append({**head, "tools": spaces[spec.namespace]})
         spaces[spec.namespace].append(_tool(spec))
-    return written
+    return tuple([msgspec.Raw(write_json(tool)) for tool in written])
+
+
+_TOOLS: Memo[tuple[ToolSpec, ...], tuple[msgspec.Raw, ...]] = Memo(_tools)
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:

@@ -5,7 +5,6 @@ can read; upstreams of other protocols are told it as a call and its result, and
 """
 
 import re
-from collections.abc import Iterable
 from typing import Any, cast
 
 import msgspec
@@ -112,15 +111,17 @@ def arguments_of(raw: msgspec.Raw, path: str) -> str:
     return "{}" if raw == NULL else data.decode()
 
 
-def spell_out(items: Iterable[AnyItem], notes: Notes) -> list[AnyItem]:
+def spell_out(items: tuple[AnyItem, ...], notes: Notes) -> tuple[AnyItem, ...]:
     """Return the items with those spelled out that say something to every upstream."""
+    if not [item for item in items if type(item) is OpaqueItem]:
+        return items
     spelled: list[AnyItem] = []
     for item in items:
         if isinstance(item, OpaqueItem) and item.protocol == PROTOCOL:
             spelled += _spelled(item, notes)
         else:
             spelled.append(item)
-    return spelled
+    return tuple(spelled)
 
 
 def _spelled(item: OpaqueItem, notes: Notes) -> tuple[AnyItem, ...]:

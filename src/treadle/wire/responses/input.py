@@ -5,8 +5,8 @@ back apart; nothing is looked up here, a reference stays a reference.
 """
 
 import re
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal, cast
 
 import msgspec
 
@@ -20,15 +20,17 @@ from treadle.canon.items import (
     ReferenceItem,
     ResultItem,
     Role,
+    TextPart,
 )
+from treadle.canon.json import type_errors
 from treadle.canon.request import Assent, Note
-from treadle.wire.fields import NULL, at, missing
+from treadle.wire.fields import LIST, NULL, Shape, at, missing
 from treadle.wire.fields import read_value as read
 from treadle.wire.responses.content import PROTOCOL, Tally, extra_of, read_content, read_output, text_parts
 from treadle.wire.responses.hosted import arguments_of, is_own, read_question, read_server_call
 from treadle.wire.responses.seal import unseal
 from treadle.wire.responses.tools import flat_name
-from treadle.wire.turns import OpenCalls
+from treadle.wire.turns import SAID, OpenCalls, Said, read_said
 
 _ROLES: frozenset[str] = frozenset({"system", "developer", "user", "assistant"})
 _UPSTREAM_QUESTION = "mcpr_"
@@ -136,18 +138,168 @@ def read_input(value: str | list[msgspec.Raw], servers: frozenset[str] = frozens
 
     Raises: ProtocolError, naming the field.
     """
+    if not isinstance(value, str):
+        return _read_items(value, [_usual_of(raw) for raw in value], servers)
+    return Reading(servers=servers, items=[MessageItem(role="user", content=text_parts(value))])
+
+
+def read_told(told: Sequence["Said | _Usual"], raw: msgspec.Raw, servers: frozenset[str] = frozenset()) -> Reading:
+    """Read an input, `raw`, of which all items have one of the usual shapes.
+
+    Raises: ProtocolError, naming the field.
+    """
+    if told and isinstance(told[0], Said):
+        return Reading(servers=servers, items=list(read_said(cast("list[Said]", told))))
+    return _read_items(LIST.decode(raw), cast("list[_Usual]", told), servers)
+
+
+def _read_items(raws: list[msgspec.Raw], usual: Sequence["_Usual | None"], servers: frozenset[str]) -> Reading:
     reading = Reading(servers=servers)
-    if isinstance(value, str):
-        reading.items.append(MessageItem(role="user", content=text_parts(value)))
-        return reading
-    for index, raw in enumerate(value):
-        path = f"input[{index}]"
-        head = read(_head, raw, path)
-        kind = head.type or _kind_of(head, path)
-        _READERS.get(kind, _read_opaque)(reading, raw, path)
-        if head.id is not None:
-            reading.named.add(head.id)
+    for index, item in enumerate(usual):
+        if item is None or not _TAKERS[item.type](reading, item):
+            _read_odd(reading, raws[index], f"input[{index}]")
+        elif item.id is not None:
+            reading.named.add(item.id)
     return reading
+
+
+def _read_odd(reading: Reading, raw: msgspec.Raw, path: str) -> None:
+    head = read(_head, raw, path)
+    kind = head.type or _kind_of(head, path)
+    _READERS.get(kind, _read_opaque)(reading, raw, path)
+    if head.id is not None:
+        reading.named.add(head.id)
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+    annotations: Annotated[list[None], msgspec.Meta(max_length=0)] | None = None
+    logprobs: Annotated[list[None], msgspec.Meta(max_length=0)] | None = None
+
+
+class _Summary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    type: Literal["summary_text"]
+    text: str
+
+
+class _Usual(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """An item as clients usually send it: a message, a call, its result, or reasoning."""
+
+    type: (
+        Literal[
+            "message",
+            "function_call",
+            "function_call_output",
+            "custom_tool_call",
+            "custom_tool_call_output",
+            "reasoning",
+        ]
+        | None
+    ) = None
+    role: Role | None = None
+    content: str | list[_Part] | None = None
+    id: str | None = None
+    status: str | None = None
+    phase: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    input: str | None = None
+    output: str | list[_Part] | None = None
+    summary: list[_Summary] | None = None
+    encrypted_content: str | None = None
+
+
+_usual = msgspec.json.Decoder(_Usual)
+SHAPES: tuple[Shape, ...] = (SAID.decode, msgspec.json.Decoder(list[_Usual]).decode)
+"""The usual shapes of a whole input, the plainest first."""
+
+
+def _usual_of(raw: msgspec.Raw) -> _Usual | None:
+    try:
+        return _usual.decode(raw)
+    except type_errors:
+        return None
+
+
+def _take_message(reading: Reading, item: _Usual) -> bool:
+    """Read a message; false, as for every kind, where a field is missing or belongs to another kind."""
+    if item.role is None or (item.content is None and item.role != "assistant") or item.call_id is not None:
+        return False
+    if not item.name is item.arguments is item.input is item.output is item.summary is item.encrypted_content is None:
+        return False
+    content = _parts_of(item.content)
+    reading.items.append(MessageItem(id=item.id or "", role=item.role, content=content, phase=item.phase))
+    return True
+
+
+def _take_call(reading: Reading, item: _Usual) -> bool:
+    if item.call_id is None or item.name is None:
+        return False
+    if not item.role is item.content is item.phase is item.output is item.summary is item.encrypted_content is None:
+        return False
+    is_custom = item.type == "custom_tool_call"
+    if (item.arguments if is_custom else item.input) is not None:
+        return False
+    call = CallItem(
+        id=item.id or "",
+        call_id=item.call_id,
+        name=item.name,
+        arguments=item.input or "" if is_custom else item.arguments or "{}",
+        kind="custom" if is_custom else "function",
+    )
+    _append_call(reading, call)
+    return True
+
+
+def _take_result(reading: Reading, item: _Usual) -> bool:
+    if item.call_id is None or item.input is not None or item.arguments is not None:
+        return False
+    if not item.role is item.content is item.phase is item.summary is item.encrypted_content is None:
+        return False
+    is_error = item.status == "incomplete"
+    reading.open.take_id(item.call_id)
+    result = ResultItem(
+        id=item.id or "",
+        call_id=item.call_id,
+        name=item.name or "",
+        output=_parts_of(item.output),
+        is_error=is_error,
+        kind="custom" if item.type == "custom_tool_call_output" else "function",
+        rc="failed" if is_error else "ok",
+    )
+    reading.items.append(result)
+    reading.tally.count(_ADDED)
+    return True
+
+
+def _take_reasoning(reading: Reading, item: _Usual) -> bool:
+    if not item.role is item.content is item.phase is item.call_id is item.name is item.arguments is None:
+        return False
+    if item.input is not None or item.output is not None:
+        return False
+    summary = tuple([part.text for part in item.summary or ()])
+    blobs = unseal(item.encrypted_content or "")
+    reading.items.append(ReasoningItem(id=item.id or "", summary=summary, blobs=blobs))
+    return True
+
+
+_TAKERS: dict[str | None, Callable[[Reading, _Usual], bool]] = {
+    None: _take_message,
+    "message": _take_message,
+    "function_call": _take_call,
+    "function_call_output": _take_result,
+    "custom_tool_call": _take_call,
+    "custom_tool_call_output": _take_result,
+    "reasoning": _take_reasoning,
+}
+
+
+def _parts_of(content: str | list[_Part] | None) -> tuple[TextPart, ...]:
+    if not isinstance(content, list):
+        return text_parts(content)
+    return tuple([TextPart(text=part.text) for part in content]) if any(part.text for part in content) else ()
 
 
 def _kind_of(head: _Head, path: str) -> str:
@@ -188,9 +340,6 @@ def _read_custom_call(reading: Reading, raw: msgspec.Raw, path: str) -> None:
 
 
 def _add_call(reading: Reading, raw: msgspec.Raw, call: _Call, kind: CallKind, arguments: str) -> None:
-    if reading.items and _is_empty_turn(reading.items[-1]):
-        reading.items.pop()
-        reading.tally.count(_ATTACHED)
     item = CallItem(
         id=call.id or "",
         call_id=call.call_id,
@@ -200,12 +349,19 @@ def _add_call(reading: Reading, raw: msgspec.Raw, call: _Call, kind: CallKind, a
         namespace=call.namespace,
         extra=extra_of(raw, *_Call.__struct_fields__, "status"),
     )
+    _append_call(reading, item)
+
+
+def _append_call(reading: Reading, item: CallItem) -> None:
+    if reading.items and _is_empty_turn(reading.items[-1]):
+        reading.items.pop()
+        reading.tally.count(_ATTACHED)
     reading.items.append(item)
     reading.open.add(item)
 
 
 def _is_empty_turn(item: AnyItem) -> bool:
-    return isinstance(item, MessageItem) and item.role == "assistant" and not item.content
+    return type(item) is MessageItem and item.role == "assistant" and not item.content
 
 
 def _read_result(reading: Reading, raw: msgspec.Raw, path: str) -> None:

@@ -10,11 +10,11 @@ from treadle.canon.errors import ProtocolError
 from treadle.canon.json import write_json
 from treadle.canon.request import Note, Options, Request, Surface
 from treadle.canon.tools import AUTO
-from treadle.wire.fields import NULL, missing, open_body
+from treadle.wire.fields import LIST, NULL, missing, open_request
 from treadle.wire.fields import read_value as read
-from treadle.wire.notes import CHOICE, HOSTED, METADATA
+from treadle.wire.notes import CHOICE, HOSTED, METADATA, Notes, Recent
 from treadle.wire.responses.content import PROTOCOL
-from treadle.wire.responses.input import Reading, read_input
+from treadle.wire.responses.input import SHAPES, Reading, read_input, read_told
 from treadle.wire.responses.tools import ToolShelf, mcp_servers, read_choice
 
 
@@ -59,6 +59,7 @@ _TAKEN = frozenset(_Body.__struct_fields__) - _KEPT
 _FOR_HOSTED = frozenset({"max_tool_calls"})
 """Fields that Treadle heeds for its own tools and the upstream for those that it runs."""
 
+_EMPTY = msgspec.Raw(b"[]")
 _body = msgspec.json.Decoder(_Body)
 _fields: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _format: msgspec.json.Decoder[_Format | None] = msgspec.json.Decoder(_Format | None)
@@ -69,12 +70,18 @@ def read_request(body: bytes) -> Request:
 
     Raises: ProtocolError, naming the field.
     """
-    data, mended = open_body(body)
-    typed = read(_body, data)
+    opened = open_request(body, "input", SHAPES)
+    fields = opened.members if opened.members is not None else read(_fields, opened.data)
+    # An input that is decoded already need not be gone through again.
+    typed = read(_body, opened.data if opened.told is None else write_json({**fields, "input": _EMPTY}))
     _check(typed)
-    fields = read(_fields, data)
-    reading = read_input(typed.input if typed.input is not None else [], mcp_servers(typed.tools or ()))
-    shelf = _shelf(typed, reading)
+    tools = None if typed.tools is None else _TOOLS.of(fields["tools"], Notes())
+    servers = frozenset[str]() if tools is None else tools.servers
+    if opened.told is not None:
+        reading = read_told(opened.told, fields["input"], servers)
+    else:
+        reading = read_input(typed.input if typed.input is not None else [], servers)
+    shelf = _shelf(tools, reading)
     choice = read_choice(typed.tool_choice, shelf)
     return Request(
         protocol=PROTOCOL,
@@ -90,7 +97,7 @@ def read_request(body: bytes) -> Request:
         previous_response_id=typed.previous_response_id,
         max_tool_calls=typed.max_tool_calls,
         approvals=tuple(reading.approvals),
-        notes=(*_mended(mended), *reading.tally.notes(), *shelf.notes),
+        notes=(*_mended(opened.mended), *reading.tally.notes(), *shelf.notes),
     )
 
 
@@ -113,11 +120,37 @@ def _check(body: _Body) -> None:
             raise ProtocolError(f"'{name}' must be at least 1, got {value}", param=name)
 
 
-def _shelf(body: _Body, reading: Reading) -> ToolShelf:
-    shelf = ToolShelf()
-    shelf.add(body.tools or (), "tools")
-    for path, tools in reading.tools:
-        shelf.add(tools, path)
+class _Tools:
+    """The tools of a request: which servers the upstream shall call among them, and, when first asked, all of them."""
+
+    def __init__(self, raw: msgspec.Raw) -> None:
+        self._raws = LIST.decode(raw)
+        self._shelf: ToolShelf | None = None
+        self.servers = mcp_servers(self._raws)
+
+    def shelf(self) -> ToolShelf:
+        """Return the tools, to be added to.
+
+        Raises: ProtocolError, naming the field.
+        """
+        if self._shelf is None:
+            shelf = ToolShelf()
+            shelf.add(self._raws, "tools")
+            self._shelf = shelf
+        return ToolShelf(self._shelf)
+
+
+def _read_tools(raw: msgspec.Raw, notes: Notes) -> _Tools:
+    return _Tools(raw)
+
+
+_TOOLS = Recent(_read_tools)
+
+
+def _shelf(tools: _Tools | None, reading: Reading) -> ToolShelf:
+    shelf = ToolShelf() if tools is None else tools.shelf()
+    for path, raws in reading.tools:
+        shelf.add(raws, path)
     return shelf
 
 

@@ -92,24 +92,25 @@ _allowed = msgspec.json.Decoder(_Allowed)
 
 
 class ToolShelf:
-    """Collects the specs of a request by their flat names, in the order they came."""
+    """Collects the specs of a request by their flat names, in the order they came, beside what was `given`."""
 
-    def __init__(self) -> None:
-        self._specs: dict[str, ToolSpec] = {}
-        self._spaces: set[str] = set()
-        self.notes: list[Note] = []
-        self.hosted: list[msgspec.Raw] = []
+    def __init__(self, given: "ToolShelf | None" = None) -> None:
+        self.specs: tuple[ToolSpec, ...] = () if given is None else given.specs
+        self.notes: list[Note] = [] if given is None else [*given.notes]
+        self.hosted: list[msgspec.Raw] = [] if given is None else [*given.hosted]
+        self._specs: dict[str, ToolSpec] = {} if given is None else {**given._specs}
+        self._spaces: set[str] = set() if given is None else {*given._spaces}
 
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """Return what was collected."""
-        return tuple(self._specs.values())
-
-    def add(self, raws: Iterable[msgspec.Raw], path: str, space: _Namespace | None = None) -> None:
-        """Read a list of tools that stands at `path`, perhaps inside a namespace.
+    def add(self, raws: Iterable[msgspec.Raw], path: str) -> None:
+        """Read a list of tools that stands at `path`.
 
         Raises: ProtocolError, naming the field.
         """
+        self._add(raws, path)
+        self.specs = tuple(self._specs.values())
+
+    def _add(self, raws: Iterable[msgspec.Raw], path: str, space: _Namespace | None = None) -> None:
+        """Read a list of tools, perhaps inside a namespace."""
         for index, raw in enumerate(raws):
             place = f"{path}[{index}]"
             head = read(_head, raw, place)
@@ -120,7 +121,7 @@ class ToolShelf:
                     self._keep(_read_custom(raw, place), space, place)
                 case "namespace":
                     inner = read(_namespace, raw, place)
-                    self.add(inner.tools, at(place, "tools"), inner)
+                    self._add(inner.tools, at(place, "tools"), inner)
                 case hosted:
                     self._host(raw, hosted, place)
 

@@ -23,6 +23,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("LOGNAME", "ann")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TREADLE_CONFIG", "treadle.toml")
     (tmp_path / "treadle.toml").write_text(f'[store]\nurl = "sqlite:///{tmp_path}/treadle.db"\n', encoding="utf-8")
     asyncio.run(with_store(tmp_path, fill))
     return tmp_path

@@ -136,7 +136,8 @@ def test_a_postgres_with_a_wrong_clock_or_few_connections_is_worth_knowing() -> 
 
 def test_a_real_postgres_is_asked_and_a_dead_one_is_broken() -> None:
     """It answers with its version; one that is not there with a reason and a way out; offline nobody is asked."""
-    found = check_store(settings_of(postgres_server().url()), {})
+    server = postgres_server()
+    found = check_store(settings_of(server.url(server.new_schema())), {})
     assert (found.state, "PostgreSQL" in found.detail, "will be made" in found.detail) == ("ok", True, True)
     dead = "postgresql://127.0.0.1:1/x"
     found = check_store(settings_of(dead), {})

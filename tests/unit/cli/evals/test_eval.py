@@ -148,6 +148,7 @@ def test_a_live_run_without_a_model_says_what_is_missing(scenarios: Path, capsys
     assert "no model is named" in capsys.readouterr().err
     config = scenarios.parent / "treadle.toml"
     config.write_text('[[upstream]]\nname = "local"\nbase_url = "http://127.0.0.1:9/v1"\nmodels = ["m"]\n')
+    assert main(["trust", str(config)]) == 0
     assert main(["eval", "--live", "--dry-run", "--price", "m=1/2", "--trials", "2", str(scenarios)]) == 0
     err = capsys.readouterr().err
     assert "1 models × 1 scenarios × 2 trials × 1 strategies: 2 samples to make" in err

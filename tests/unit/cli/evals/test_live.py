@@ -55,6 +55,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FlakyMod
     with Serving(model) as serving:
         upstream = f'[[upstream]]\nname = "local"\nbase_url = "{serving.url}"\nmodels = ["m"]\n'
         (tmp_path / "treadle.toml").write_text(upstream)
+        monkeypatch.setenv("TREADLE_CONFIG", "treadle.toml")
         yield model
 
 

@@ -15,8 +15,9 @@ from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import PipeInput, create_pipe_input
 
 from treadle.cli.inline import app as inline_app
-from treadle.cli.inline.app import Inline, open_history
+from treadle.cli.inline.app import Inline
 from treadle.cli.inline.complete import Completions
+from treadle.cli.inline.draft import open_history
 from treadle.cli.terminal.card import Choice
 from treadle.cli.terminal.look import Look
 

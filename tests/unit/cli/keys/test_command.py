@@ -1,15 +1,19 @@
 """`treadle keys`: a key is printed once, listed with what it used, and revoked; the doctor looks after them."""
 
+import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
 
+from store.sample import run_row
 from treadle.cli.checks import check_keys
 from treadle.cli.keys import command
 from treadle.cli.main import main
 from treadle.config import ServerSection, Settings, StoreSection
 from treadle.config.access import KeysSection
+from treadle.store.open import open_store
 
 
 @pytest.fixture
@@ -71,6 +75,20 @@ def test_a_revoked_key_is_listed_only_with_all(keys) -> None:
     assert "revoked" in keys("list", "--all")[1]
     code, _, err = keys("revoke", "nobody")
     assert (code, "There is no key 'nobody'" in err) == (1, True)
+
+
+def test_revoking_a_key_asks_for_the_end_of_its_runs(keys, tmp_path: Path) -> None:
+    """How many there are is said."""
+    key_id = json.loads(keys("create", "old", "--json")[1])["id"]
+
+    async def begin() -> None:
+        store = open_store(str(tmp_path / "treadle.db"), clock=time.time)
+        await store.open()
+        await store.start_run(run_row(key_id=key_id), [], owner="me", lease_s=60)
+        await store.close()
+
+    asyncio.run(begin())
+    assert keys("revoke", "old")[1] == f"{key_id} (old) is revoked; 1 run of it will be cancelled\n"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from treadle.cli.main import main
 def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Configure a server whose tool says what a file says."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TREADLE_CONFIG", "treadle.toml")
     file = tmp_path / "words"
     file.write_text("does good")
     command = json.dumps([sys.executable, str(HERE / "hostile.py"), "changing", str(file)])

@@ -32,7 +32,7 @@ def test_an_upstream_that_is_away_is_no_error(home: Path, capsys: pytest.Capture
         'base_url = "http://127.0.0.1:9/v1"\nmodels = ["small", "big"]\n',
         encoding="utf-8",
     )
-    assert main(["models", "--json"]) == 0
+    assert main(["models", "--config", "treadle.toml", "--json"]) == 0
     assert msgspec.json.decode(capsys.readouterr().out) == ["big", "small"]
 
 

@@ -113,6 +113,51 @@ async def test_a_refusal_is_not_sent_again() -> None:
     assert count == 1
 
 
+async def test_a_redirect_is_said_and_not_followed() -> None:
+    """It could lead the key elsewhere; whoever asked is told the address."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=308, headers={"location": "https://other.example/"})
+
+    async with served(answer) as url, connected(url) as asked:
+        with pytest.raises(Unreachable, match=r"redirects to https://other\.example/"):
+            await asked.get("/x", dict[str, Any])
+
+
+@pytest.mark.parametrize(("method", "count"), [("get", 2), ("delete", 1)])
+async def test_only_what_changes_nothing_is_asked_again(method: str, count: int) -> None:
+    """A connection may be closed by the server just when it is used again."""
+    asks = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal asks
+        asks += 1
+        if asks == 1:
+            broken(request)
+        return web.json_response({"a": 1})
+
+    async with served(answer) as url, connected(url) as asked:
+        if method == "get":
+            assert await asked.get("/x", dict[str, Any], {"q": "a b", "none": None}) == {"a": 1}
+        else:
+            with pytest.raises(Unreachable, match="the connection was closed"):
+                await asked.delete("/x")
+    assert asks == count
+
+
+async def test_a_query_is_spelled_for_an_address() -> None:
+    """What has no value is left out."""
+    seen: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        seen.append(request.raw_path)
+        return web.json_response({})
+
+    async with served(answer) as url, connected(url) as asked:
+        await asked.get("/x", dict[str, Any], {"q": "a&b é", "n": 1, "none": None, "empty": ""})
+    assert seen == ["/x?q=a%26b+%C3%A9&n=1"]
+
+
 @pytest.mark.parametrize(
     ("run", "cost"),
     [

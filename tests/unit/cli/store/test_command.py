@@ -19,6 +19,7 @@ from unit.cli.journal.stored import run_script
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in a folder whose treadle.toml names the store."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TREADLE_CONFIG", "treadle.toml")
     monkeypatch.setenv("PATH", f"{postgres_programs()}{os.pathsep}{os.environ['PATH']}")
     (tmp_path / "treadle.toml").write_text(f'[store]\nurl = "sqlite:///{tmp_path}/treadle.db"\n', encoding="utf-8")
     return tmp_path

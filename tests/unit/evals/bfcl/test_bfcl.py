@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 import pytest
 
@@ -19,6 +18,7 @@ from treadle.evals.bfcl.client import Client
 from treadle.evals.bfcl.runner import BfclOptions, run_bfcl
 from treadle.evals.bfcl.truth import truth_calls
 from treadle.evals.bfcl.world import Worlds, differences, missing
+from treadle.network import Pool
 from treadle.upstream.reply import Reply, ReplyCall
 from unit.evals.bfcl.archives import FUNCTION, write_archive
 
@@ -165,10 +165,9 @@ async def test_requests_are_bounded(wheel: Path) -> None:
 
 async def test_a_gateway_that_is_gone_is_broken(wheel: Path) -> None:
     """The model is not blamed for it."""
-    async with aiohttp.ClientSession() as session:
-        client = Client(session, "http://127.0.0.1:9/v1", "chat", "m")
-        with pytest.raises(BrokenStream, match="did not answer"):
-            await client.ask([{"role": "user", "content": "hi"}], [])
+    client = Client(Pool(1), "http://127.0.0.1:9/v1", "chat", "m")
+    with pytest.raises(BrokenStream, match="did not answer"):
+        await client.ask([{"role": "user", "content": "hi"}], [])
 
 
 async def test_a_model_that_errs_is_found_out(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

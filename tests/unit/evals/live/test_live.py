@@ -10,13 +10,14 @@ import msgspec
 import pytest
 
 from treadle.canon.errors import NotFound
+from treadle.canon.events import RunStarted
 from treadle.config import Route, Settings, ToolsSection, Upstream
 from treadle.config.settings import CacheSection
 from treadle.evals.live.plan import LivePlan
 from treadle.evals.live.prices import Price
 from treadle.evals.live.quirks import detect
-from treadle.evals.live.runner import LiveOptions, LiveRunner, alone, cassettes_of
-from treadle.evals.results.folder import RunFolder, RunInfo
+from treadle.evals.live.runner import LiveOptions, LiveRunner, alone
+from treadle.evals.results.folder import CASSETTES, RunFolder, RunInfo
 from treadle.evals.results.rows import Row
 from treadle.evals.results.statistics import wilson
 from treadle.evals.results.table import summarise
@@ -106,7 +107,11 @@ async def test_a_perfect_model_passes_and_everything_is_kept(tmp_path: Path) -> 
     for row in rows:
         evidence = here.folder.evidence(row.key)
         assert evidence is not None
-        assert cassettes_of(here.folder.path, evidence)
+        events = [event for run in evidence.transcript.runs for event in run.events]
+        run_ids = [event.run_id for event in events if isinstance(event, RunStarted)]
+        kept = [[*(here.folder.path / CASSETTES).glob(f"{run_id}.*.jsonl")] for run_id in run_ids]
+        assert kept
+        assert all(kept)
         requests = row.attempts[-1].requests
         assert (row.input_tokens, row.output_tokens) == (100 * requests, 20 * requests)
         assert row.cost_usd == pytest.approx(PRICE.cost(100 * requests, 20 * requests))

@@ -5,6 +5,7 @@ import pytest
 from treadle.canon.errors import StoreError
 from treadle.config import ServerSection
 from treadle.config.access import KeysSection
+from treadle.runs import service
 from treadle.server.app import App
 from treadle.server.clients import identity
 from treadle.store.keys.kept import Grant, KeyRow
@@ -67,6 +68,26 @@ async def test_an_expired_key_is_told_nothing_more_of_a_run(open_app: OpenApp) -
         row = await store.find_run(run.json()["id"])
         assert row is not None
         assert row.status == "running"
+        model.released.set()
+
+
+async def test_runs_of_a_revoked_key_are_cancelled(open_app: OpenApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own, within a moment; those of others go on."""
+    monkeypatch.setattr(service, "CANCEL_POLL_S", 0.01)
+    model = HeldModel()
+    async with open_app(model, keys=ALWAYS) as app:
+        admin, other = await make_key(app, "admin", role="admin"), await make_key(app, "other")
+        runs = [
+            (await ask(app, "POST", "/treadle/v1/runs", key=key, body={"input": "hi"})).json()["id"]
+            for key in (other, admin)
+        ]
+        row = await app.service.runtime.store.find_run(runs[0])
+        assert row is not None
+        handle = app.service.runtime.runs.attach(row)
+        assert (await ask(app, "DELETE", "/treadle/v1/keys/other", key=admin)).status == 200
+        assert (await handle.wait()).status == "cancelled"
+        found = [await app.service.runtime.store.find_run(run_id) for run_id in runs]
+        assert [row and row.status for row in found] == ["cancelled", "running"]
         model.released.set()
 
 

@@ -2,10 +2,13 @@
 
 import pytest
 
+from store.sample import run_row
 from treadle.config.settings import Price
+from treadle.server import runs
 from treadle.server.app import App
 from unit.server.conftest import OpenApp
 from unit.server.console.conftest import PATH, get, ran, refused
+from unit.server.test_approvals import ask
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,20 @@ async def test_runs_are_narrowed_and_say_what_was_asked(app: App, query: str, na
     page = (await get(app, f"{PATH}{query}")).json()
     assert [asked[run["question"]] for run in page["runs"]] == names
     assert not page["has_more"]
+
+
+async def test_pages_of_runs_that_wait_are_full(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that go on without anybody between them make no page shorter."""
+    monkeypatch.setattr(runs, "PAGE_MAX", 2)
+    store = app.service.runtime.store
+    for n in range(9):
+        await store.start_run(run_row(str(n), key_id=""), [], owner="me", lease_s=60)
+        if n % 4 == 0:
+            await ask(store, f"apr_{n}", f"run_{n}", "a")
+    pages = [(await get(app, f"{PATH}?status=waiting&limit=2{more}")).json() for more in ("", "&before=run_4")]
+    assert [[run["id"] for run in page["runs"]] for page in pages] == [["run_8", "run_4"], ["run_0"]]
+    assert [page["has_more"] for page in pages] == [True, False]
+    assert {run["status"] for page in pages for run in page["runs"]} == {"waiting"}
 
 
 async def test_a_page_ends_where_the_next_begins(app: App) -> None:

@@ -124,6 +124,8 @@ def test_an_expected_hash_is_compared(tmp_path: pathlib.Path, tools: Tools) -> N
         ("sub/.GIT/config", "read_only"),
         (".treadle/x", "masked"),
         ("treadle.toml", "read_only"),
+        (".local/share/treadle/trusted.json", "read_only"),
+        (".local/share/Treadle/allowed.json", "read_only"),
         ("a\0b", "invalid_path"),
         ("folder", "not_a_file"),
         ("fifo", "not_a_file"),

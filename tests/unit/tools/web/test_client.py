@@ -1,4 +1,6 @@
+import asyncio
 import gzip
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -6,6 +8,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from treadle.canon.errors import ToolError
+from treadle.tools.web import client
 from treadle.tools.web.client import GuardedClient, Lookup
 from treadle.tools.web.fetch import web_tools
 from unit.tools.fakes import outcome
@@ -91,6 +94,35 @@ async def test_a_page_is_fetched_from_the_address_that_was_checked(site: Site) -
     assert site.asked == ["site.example"]
 
 
+async def test_nothing_but_the_checked_address_is_connected_to(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system is not asked for the name again; an address in the URL is not looked up at all."""
+
+    async def never(*_: object, **__: object) -> None:
+        raise AssertionError("it was looked up twice")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", never)
+    assert (await site.client().get(site.url("/echo"))).status == 200
+    assert (await site.client(lookup=never).get(site.url("/echo", "127.0.0.1"))).status == 200  # type: ignore[arg-type]
+
+
+async def test_who_answers_is_looked_at_once_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket that leads elsewhere than it was told to is not spoken to."""
+
+    async def elsewhere(addresses: object, port: int) -> socket.socket:
+        made = socket.create_connection(("127.0.0.1", site.port))
+        made.setblocking(False)
+        return made
+
+    monkeypatch.setattr(client, "dial_one_of", elsewhere)
+
+    async def lookup(host: str, port: int) -> list[str]:
+        return ["93.184.216.34"]
+
+    with pytest.raises(ToolError, match=r"127\.0\.0\.1 is not a public address") as caught:
+        await site.client(lookup, networks=()).get(site.url("/echo"))
+    assert code_of(caught) == "url_refused"
+
+
 @pytest.mark.parametrize("answers", [["10.0.0.1"], ["127.0.0.1", "169.254.169.254"], ["::1"], ["0.0.0.0"]])
 async def test_a_name_that_leads_inside_is_refused_as_a_whole(site: Site, answers: list[str]) -> None:
     """Also when only one of its addresses does."""
@@ -139,7 +171,7 @@ async def test_an_answer_has_a_size_also_when_it_is_packed(site: Site) -> None:
     """Twenty megabytes of nothing stay what the policy allows; an unknown packing is refused."""
     fetched = await site.client(bytes_max=2_048).get(site.url("/bomb"))
     assert (len(fetched.body), fetched.is_cut) == (2_048, True)
-    with pytest.raises(ToolError, match="encoded as br"):
+    with pytest.raises(ToolError, match="packed as br"):
         await site.client().get(site.url("/odd"))
 
 

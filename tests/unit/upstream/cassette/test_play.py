@@ -3,11 +3,11 @@
 import pytest
 
 from treadle.canon.errors import BrokenStream
+from treadle.network import BrokenOff
 from treadle.upstream.cassette.play import Player
 from treadle.upstream.cassette.record import Secrets
 from treadle.upstream.cassette.tape import Answered, Asked, Call, Cassette, Chunk, Ended, Header, How
 from treadle.upstream.endpoint import Endpoint, Secret
-from treadle.upstream.network import BrokenOff
 
 HEADER = Header(version=1, upstream="up", protocol="chat", base_url="http://up.invalid/v1")
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.canon.errors import ConfigError
+from treadle.network import BrokenOff
 from treadle.upstream.cassette.record import REDACTED, RecordedAnswer, Recorder, Secrets
 from treadle.upstream.cassette.tape import data_of, load_cassette
 from treadle.upstream.endpoint import Endpoint, Secret
-from treadle.upstream.network import BrokenOff
 
 KEY = "sk-very-secret-0001"
 ENDPOINT = Endpoint(
@@ -45,6 +45,11 @@ class Network:
         self.reads = list(reads)
         self.clock = clock
         self.is_closed = False
+
+    @property
+    def is_over(self) -> bool:
+        """Not looked at."""
+        raise AssertionError("what is recorded is read to its end")
 
     @property
     def content(self) -> "Network":

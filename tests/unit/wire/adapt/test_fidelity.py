@@ -28,6 +28,7 @@ def note(code: str, action: NoteAction, field: str | None = None, count: int = 1
         ),
         ([note("x", "dropped", "a", 3)], "dropped=3"),
         ([note("x", "dropped", "a"), note("x", "dropped", "a")], "dropped=1"),
+        ([note(f"c{number}", "emulated") for number in range(8)], "emulated=c0,c1,c2,c3,c4,c5,c6,c7"),
         ([note(f"c{number}", "emulated") for number in range(10)], "emulated=c0,c1,c2,c3,c4,c5,c6,c7+2"),
     ],
 )

@@ -83,3 +83,13 @@ def test_a_word_that_nobody_named_is_its_own():
     """What the model invents is passed on for others to judge."""
     names = Names(Rule(), ["a.b"])
     assert names.back("other.name") == "other.name"
+
+
+def test_a_spelling_that_another_word_has_already_is_not_taken():
+    """Words that look like the hash of another, or are it, still leave a name for everybody."""
+    first = Names(Rule(), ["a.b", "a_b"]).there("a.b")
+    names = Names(Rule(), ["a.b", "a_b", first])
+    assert names.there(first) == first
+    assert re.fullmatch(r"a_b_[0-9a-f]{8}", names.there("a.b"))
+    assert len({names.there(word) for word in ("a.b", "a_b", first)}) == 3
+    assert names.back(names.there("a.b")) == "a.b"

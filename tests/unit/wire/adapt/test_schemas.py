@@ -455,6 +455,7 @@ def test_a_merge_keeps_the_order_and_the_last_word():
 def test_a_long_key_is_not_repeated_for_every_node_in_it():
     """Pointers show its beginning."""
     assert step("#", "k" * 400_000) == f"#/{'k' * 64}…"
+    assert step("#", "k" * 64) == f"#/{'k' * 64}"
     assert step("#", "a/b~c") == "#/a~1b~0c"
 
 
@@ -646,3 +647,37 @@ def test_alternatives_at_the_top_keep_what_stands_beside_their_references():
     written, notes = convert(schema)
     assert (set(written["properties"]), written.get("required", [])) == ({"a", "b", "x"}, [])
     assert {note.code for note in notes} == {"schema_union", "schema_ref"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept", "clashes"),
+    [
+        ({"const": [1]}, {"const": [2]}, {"const": [2]}, {"const"}),
+        ({"const": {"a": 1}}, {"const": 1}, {"const": 1}, {"const"}),
+        ({"pattern": "a"}, {"pattern": "b"}, {"pattern": "b"}, {"pattern"}),
+        ({"pattern": "a"}, {"pattern": "a"}, {"pattern": "a"}, set()),
+        ({"title": "a"}, {"title": "b"}, {"title": "b"}, set()),
+        ({"minimum": 1}, {"minimum": True}, {"minimum": True}, set()),
+        ({"minimum": 3}, {"minimum": 1}, {"minimum": 3}, set()),
+        ({"maximum": 3}, {"maximum": 1}, {"maximum": 1}, set()),
+        ({"type": "integer"}, {"type": "number"}, {"type": "integer"}, set()),
+        ({"type": "integer"}, {"type": "string"}, {"type": "string"}, {"type"}),
+        ({"enum": [1]}, {"enum": [2]}, {"enum": [2]}, set()),
+    ],
+)
+def test_of_two_demands_one_is_kept_and_a_clash_is_said(before, after, kept, clashes):
+    """The last word wins, of bounds the narrower one; whoever merges can tell what was given up."""
+    said: set[str] = set()
+    assert merge(before, after, clashes=said) == kept
+    assert said == clashes
+
+
+def test_schemas_that_are_only_true_or_false_stay_where_others_are_mended():
+    """They say all there is to say."""
+    node = {"type": "OBJECT", "properties": {"a": True, "b": {"type": "STRING"}}, "additionalProperties": False}
+    assert of(node, "json_schema")[0] == {
+        "type": "object",
+        "properties": {"a": True, "b": STRING},
+        "additionalProperties": False,
+    }
+    assert of({"anyOf": [False, {"type": "STRING"}]}, "json_schema")[0] == {"anyOf": [False, STRING]}

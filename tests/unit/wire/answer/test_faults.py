@@ -45,6 +45,7 @@ def faults(name: str, arguments: str) -> list[str]:
         ("book", '{"nothing":"CET"}', []),
         ("book", '{"seats":" 2 "}', ["number_as_text"]),
         ("book", '{"seats":"two"}', []),
+        ("book", '{"seats":"2","name":"x"}', ["number_as_text"]),
         ("book", '{"seats":1,"name":"2"}', []),
         ("book", '{"seats":"' + "1" * 40 + '"}', []),
         ("book", '{"seats":"2","name":"' + "x" * ARGUMENTS_CHARS_MAX + '"}', []),

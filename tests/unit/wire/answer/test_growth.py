@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.lib.streaming._deltas import accumulate_delta
 
+from treadle.canon.json import DEPTH_MAX
 from treadle.wire.answer.growth import Growth
 
 
@@ -55,3 +56,21 @@ def test_it_grows_as_the_sdk_would(deltas: list[dict[str, Any]]) -> None:
     for delta in deltas:
         expected = accumulate_delta(expected, {**delta, "list": [dict(entry) for entry in delta["list"]]})
     assert _grown(*deltas) == expected
+
+
+def _in_objects(leaf: Any, count: int) -> Any:
+    return {"v": _in_objects(leaf, count - 1)} if count else leaf
+
+
+def _in_lists(leaf: Any, count: int) -> Any:
+    return [{"index": 0, "v": _in_lists(leaf, count - 1)}] if count else leaf
+
+
+def test_values_grow_as_deep_as_the_bound_and_no_deeper() -> None:
+    """Objects and lists count alike; what is deeper is replaced as a whole."""
+    for wrap, count in ((_in_objects, DEPTH_MAX), (_in_lists, DEPTH_MAX // 2)):
+        assert _grown(wrap("a", count), wrap("b", count)) == wrap("ab", count)
+        for first, second in (({"x": "a"}, {"x": "b"}), (["a"], ["b"])):
+            assert _grown(wrap(first, count), wrap(second, count)) == wrap(second, count)
+        grown = _grown(wrap(["a"], count - 1), wrap(["b"], count - 1))
+        assert grown == wrap(["a", "b"], count - 1)

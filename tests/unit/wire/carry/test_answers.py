@@ -259,3 +259,10 @@ def test_odd_citations_do_no_harm(citations: bytes) -> None:
     assert isinstance(last, ItemDone)
     assert isinstance(last.item, MessageItem)
     assert last.item.content == (part, opaque)
+
+
+@pytest.mark.parametrize("client", ["chat", "responses", "messages", "gemini"])
+def test_a_plain_text_is_carried_without_a_word(client: str) -> None:
+    """Nothing was lost of it, whoever reads it."""
+    event = ItemDone(index=0, item=MessageItem(role="assistant", content=(TextPart(text="x"),)))
+    assert Bearer(client).feed(event) == [event]

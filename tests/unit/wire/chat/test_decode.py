@@ -182,7 +182,7 @@ def test_what_leads_the_bytes_does_not_matter(lead: bytes, size: int) -> None:
     assert answer(decode(Decoder(CountingIds()), body, size)).items == (("text", "Hi"),)
 
 
-@settings(max_examples=300)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.data())
 def test_hostile_bytes_never_raise_and_end_once(data: st.DataObject) -> None:
     """Random bytes, and good streams with random bytes in them, cut anywhere."""
@@ -253,7 +253,7 @@ _CHUNK = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.lists(_CHUNK, max_size=6), st.booleans())
 def test_any_chunks_keep_the_contract(chunks: list[Any], done: bool) -> None:
     """Whatever upstreams make of a call: distinct ids, deltas that add up, one terminal, and a client can read it."""

@@ -466,3 +466,12 @@ def test_choices_that_are_waited_for_are_one_body() -> None:
     assert _merged(choices, *events) == []
     entries = json.loads(choices.body())["choices"]
     assert [(entry["index"], entry["message"]["content"]) for entry in entries] == [(0, "a"), (1, "b")]
+
+
+def test_of_several_choices_that_met_a_limit_the_first_is_told() -> None:
+    """A whole body has one place for it."""
+    choices = _choices(2, stream=False)
+    for choice, started, limit in ((0, STARTED, "max_iterations"), (1, OTHER, "wall_time")):
+        for event in (started, *TEXT, RunEnded(status="completed", limit=limit)):
+            choices.feed(choice, event)
+    assert json.loads(choices.body())["treadle"] == {"run_id": STARTED.run_id, "limit": "max_iterations"}

@@ -28,7 +28,7 @@ HI = (TextPart(text="hi"),)
 
 def _read(*messages: Any) -> tuple[tuple[AnyItem, ...], tuple[str, ...]]:
     notes = Notes()
-    items = MessageReader(notes).read([msgspec.Raw(write_json(message)) for message in messages], "messages")
+    items = MessageReader(notes).read(msgspec.Raw(write_json(messages)), "messages")
     return items, tuple(note.code for note in notes.all())
 
 
@@ -244,7 +244,7 @@ def test_many_results_cost_in_proportion() -> None:
         results = [{"role": "function", "name": "z", "content": ""}] * count
         calls = [{"id": f"c{number}", **call} for number in range(count)]
         messages = [{"role": "assistant", "tool_calls": calls}, *results]
-        raws = [msgspec.Raw(write_json(message)) for message in messages]
-        return steps_run(lambda: MessageReader(Notes()).read(raws, "messages"))
+        raw = msgspec.Raw(write_json(messages))
+        return steps_run(lambda: MessageReader(Notes()).read(raw, "messages"))
 
     assert work(400) < 2.1 * work(200)

@@ -441,3 +441,13 @@ def test_every_order_gives_a_valid_conversation(items: list[AnyItem]) -> None:
             waiting = [call["id"] for call in message.get("tool_calls", ())]
     assert waiting == []
     assert sorted(answered) == ["a", "b"]
+
+
+def test_a_turn_of_text_beside_other_parts_keeps_all_of_them() -> None:
+    """One message of plain text does not make strings of the others in its turn."""
+    sound = {"type": "sound", "id": "s1"}
+    spoken = MessageItem(
+        role="assistant", content=(TextPart(text="Listen:"), OpaquePart(protocol="chat", raw=RAW(write_json(sound))))
+    )
+    messages, _ = _messages(USER, text_message("assistant", "First."), A, spoken, text_result(A, "done"))
+    assert messages[1]["content"] == [{"type": "text", "text": "First."}, {"type": "text", "text": "Listen:"}, sound]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.wire.dialects.fixer import Refused, read_tolerant
+from treadle.wire.dialects.fixer import DEPTH_MAX, Refused, read_tolerant
 
 MENDED: dict[str, tuple[str, Any]] = {
     "strict": ('{"a": [1, 2.5, true, null]}', {"a": [1, 2.5, True, None]}),
@@ -95,3 +95,13 @@ def test_no_text_makes_it_raise_anything_else(text: str) -> None:
         read_tolerant(text)
     except Refused:
         return
+
+
+def test_depth_is_counted_where_it_is_and_not_where_it_was() -> None:
+    """As deep as the bound is read; one deeper is not; many that stand beside each other are not deep."""
+    assert read_tolerant("['x'," + "[" * (DEPTH_MAX - 1) + "]" * (DEPTH_MAX - 1) + "]")[0] == "x"
+    with pytest.raises(Refused, match="too deep"):
+        read_tolerant("['x'," + "[" * DEPTH_MAX + "]" * DEPTH_MAX + "]")
+    with pytest.raises(Refused, match="too deep"):
+        read_tolerant("['x'," + "[]," * DEPTH_MAX + "[" * DEPTH_MAX + "]" * DEPTH_MAX + "]")
+    assert read_tolerant("['x'," + "[]," * (3 * DEPTH_MAX) + "{'a': []}]")[-1] == {"a": []}

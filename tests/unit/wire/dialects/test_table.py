@@ -47,6 +47,39 @@ def test_tiers_follow_the_model() -> None:
     assert isinstance(BY_ID["cline_xml"].grammar, Elements)
 
 
+SPECIAL = {
+    "JsonBody.needs_closer": "apertus cohere_action hermes_json inkling internlm lfm2_json longcat minimax_m1 "
+    "nemotron_v2 tool_calls_list",
+    "NamedJson.needs_closer": "deepseek_v3 deepseek_v31 function_json kimi_k2 solar",
+    "JsonBody.is_fenced": "command_r",
+    "JsonBody.is_keyed": "apertus",
+    "JsonBody.is_echoed": "lfm2_json",
+    "Tagged.trims": "qwen3_coder qwen3_coder_bare seed_oss",
+    "Tagged.has_cdata": "minicpm5",
+    "Tagged.has_json": "dsml_v32 dsml_v32_bars dsml_v32_double dsml_v4 dsml_v4_bars dsml_v4_double",
+    "Tagged.has_entities": "kimi_k3",
+    "NamedJson.is_fenced": "deepseek_v3",
+    "Pythonic.is_echoed": "lfm2",
+    "Pythonic.is_list": "lfm2 llama4_pythonic",
+}
+"""What only some dialects of a grammar allow, each for a reason that its row tells."""
+
+
+def test_what_is_special_is_so_only_where_a_row_says_it() -> None:
+    """A dialect that says nothing keeps line feeds, entities and braces in its values as they are."""
+    for flag, ids in SPECIAL.items():
+        grammar, name = flag.split(".")
+        rows = [row for row in DIALECTS if type(row.grammar).__name__ == grammar]
+        assert sorted(row.id for row in rows if getattr(row.grammar, name)) == ids.split(), flag
+    lined = "command_r functionary_v32 functools gemini_call gemini_tool_code gigachat harmony_stripped react"
+    assert sorted(row.id for row in DIALECTS if row.at_line) == lined.split()
+    row = Dialect(id="new", grammar=Tagged(name_attr="n", key_attr="k"))
+    text = '<function n="plan_trip"><parameter k="to">\nA &amp; <![CDATA[B]]>\n</parameter></function>'
+    scanner = TextScanner(read_tools(TOOLS), (row,))
+    found = [piece for piece in [*scanner.feed(text), *scanner.finish()] if isinstance(piece, Found)]
+    assert [call.arguments for piece in found for call in piece.calls] == ['{"to":"\\nA &amp; <![CDATA[B]]>\\n"}']
+
+
 def test_a_request_without_tools_is_left_alone() -> None:
     """Also the text of frames."""
     text = "<|channel|>final<|message|>Hi.<|return|>"

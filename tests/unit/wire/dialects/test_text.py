@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dialects.own import TOOLS
 from treadle.cli.wire.render import render
 from treadle.wire.dialects import read_tools
+from treadle.wire.dialects.grammar import Whole
 from treadle.wire.dialects.table import BY_ID, DIALECTS
 from treadle.wire.dialects.text import HELD_CHARS_MAX, REREADS, Found, Piece, TextScanner
 
@@ -133,7 +134,8 @@ def test_a_long_text_in_one_piece_is_the_same_as_in_many() -> None:
 def test_what_is_longer_than_the_cap_leaves_as_text() -> None:
     """Never is more held than the cap and one piece; what comes behind is scanned again."""
     text = f"{long_call('hermes_json', 20_000)} {long_call('hermes_json', 100)}"
-    scanning = scanner(chars_max=8_192)
+    told: list[str] = []
+    scanning = scanner(chars_max=8_192, refused=told.append)
     pieces: list[Piece] = []
     for chunk in cut(text, 64):
         pieces += scanning.feed(chunk)
@@ -142,6 +144,7 @@ def test_what_is_longer_than_the_cap_leaves_as_text() -> None:
     found = [piece for piece in pieces if isinstance(piece, Found)]
     assert len(found) == 1
     assert len(found[0].raw) < 400
+    assert [words for words in told if "longer than the 8192 characters" in words] != []
 
 
 def test_the_cap_is_that_of_the_settings() -> None:
@@ -170,3 +173,46 @@ def test_open_reasoning_calls_only_in_a_native_dialect() -> None:
     assert scan([text], natives=frozenset())[0] == text
     found = [piece for piece in scan([text], natives=frozenset({"hermes_json"})) if isinstance(piece, Found)]
     assert [piece.dialect for piece in found] == ["hermes_json"]
+
+
+def test_behind_a_call_its_line_goes_on() -> None:
+    """What would quote or fence at the start of a line does neither there; on the next line it does."""
+    call = '<tool_call>{"name": "ring_bell", "arguments": {}}</tool_call>'
+    for between in ("> ", "```\n", "~~~\n", " > "):
+        assert len([piece for piece in scan([f"{call}{between}{call}"]) if isinstance(piece, Found)]) == 2, between
+        assert len([piece for piece in scan([f"{call}\n{between}{call}"]) if isinstance(piece, Found)]) == 1, between
+
+
+LINED = [row.id for row in DIALECTS if row.at_line and not long_call(row.id, 10).startswith("<")]
+
+
+@pytest.mark.parametrize("dialect", LINED)
+def test_what_begins_a_line_calls_nothing_inside_one(dialect: str) -> None:
+    """Nor where the text happens to be cut just before it, or code or markup stands there."""
+    call, natives = long_call(dialect, 10), frozenset({dialect})
+    assert [piece for piece in scan([call], natives=natives) if isinstance(piece, Found)] != []
+    for before in ("Well, ", "Well `x` ", "Well <b>"):
+        parted = scan([before, call], natives=natives)
+        assert parted == scan([before + call], natives=natives)
+        assert [piece for piece in parted if isinstance(piece, Found) and piece.dialect == dialect] == []
+
+
+@pytest.mark.parametrize("dialect", [row.id for row in DIALECTS if isinstance(row.grammar, Whole)])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_what_must_be_the_whole_message_calls_nothing_behind_other_text(dialect: str, size: int) -> None:
+    """Whether the text came before it or with it, and on which line; white space is no text."""
+    call = long_call(dialect, 10)
+    for before in ("", "\n\n", "  \n"):
+        assert [piece for piece in scan(cut(before + call, size)) if isinstance(piece, Found)] != [], before
+    for before in ("Well:\n", "Well.\n\n", "a\nb\n", "<b>\n"):
+        assert scan(cut(before + call, size)) == [before + call]
+
+
+def test_thoughts_that_never_end_do_not_hide_the_message_behind_them() -> None:
+    """A new message begins where it says so."""
+    thought = "<|channel|>analysis<|message|>hm"
+    call = "<|start|>assistant<|channel|>commentary to=functions.ring_bell<|message|>{}<|call|>"
+    for size in (1, 7, 1_000):
+        pieces = scan(cut(thought + call, size), natives=frozenset({"harmony"}))
+        assert [one.name for piece in pieces if isinstance(piece, Found) for one in piece.calls] == ["ring_bell"]
+        assert [piece for piece in pieces if isinstance(piece, str) and "assistant" in piece] == []

@@ -2,7 +2,6 @@ import json
 from typing import Any
 
 import msgspec
-import pytest
 
 from treadle.canon.items import (
     AnyItem,
@@ -18,7 +17,6 @@ from treadle.canon.items import (
     text_message,
     text_result,
 )
-from treadle.wire.gemini import history
 from treadle.wire.gemini.history import Reader, write_contents
 from treadle.wire.notes import Notes
 from unit.wire.work import Counted
@@ -226,10 +224,9 @@ def test_system_messages_are_the_instruction() -> None:
     assert [note.code for note in notes.all()] == ["name_dropped"]
 
 
-def test_ids_of_many_calls_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_of_many_calls_are_not_compared_with_each_other() -> None:
     """Whether the provider gave an id twice is looked up, not searched."""
     calls = [CallItem(call_id=f"c{n}", name="f", arguments="{}", upstream_id=Counted(f"u{n}")) for n in range(300)]
-    monkeypatch.setattr(history, "write_json", lambda _value: b"{}")
     Counted.compared = 0
     write_contents(calls, OLD, Notes())
     assert Counted.compared < 5 * len(calls)

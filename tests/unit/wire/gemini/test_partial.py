@@ -65,3 +65,5 @@ def test_the_size_grows_with_what_is_held() -> None:
     arguments = PartialArguments()
     arguments.add([{"jsonPath": "$.a", "stringValue": "é" * 10}])
     assert arguments.size == 23
+    arguments.add([{"jsonPath": "$.b", "numberValue": 1}, {"jsonPath": "$.c", "boolValue": True}])
+    assert arguments.size == 23 + 2 * (3 + 8)

@@ -224,6 +224,16 @@ def test_arguments_become_an_object(call: CallItem, given: Any, codes: list[str]
     assert noted == codes
 
 
+@pytest.mark.parametrize("role", [{"a": 1}, 5, None, ["judge"]])
+def test_a_block_that_has_a_strange_role_of_its_own_goes_back(role: object) -> None:
+    """Only a message has a role in words; a block of an unknown kind may call anything so."""
+    block = {"type": "badge", "role": role}
+    opaque = OpaqueItem(protocol="messages", raw=msgspec.Raw(write_json(block)))
+    messages, codes = _messages(USER, opaque)
+    assert messages[-1] == {"role": "assistant", "content": [block]}
+    assert codes == []
+
+
 def test_opaque_items_go_back_in_place() -> None:
     """Those of this protocol; others, references and messages of odd roles are noted."""
     search = OpaqueItem(protocol="messages", raw=msgspec.Raw(b'{"type":"server_tool_use","id":"s"}'))

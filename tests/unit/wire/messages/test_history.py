@@ -25,8 +25,7 @@ from treadle.wire.notes import Notes
 
 def _read(*messages: Any, servers: tuple[str, ...] = ()) -> tuple[tuple[AnyItem, ...], list[str]]:
     notes = Notes()
-    raws = [msgspec.Raw(json.dumps(message).encode()) for message in messages]
-    items = HistoryReader(notes, frozenset(servers)).read(raws, "messages")
+    items = HistoryReader(notes, frozenset(servers)).read(_raw(messages), "messages")
     return items, [note.code for note in notes.all()]
 
 
@@ -169,7 +168,7 @@ def test_tools_defined_in_the_middle_are_found() -> None:
     block = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": definition}}
     reference = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "f"}}
     reader = HistoryReader(Notes())
-    items = reader.read([_raw({"role": "system", "content": [block, reference]})], "messages")
+    items = reader.read(_raw([{"role": "system", "content": [block, reference]}]), "messages")
     assert [(path, bytes(raw)) for path, raw in reader.definitions] == [
         ("messages.0.content.0.tool.definition", json.dumps(definition).encode())
     ]

@@ -156,3 +156,11 @@ def test_what_contradicts_the_types_is_refused_by_its_path(value: Any, param: st
 def test_what_the_api_cannot_say_is_said_otherwise(part: AnyPart, block: Any, codes: list[str]) -> None:
     """Never dropped without a note."""
     assert _written(part) == (block, codes)
+
+
+def test_an_address_counts_more_than_a_files_id() -> None:
+    """A part that has both is written by what anybody can fetch."""
+    address = _source("url", url="https://x/a")
+    assert _written(ImagePart(url="https://x/a", file_id="f")) == ({"type": "image", **address}, [])
+    assert _written(FilePart(url="https://x/a", file_id="f")) == ({"type": "document", **address}, [])
+    assert _written(ImagePart()) == ({"type": "image", **_source("url", url="")}, [])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.canon.errors import ProtocolError
-from treadle.canon.items import text_message
+from treadle.canon.items import CallItem, OpaqueItem, text_message
 from treadle.canon.json import read_json
 from treadle.canon.request import Options, Request
 from treadle.canon.tools import AUTO
@@ -269,3 +269,15 @@ def test_no_json_makes_the_reader_raise_anything_else(value: Any) -> None:
     for sent in (value, body):
         with suppress(ProtocolError):
             assert read_request(json.dumps(sent).encode()).protocol == "messages"
+
+
+@pytest.mark.parametrize(("server", "kind"), [("theirs", OpaqueItem), ("ours", CallItem)])
+def test_a_call_of_a_server_that_the_upstream_knows_stays_its_own(server: str, kind: type) -> None:
+    """The servers of the request say which; a call of any other is one of Treadle's."""
+    call = {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "look", "server_name": server, "input": {}}
+    result = {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "content": []}
+    request = _read(
+        messages=[*HI, {"role": "assistant", "content": [call, result]}, *HI],
+        mcp_servers=[{"type": "url", "name": "theirs", "url": "https://x"}, {"type": "url", "url": "https://y"}],
+    )
+    assert isinstance(request.items[1], kind)

@@ -20,9 +20,8 @@ NAMED = ToolChoice(mode="named", name="f")
 
 def _shelf(*tools: Any) -> tuple[ToolShelf, list[str]]:
     notes = Notes()
-    shelf = ToolShelf(notes)
-    for position, tool in enumerate(tools):
-        shelf.add(msgspec.Raw(json.dumps(tool).encode()), f"tools.{position}")
+    shelf = ToolShelf()
+    shelf.add([(f"tools.{place}", msgspec.Raw(json.dumps(tool).encode())) for place, tool in enumerate(tools)], notes)
     return shelf, [note.code for note in notes.all()]
 
 

@@ -53,7 +53,7 @@ def write(*items: AnyItem, provider: str = "up", model: str = "m") -> tuple[list
     """Return what is written of the items, and the notes."""
     notes = Notes()
     written = write_history(items, notes, provider=provider, model=model)
-    return [json.loads(bytes(item)) for item in written], [(note.code, note.action, note.count) for note in notes.all()]
+    return json.loads(msgspec.json.encode(written)), [(note.code, note.action, note.count) for note in notes.all()]
 
 
 def one(item: AnyItem) -> Any:
@@ -226,7 +226,8 @@ def test_unknown_items_and_parts_go_back_only_to_their_protocol() -> None:
     items: list[AnyItem] = [THOUGHT, own, other, MessageItem(role="user", content=(TextPart(text="a"), part))]
     written = write_history(items, notes, provider="up", model="m")
     assert bytes(written[1]) == bytes(own.raw)
-    assert [json.loads(bytes(item))["type"] for item in written] == ["reasoning", "web_search_call", "message"]
+    kinds = [item["type"] for item in json.loads(msgspec.json.encode(written))]
+    assert kinds == ["reasoning", "web_search_call", "message"]
     assert [note.code for note in notes.all()] == ["item_dropped", "part_dropped"]
 
 
@@ -317,3 +318,12 @@ def test_what_is_written_reads_as_the_same_history(groups: list[list[AnyItem]]) 
     request = read_request(written.body)
     assert request.items == (first, *items)
     assert (request.store, request.surface.stream, request.instructions) == (False, True, None)
+
+
+def test_a_thought_that_only_a_result_follows_is_left_out() -> None:
+    """It belongs to the turn that the result ends, and not to what the model says afterwards."""
+    said = text_message("assistant", "done")
+    written, notes = write(CALL, THOUGHT, text_result(CALL, "1"), said)
+    assert written[:2] == [CALL_OUT, RESULT_OUT]
+    assert [each["type"] for each in written[2:]] == ["message"]
+    assert notes == [("reasoning_dropped", "dropped", 1)]

@@ -47,6 +47,7 @@ def test_a_call_without_a_result_is_closed() -> None:
     notes = Notes()
     assert paired([A, USER], notes) == [A, text_result(A, INTERRUPTED, is_error=True, rc="interrupted"), USER]
     assert codes(notes) == [("orphan_call", 1)]
+    assert paired([USER, A], Notes()) == [USER, A, text_result(A, INTERRUPTED, is_error=True, rc="interrupted")]
 
 
 def test_a_result_without_its_call_becomes_a_users_text() -> None:

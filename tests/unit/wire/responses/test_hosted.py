@@ -85,7 +85,7 @@ def test_what_an_upstreams_server_did_goes_back_to_it_whole(item: dict[str, Any]
 def test_other_upstreams_are_told_a_call_and_its_result(ending: Any, output: Any, is_error: bool) -> None:
     """Under a name that every provider takes and that says whose tool it was."""
     notes = Notes()
-    call, result = spell_out([opaque({**CALL, **ending})], notes)
+    call, result = spell_out((opaque({**CALL, **ending}),), notes)
     assert isinstance(call, CallItem)
     assert isinstance(result, ResultItem)
     assert (call.name, call.call_id, call.arguments) == ("docs__read_page", "mcp_1", '{"p":1}')
@@ -167,9 +167,9 @@ def test_a_generated_image_is_an_image_of_the_answer() -> None:
     """In the format that it says it has."""
     notes = Notes()
     item = {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "AAAA"}
-    images = spell_out([opaque(item), opaque({**item, "output_format": "webp"})], notes)
+    images = spell_out((opaque(item), opaque({**item, "output_format": "webp"})), notes)
     urls = ["data:image/png;base64,AAAA", "data:image/webp;base64,AAAA"]
-    assert images == [MessageItem(role="assistant", content=(ImagePart(url=url),)) for url in urls]
+    assert list(images) == [MessageItem(role="assistant", content=(ImagePart(url=url),)) for url in urls]
     assert [(note.code, note.count) for note in notes.all()] == [("image_told", 2)]
 
 
@@ -187,5 +187,5 @@ def test_a_generated_image_is_an_image_of_the_answer() -> None:
 def test_what_cannot_be_told_stays_as_it_is(item: AnyItem) -> None:
     """Its writer drops and notes it, as anything that only one protocol can carry."""
     notes = Notes()
-    assert spell_out([item], notes) == [item]
+    assert spell_out((item,), notes) == (item,)
     assert notes.all() == ()

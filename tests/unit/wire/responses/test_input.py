@@ -299,3 +299,14 @@ def test_bad_items_name_their_field(item: Any, param: str, code: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         reading({"role": "user", "content": "fine"}, item)
     assert (caught.value.info.param, caught.value.info.code) == (param, code)
+
+
+@pytest.mark.parametrize("name", ["role", "content", "phase", "output", "summary", "encrypted_content"])
+def test_a_field_that_belongs_to_another_kind_of_item_is_carried_unread(name: str) -> None:
+    """A call that has one is a call all the same, and loses nothing."""
+    call = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
+    plain, odd = one(call), one({**call, name: "x"})
+    assert plain == CallItem(call_id="call_1", name="f", arguments="{}")
+    assert odd.extra is not None
+    assert {field: bytes(value) for field, value in odd.extra.fields.items()} == {name: b'"x"'}
+    assert msgspec.structs.replace(odd, extra=None) == plain

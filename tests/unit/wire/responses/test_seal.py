@@ -38,3 +38,10 @@ def test_openais_own_state_travels_as_it_is() -> None:
 def test_a_broken_seal_is_carried_on_unread(text: str) -> None:
     """A client that cut or forged a seal breaks nothing: its provider will refuse it."""
     assert unseal(text) == (Blob(provider="openai", kind="encrypted_content", data=text),)
+
+
+def test_a_seal_with_foreign_letters_in_it_is_broken() -> None:
+    """They are not skipped: somebody changed it."""
+    sealed = seal((Blob(provider="up", kind="item_id", data="rs"),))
+    changed = f"{sealed[:14]}!{sealed[14:]}"
+    assert unseal(changed) == (Blob(provider="openai", kind="encrypted_content", data=changed),)

@@ -11,6 +11,8 @@ import { Arguments, Choice, clock, Facts, Loading, Pane, shown, State, Table, us
 /** @typedef {import("./address.js").Place} Place */
 
 const CARDS = 100;
+/** The most that one answer lists. */
+const DECIDED = 200;
 
 /** @param {{place: Place}} props */
 export function Approvals({ place }) {
@@ -41,7 +43,7 @@ export function Approvals({ place }) {
 /** @param {{place: Place}} props */
 export function Proposals({ place }) {
   const open = useLoaded(`/treadle/v1/proposals?status=open&limit=${CARDS}`);
-  const past = useLoaded("/treadle/v1/proposals?limit=50");
+  const past = useLoaded(`/treadle/v1/proposals?limit=${DECIDED}`);
   const reload = () => [open, past].forEach((each) => each.reload());
   useChanges(["proposal"], reload);
   const rows = open.data?.proposals ?? [];
@@ -57,6 +59,7 @@ export function Proposals({ place }) {
       html`<${State} of=${row.status} />`, html`<a href=${address(["facts", row.workspace_id, row.id])}>${row.proposal.changes.map((/** @type {any} */ change) => change.path).join(", ")}</a>`,
       row.decision?.who || "–", row.decision ? clock(row.decision.at) : "",
     ])} />
+    ${past.data?.proposals.length >= DECIDED && html`<p class="nothing">These are of the newest ${DECIDED}. Earlier ones are in the history of their workspace.</p>`}
   </section>`;
 }
 

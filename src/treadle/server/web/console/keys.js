@@ -45,7 +45,7 @@ export function Keys() {
     <//>
     ${asks === "new" && html`<${NewKey} trouble=${trouble} onDo=${(/** @type {any} */ body) => act(() => send("POST", PATH, body))} onClose=${() => ask(null)} />`}
     ${asks?.id && html`<${Confirm} title=${`Revoke the key ${asks.name}?`} verb="Revoke" trouble=${trouble} onDo=${() => revoke(asks)} onClose=${() => ask(null)}>
-      <p>Whoever uses it is refused from now on, for ever. What it did stays.</p><//>`}
+      <p>Whoever uses it is refused from now on, for ever, and its runs are cancelled. What it did stays.</p><//>`}
   </section>`;
 }
 

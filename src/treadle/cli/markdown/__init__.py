@@ -1,0 +1,1 @@
+"""Markdown for a terminal: read into blocks and spans, and painted as lines."""

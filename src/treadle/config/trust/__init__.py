@@ -1,0 +1,7 @@
+"""Whether the file of a working directory may be used: what it would do, and who agreed to it."""
+
+from treadle.config.trust.deeds import list_deeds as list_deeds
+from treadle.config.trust.memory import Doubt as Doubt
+from treadle.config.trust.memory import State as State
+from treadle.config.trust.memory import Trust as Trust
+from treadle.config.trust.memory import Untrusted as Untrusted

@@ -1,0 +1,16 @@
+"""HTTP/1.1 over asyncio and httptools: where to, how to get there, and what comes back."""
+
+from treadle.network.errors import BadPacking, BrokenOff, ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn
+from treadle.network.pool import Pool, Reply
+
+__all__ = [
+    "BadPacking",
+    "BrokenOff",
+    "ConnectTimeout",
+    "NoAddress",
+    "NoConnection",
+    "NoTls",
+    "NoTurn",
+    "Pool",
+    "Reply",
+]

@@ -1,0 +1,243 @@
+"""One connection to a server: a request goes out, the head and the body of its answer come in as they arrive.
+
+What one read of the network brings is handed over in one piece, however many chunks of HTTP it was. A body that
+nobody reads is not read ahead without end. Silence while somebody waits ends the connection.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from typing import Protocol, cast
+
+import httptools
+
+from treadle.network.errors import BadPacking, BrokenOff
+
+READ_AHEAD_BYTES = 262_144
+HEAD_BYTES_MAX = 262_144
+UNPACKED_BYTES = 65_536
+"""How much of a packed body is unpacked at a time."""
+
+_PACKED = frozenset({"gzip", "x-gzip", "deflate"})
+"""The encodings that are understood: some proxies pack although nobody asked."""
+
+_ANY_PACKING = 47
+"""How zlib is told to see for itself which of them it is."""
+
+
+class _Unpacker(Protocol):
+    @property
+    def unconsumed_tail(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
+
+
+class Connection(asyncio.Protocol):
+    """A connection. One answer at a time; `lost` is called when it is gone."""
+
+    def __init__(self, lost: "Callable[[Connection], None]") -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lost = lost
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._silent_since = 0.0
+        self._pieces: list[bytes] = []
+        self.on_body = self._pieces.append
+        self._is_busy = False
+        self._begin(0.0)
+
+    def _begin(self, idle_s: float) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self._idle_s = idle_s
+        self._error: OSError | None = None
+        self._unpacker: _Unpacker | None = None
+        self._packed = b""
+        self._unread = self._head_bytes = 0
+        self._is_paused = self._is_passing = self._is_whole = self._is_kept = False
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether a request can be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_reusable(self) -> bool:
+        """Tell whether the answer was whole, the request went out, and the other side wants to go on."""
+        if self._transport is None or not self._is_whole or self._error is not None:
+            return False
+        is_sent = self._transport.get_write_buffer_size() == 0
+        return is_sent and self.is_open and self._is_kept
+
+    @property
+    def is_read(self) -> bool:
+        """Tell whether the whole answer has come, and all of it was read."""
+        return self._is_whole and not self._pieces and not self._packed
+
+    def rest(self) -> None:
+        """Have no answer any more: whatever comes now ends the connection."""
+        self._is_busy = False
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def ask(self, request: bytes, idle_s: float) -> None:
+        """Send a request and wait for the head of its answer.
+
+        Raises: BrokenOff, TimeoutError.
+        """
+        if self._transport is None:
+            raise BrokenOff("the connection was closed")
+        if idle_s != self._idle_s:
+            self._stop_looking()
+        self._begin(idle_s)
+        self._is_busy = True
+        self._transport.write(request)
+        while not self.status:
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+        packing = self.headers.get("content-encoding", "identity").strip().lower()
+        if packing in _PACKED:
+            self._unpacker = zlib.decompressobj(_ANY_PACKING)
+        elif packing not in ("", "identity"):
+            raise BadPacking(f"the body is packed as {packing[:40]}, which nobody asked for")
+
+    async def read(self) -> bytes:
+        """Return what has arrived of the body, waiting for at least one byte; nothing at its end.
+
+        Raises: BrokenOff, TimeoutError.
+        """
+        while True:
+            if self._pieces or self._packed:
+                data = self._take()
+                if data:
+                    return data
+            elif self._is_whole:
+                return b""
+            elif self._error is not None:
+                raise self._error
+            else:
+                await self._wait()
+
+    def _take(self) -> bytes:
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        self._unread = 0
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return data if self._unpacker is None else self._unpack(self._unpacker, self._packed + data)
+
+    def _unpack(self, unpacker: _Unpacker, data: bytes) -> bytes:
+        try:
+            unpacked = unpacker.decompress(data, UNPACKED_BYTES)
+        except zlib.error:
+            raise BadPacking("the body is not packed as it says") from None
+        self._packed = unpacker.unconsumed_tail
+        return unpacked
+
+    async def _wait(self) -> None:
+        """Wait until something has happened, which is an error if it takes too long."""
+        waiter = self._waiter = self._loop.create_future()
+        self._silent_since = self._loop.time()
+        if self._timer is None:
+            # One timer for many waits: to set one for each would cost more than to read what comes.
+            self._timer = self._loop.call_later(self._idle_s, self._look)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    def _look(self) -> None:
+        """End a connection that has been silent for too long while somebody waits."""
+        self._timer = None
+        if self._waiter is None:
+            return
+        left_s = self._silent_since + self._idle_s - self._loop.time()
+        if left_s <= 0:
+            self._fail(TimeoutError())
+        else:
+            self._timer = self._loop.call_later(left_s, self._look)
+
+    def _stop_looking(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, error: OSError) -> None:
+        if self._error is None and not self._is_whole:
+            self._error = error
+        self.abort()
+        self._wake()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the way out."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came; all of it wakes a reader once."""
+        if not self._is_busy:
+            self.abort()
+            return
+        self._unread += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._fail(BrokenOff("what came is not HTTP"))
+            return
+        if not self.status:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self._fail(BrokenOff("the head of the answer has no end"))
+            return
+        if self._unread > READ_AHEAD_BYTES and not self._is_paused and not self._is_whole:
+            self._is_paused = True
+            assert self._transport is not None
+            self._transport.pause_reading()
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take the end: of a body that only the end of its connection ends it is the end, of any other it is a cut."""
+        if self._is_busy and not self._is_whole:
+            is_bounded = "content-length" in self.headers or "chunked" in self.headers.get("transfer-encoding", "")
+            if self.status and not is_bounded and exc is None and self._error is None:
+                self._is_whole = True
+            elif self._error is None:
+                self._error = BrokenOff("the connection was closed")
+        self._transport = None
+        self._stop_looking()
+        self._wake()
+        self._lost(self)
+
+    def on_message_begin(self) -> None:
+        """Refuse an answer behind the one that was asked for."""
+        if self._is_whole:
+            raise BrokenOff("more came than was asked for")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; of one that is repeated the first."""
+        self.headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "replace"))
+
+    def on_headers_complete(self) -> None:
+        """Take the status, unless this only says that the answer is still to come."""
+        status = self._parser.get_status_code()
+        self._is_passing = 100 <= status < 200
+        if not self._is_passing:
+            self.status = status
+
+    def on_message_complete(self) -> None:
+        """Take the end of the body."""
+        if self._is_passing:
+            self.headers.clear()
+        else:
+            self._is_whole = True
+            self._is_kept = self._parser.should_keep_alive()

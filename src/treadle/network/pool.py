@@ -1,0 +1,240 @@
+"""Connections that are kept and shared: at most so many at once, each with one answer at a time."""
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache, partial
+
+from treadle.network.address import Place, Target, dial, target_of
+from treadle.network.connection import Connection
+from treadle.network.errors import BrokenOff, ConnectTimeout, NoConnection, NoTls, NoTurn, reason_of
+
+Dial = Callable[[Place], Awaitable[socket.socket]]
+
+IDLE_S = 15.0
+"""How long a connection that nobody needs is kept: shorter than servers do, so that it is not they who close it."""
+
+
+class Reply:
+    """An answer whose head has come; it is its own body. It must be closed, which gives its connection back."""
+
+    __slots__ = ("_connection", "_pool", "content_type", "headers", "status")
+
+    def __init__(self, connection: Connection, pool: "Pool") -> None:
+        self.status = connection.status
+        self.headers: Mapping[str, str] = connection.headers
+        self.content_type = self.headers.get("content-type", "application/octet-stream").partition(";")[0].strip()
+        self._connection: Connection | None = connection
+        self._pool = pool
+
+    @property
+    def content(self) -> "Reply":
+        """Return its body."""
+        return self
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether nothing is left to read."""
+        return self._connection is None or self._connection.is_read
+
+    async def readany(self) -> bytes:
+        """Return what has arrived, waiting for at least one byte; nothing at the end.
+
+        Raises: BrokenOff, TimeoutError.
+        """
+        return b"" if self._connection is None else await self._connection.read()
+
+    async def read_all(self, bytes_max: int) -> bytes:
+        """Return the whole body.
+
+        Raises: BrokenOff, also for one that is larger; TimeoutError.
+        """
+        pieces: list[bytes] = []
+        while piece := await self.readany():
+            pieces.append(piece)
+            bytes_max -= len(piece)
+            if bytes_max < 0:
+                raise BrokenOff("the answer is larger than it may be")
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """Give it up, whether or not it was read to its end."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._pool.give(connection)
+
+
+class Pool:
+    """Makes requests, reusing connections. `connections_max` bounds those in use, of all places together.
+
+    `dial` makes the socket to a place: whoever gives one decides which addresses are connected to.
+    """
+
+    _target = staticmethod(target_of)
+    """Says where a request goes, and how its first line names it."""
+
+    def __init__(self, connections_max: int, *, dial: Dial = dial) -> None:
+        self._left = connections_max
+        self._dial = dial
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._idle: dict[Place, list[Connection]] = {}
+        self._timers: dict[Connection, asyncio.TimerHandle] = {}
+        self._busy: dict[Connection, Place] = {}
+
+    @property
+    def idle(self) -> int:
+        """Return how many connections wait for work."""
+        return len(self._timers)
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        connect_s: float,
+        idle_s: float,
+    ) -> Reply:
+        """Send a request and return its answer, the body still to be read.
+
+        Raises: NoAddress, NoConnection, NoTls, ConnectTimeout, BrokenOff, TimeoutError.
+        """
+        target = self._target(url)
+        request = write_head(method, target, headers, len(body)) + body
+        connection = self._reuse(target.place) or await self._open_within(target.place, connect_s)
+        try:
+            await connection.ask(request, idle_s)
+        except BaseException:
+            connection.abort()
+            self.give(connection)
+            raise
+        return Reply(connection, self)
+
+    def give(self, connection: Connection) -> None:
+        """Take a connection back: it is kept if it can be used again."""
+        place = self._busy.pop(connection, None)
+        if place is None:
+            return
+        self._free()
+        if not connection.is_reusable:
+            connection.abort()
+            return
+        connection.rest()
+        self._idle.setdefault(place, []).append(connection)
+        self._timers[connection] = asyncio.get_running_loop().call_later(IDLE_S, connection.abort)
+
+    async def close(self) -> None:
+        """End all connections."""
+        for connection in [*self._timers, *self._busy]:
+            connection.abort()
+        # Sockets are closed when the loop comes to it.
+        await asyncio.sleep(0)
+
+    def _reuse(self, place: Place) -> Connection | None:
+        """Return a connection that waits for work, the one used last, if another one may be used."""
+        if self._left <= 0 or (connection := self._idle_one(place)) is None:
+            return None
+        self._left -= 1
+        return connection
+
+    def _idle_one(self, place: Place) -> Connection | None:
+        idle = self._idle.get(place)
+        while idle:
+            connection = idle.pop()
+            self._timers.pop(connection).cancel()
+            if connection.is_open:
+                self._busy[connection] = place
+                return connection
+        return None
+
+    async def _open_within(self, place: Place, connect_s: float) -> Connection:
+        """Return a new connection, or one that became free while this request waited for its turn."""
+        failure: type[ConnectTimeout] = NoTurn
+        try:
+            async with asyncio.timeout(connect_s):
+                await self._take_turn()
+                failure = ConnectTimeout
+                try:
+                    return self._idle_one(place) or await self._open(place)
+                except BaseException:
+                    self._free()
+                    raise
+        except TimeoutError:
+            raise failure from None
+
+    async def _take_turn(self) -> None:
+        """Wait until another connection may be used."""
+        while self._left <= 0:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except BaseException:
+                if waiter.done() and not waiter.cancelled():
+                    self._pass_turn()
+                raise
+        self._left -= 1
+
+    def _free(self) -> None:
+        self._left += 1
+        self._pass_turn()
+
+    def _pass_turn(self) -> None:
+        """Wake the first that waits."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    async def _open(self, place: Place) -> Connection:
+        connecting = await self._dial(place)
+        make = partial(Connection, self._forget)
+        loop = asyncio.get_running_loop()
+        try:
+            if place.is_tls:
+                made = loop.create_connection(make, sock=connecting, ssl=tls_context(), server_hostname=place.host)
+            else:
+                made = loop.create_connection(make, sock=connecting)
+            _, connection = await made
+        except ssl.SSLError as error:
+            raise NoTls(reason_of(error)) from None
+        except OSError as error:
+            raise NoConnection(reason_of(error)) from None
+        self._busy[connection] = place
+        return connection
+
+    def _forget(self, connection: Connection) -> None:
+        """Know nothing more of a connection that is gone; one in use is given back by whoever uses it."""
+        timer = self._timers.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+            for idle in self._idle.values():
+                if connection in idle:
+                    idle.remove(connection)
+
+
+@lru_cache(maxsize=1)
+def tls_context() -> ssl.SSLContext:
+    """Return whom TLS trusts: as the system does."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def write_head(method: str, target: Target, headers: Mapping[str, str], length: int) -> bytes:
+    """Write the first line and the headers of a request.
+
+    Raises: ValueError for a header that would be more than one line.
+    """
+    lines = [f"{method} {target.path} HTTP/1.1", f"Host: {target.host}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if method != "GET":
+        lines.append(f"Content-Length: {length}")
+    text = "\r\n".join(lines)
+    if text.count("\r") != len(lines) - 1 or text.count("\n") != len(lines) - 1 or "\0" in text:
+        raise ValueError("a header of a request holds a line break")
+    return text.encode() + b"\r\n\r\n"

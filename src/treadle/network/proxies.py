@@ -1,0 +1,168 @@
+"""The same requests through the proxies that the environment names: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY.
+
+What is asked over TLS goes through a tunnel (CONNECT), so that the proxy sees the host and nothing else; what is not
+is asked of the proxy by its whole address. A proxy itself is spoken to without TLS.
+"""
+
+import asyncio
+import ipaddress
+import os
+import socket
+from base64 import b64encode
+from collections.abc import Mapping
+from functools import lru_cache
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from treadle.network.address import Place, Target, dial, target_of
+from treadle.network.errors import NoConnection, reason_of
+from treadle.network.pool import Pool, Reply
+
+HEAD_BYTES_MAX = 65_536
+PORT = 8080
+"""Where a proxy listens whose address names no port."""
+
+
+class Proxy(msgspec.Struct, frozen=True):
+    """A proxy, and the header that says who asks it; empty where nobody need say so."""
+
+    place: Place
+    authorization: str
+
+
+class ProxiedPool(Pool):
+    """A pool whose requests go through proxies, where the environment names one for their place."""
+
+    def __init__(self, connections_max: int) -> None:
+        super().__init__(connections_max, dial=_dial)
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        connect_s: float,
+        idle_s: float,
+    ) -> Reply:
+        """Send a request and return its answer, the body still to be read.
+
+        Raises: NoAddress, NoConnection, NoTls, ConnectTimeout, BrokenOff, TimeoutError.
+        """
+        place = target_of(url).place
+        proxy = None if place.is_tls else proxy_of(place)
+        if proxy is not None and proxy.authorization:
+            headers = {**headers, "Proxy-Authorization": proxy.authorization}
+        return await super().request(method, url, headers, body, connect_s=connect_s, idle_s=idle_s)
+
+    @staticmethod
+    def _target(url: str) -> Target:
+        target = target_of(url)
+        if target.place.is_tls or proxy_of(target.place) is None:
+            return target
+        return Target(target.place, f"http://{target.host}{target.path}", target.host)
+
+
+def proxy_of(place: Place) -> Proxy | None:
+    """Return the proxy that the environment names for a place.
+
+    Raises: NoConnection, for one that cannot be used.
+    """
+    url = _variable("https_proxy" if place.is_tls else "http_proxy") or _variable("all_proxy")
+    if not url or is_exempt(place, _variable("no_proxy")):
+        return None
+    return read_proxy(url)
+
+
+def _variable(name: str) -> str:
+    return (os.environ.get(name) or os.environ.get(name.upper()) or "").strip()
+
+
+def is_exempt(place: Place, names: str) -> bool:
+    """Tell whether NO_PROXY names a place: a host, a domain above it or a network, perhaps with a port, or `*`."""
+    return any(_names(each.strip().lower(), place) for each in names.split(","))
+
+
+def _names(word: str, place: Place) -> bool:
+    host, colon, port = word.rpartition(":")
+    if colon and port.isdecimal() and (":" not in host or host.endswith("]")):
+        if int(port) != place.port:
+            return False
+        word = host
+    word = word.strip("[]").removeprefix("*.").lstrip(".")
+    if word in ("*", place.host.lower()):
+        return True
+    if "/" in word:
+        return _is_inside(place.host, word)
+    return bool(word) and place.host.lower().endswith(f".{word}")
+
+
+def _is_inside(host: str, network: str) -> bool:
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=64)
+def read_proxy(url: str) -> Proxy:
+    """Read the address of a proxy; without a scheme it is http.
+
+    Raises: NoConnection.
+    """
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        port = parts.port or PORT
+    except ValueError:
+        raise NoConnection("the proxy of the environment has no port that can be used") from None
+    if parts.scheme != "http" or not parts.hostname:
+        raise NoConnection("the proxy of the environment is not http://HOST:PORT")
+    known = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    authorization = f"Basic {b64encode(known.encode()).decode()}" if parts.username else ""
+    return Proxy(Place(parts.hostname, port, is_tls=False), authorization)
+
+
+async def _dial(place: Place) -> socket.socket:
+    proxy = proxy_of(place)
+    if proxy is None:
+        return await dial(place)
+    made = await dial(proxy.place)
+    if not place.is_tls:
+        return made
+    try:
+        await _tunnel(made, proxy, place)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+async def _tunnel(made: socket.socket, proxy: Proxy, place: Place) -> None:
+    """Have the proxy connect to the place; from then on what goes over the socket is not the proxy's.
+
+    Raises: NoConnection.
+    """
+    loop = asyncio.get_running_loop()
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    lines = [f"CONNECT {host}:{place.port} HTTP/1.1", f"Host: {host}:{place.port}"]
+    if proxy.authorization:
+        lines.append(f"Proxy-Authorization: {proxy.authorization}")
+    head = b""
+    try:
+        await loop.sock_sendall(made, "\r\n".join([*lines, "", ""]).encode())
+        while not head.endswith(b"\r\n\r\n"):
+            # One byte more would be the host's; it says nothing before it is spoken to.
+            piece = await loop.sock_recv(made, 4_096)
+            if not piece or len(head) > HEAD_BYTES_MAX:
+                raise NoConnection("the proxy broke off")
+            head += piece
+    except NoConnection:
+        raise
+    except OSError as error:
+        raise NoConnection(f"the proxy broke off: {reason_of(error)}") from None
+    status = head.split(b" ", 2)[1][:3] if head.count(b" ") else b""
+    if not status.startswith(b"2"):
+        words = status.decode("latin-1") or "something that is not HTTP"
+        raise NoConnection(f"the proxy answered {words}")

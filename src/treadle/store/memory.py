@@ -1,0 +1,229 @@
+"""The store of a process that keeps nothing: a private SQLite database, and what nobody has asked for yet beside it.
+
+Most runs here are begun, written, ended and forgotten by their own owner, and nobody else looks at them. Such a run is
+a list of entries. Whatever else is asked of the store lays all of them down in the database first, in the order in
+which they began, and goes on there; so every promise of the journal holds without being made twice.
+"""
+
+import time
+from asyncio import sleep
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from treadle.canon.errors import Conflict, NotFound
+from treadle.canon.events import ENDED, RunEnded
+from treadle.canon.messages import Entry
+from treadle.store.address import MEMORY
+from treadle.store.journal import RUN_ENDED, Chunk, RunJournal, RunRow
+from treadle.store.sqlite import fence
+from treadle.store.sqlite.connection import select
+from treadle.store.sqlite.rows import Place, bind_json, chain_entries, ended_columns, run_columns
+from treadle.store.sqlite.run import SqliteRunJournal
+from treadle.store.sqlite.store import SqliteStore
+from treadle.store.sqlite.writer import Writer
+
+_ONCE = ("tool_call", "tool_result")
+_TAKEN = "SELECT 1 FROM runs WHERE id = ?1 OR response_id = ?2"
+
+
+class MemoryStore(SqliteStore):
+    """Fits `journal.Store`. Use it from one event loop, between `open` and `close`."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(MEMORY, clock=clock)
+        self._held: dict[str, HeldRun] = {}
+        self._response_ids: set[str] = set()
+        self._has_rows = False
+
+    async def start_run(self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float) -> RunJournal:
+        """Begin a run and return the right to write to it.
+
+        Raises: Conflict, NotFound, StoreError.
+        """
+        assert row.status not in ENDED, "a run cannot start with its end"
+        assert owner, "a lease needs an owner"
+        writer = super()._open_writer()
+        if not self._stands_alone(row, writer):
+            return await super().start_run(row, entries, owner=owner, lease_s=lease_s)
+        run = HeldRun(self, row, owner, lease_s)
+        run.add(entries)
+        self._held[row.id] = run
+        self._response_ids.add(row.response_id)
+        return run
+
+    async def delete_run(self, run_or_response_id: str) -> bool:
+        """Forget a run and all of its content; tell whether there was one."""
+        run = self._held.get(run_or_response_id)
+        if run is None:
+            return await super().delete_run(run_or_response_id)
+        self._let_go(run)
+        run.is_deleted = True
+        self._watch.wake_all()
+        return True
+
+    def now(self) -> float:
+        """Return the time; for the runs held here.
+
+        Raises: StoreError, when the store is closed.
+        """
+        super()._open_writer()
+        return self._clock()
+
+    def wake(self, run_id: str) -> None:
+        """Tell those who wait for a run that it was written to; for the runs held here."""
+        self._watch.wake(run_id)
+
+    def lay_down(self) -> None:
+        """Write all that is held here to the database, where it stays.
+
+        Raises: StoreError.
+        """
+        writer = super()._open_writer()
+        while self._held:
+            run = next(iter(self._held.values()))
+            run.written = self._write_down(writer, run)
+            self._let_go(run)
+
+    def _open_writer(self) -> Writer:
+        if self._held:
+            self.lay_down()
+        self._has_rows = True
+        return super()._open_writer()
+
+    def _let_go(self, run: "HeldRun") -> None:
+        del self._held[run.run_id]
+        self._response_ids.discard(run.row.response_id)
+
+    def _stands_alone(self, row: RunRow, writer: Writer) -> bool:
+        """Tell whether a run refers to no other and breaks no rule, as far as can be seen without the database."""
+        if row.previous_id is not None or row.session_id is not None or row.idempotency_key is not None:
+            return False
+        texts = (row.id, row.response_id, row.conversation_id, row.key_id, row.protocol, row.model, row.request_sha256)
+        if not all(map(str.isascii, texts)) or row.id in self._held or row.response_id in self._response_ids:
+            return False
+        return not (self._has_rows and writer.run_now(lambda each: select(each, _TAKEN, row.id, row.response_id)))
+
+    def _write_down(self, writer: Writer, run: "HeldRun") -> SqliteRunJournal:
+        row = run.row
+        body = None if row.request is None else bind_json(bytes(row.request))
+        chained = chain_entries(run.entries, 0, row.id, 1, Place())
+        hold = writer.run_now(fence.Start(run_columns(row), body, run.owner, run.until, chained))
+        if run.ended is not None:
+            nothing = chain_entries((), hold.run, row.id, 1, chained.place)
+            end = ended_columns(run.ended)
+            writer.run_now(fence.Append(hold, (), chained.place, nothing, run.until, end))
+        return SqliteRunJournal(writer, self._clock, self._watch.wake, hold, chained.place, run.lease_s)
+
+
+class HeldRun:
+    """Fits `journal.RunJournal`: a run as a list, until it is `written` to the database; then it is written there."""
+
+    epoch = 1
+    attempt = 1
+
+    def __init__(self, store: MemoryStore, row: RunRow, owner: str, lease_s: float) -> None:
+        self._store = store
+        self.row = row
+        self.owner = owner
+        self.lease_s = lease_s
+        self.until = store.now() + lease_s
+        self.entries: list[Entry] = []
+        self.ended: RunEnded | None = None
+        self.is_deleted = False
+        self.written: SqliteRunJournal | None = None
+        self._calls: set[tuple[str, str]] = set()
+
+    @property
+    def run_id(self) -> str:
+        """Return the run this journal writes to."""
+        return self.row.id
+
+    async def append(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Add the entries, in order, and return them with their numbers; renew the lease.
+
+        Raises: StoreError, Conflict, NotFound.
+        """
+        if self.written is not None:
+            return await self.written.append(entries)
+        try:
+            return self._add(entries)
+        finally:
+            # A run that waits for nothing else must let others go on as well.
+            await sleep(0)
+
+    async def finish(self, entries: Sequence[Entry], ended: RunEnded) -> list[Entry]:
+        """Add the last entries and end the run, in one step.
+
+        Raises: StoreError, Conflict, NotFound.
+        """
+        assert ended.status in ENDED, ended.status
+        if self.written is not None:
+            return await self.written.finish(entries, ended)
+        added = self._add(entries)
+        self.ended = ended
+        return added
+
+    async def renew(self) -> None:
+        """Make the lease run from now.
+
+        Raises: StoreError, Conflict, NotFound.
+        """
+        if self.written is None:
+            self._add(())
+        else:
+            await self.written.renew()
+
+    async def release(self) -> None:
+        """Give the run up, so that it can be claimed at once."""
+        written = self._lay_down()
+        if written is not None:
+            await written.release()
+
+    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+        """Let others read what the run says, before it is written.
+
+        Raises: StoreError, Conflict, NotFound.
+        """
+        written = self._lay_down()
+        if written is None:
+            raise _deleted()
+        await written.tell(chunk, keep_from=keep_from)
+
+    def add(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Add entries to the run.
+
+        Raises: Conflict, when a call would get a second call or result entry.
+        """
+        calls = [
+            (entry.kind, entry.call_id)
+            for entry in entries
+            if entry.kind in _ONCE and entry.call_id is not None and not entry.is_input
+        ]
+        if len(set(calls)) < len(calls) or not self._calls.isdisjoint(calls):
+            raise Conflict("the journal holds this already: a call has one entry, and one result")
+        self._calls.update(calls)
+        added = [replace(entry, seq=seq) for seq, entry in enumerate(entries, len(self.entries) + 1)]
+        self.entries += added
+        return added
+
+    def _add(self, entries: Sequence[Entry]) -> list[Entry]:
+        now = self._store.now()
+        if self.is_deleted:
+            raise _deleted()
+        if self.ended is not None:
+            raise Conflict("the run has ended", code=RUN_ENDED)
+        added = self.add(entries)
+        self.until = now + self.lease_s
+        self._store.wake(self.run_id)
+        return added
+
+    def _lay_down(self) -> SqliteRunJournal | None:
+        """Write the run to the database unless it is there already, or forgotten."""
+        if self.written is None and not self.is_deleted:
+            self._store.lay_down()
+        return self.written
+
+
+def _deleted() -> NotFound:
+    return NotFound("the run was deleted")

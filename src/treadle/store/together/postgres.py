@@ -1,0 +1,288 @@
+"""Many writes as one on PostgreSQL: what waits at the same time goes as one statement, and so with one commit.
+
+Each is as if it were alone: it is done only where its run is held and stands where its writer believes, and a group
+that fails is taken apart. Nothing here knows how a single write is done, or tried again.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import asyncpg
+
+from treadle.canon.errors import TreadleError
+from treadle.store.postgres.connection import Connection, Gone, Pool
+from treadle.store.postgres.fence import EVENT_COLUMNS, NOW, Batch, Hold, Lease
+from treadle.store.postgres.rows import EndColumns, RunColumns, bind_text, read_text
+from treadle.store.postgres.statement import Statement
+
+FLYING_MAX = 2
+"""How many writes, or groups of them, are under way before others wait and go together."""
+TOGETHER_MAX = 256
+TOGETHER_WAIT_S = 3.0
+"""How long a group waits for the database: little, because each of its writes may have to go alone afterwards."""
+
+W = TypeVar("W")
+V = TypeVar("V")
+
+_EVENTS = """
+  INSERT INTO events (run, seq, epoch, kind, is_input, at, name, call_id, item_id, content, data, sha256, fingerprint)
+  SELECT held.run, e.seq, e.epoch, e.kind, e.is_input, e.at, e.name, e.call_id, e.item_id, e.content, e.data, e.sha256,
+         e.fingerprint
+  FROM held JOIN unnest({events_of}::text[], {seqs}::bigint[], {event_epochs}::bigint[], {kinds}::text[],
+                        {are_input}::bool[], {ats}::float8[], {names}::text[], {call_ids}::text[], {item_ids}::text[],
+                        {contents}::text[], {datas}::text[], {hashes}::text[], {fingerprints}::text[])
+                 AS e (run_id, seq, epoch, kind, is_input, at, name, call_id, item_id, content, data, sha256,
+                       fingerprint)
+            ON e.run_id = held.id
+"""
+_HELD = "l.run = w.run AND l.owner = w.owner AND l.epoch = w.epoch AND l.head = w.head AND l.sha256 = w.sha256"
+_APPEND = Statement(f"""
+WITH wanted AS (
+  SELECT * FROM unnest({{ids}}::text[], {{runs}}::bigint[], {{owners}}::text[], {{epochs}}::bigint[],
+                       {{heads}}::bigint[], {{sha256s}}::text[], {{new_heads}}::bigint[], {{new_sha256s}}::text[],
+                       {{leases}}::float8[], {{are_ends}}::bool[])
+             AS w (id, run, owner, epoch, head, sha256, new_head, new_sha256, lease_s, is_end)
+), moved AS (
+  UPDATE leases l SET head = w.new_head, sha256 = w.new_sha256, until = {NOW} + w.lease_s
+  FROM wanted w WHERE NOT w.is_end AND {_HELD} RETURNING l.run, w.id
+), freed AS (
+  DELETE FROM leases l USING wanted w WHERE w.is_end AND {_HELD}
+  RETURNING l.run, w.id, w.epoch, w.new_head, w.new_sha256
+), held AS (
+  SELECT run, id FROM moved UNION ALL SELECT run, id FROM freed
+), written AS ({_EVENTS}), ends AS (
+  SELECT d.*, freed.epoch, freed.new_head, freed.new_sha256
+  FROM freed JOIN unnest({{end_runs}}::bigint[], {{statuses}}::text[], {{ended_ats}}::float8[], {{stops}}::text[],
+                         {{limits}}::text[], {{usages}}::text[], {{errors}}::text[], {{rounds}}::bigint[],
+                         {{calls}}::bigint[])
+                  AS d (run, status, ended_at, stop, limit_name, usage, error, rounds, calls)
+             ON d.run = freed.run
+), ended AS (
+  UPDATE runs r SET status = d.status, ended_at = d.ended_at, stop = d.stop, limit_name = d.limit_name, usage = d.usage,
+    error = d.error, rounds = d.rounds, calls = d.calls, epoch = d.epoch, head = d.new_head, sha256 = d.new_sha256
+  FROM ends d WHERE r.n = d.run
+), owed AS (
+  INSERT INTO debts (run_id, key_id, model, ended_at, usage)
+  SELECT r.id, r.key_id, r.model, d.ended_at, d.usage FROM ends d JOIN runs r ON r.n = d.run WHERE r.key_id <> ''
+  ON CONFLICT DO NOTHING
+), silenced AS (
+  DELETE FROM chunks c USING freed WHERE c.run = freed.run
+)
+SELECT run FROM held
+""")
+_START = Statement(f"""
+WITH asked AS (
+  SELECT * FROM unnest({{ids}}::text[], {{response_ids}}::text[], {{conversation_ids}}::text[],
+                       {{session_ids}}::text[], {{key_ids}}::text[], {{protocols}}::text[], {{models}}::text[],
+                       {{statuses}}::text[], {{stores}}::bool[], {{backgrounds}}::bool[], {{created_ats}}::float8[],
+                       {{expires_ats}}::float8[], {{idempotency_keys}}::text[], {{request_sha256s}}::text[],
+                       {{bodies}}::text[], {{owners}}::text[], {{leases}}::float8[], {{new_heads}}::bigint[],
+                       {{new_sha256s}}::text[])
+             AS a (id, response_id, conversation_id, session_id, key_id, protocol, model, status, store, background,
+                   created_at, expires_at, idempotency_key, request_sha256, body, owner, lease_s, new_head, new_sha256)
+), held AS (
+  INSERT INTO runs (id, response_id, conversation_id, session_id, key_id, protocol, model, status, store, background,
+                    created_at, expires_at, rounds, calls, epoch, idempotency_key, request_sha256)
+  SELECT id, response_id, conversation_id, session_id, key_id, protocol, model, status, store, background, created_at,
+         expires_at, 0, 0, 1, idempotency_key, request_sha256
+  FROM asked RETURNING n AS run, id
+), begun AS (
+  SELECT held.run, asked.* FROM held JOIN asked ON asked.id = held.id
+), requested AS (
+  INSERT INTO requests (run, body) SELECT run, body FROM begun WHERE body IS NOT NULL
+), leased AS (
+  INSERT INTO leases (run, owner, epoch, until, head, sha256, session_id)
+  SELECT run, owner, 1, {NOW} + lease_s, new_head, new_sha256, session_id FROM begun
+), written AS ({_EVENTS})
+SELECT id, run FROM held
+""")
+
+
+class Told(NamedTuple, Generic[V]):
+    """What became of a write in a group: its value, or nothing, and then perhaps nobody knows."""
+
+    value: V | None = None
+    in_doubt: bool = False
+
+
+class Group(Generic[W, V]):
+    """Lets the writes that wait at the same time go together, as one statement and one commit.
+
+    Whoever is alone goes at once, which is quickest; while there were others lately, everybody waits for those who come
+    in the same turn of the loop. A group that fails is not tried again: each of its writes goes alone then, and finds
+    out by itself what is wrong, or whether it was done.
+    """
+
+    def __init__(self, pool: Pool, send: Callable[[Connection, Sequence[W]], Awaitable[list[V | None]]]) -> None:
+        """Take how to do many writes at once; what it gives None for was not done."""
+        self._pool = pool
+        self._send = send
+        self._flying = 0
+        self._is_calm = True
+        self._is_boarding = False
+        self._waiting: list[tuple[W, asyncio.Future[Told[V]]]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def write(self, wish: W, alone: Callable[[bool], Awaitable[V]]) -> V:
+        """Do a write with others, or by `alone`, which is told whether it may have been done already.
+
+        Raises: what `alone` raises.
+        """
+        is_first = self._is_calm and not self._flying and not self._waiting
+        told = Told[V]() if is_first else await self._join(wish)
+        if told.value is not None:
+            return told.value
+        self._flying += 1
+        try:
+            return await alone(told.in_doubt)
+        finally:
+            self._land()
+
+    async def _join(self, wish: W) -> Told[V]:
+        # Nobody waits here for long: whatever is under way has a bound on its time.
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Told[V]] = loop.create_future()
+        self._waiting.append((wish, future))
+        self._board()
+        return await future
+
+    def _board(self) -> None:
+        if self._waiting and not self._is_boarding and self._flying < FLYING_MAX:
+            self._is_boarding = True
+            asyncio.get_running_loop().call_soon(self._take_off)
+
+    def _take_off(self) -> None:
+        self._is_boarding = False
+        if not self._waiting or self._flying >= FLYING_MAX:
+            return
+        group, self._waiting = self._waiting[:TOGETHER_MAX], self._waiting[TOGETHER_MAX:]
+        self._is_calm = len(group) == 1
+        if self._is_calm:
+            _tell(group, [Told()])
+            return
+        self._flying += 1
+        task = asyncio.create_task(self._fly(group))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _land(self) -> None:
+        """Let those who wait go, now that something has come back."""
+        self._flying -= 1
+        self._board()
+
+    async def _fly(self, group: list[tuple[W, asyncio.Future[Told[V]]]]) -> None:
+        told = [Told[V](in_doubt=True)] * len(group)
+        try:
+            told = await self._write([wish for wish, _ in group])
+        finally:
+            _tell(group, told)
+            self._land()
+
+    async def _write(self, wishes: list[W]) -> list[Told[V]]:
+        try:
+            values = await self._pool.run(lambda each: self._send(each, wishes), time.monotonic() + TOGETHER_WAIT_S)
+        except Gone:
+            return [Told(in_doubt=True)] * len(wishes)
+        except (asyncpg.PostgresError, TreadleError):
+            return [Told()] * len(wishes)
+        return [Told(value) for value in values]
+
+
+def _tell(group: list[tuple[W, asyncio.Future[Told[V]]]], told: list[Told[V]]) -> None:
+    for (_, future), each in zip(group, told, strict=True):
+        if not future.done():
+            future.set_result(each)
+
+
+class Wish(NamedTuple):
+    """A write to a run that is held: entries behind a place, for how long it is held then, or its end."""
+
+    hold: Hold
+    batch: Batch
+    lease: Lease
+    end: EndColumns | None = None
+
+
+async def append_together(connection: Connection, wishes: Sequence[Wish]) -> list[bool | None]:
+    """Do many writes to different runs, none of them with blobs; None for each whose run stands elsewhere.
+
+    Raises: asyncpg.PostgresError, and then none of them was done.
+    """
+    # Everybody locks runs in the same order, so that nobody waits in a circle.
+    wanted = sorted(wishes, key=lambda wish: wish.hold.run)
+    ends = [(wish.hold.run, *wish.end) for wish in wanted if wish.end is not None]
+    end_names = ("end_runs", "statuses", "ended_ats", "stops", "limits", "usages", "errors", "rounds", "calls")
+    values = {
+        **_events([(str(wish.hold.run), wish.hold.epoch, wish.batch) for wish in wanted]),
+        "now": wishes[0].lease.now,
+        "ids": [str(wish.hold.run) for wish in wanted],
+        "runs": [wish.hold.run for wish in wanted],
+        "owners": [bind_text(wish.hold.owner) for wish in wanted],
+        "epochs": [wish.hold.epoch for wish in wanted],
+        "heads": [wish.batch.before.head for wish in wanted],
+        "sha256s": [wish.batch.before.sha256 for wish in wanted],
+        "new_heads": [wish.batch.place.head for wish in wanted],
+        "new_sha256s": [wish.batch.place.sha256 for wish in wanted],
+        "leases": [wish.lease.seconds for wish in wanted],
+        "are_ends": [wish.end is not None for wish in wanted],
+        **{name: [end[index] for end in ends] for index, name in enumerate(end_names)},
+    }
+    rows = await connection.fetch(_APPEND.text, *_APPEND.bind(values))
+    done = {row[0] for row in rows}
+    return [wish.hold.run in done or None for wish in wishes]
+
+
+class Beginning(NamedTuple):
+    """A run to be begun: its row, its input, and who holds it for how long."""
+
+    columns: RunColumns
+    batch: Batch
+    owner: str
+    lease: Lease
+
+
+async def start_together(connection: Connection, runs: Sequence[Beginning]) -> list[Hold | None]:
+    """Begin many runs, none of which continues another or has blobs.
+
+    Raises: asyncpg.PostgresError, and then none of them was begun.
+    """
+    columns = [run.columns for run in runs]
+    values = {
+        **_events([(run.columns.id, 1, run.batch) for run in runs]),
+        "now": runs[0].lease.now,
+        "ids": [each.id for each in columns],
+        "response_ids": [each.response_id for each in columns],
+        "conversation_ids": [each.conversation_id for each in columns],
+        "session_ids": [each.session_id for each in columns],
+        "key_ids": [each.key_id for each in columns],
+        "protocols": [each.protocol for each in columns],
+        "models": [each.model for each in columns],
+        "statuses": [each.status for each in columns],
+        "stores": [each.store for each in columns],
+        "backgrounds": [each.background for each in columns],
+        "created_ats": [each.created_at for each in columns],
+        "expires_ats": [each.expires_at for each in columns],
+        "idempotency_keys": [each.idempotency_key for each in columns],
+        "request_sha256s": [each.request_sha256 for each in columns],
+        "bodies": [each.body for each in columns],
+        "owners": [bind_text(run.owner) for run in runs],
+        "leases": [run.lease.seconds for run in runs],
+        "new_heads": [run.batch.place.head for run in runs],
+        "new_sha256s": [run.batch.place.sha256 for run in runs],
+    }
+    rows = await connection.fetch(_START.text, *_START.bind(values))
+    numbers = {row[0]: row[1] for row in rows}
+    return [Hold(numbers[run.columns.id], run.owner, 1, read_text(run.columns.id) or "") for run in runs]
+
+
+def _events(batches: Sequence[tuple[str, int, Batch]]) -> dict[str, Sequence[Any]]:
+    """Return the columns of the entries of many runs, each with what its run is called here and its epoch."""
+    rows = [
+        (name, seq, epoch, *row)
+        for name, epoch, batch in batches
+        for seq, row in enumerate(batch.rows, batch.before.head + 1)
+    ]
+    names = ("events_of", "seqs", "event_epochs", *EVENT_COLUMNS)
+    return dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())

@@ -1,0 +1,111 @@
+"""Many writes as one on SQLite: the jobs of a batch that write to runs are done by the same few statements.
+
+Where these do not find what they expect, nothing of the batch counts, and its jobs are done one by one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import apsw
+
+from treadle.store.sqlite.connection import Value
+from treadle.store.sqlite.fence import (
+    ADVANCE,
+    END_RUN,
+    EVENT,
+    LEASE,
+    LEAVE,
+    OWE,
+    REQUEST,
+    SILENCE,
+    Append,
+    Hold,
+    Start,
+    placed,
+)
+from treadle.store.sqlite.rows import EventRow
+
+
+class Unsure(Exception):
+    """Some of the writes that were done together did not find what they expected."""
+
+
+def write_together(connection: apsw.Connection, jobs: Sequence[Callable[[apsw.Connection], Any]]) -> list[Any]:
+    """Do many jobs by few statements, and return their values in order; all must be undone if it raises.
+
+    Those that write to runs come first: they were all asked for before any of them was done.
+    Raises: Unsure, what the jobs raise, apsw.Error.
+    """
+    values: list[Any] = [None] * len(jobs)
+    others: list[int] = []
+    batch = _Batch()
+    for index, job in enumerate(jobs):
+        if isinstance(job, Append):
+            batch.append(connection, job)
+            values[index] = job.chained.place
+        elif isinstance(job, Start):
+            values[index] = batch.start(connection, job)
+        else:
+            others.append(index)
+    batch.write(connection)
+    for index in others:
+        values[index] = jobs[index](connection)
+    return values
+
+
+class _Batch:
+    """The values of the statements by which many writes are done; in the order of the statements."""
+
+    def __init__(self) -> None:
+        self._requests: list[tuple[Value, ...]] = []
+        self._leases: list[tuple[Value, ...]] = []
+        self._moves: list[tuple[Value, ...]] = []
+        self._leaves: list[tuple[Value, ...]] = []
+        self._events: list[EventRow] = []
+        self._ends: list[tuple[Value, ...]] = []
+        self._owed: list[tuple[Value, ...]] = []
+        self._silent: list[tuple[Value, ...]] = []
+
+    def start(self, connection: apsw.Connection, job: Start) -> Hold:
+        """Insert a run's row, which gives it its number, and take the rest of it in."""
+        hold = job.insert(connection)
+        if job.body is not None:
+            self._requests.append((hold.run, job.body))
+        self._leases.append(job.lease(hold.run))
+        self._events += job.rows(connection, hold.run)
+        return hold
+
+    def append(self, connection: apsw.Connection, job: Append) -> None:
+        """Take a write in."""
+        if job.end is None:
+            self._moves.append(job.move())
+        else:
+            self._leaves.append(job.leave())
+            self._ends.append(job.ending(job.end))
+            if job.hold.key_id:
+                self._owed.append((job.hold.run,))
+            if job.has_chunks:
+                self._silent.append((job.hold.run,))
+        self._events += placed(connection, job.hold.run, job.chained)
+
+    def write(self, connection: apsw.Connection) -> None:
+        """Write all that was taken in.
+
+        Raises: Unsure, where a run is not held, or stands elsewhere.
+        """
+        _write_all(connection, REQUEST, self._requests)
+        _write_all(connection, LEASE, self._leases)
+        before = connection.total_changes()
+        _write_all(connection, ADVANCE, self._moves)
+        _write_all(connection, LEAVE, self._leaves)
+        if connection.total_changes() - before != len(self._moves) + len(self._leaves):
+            raise Unsure
+        _write_all(connection, EVENT, self._events)
+        _write_all(connection, END_RUN, self._ends)
+        _write_all(connection, OWE, self._owed)
+        _write_all(connection, SILENCE, self._silent)
+
+
+def _write_all(connection: apsw.Connection, sql: str, values: list[tuple[Value, ...]]) -> None:
+    if values:
+        connection.executemany(sql, values)

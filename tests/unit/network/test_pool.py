@@ -1,0 +1,300 @@
+"""Connections: kept, given back, given up, and what comes over them however it is cut."""
+
+import asyncio
+import functools
+import inspect
+import ipaddress
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle.network import BrokenOff, NoConnection, NoTls, NoTurn, Pool, pool
+from treadle.network.address import target_of
+from treadle.network.pool import Reply, write_head
+
+WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 5\r\n\r\nhello"
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"
+UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\n\r\nhello"
+
+
+class Server:
+    """Answers every request on a connection with the next bytes, and closes after the last where told to."""
+
+    def __init__(self, *answers: bytes, closes: bool = False) -> None:
+        self._answers = list(answers)
+        self._closes = closes
+        self.connections = 0
+        self.requests: list[bytes] = []
+        self.writers: list[asyncio.StreamWriter] = []
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection."""
+        self.connections += 1
+        self.writers.append(writer)
+        try:
+            while True:
+                self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+                writer.write(self._answers.pop(0) if len(self._answers) > 1 else self._answers[0])
+                await writer.drain()
+                if self._closes:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def serving(server: Server, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Server, Pool]]:
+    """Run a server, and a pool that is closed behind it."""
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
+    scheme = "http" if tls is None else "https"
+    server.url = f"{scheme}://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+    connections = Pool(4)
+    try:
+        yield server, connections
+    finally:
+        await connections.close()
+        for writer in server.writers:
+            writer.close()
+        listening.close()
+
+
+async def get(connections: Pool, url: str) -> Reply:
+    """Ask for something."""
+    return await connections.request("GET", url, {"x-a": "1"}, connect_s=5.0, idle_s=5.0)
+
+
+async def read_all(reply: Reply) -> bytes:
+    """Read an answer to its end and give it back."""
+    pieces: list[bytes] = []
+    try:
+        while piece := await reply.readany():
+            pieces.append(piece)
+    finally:
+        reply.close()
+    return b"".join(pieces)
+
+
+def on_both_loops(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on both loops: the server has uvloop, programs that use the library may not."""
+
+    @functools.wraps(work)
+    def test(loop: str, **fixtures: object) -> None:
+        make = asyncio.new_event_loop if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
+        with asyncio.Runner(loop_factory=make) as runner:
+            runner.run(work(**fixtures))
+
+    own = inspect.signature(work)
+    added = inspect.Parameter("loop", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    test.__signature__ = own.replace(parameters=[added, *own.parameters.values()])  # type: ignore[attr-defined]
+    return pytest.mark.parametrize("loop", ["asyncio", "uvloop"])(test)
+
+
+@pytest.mark.parametrize("answer", [WHOLE, CHUNKED], ids=["length", "chunks"])
+@on_both_loops
+async def test_a_connection_is_used_again(answer: bytes) -> None:
+    """Also by a second pair of requests, whatever way the body says its length."""
+    async with serving(Server(answer)) as (server, connections):
+        for _ in range(3):
+            assert await read_all(await get(connections, server.url)) == b"hello"
+    assert (server.connections, len(server.requests)) == (1, 3)
+
+
+@on_both_loops
+async def test_a_head_says_what_it_must() -> None:
+    """The status, the headers by small letters, and the type without its parameters."""
+    async with serving(Server(WHOLE)) as (server, connections):
+        reply = await get(connections, f"{server.url}/a b?c=d")
+        assert (reply.status, reply.content_type, reply.headers["content-length"]) == (200, "text/plain", "5")
+        await read_all(reply)
+    host = server.url.removeprefix("http://").removesuffix("/v1").encode()
+    assert server.requests[0] == b"GET /v1/a%20b?c=d HTTP/1.1\r\nHost: " + host + b"\r\nx-a: 1\r\n\r\n"
+
+
+@on_both_loops
+async def test_a_body_may_end_with_its_connection() -> None:
+    """HTTP/1.0 and lazy servers say no length."""
+    async with serving(Server(UNTIL_CLOSED, closes=True)) as (server, connections):
+        assert await read_all(await get(connections, server.url)) == b"hello"
+        assert await read_all(await get(connections, server.url)) == b"hello"
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("cut", [WHOLE[:-2], CHUNKED[:-9], b"", b"HTTP/1.1 2"], ids=["length", "chunks", "all", "head"])
+@on_both_loops
+async def test_a_cut_is_told_from_an_end(cut: bytes) -> None:
+    """A body that is shorter than it said is no answer."""
+    async with serving(Server(cut, closes=True)) as (server, connections):
+        with pytest.raises(BrokenOff):
+            await read_all(await get(connections, server.url))
+
+
+@on_both_loops
+async def test_an_answer_left_early_closes_its_connection() -> None:
+    """What nobody read would be taken for the next answer."""
+    async with serving(Server(WHOLE[:-2], WHOLE)) as (server, connections):
+        (await get(connections, server.url)).close()
+        assert await read_all(await get(connections, server.url)) == b"hello"
+    assert server.connections == 2
+
+
+@on_both_loops
+async def test_word_that_the_answer_is_to_come_is_passed_over() -> None:
+    """100 and 103 are not the answer."""
+    early = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
+    async with serving(Server(early + WHOLE)) as (server, connections):
+        reply = await get(connections, server.url)
+        assert (reply.status, "link" in reply.headers) == (200, False)
+        assert await read_all(reply) == b"hello"
+
+
+@on_both_loops
+async def test_what_comes_unasked_ends_a_connection() -> None:
+    """An answer that nobody asked for never belongs to the next request."""
+    async with serving(Server(WHOLE + WHOLE, WHOLE)) as (server, connections):
+        first = await get(connections, server.url)
+        assert await first.readany() == b"hello"
+        first.close()
+        assert connections.idle == 0
+        assert await read_all(await get(connections, server.url)) == b"hello"
+    assert server.connections == 2
+
+
+@on_both_loops
+async def test_a_server_that_wants_to_close_is_heeded() -> None:
+    """After `connection: close` a new connection is made."""
+    leaving = WHOLE.replace(b"200 OK\r\n", b"200 OK\r\nconnection: close\r\n")
+    async with serving(Server(leaving)) as (server, connections):
+        for _ in range(2):
+            assert await read_all(await get(connections, server.url)) == b"hello"
+    assert server.connections == 2
+
+
+@on_both_loops
+async def test_a_connection_that_was_closed_meanwhile_is_not_used() -> None:
+    """A provider that closed what it kept costs nobody a request."""
+    async with serving(Server(WHOLE)) as (server, connections):
+        await read_all(await get(connections, server.url))
+        server.writers[0].close()
+        await server.writers[0].wait_closed()
+        async with asyncio.timeout(5):
+            while connections.idle:  # noqa: ASYNC110 that a connection is gone is told to nobody
+                await asyncio.sleep(0)
+        assert await read_all(await get(connections, server.url)) == b"hello"
+    assert server.connections == 2
+
+
+@on_both_loops
+async def test_a_large_body_waits_for_its_reader() -> None:
+    """It is not read ahead without end, and comes whole."""
+    size = 8_000_000
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size
+    async with serving(Server(head + b"x" * size)) as (server, connections):
+        assert len(await read_all(await get(connections, server.url))) == size
+
+
+@on_both_loops
+async def test_a_full_pool_lets_the_next_one_wait() -> None:
+    """And go on as soon as a connection is given back; past its time it fails."""
+    async with serving(Server(WHOLE)) as (server, _):
+        narrow = Pool(1)
+        held = await get(narrow, server.url)
+        with pytest.raises(NoTurn):
+            await narrow.request("GET", server.url, {}, connect_s=0.01, idle_s=5.0)
+        waiting = asyncio.create_task(get(narrow, server.url))
+        await asyncio.sleep(0)
+        await read_all(held)
+        assert await read_all(await waiting) == b"hello"
+        await narrow.close()
+    assert server.connections == 1
+
+
+@on_both_loops
+async def test_the_next_address_is_tried_where_one_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host with an address that nobody answers at is reached by its other one."""
+    async with serving(Server(WHOLE)) as (server, connections):
+        place = target_of(server.url).place
+        free = socket.create_server(("127.0.0.1", 0))
+        closed = free.getsockname()[1]
+        free.close()
+        kinds = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+        found = [(*kinds, ("127.0.0.1", closed)), (*kinds, ("127.0.0.1", place.port))]
+
+        async def getaddrinfo(*_: object, **__: object) -> list[object]:
+            return list(found)
+
+        monkeypatch.setattr("treadle.network.address.resolve", getaddrinfo)
+        assert await read_all(await get(connections, server.url)) == b"hello"
+        found.pop()
+        await connections.close()
+        with pytest.raises(NoConnection):
+            await get(connections, server.url)
+
+
+def certificate(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return what a server at 127.0.0.1 shows, and what trusts it."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "here")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(1), now + timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = made.public_bytes(serialization.Encoding.PEM)
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "own.pem").write_bytes(pem + secret)
+    shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    shown.load_cert_chain(folder / "own.pem")
+    return shown, ssl.create_default_context(cadata=pem.decode())
+
+
+@on_both_loops
+async def test_tls_is_spoken_with_whom_it_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A certificate that nobody vouches for ends it before anything is sent."""
+    shown, trusting = certificate(tmp_path)
+    async with serving(Server(WHOLE), shown) as (server, connections):
+        with pytest.raises(NoTls, match="certificate"):
+            await get(connections, server.url)
+        assert server.requests == []
+        contexts: Callable[[], ssl.SSLContext] = lambda: trusting  # noqa: E731
+        monkeypatch.setattr(pool, "tls_context", contexts)
+        for _ in range(2):
+            assert await read_all(await get(connections, server.url)) == b"hello"
+        assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("value", ["a\r\nx-b: 1", "a\nb", "a\rb", "a\0b"])
+def test_a_header_is_one_line(value: str) -> None:
+    """Nothing that a header holds can become another header."""
+    with pytest.raises(ValueError, match="line break"):
+        write_head("GET", target_of("http://127.0.0.1/v1"), {"x-a": value}, 0)
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "path"),
+    [
+        ("https://api.example/v1/a", "api.example", "/v1/a"),
+        ("https://api.example:8443", "api.example:8443", "/"),
+        ("http://[::1]:80/v1", "[::1]", "/v1"),
+        ("http://b\u00fccher.example/v1/\u00e9", "xn--bcher-kva.example", "/v1/%C3%A9"),
+    ],
+)
+def test_an_address_is_read(url: str, host: str, path: str) -> None:
+    """The usual port is not said, brackets stay, and what is not ASCII is spelled in ASCII."""
+    target = target_of(url)
+    assert (target.host, target.path) == (host, path)
