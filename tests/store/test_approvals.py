@@ -92,14 +92,18 @@ async def test_a_decision_wakes_who_waits_for_the_run(store: Store) -> None:
     await begun(store)
     await store.approvals.file(asked())
 
+    looked = asyncio.Event()
+
     async def wait() -> ApprovalRow:
         while (row := await store.approvals.find("apr_1")) is not None and row.status == "pending":
+            looked.set()
             await store.wait_change("run_1", WAIT_S)
         assert row is not None
         return row
 
     waiting = asyncio.create_task(wait())
-    await asyncio.sleep(0)
+    # Whoever looked before the decision waits by now: nothing comes between its look and its wait.
+    await looked.wait()
     decided = await store.approvals.decide("apr_1", YES)
     assert await asyncio.wait_for(waiting, WAIT_S / 3) == decided
 
