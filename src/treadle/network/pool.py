@@ -72,9 +72,6 @@ class Pool:
     `dial` makes the socket to a place: whoever gives one decides which addresses are connected to.
     """
 
-    _target = staticmethod(target_of)
-    """Says where a request goes, and how its first line names it."""
-
     def __init__(self, connections_max: int, *, dial: Dial = dial) -> None:
         self._left = connections_max
         self._dial = dial
@@ -102,7 +99,7 @@ class Pool:
 
         Raises: NoAddress, NoConnection, NoTls, ConnectTimeout, BrokenOff, TimeoutError.
         """
-        target = self._target(url)
+        target, headers = self._aim(url, headers)
         request = write_head(method, target, headers, len(body)) + body
         connection = self._reuse(target.place) or await self._open_within(target.place, connect_s)
         try:
@@ -112,6 +109,10 @@ class Pool:
             self.give(connection)
             raise
         return Reply(connection, self)
+
+    def _aim(self, url: str, headers: Mapping[str, str]) -> tuple[Target, Mapping[str, str]]:
+        """Return where a request is sent, and with which headers."""
+        return target_of(url), headers
 
     def give(self, connection: Connection) -> None:
         """Take a connection back: it is kept if it can be used again."""

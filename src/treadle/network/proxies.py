@@ -17,7 +17,7 @@ import msgspec
 
 from treadle.network.address import Place, Target, dial, target_of
 from treadle.network.errors import NoConnection, reason_of
-from treadle.network.pool import Pool, Reply
+from treadle.network.pool import Pool
 
 HEAD_BYTES_MAX = 65_536
 PORT = 8080
@@ -37,32 +37,15 @@ class ProxiedPool(Pool):
     def __init__(self, connections_max: int) -> None:
         super().__init__(connections_max, dial=_dial)
 
-    async def request(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        *,
-        connect_s: float,
-        idle_s: float,
-    ) -> Reply:
-        """Send a request and return its answer, the body still to be read.
-
-        Raises: NoAddress, NoConnection, NoTls, ConnectTimeout, BrokenOff, TimeoutError.
-        """
-        place = target_of(url).place
-        proxy = None if place.is_tls else proxy_of(place)
-        if proxy is not None and proxy.authorization:
-            headers = {**headers, "Proxy-Authorization": proxy.authorization}
-        return await super().request(method, url, headers, body, connect_s=connect_s, idle_s=idle_s)
-
-    @staticmethod
-    def _target(url: str) -> Target:
+    def _aim(self, url: str, headers: Mapping[str, str]) -> tuple[Target, Mapping[str, str]]:
+        """Ask a proxy for the whole address; to what is asked by TLS it only makes the way."""
         target = target_of(url)
-        if target.place.is_tls or proxy_of(target.place) is None:
-            return target
-        return Target(target.place, f"http://{target.host}{target.path}", target.host)
+        proxy = None if target.place.is_tls else proxy_of(target.place)
+        if proxy is None:
+            return target, headers
+        if proxy.authorization:
+            headers = {**headers, "Proxy-Authorization": proxy.authorization}
+        return Target(target.place, f"http://{target.host}{target.path}", target.host), headers
 
 
 def proxy_of(place: Place) -> Proxy | None:

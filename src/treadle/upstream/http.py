@@ -73,30 +73,6 @@ class Answer(Protocol):
         ...
 
 
-class Network(Protocol):
-    """What makes requests: see `network`."""
-
-    async def request(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        *,
-        connect_s: float,
-        idle_s: float,
-    ) -> Answer:
-        """Send a request and return its answer, the body still to be read.
-
-        Raises: OSError.
-        """
-        ...
-
-    async def close(self) -> None:
-        """End all connections."""
-        ...
-
-
 class HttpStream:
     """The body of one answer, read as it arrives."""
 
@@ -150,7 +126,7 @@ class HttpClient:
         self._response_bytes_max = response_bytes_max
         self._env_proxies = env_proxies
         self._now = now
-        self._network: Network | None = None
+        self._network: Pool | None = None
 
     async def post(
         self, endpoint: Endpoint, path: str, body: bytes, headers: Sequence[tuple[str, str]] = (), run_id: str = ""
@@ -209,7 +185,7 @@ class HttpClient:
             network, self._network = self._network, None
             await network.close()
 
-    def _open(self) -> Network:
+    def _open(self) -> Pool:
         if self._network is None:
             self._network = _proxied(self._connections_max) if self._env_proxies else Pool(self._connections_max)
         return self._network
@@ -266,7 +242,7 @@ def _headers(endpoint: Endpoint, said: Sequence[tuple[str, str]] = ()) -> dict[s
     return headers
 
 
-def _proxied(connections_max: int) -> Network:
+def _proxied(connections_max: int) -> Pool:
     from treadle.network.proxies import ProxiedPool
 
     return ProxiedPool(connections_max)
