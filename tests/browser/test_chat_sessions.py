@@ -429,6 +429,7 @@ def test_the_end_is_followed_until_somebody_scrolls_up(browser: Browser, tmp_pat
         page.get_by_role("button", name="Latest").click()
         expect(page.get_by_role("button", name="Copy answer").last).to_be_in_viewport()
         page.mouse.wheel(0, -2000)
+        expect(page.get_by_role("button", name="Latest")).to_be_visible()
         seen.ask("and now")
         expect(page.locator(".prose").last).to_have_text("Short.")
         expect(page.get_by_role("button", name="Copy answer").last).to_be_in_viewport()

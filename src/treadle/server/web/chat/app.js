@@ -67,6 +67,7 @@ class App extends Component {
     this.composer = null;
     this.refer = (/** @type {Composer} */ composer) => (this.composer = composer);
     this.timer = 0;
+    this.frame = 0;
     this.reads = 0;
     this.searching = 0;
     this.top = 0;
@@ -105,7 +106,22 @@ class App extends Component {
   }
 
   componentDidUpdate() {
+    this.toEnd();
+    // What comes into view only now is often taller than it was taken for.
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      this.toEnd();
+    });
+  }
+
+  toEnd() {
     if (!this.state.away && this.log) this.log.scrollTop = this.log.scrollHeight;
+  }
+
+  /** Show the end and stay there: what moves the page now was not the person. @param {object} [more] */
+  stay(more) {
+    this.touched = -TOUCHED_MS;
+    this.setState({ ...more, away: false });
   }
 
   get busy() {
@@ -258,7 +274,7 @@ class App extends Component {
       return;
     }
     const turn = newTurn(text, files.map(({ name }) => ({ kind: "file", name })));
-    this.setState({ turns: [...this.state.turns, turn], away: false });
+    this.stay({ turns: [...this.state.turns, turn] });
     await this.post(turn, { input: text, files });
   }
 
@@ -267,7 +283,7 @@ class App extends Component {
     if (this.busy) return;
     const fresh = newTurn(text ?? turn.question.text, turn.question.files);
     const { turns } = this.state;
-    this.setState({ turns: [...turns.slice(0, turns.indexOf(turn)), fresh], away: false });
+    this.stay({ turns: [...turns.slice(0, turns.indexOf(turn)), fresh] });
     if (isSent(turn)) await this.post(fresh, { again: turn.run_id, ...(text && { input: text }) });
     else await this.post(fresh, { input: fresh.question.text, files: turn.unsent ?? [] });
   }
@@ -453,7 +469,7 @@ class App extends Component {
           <main class="log" ref=${(/** @type {HTMLElement | null} */ node) => (this.log = node)} onScroll=${() => this.onScroll()} tabindex="-1">
             ${this.renderBody()}
           </main>
-          ${away && html`<button type="button" class="latest" onClick=${() => this.setState({ away: false })}>Latest ↓</button>`}
+          ${away && html`<button type="button" class="latest" onClick=${() => this.stay()}>Latest ↓</button>`}
           <div>
             ${isLost && html`<p class="lost" role="status">The connection is lost. The answer goes on at the server; this page tries again.</p>`}
             ${this.renderQueue()}
