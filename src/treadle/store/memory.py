@@ -2,7 +2,9 @@
 
 Most runs here are begun, written, ended and forgotten by their own owner, and nobody else looks at them. Such a run is
 a list of entries. Whatever else is asked of the store lays all of them down in the database first, in the order in
-which they began, and goes on there; so every promise of the journal holds without being made twice.
+which they began, and goes on there; so every promise of the journal holds without being made twice. What every process
+does all the time, or what concerns a run that was laid down, must leave the others alone: else one look would keep all
+the runs that overlap in the database for as long as there is load.
 """
 
 import time
@@ -16,7 +18,7 @@ from treadle.canon.events import ENDED, RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.address import MEMORY
 from treadle.store.journal import RUN_ENDED, Chunk, RunJournal, RunRow
-from treadle.store.sqlite import fence
+from treadle.store.sqlite import fence, query, retention
 from treadle.store.sqlite.connection import select
 from treadle.store.sqlite.rows import Place, bind_json, chain_entries, ended_columns, run_columns
 from treadle.store.sqlite.run import SqliteRunJournal
@@ -24,6 +26,7 @@ from treadle.store.sqlite.store import SqliteStore
 from treadle.store.sqlite.writer import Writer
 
 _ONCE = ("tool_call", "tool_result")
+_ANY = "SELECT 1 FROM runs LIMIT 1"
 _TAKEN = "SELECT 1 FROM runs WHERE id = ?1 OR response_id = ?2"
 
 
@@ -45,7 +48,9 @@ class MemoryStore(SqliteStore):
         assert owner, "a lease needs an owner"
         writer = super()._open_writer()
         if not self._stands_alone(row, writer):
-            return await super().start_run(row, entries, owner=owner, lease_s=lease_s)
+            journal = await super().start_run(row, entries, owner=owner, lease_s=lease_s)
+            self._has_rows = True
+            return journal
         run = HeldRun(self, row, owner, lease_s)
         run.add(entries)
         self._held[row.id] = run
@@ -55,12 +60,24 @@ class MemoryStore(SqliteStore):
     async def delete_run(self, run_or_response_id: str) -> bool:
         """Forget a run and all of its content; tell whether there was one."""
         run = self._held.get(run_or_response_id)
-        if run is None:
-            return await super().delete_run(run_or_response_id)
-        self._let_go(run)
-        run.is_deleted = True
+        if run is not None:
+            self._let_go(run)
+            run.is_deleted = True
+            self._watch.wake_all()
+            return True
+        if run_or_response_id in self._response_ids:
+            self.lay_down()
+        writer = super()._open_writer()
+        has_had = await writer.submit(lambda connection: retention.delete_run(connection, run_or_response_id))
+        self._has_rows = bool(writer.run_now(lambda connection: select(connection, _ANY)))
         self._watch.wake_all()
-        return True
+        return has_had
+
+    async def cancel_requests(self, owner: str) -> list[str]:
+        """Return the runs held by this owner that somebody asked to cancel: whoever did laid them down."""
+        if not self._has_rows:
+            return []
+        return await super()._open_writer().submit(lambda connection: query.cancel_requests(connection, owner))
 
     def now(self) -> float:
         """Return the time; for the runs held here.
@@ -81,6 +98,7 @@ class MemoryStore(SqliteStore):
         """
         writer = super()._open_writer()
         while self._held:
+            self._has_rows = True
             run = next(iter(self._held.values()))
             run.written = self._write_down(writer, run)
             self._let_go(run)
@@ -88,7 +106,6 @@ class MemoryStore(SqliteStore):
     def _open_writer(self) -> Writer:
         if self._held:
             self.lay_down()
-        self._has_rows = True
         return super()._open_writer()
 
     def _let_go(self, run: "HeldRun") -> None:

@@ -69,6 +69,29 @@ async def test_a_run_that_only_its_owner_sees_never_comes_to_the_database(store:
     assert await store.delete_run("run_1") is False
 
 
+async def test_what_was_laid_down_does_not_draw_the_others_after_it(store: MemoryStore) -> None:
+    """One look lays down what there is; the ends of those runs, and the looks for cancels, leave later ones alone."""
+    first = await start(store, "1")
+    assert await store.find_run("run_1") is not None
+    second = await start(store, "2")
+    Statements.count = 0
+    assert await store.cancel_requests("me") == []
+    await first.finish([note("done")], ENDED)
+    assert await store.delete_run("run_1") is True
+    assert isinstance(second, HeldRun)
+    assert (second.written, Statements.count) == (None, 0)
+    assert await store.delete_run("resp_2") is True
+    assert second.written is not None, "who knows a run by its other name asks the database"
+
+
+async def test_a_cancel_that_was_asked_for_is_heard(store: MemoryStore) -> None:
+    """Whoever asks lays the run down, and its owner finds that."""
+    await start(store, "1")
+    await store.request_cancel("run_1")
+    await start(store, "2")
+    assert await store.cancel_requests("me") == ["run_1"]
+
+
 async def test_whoever_asks_finds_all_runs_in_their_order(store: MemoryStore) -> None:
     """As if they had been in the database from the beginning, ended or not; and writing goes on there."""
     first, second = await start(store, "1"), await start(store, "2", key_id="key_1")
