@@ -9,18 +9,20 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from treadle import tool
 from treadle.config import Settings, StoreSection, Upstream
 from treadle.runtime import Runtime
 from treadle.server.app import App
-from treadle.server.http import GONE_IN_SCOPE
+from treadle.server.http import FLOW_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.http import Answer, HttpClient
 
 DONE = "cost-done"
+FLOWING = SimpleNamespace(write_paused=False)
+"""A client that takes everything at once."""
 ROUNDS = 4
 LOOPS = 3
 """How often the event loop turns between two events of an answer that comes slowly."""
@@ -161,6 +163,8 @@ class Rig:
             "path": case.path,
             "query_string": b"",
             GONE_IN_SCOPE: None,
+            FLOW_IN_SCOPE: FLOWING,
+            WHOLE_IN_SCOPE: True,
             "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")],
             "client": ("127.0.0.1", 1),
         }

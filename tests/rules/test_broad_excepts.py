@@ -13,6 +13,7 @@ PLACES = {
     "src/treadle/tools/runner.py": "the tool runner: whatever foreign code raises is its result",
     "src/treadle/tools/threads.py": "the tool runner, where it calls foreign code in a thread",
     "src/treadle/runs/supervisor.py": "the supervisor of runs: a bug ends one run, not the process",
+    "src/treadle/runs/feed.py": "what a reader of a run does wrong is told to that reader, not to the run",
     "src/treadle/runs/service.py": "the supervisor of runs, where it keeps their leases",
 }
 

@@ -1,7 +1,8 @@
 """The events of one live run, for any number of readers, each at its own place and its own pace."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol, Self
 
 import msgspec
 
@@ -10,41 +11,56 @@ from treadle.canon.events import Numbered
 BATCH_EVENTS_MAX = 256
 """What a reader that is behind gets at a time: whoever writes it out waits for its client in between."""
 
+Hear = Callable[[list[Numbered]], bool]
+"""Takes a batch at once, in the turn of whoever publishes it, or leaves it to be read."""
+
+
+class Batches(Protocol):
+    """What happens in a run, in batches, until its end."""
+
+    def __aiter__(self) -> AsyncIterator[list[Numbered]]:
+        """Be read."""
+        ...
+
+    def __anext__(self) -> Awaitable[list[Numbered]]:
+        """Return the next batch."""
+        ...
+
+    def aclose(self) -> Awaitable[None]:
+        """Be read no more."""
+        ...
+
 
 class Feed:
     """Grows while the run lasts; a reader that comes late or again starts after any event: the n-th is number n."""
 
     def __init__(self) -> None:
-        self._events: list[Numbered] = []
+        self.events: list[Numbered] = []
+        self.is_closed = False
+        self.waiting: list[Reader] = []
         self._sizes: list[int] = [0]
-        self._closed = False
-        self._waiters: list[asyncio.Future[None]] = []
 
     def publish(self, batch: list[Numbered]) -> None:
-        """Add events and wake the readers."""
-        self._events.extend(batch)
-        if self._waiters:
-            self._wake()
+        """Add events, and let the readers that have all others hear them, or wake up for them."""
+        self.events.extend(batch)
+        for reader in self.waiting.copy():
+            if not reader.hears(batch):
+                self.waiting.remove(reader)
+                reader.wake()
 
     def close(self) -> None:
         """Say that no more events will come."""
-        self._closed = True
-        self._wake()
+        self.is_closed = True
+        waiting, self.waiting = self.waiting, []
+        for reader in waiting:
+            reader.wake()
 
-    async def read(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
-        """Yield everything that came after the first `after` events, in batches, until the run is over."""
-        position = after
-        while True:
-            if position < len(self._events):
-                batch = self._events[position : position + BATCH_EVENTS_MAX]
-                position += len(batch)
-                yield batch
-            elif self._closed:
-                return
-            else:
-                waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._waiters.append(waiter)
-                await waiter
+    def read(self, after: int = 0, hear: Hear | None = None) -> "Reader":
+        """Return a reader of everything that comes after the first `after` events.
+
+        What `hear` takes is not read again: it is offered what is published while there is nothing else to read.
+        """
+        return Reader(self, after, hear)
 
     def behind(self, taken: int) -> int:
         """Return about how many bytes of events there are beyond the first `taken`.
@@ -52,12 +68,72 @@ class Feed:
         Events are measured when a reader is first found waiting for its client, and once for all readers.
         """
         sizes = self._sizes
-        for numbered in self._events[len(sizes) - 1 :]:
+        for numbered in self.events[len(sizes) - 1 :]:
             sizes.append(sizes[-1] + len(msgspec.json.encode(numbered.event)))
         return sizes[-1] - sizes[min(taken, len(sizes) - 1)]
 
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+
+class Reader:
+    """One reader at its place. Fits `Batches`."""
+
+    __slots__ = ("_feed", "_hear", "_position", "_waiter")
+
+    def __init__(self, feed: Feed, after: int, hear: Hear | None) -> None:
+        self._feed = feed
+        self._position = after
+        self._hear = hear
+        self._waiter: asyncio.Future[None] | None = None
+
+    def __aiter__(self) -> Self:
+        """Be read."""
+        return self
+
+    async def __anext__(self) -> list[Numbered]:
+        """Return what came next, as soon as there is something."""
+        feed, start = self._feed, self._position
+        while start >= len(feed.events):
+            if feed.is_closed:
+                raise StopAsyncIteration
+            await self._wait()
+            start = self._position
+        batch = feed.events[start : start + BATCH_EVENTS_MAX]
+        self._position = start + len(batch)
+        return batch
+
+    async def aclose(self) -> None:
+        """Have nothing to give back: whoever waits no more is not waited for."""
+
+    def hears(self, batch: list[Numbered]) -> bool:
+        """Take a batch that was just published, or tell that it is to be read."""
+        is_next = self._position + len(batch) == len(self._feed.events)
+        if self._hear is None or not is_next or len(batch) > BATCH_EVENTS_MAX:
+            return False
+        try:
+            is_taken = self._hear(batch)
+        except Exception as error:  # noqa: BLE001 - a reader's fault is not the run's
+            self.wake(error)
+            return False
+        if is_taken:
+            self._position += len(batch)
+        return is_taken
+
+    def wake(self, error: Exception | None = None) -> None:
+        """Go on reading, or fail."""
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(error)
+
+    async def _wait(self) -> None:
+        waiting = self._feed.waiting
+        self._waiter = asyncio.get_running_loop().create_future()
+        waiting.append(self)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            if self in self._feed.waiting:
+                self._feed.waiting.remove(self)

@@ -23,7 +23,7 @@ from treadle.canon.request import Note
 from treadle.engine.loop import Loop
 from treadle.runs.approval.turns import Carriage
 from treadle.runs.cache.answers import HIT, CachedModel
-from treadle.runs.feed import Feed
+from treadle.runs.feed import Batches, Feed, Hear
 from treadle.runs.history import Joined
 from treadle.runs.relay import Relay
 from treadle.runs.sessions import Seat
@@ -70,8 +70,11 @@ class RunHandle(Protocol):
         """Return whether the cache answered the first model call (`hit`) or not (`miss`); empty without a cache."""
         ...
 
-    def events(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
-        """Yield the events after the first `after`, in batches, until the end."""
+    def events(self, after: int = 0, hear: Hear | None = None) -> Batches:
+        """Return the events after the first `after`, in batches, until the end.
+
+        `hear` may take batches of a run of this process at once, as soon as all others have been read.
+        """
         ...
 
     def behind(self, taken: int) -> int:
@@ -222,9 +225,9 @@ class OwnRun:
         """Return what the cache did for the first model call."""
         return "" if self._live.cache is None else self._live.cache.first or ""
 
-    def events(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
-        """Yield the events after the first `after`, in batches, until the end."""
-        return self._live.feed.read(after)
+    def events(self, after: int = 0, hear: Hear | None = None) -> Batches:
+        """Return the events after the first `after`, in batches, until the end; `hear` takes them at once."""
+        return self._live.feed.read(after, hear)
 
     def behind(self, taken: int) -> int:
         """Return how much waits for a reader that has taken so many events."""
@@ -285,8 +288,8 @@ class FarRun:
         """Return nothing: what is read from the store waits there."""
         return 0
 
-    async def events(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
-        """Yield the events after the first `after`, in batches, until the end."""
+    async def events(self, after: int = 0, hear: Hear | None = None) -> AsyncGenerator[list[Numbered], None]:
+        """Yield the events after the first `after`, in batches, until the end; all of them are read."""
         seen = 0
         async for batch in tail(self._store, self._row.id):
             for numbered in batch:

@@ -1,10 +1,12 @@
 """Lets other processes read what a run says before it is durable: the events of the model call that is going on.
 
-Chunks are written at most every 40 ms. A call that is over sooner writes none: the journal has it.
+Chunks are written at most every 40 ms. A call that is over sooner writes none: the journal has it. All runs of a
+process write at the same moments, so that the store commits their chunks together.
 """
 
 import asyncio
 import logging
+import math
 
 import msgspec
 
@@ -44,7 +46,8 @@ class Relay:
                 self._events.append(event)
         is_idle = self._timer is None and self._write is None and not self._is_closed
         if is_idle and len(self._events) > self._written:
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._flush)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(_moment(loop.time() + FLUSH_S), self._flush)
 
     async def close(self) -> None:
         """Write nothing more."""
@@ -81,3 +84,8 @@ class Relay:
         finally:
             self._write = None
         self.note([])
+
+
+def _moment(time: float) -> float:
+    """Return the next moment that all runs have in common, two in FLUSH_S."""
+    return math.ceil(time / FLUSH_S * 2) * FLUSH_S / 2 if FLUSH_S else time

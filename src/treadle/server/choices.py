@@ -14,6 +14,7 @@ from treadle.canon.events import KeptAlive, Numbered, RoundBroken, RoundStarted,
 from treadle.canon.ids import IdSource
 from treadle.canon.request import Note, Request
 from treadle.runs import RunHandle
+from treadle.runs.feed import Hear
 from treadle.server.delivery.telling import RunIds
 from treadle.server.delivery.wishes import Wishes
 from treadle.server.http import Exchange
@@ -79,8 +80,8 @@ class Bundle:
         """Return nothing: several choices shall differ, so they are asked for."""
         return ""
 
-    async def events(self) -> AsyncGenerator[list[Numbered], None]:
-        """Yield what happens in any of them, as it happens, until all have ended."""
+    async def events(self, *, hear: Hear | None = None) -> AsyncGenerator[list[Numbered], None]:
+        """Yield what happens in any of them, as it happens, until all have ended; all of it is read."""
         queue: asyncio.Queue[list[Numbered] | None] = asyncio.Queue()
         pumps = [asyncio.create_task(self._pump(choice, queue)) for choice in range(len(self._handles))]
         going = len(pumps)

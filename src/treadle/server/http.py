@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NotRequired, Required, TypedDict, TypeVar, cast
+from typing import Any, NotRequired, Required, TypedDict, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -60,6 +60,12 @@ Behind = Callable[[], int]
 
 BEHIND_IN_SCOPE = "treadle.behind"
 """Where the edge finds that out, while a client takes nothing."""
+
+FLOW_IN_SCOPE = "treadle.flow"
+"""Where the edge says whether it takes more at once: `write_paused`. Without it nobody knows, so everybody waits."""
+
+WHOLE_IN_SCOPE = "treadle.whole"
+"""Whether the edge has the whole body, so that reading it cannot take long."""
 
 GONE_IN_SCOPE = "treadle.gone"
 """Where the edge finds whom to tell that a client is gone; True, once it is."""
@@ -163,7 +169,7 @@ class Exchange:
         self.status = 0
         self.content = b""
         self.digest = ""
-        self._scope = scope
+        self._scope: dict[str, Any] = scope  # type: ignore[assignment]  # what the edge adds has no type
         self._query = scope["query_string"]
         self._receive = receive
         self._send = send
@@ -216,18 +222,24 @@ class Exchange:
         declared = self.headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > bytes_max:
             raise _too_large(bytes_max)
-        try:
-            async with asyncio.timeout(timeout_s):
-                body = await self._read(bytes_max)
-        except TimeoutError:
-            message = f"The body did not arrive within {timeout_s:g} s."
-            raise HttpError(408, "request_timeout", message, headers=((b"connection", b"close"),)) from None
+        if WHOLE_IN_SCOPE in self._scope:
+            body = await self._read(bytes_max)
+        else:
+            body = await self._read_within(bytes_max, timeout_s)
         if b"idempotency-key" in self.headers:
             self.content = body
         elif b"x-stainless-retry-count" in self.headers:
             is_large = len(body) > OFF_LOOP_BYTES
             self.digest = await asyncio.to_thread(self._digest, body) if is_large else self._digest(body)
         return body
+
+    async def _read_within(self, bytes_max: int, timeout_s: float) -> bytes:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._read(bytes_max)
+        except TimeoutError:
+            message = f"The body did not arrive within {timeout_s:g} s."
+            raise HttpError(408, "request_timeout", message, headers=((b"connection", b"close"),)) from None
 
     def _digest(self, body: bytes) -> str:
         """Hash the request and who sent it."""
@@ -252,25 +264,21 @@ class Exchange:
 
     def watch(self, behind: Behind | None) -> None:
         """Let the server look how much waits for this client while it takes nothing; None, when that is over."""
-        scope = cast("dict[str, object]", self._scope)
-        if behind is None:
-            scope.pop(BEHIND_IN_SCOPE, None)
-        else:
-            scope[BEHIND_IN_SCOPE] = behind
+        self._scope[BEHIND_IN_SCOPE] = behind
 
     def tell_gone(self, gone: Callable[[], None] | None) -> bool:
         """Let the server call this when the client is gone, None to hear of it no more; False if it is not ours."""
-        scope = cast("dict[str, object]", self._scope)
+        scope = self._scope
         if GONE_IN_SCOPE not in scope:
             return False
-        if not self.is_gone:
+        if scope[GONE_IN_SCOPE] is not True:
             scope[GONE_IN_SCOPE] = gone
         return True
 
     @property
     def is_gone(self) -> bool:
         """Tell whether our server has said that the client is gone."""
-        return cast("dict[str, object]", self._scope).get(GONE_IN_SCOPE) is True
+        return self._scope.get(GONE_IN_SCOPE) is True
 
     async def disconnected(self) -> None:
         """Wait until the client is gone. The body must have been read."""
@@ -312,6 +320,18 @@ class Exchange:
     async def write(self, data: bytes) -> None:
         """Send more of the stream."""
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    @property
+    def is_flowing(self) -> bool:
+        """Tell whether more of a stream that has begun can be sent at once, by `write_now`."""
+        flow = self._scope.get(FLOW_IN_SCOPE)
+        return self.begun and flow is not None and not flow.write_paused
+
+    def write_now(self, data: bytes) -> None:
+        """Send more of the stream without waiting, while it is flowing."""
+        sending = self._send({"type": "http.response.body", "body": data, "more_body": True}).__await__()
+        for _ in sending:
+            raise AssertionError("a stream that is flowing was made to wait")
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last of the stream."""
@@ -391,7 +411,10 @@ def path_below(path: str, root: str) -> str:
 
 def envelope_of(path: str) -> str:
     """Return the protocol in whose form errors on a path are written; `models` is shared by three."""
-    return next((protocol for prefix, protocol in _ENVELOPES if path.startswith(prefix)), "treadle")
+    for prefix, protocol in _ENVELOPES:
+        if path.startswith(prefix):
+            return protocol
+    return "treadle"
 
 
 def write_refusal(envelope: str, error: ErrorInfo, request_id: str = "") -> bytes:

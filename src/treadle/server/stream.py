@@ -39,6 +39,9 @@ HANDED_OVER = ErrorInfo(code="handed_over", message="Another process goes on wit
 _SILENT = frozenset({RunStarted, RoundStarted, RoundBroken, Noted, KeptAlive, RunEnded})
 """Events that happen without anything of the upstream's answer."""
 
+_WAITING = frozenset({RoundBroken, RunEnded})
+"""Events that are not carried without waiting: for what the store knows, or for the end to be taken."""
+
 
 async def reply(
     service: Service,
@@ -250,7 +253,7 @@ class Reply:
     async def _read(self) -> None:
         if self._is_visible and self._streams:
             await self._exchange.begin((_run_header(self._source),), self._manner.content_type)
-        async with aclosing(self._source.events()) as events:
+        async with aclosing(self._source.events(hear=self._hear)) as events:
             async for batch in events:
                 await self._carry(batch)
                 if self._telling.ended is not None:
@@ -259,6 +262,20 @@ class Reply:
         if ended.error is not None and ended.error.code == HANDED_OVER.code:
             raise HttpError(503, HANDED_OVER.code, HANDED_OVER.message, retry_after_s=1.0)
         self._encode(Numbered(event=ended))
+
+    def _hear(self, batch: list[Numbered]) -> bool:
+        """Carry a batch in the turn of the run itself, if nothing about it has to wait."""
+        if self._streams and not self._exchange.is_flowing:
+            return False
+        for numbered in batch:
+            if type(numbered.event) in _WAITING:
+                return False
+        self._taken += len(batch)
+        for numbered in batch:
+            self._encode(numbered)
+        if self._streams and self._frames:
+            self._exchange.write_now(self._next_write())
+        return True
 
     async def _carry(self, batch: list[Numbered]) -> None:
         self._taken += len(batch)
@@ -293,10 +310,13 @@ class Reply:
             return
         if not self._exchange.begun:
             await self._exchange.begin(self._headers(), self._manner.content_type)
+        await self._exchange.write(self._next_write())
+
+    def _next_write(self) -> bytes:
         data, self._frames = b"".join(self._frames), []
         assert self._presence is not None
         self._presence.wrote()
-        await self._exchange.write(data)
+        return data
 
     async def _finish(self) -> None:
         """Send the end: the rest of the stream, the whole body, or a failure as the status it deserves."""

@@ -1,6 +1,7 @@
 import asyncio
 
 import msgspec
+import pytest
 
 from treadle.canon.events import KeptAlive, Numbered, TextDelta
 from treadle.runs.feed import BATCH_EVENTS_MAX, Feed
@@ -76,3 +77,70 @@ def test_what_waits_for_a_reader_is_measured_in_bytes():
     assert feed.behind(0) == sum(sizes[:2])
     feed.publish(said[2:])
     assert [feed.behind(taken) for taken in (0, 1, 2, 3, 9)] == [sum(sizes), sizes[1] + sizes[2], sizes[2], 0, 0]
+
+
+async def test_who_has_everything_hears_at_once_what_comes():
+    """In the turn of whoever publishes; what is heard is not read again, what is left is, in its order."""
+    feed, heard = Feed(), list[list[Numbered]]()
+    reader = feed.read(hear=lambda batch: batch[0].seq != 3 and not heard.append(batch))
+    reading = asyncio.create_task(anext(reader))
+    await asyncio.sleep(0)
+    feed.publish([event(1), event(2)])
+    assert heard == [[event(1), event(2)]]
+    assert not reading.done()
+    feed.publish([event(3)])
+    feed.publish([event(4)])
+    assert await asyncio.wait_for(reading, 5) == [event(3), event(4)]
+    assert len(heard) == 1, "who reads hears nothing that comes meanwhile"
+
+
+async def test_who_starts_further_on_hears_nothing_that_it_has():
+    """A reader that asked for what comes after the third event is not told the second one."""
+    feed, heard = Feed(), list[list[Numbered]]()
+    reading = asyncio.create_task(anext(feed.read(3, lambda batch: not heard.append(batch))))
+    await asyncio.sleep(0)
+    for number in range(1, 5):
+        feed.publish([event(number)])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    feed.publish([event(5)])
+    feed.close()
+    await asyncio.wait([reading], timeout=5)
+    assert heard == [[event(4)], [event(5)]]
+    assert isinstance(reading.exception(), StopAsyncIteration)
+
+
+async def test_more_than_a_reader_gets_at_a_time_is_read():
+    """Whoever writes a lot waits for its client in between."""
+    feed, heard = Feed(), list[list[Numbered]]()
+    reading = asyncio.create_task(anext(feed.read(hear=lambda batch: not heard.append(batch))))
+    await asyncio.sleep(0)
+    feed.publish([event(number) for number in range(BATCH_EVENTS_MAX + 1)])
+    assert len(await asyncio.wait_for(reading, 5)) == BATCH_EVENTS_MAX
+    assert heard == []
+
+
+async def test_a_reader_that_fails_to_hear_fails_alone():
+    """The run goes on, and so does everybody else who reads it."""
+    feed = Feed()
+
+    def fail(batch: list[Numbered]) -> bool:
+        raise ValueError("unheard")
+
+    failing, reading = (asyncio.create_task(anext(feed.read(hear=hear))) for hear in (fail, None))
+    await asyncio.sleep(0)
+    feed.publish([event(1)])
+    with pytest.raises(ValueError, match="unheard"):
+        await asyncio.wait_for(failing, 5)
+    assert await asyncio.wait_for(reading, 5) == [event(1)]
+
+
+async def test_a_reader_that_went_away_hears_nothing():
+    """Nothing is told to somebody who was cancelled while waiting."""
+    feed, heard = Feed(), list[list[Numbered]]()
+    reading = asyncio.create_task(anext(feed.read(hear=lambda batch: not heard.append(batch))))
+    await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait([reading], timeout=5)
+    feed.publish([event(1)])
+    assert (heard, feed.waiting) == ([], [])

@@ -25,6 +25,15 @@ class Telling:
         self.told.set()
 
 
+async def test_runs_that_speak_at_different_times_are_told_together() -> None:
+    """None of them sooner than it would be alone, all in one turn of the loop: the store commits them at once."""
+    loop = asyncio.get_running_loop()
+    moments = {relay._moment(1000.0 + relay.FLUSH_S * part / 20) for part in range(1, 11)}
+    assert len(moments) == 1
+    now = loop.time()
+    assert 0 <= relay._moment(now) - now <= relay.FLUSH_S / 2 + 1e-6
+
+
 async def test_a_call_that_ends_before_its_words_are_told_tells_nothing() -> None:
     """Between the timer and the write the round may end: its words are durable then, and there is no chunk of none."""
     journal = Telling()

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -20,10 +21,11 @@ from treadle.canon.events import (
 )
 from treadle.canon.items import CallItem, MessageItem
 from treadle.canon.request import Note
+from treadle.runs.feed import Feed
 from treadle.runtime import SystemClock
 from treadle.server.delivery.audience import Audience
 from treadle.server.delivery.telling import OneRun
-from treadle.server.http import JSON, OFF_LOOP_BYTES, Exchange, HttpError, Receive, Scope, Send
+from treadle.server.http import FLOW_IN_SCOPE, JSON, OFF_LOOP_BYTES, Exchange, HttpError, Receive, Scope, Send
 from treadle.server.stream import Manner, Reply, read
 from unit.server.visit import LOCAL, Silences, Visit
 
@@ -57,7 +59,7 @@ class Handle:
     def stop(self) -> None:
         self._batches.put_nowait(None)
 
-    async def events(self, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
+    async def events(self, after: int = 0, hear: Any = None) -> AsyncGenerator[list[Numbered], None]:
         while (batch := await self._batches.get()) is not None:
             self.has_run_tools = self.has_run_tools or any(isinstance(event, ToolStarted) for event in batch)
             yield [Numbered(event=event) for event in batch]
@@ -96,6 +98,27 @@ def _audience() -> Audience:
     return Audience(SystemClock())
 
 
+class Fed(Handle):
+    """A run of this process, whose events are heard as it publishes them."""
+
+    def __init__(self) -> None:
+        self.feed = Feed()
+        super().__init__()
+
+    def tell(self, *events: RunEvent) -> None:
+        self.feed.publish([Numbered(event=event) for event in events])
+
+    def events(self, after: int = 0, hear: Any = None) -> Any:
+        return self.feed.read(after, hear)
+
+    async def until_read(self) -> None:
+        for _ in range(1000):
+            if self.feed.waiting:
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("nobody reads")
+
+
 def _visit(handle: Handle, *, streams: bool, keep_alive_s: float = 60.0) -> Visit:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, "req_1")
@@ -117,6 +140,41 @@ async def test_the_stream_opens_with_the_first_event_of_the_answer() -> None:
     handle.tell(COMPLETED)
     await visit.done()
     assert visit.writes[1:] == [b"<RunEnded>"]
+
+
+async def test_a_stream_that_flows_is_written_in_the_turn_of_the_run() -> None:
+    """Nobody has to wake up for it; the end is, as what comes while the client takes nothing, carried by the reader."""
+    handle, flow = Fed(), SimpleNamespace(write_paused=False)
+    visit = _visit(handle, streams=True)
+    cast("Any", visit.scope)[FLOW_IN_SCOPE] = flow
+    visit.begin()
+    handle.tell(STARTED, MESSAGE)
+    await visit.until(b"<ItemAdded>")
+    await handle.until_read()
+    handle.tell(TextDelta(index=0, text="a"))
+    assert visit.writes[1:] == [b"<TextDelta>"]
+    flow.write_paused = True
+    handle.tell(TextDelta(index=0, text="b"))
+    assert visit.writes[1:] == [b"<TextDelta>"]
+    await visit.until_after(len(visit.body), b"<TextDelta>")
+    handle.tell(COMPLETED)
+    await visit.done()
+    assert visit.body == b"<RunStarted><ItemAdded><TextDelta><TextDelta><RunEnded>"
+
+
+async def test_an_answer_in_one_piece_wakes_its_reader_for_the_end_only() -> None:
+    """What comes before is folded as it is published."""
+    handle = Fed()
+    visit = _visit(handle, streams=False).begin()
+    await handle.until_read()
+    reader = handle.feed.waiting[0]
+    handle.tell(STARTED, MESSAGE)
+    handle.tell(TextDelta(index=0, text="a"))
+    assert handle.feed.waiting == [reader]
+    handle.tell(COMPLETED)
+    assert handle.feed.waiting == []
+    await visit.done()
+    assert visit.body == b"RunStarted,ItemAdded,TextDelta,RunEnded"
 
 
 async def test_a_failure_before_the_answer_is_an_http_error() -> None:

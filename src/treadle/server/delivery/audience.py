@@ -4,12 +4,12 @@ A client that lost its connection before it heard anything may ask the same agai
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from treadle.canon.events import Numbered, RunEnded
+from treadle.canon.events import RunEnded
 from treadle.canon.request import Note
 from treadle.engine.ports import Clock
+from treadle.runs.feed import Batches, Hear
 
 
 class Source(Protocol):
@@ -35,8 +35,8 @@ class Source(Protocol):
         """Return what the cache did for the answer: `hit`, `miss`, or nothing."""
         ...
 
-    def events(self) -> AsyncGenerator[list[Numbered], None]:
-        """Yield what happens, in batches, until the end."""
+    def events(self, *, hear: Hear | None = None) -> Batches:
+        """Return what happens, in batches, until the end; `hear` may take them at once."""
         ...
 
     def behind(self, taken: int) -> int:

@@ -15,7 +15,15 @@ from typing import Any, NamedTuple, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from treadle.canon.errors import ErrorInfo
-from treadle.server.http import BEHIND_IN_SCOPE, GONE_IN_SCOPE, envelope_of, write_refusal
+from treadle.server.http import (
+    BEHIND_IN_SCOPE,
+    FLOW_IN_SCOPE,
+    GONE_IN_SCOPE,
+    WHOLE_IN_SCOPE,
+    Behind,
+    envelope_of,
+    write_refusal,
+)
 
 log = logging.getLogger("treadle.server")
 
@@ -97,7 +105,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _look(self) -> None:
         """Cut a client off that has taken too little for too long."""
         waited_s = self.loop.time() - self._paused_at
-        behind = 0 if self.cycle is None else self.cycle.scope.get(BEHIND_IN_SCOPE, _nothing)()  # pyright: ignore
+        count = None if self.cycle is None else self.cycle.scope.get(BEHIND_IN_SCOPE)  # pyright: ignore
+        behind = 0 if count is None else cast("Behind", count)()
         if waited_s < self._bounds.send_s and behind <= BEHIND_BYTES_MAX:
             self._look_timer = self.loop.call_later(min(LOOK_S, self._bounds.send_s - waited_s), self._look)
             return
@@ -129,13 +138,17 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         self._head_bytes = 0
         self._is_in_body = True
-        cast("dict[str, object]", self.scope)[GONE_IN_SCOPE] = None
+        scope: dict[str, object] = self.scope  # type: ignore[assignment]
+        scope[GONE_IN_SCOPE] = None
+        scope[FLOW_IN_SCOPE] = self.flow
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """Note that the request is whole."""
         self._is_in_body = False
         self._stop_lingering()
+        scope: dict[str, object] = self.scope  # type: ignore[assignment]
+        scope[WHOLE_IN_SCOPE] = True
         super().on_message_complete()
         if not self.pipeline:
             # A large body paused the reading: only who reads hears that the client is gone.
@@ -212,7 +225,3 @@ def bounded(
     make = cast("Callable[..., object]", BoundedProtocol)
     bounds = Bounds(head_s=head_s, send_s=send_s, cut_off=cut_off)
     return cast("type[asyncio.Protocol]", partial(make, bounds=bounds))
-
-
-def _nothing() -> int:
-    return 0
