@@ -9,20 +9,18 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import FrameType
 from typing import Any, NamedTuple
 
 from treadle import tool
 from treadle.config import Settings, StoreSection, Upstream
 from treadle.runtime import Runtime
 from treadle.server.app import App
-from treadle.server.http import FLOW_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE
+from treadle.server.http import EDGE_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.http import Answer, HttpClient
 
 DONE = "cost-done"
-FLOWING = SimpleNamespace(write_paused=False)
-"""A client that takes everything at once."""
 ROUNDS = 4
 LOOPS = 3
 """How often the event loop turns between two events of an answer that comes slowly."""
@@ -147,6 +145,26 @@ def cost_add(a: int, b: int) -> int:
     return a + b
 
 
+class Taking:
+    """A client of our own server that takes everything at once. Fits `http.Edge`."""
+
+    def __init__(self, status: list[int], sent: list[bytes]) -> None:
+        self._status = status
+        self._sent = sent
+
+    def is_flowing(self, scope: dict[str, Any]) -> bool:
+        return True
+
+    def begin_now(self, scope: dict[str, Any], status: int, headers: Any, data: bytes, *, is_whole: bool) -> bool:
+        self._status.append(status)
+        self._sent.append(data)
+        return True
+
+    def write_now(self, scope: dict[str, Any], data: bytes) -> bool:
+        self._sent.append(data)
+        return True
+
+
 class Rig:
     """Makes requests of an application."""
 
@@ -163,7 +181,7 @@ class Rig:
             "path": case.path,
             "query_string": b"",
             GONE_IN_SCOPE: None,
-            FLOW_IN_SCOPE: FLOWING,
+            EDGE_IN_SCOPE: Taking(status, sent),
             WHOLE_IN_SCOPE: True,
             "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")],
             "client": ("127.0.0.1", 1),

@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NotRequired, Required, TypedDict, TypeVar
+from typing import Any, NotRequired, Protocol, Required, TypedDict, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -48,11 +48,41 @@ class Message(TypedDict, total=False):
     headers: list[Header]
 
 
+class Start(TypedDict):
+    """The message that begins an answer."""
+
+    type: str
+    status: int
+    headers: list[Header]
+
+
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+Send = Callable[[Message | Start], Awaitable[None]]
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 """Any ASGI application: frameworks disagree about the types of its arguments."""
+
+
+class Edge(Protocol):
+    """Our own server: does at once, and in one write, what takes ASGI several steps that might have to wait.
+
+    Each tells whether it did so; where it could not, nothing has happened, and ASGI's way is open.
+    """
+
+    def is_flowing(self, scope: dict[str, Any]) -> bool:
+        """Tell whether the client takes what it is sent."""
+        ...
+
+    def begin_now(
+        self, scope: dict[str, Any], status: int, headers: list[Header], data: bytes, *, is_whole: bool
+    ) -> bool:
+        """Send the head of an answer with all of its body, or with the beginning of its stream."""
+        ...
+
+    def write_now(self, scope: dict[str, Any], data: bytes) -> bool:
+        """Send more of a stream."""
+        ...
+
 
 HeardHead = Callable[[tuple[Header, ...]], None]
 Behind = Callable[[], int]
@@ -61,8 +91,8 @@ Behind = Callable[[], int]
 BEHIND_IN_SCOPE = "treadle.behind"
 """Where the edge finds that out, while a client takes nothing."""
 
-FLOW_IN_SCOPE = "treadle.flow"
-"""Where the edge says whether it takes more at once: `write_paused`. Without it nobody knows, so everybody waits."""
+EDGE_IN_SCOPE = "treadle.edge"
+"""Where our own server is found, for what it does at once."""
 
 WHOLE_IN_SCOPE = "treadle.whole"
 """Whether the edge has the whole body, so that reading it cannot take long."""
@@ -170,6 +200,7 @@ class Exchange:
         self.content = b""
         self.digest = ""
         self._scope: dict[str, Any] = scope  # type: ignore[assignment]  # what the edge adds has no type
+        self._edge: Edge | None = self._scope.get(EDGE_IN_SCOPE)
         self._query = scope["query_string"]
         self._receive = receive
         self._send = send
@@ -295,14 +326,7 @@ class Exchange:
         """Send a whole answer."""
         length = (b"content-length", b"%d" % len(body))
         typed = ((b"content-type", content_type), length) if status not in (204, 304) else ()
-        await self._start(status, (*typed, *headers))
-        await self._send(
-            {
-                "type": "http.response.body",
-                "body": b"" if self.method == "HEAD" else body,
-                "more_body": False,
-            }
-        )
+        await self._begin(status, (*typed, *headers), b"" if self.method == "HEAD" else body, is_whole=True)
 
     async def answer_json(self, status: int, value: object, headers: tuple[Header, ...] = ()) -> None:
         """Send a value as JSON that no cache keeps."""
@@ -313,9 +337,11 @@ class Exchange:
         body = write_refusal(self.envelope, error, self.request_id)
         await self.answer(error.status, body, JSON, (NO_STORE, *_retry_after(error), *headers))
 
-    async def begin(self, headers: tuple[Header, ...] = (), content_type: bytes = EVENT_STREAM) -> None:
-        """Open a stream, of server-sent events unless its type says otherwise."""
-        await self._start(200, ((b"content-type", content_type), *_STREAM, *headers))
+    async def begin(
+        self, headers: tuple[Header, ...] = (), content_type: bytes = EVENT_STREAM, data: bytes = b""
+    ) -> None:
+        """Open a stream, of server-sent events unless its type says otherwise, and send the first of it."""
+        await self._begin(200, ((b"content-type", content_type), *_STREAM, *headers), data, is_whole=False)
 
     async def write(self, data: bytes) -> None:
         """Send more of the stream."""
@@ -324,14 +350,13 @@ class Exchange:
     @property
     def is_flowing(self) -> bool:
         """Tell whether more of a stream that has begun can be sent at once, by `write_now`."""
-        flow = self._scope.get(FLOW_IN_SCOPE)
-        return self.begun and flow is not None and not flow.write_paused
+        return self.begun and self._edge is not None and self._edge.is_flowing(self._scope)
 
     def write_now(self, data: bytes) -> None:
         """Send more of the stream without waiting, while it is flowing."""
-        sending = self._send({"type": "http.response.body", "body": data, "more_body": True}).__await__()
-        for _ in sending:
-            raise AssertionError("a stream that is flowing was made to wait")
+        assert self._edge is not None, "nobody said that it is flowing"
+        is_sent = self._edge.write_now(self._scope, data)
+        assert is_sent, "a stream that is flowing was made to wait"
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last of the stream."""
@@ -349,21 +374,33 @@ class Exchange:
                 head = tuple(message.get("headers", ()))
                 if heard is not None:
                     heard(head)
-                await self._start(message.get("status", 200), head)
+                await self._send(self._start(message.get("status", 200), head))
             else:
                 await self._send(message)
 
         await application({**self._scope, CLIENT_IN_SCOPE: self.client}, receive, send)
 
-    async def _start(self, status: int, headers: tuple[Header, ...]) -> None:
+    async def _begin(self, status: int, headers: tuple[Header, ...], data: bytes, *, is_whole: bool) -> None:
+        """Send the head of the answer and what follows it at once, which is all of it if it `is_whole`."""
+        start = self._start(status, headers)
+        edge = self._edge
+        if edge is not None and edge.begin_now(self._scope, status, start["headers"], data, is_whole=is_whole):
+            return
+        await self._send(start)
+        if data or is_whole:
+            await self._send({"type": "http.response.body", "body": data, "more_body": not is_whole})
+
+    def _start(self, status: int, headers: tuple[Header, ...]) -> Start:
         assert not self.begun, "an exchange has one answer"
         self.begun = True
         self.status = status
         request_id = self.request_id.encode("latin-1")
         named = [(name, request_id) for name in _REQUEST_ID_HEADERS.get(self.envelope, (b"x-request-id",))]
-        await self._send(
-            {"type": "http.response.start", "status": status, "headers": [*headers, *self.also, *_ALWAYS, *named]}
-        )
+        return {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [*headers, *self.also, *_ALWAYS, *named],
+        }
 
 
 def read_number(query: dict[str, str], name: str, *, default: int, least: int, most: int = 2**53) -> int:

@@ -137,15 +137,17 @@ async def start(
 
 def as_configured(request: Request, settings: Settings, exchange: Exchange) -> Request:
     """Return the request with what the configuration and Treadle's own headers say of how to answer it."""
-    asks_events = settings.extended_events or exchange.header(b"x-treadle-events") == "extended"
-    surface = msgspec.structs.replace(
-        request.surface,
-        extended_events=request.surface.extended_events or asks_events,
-        tool_status=settings.tools.tool_status == "text",
-    )
-    strict = exchange.header(b"x-treadle-strict-fidelity").lower()
-    is_strict = strict == "true" if strict else settings.strict_fidelity
+    surface = request.surface
+    asks_events = settings.extended_events or exchange.headers.get(b"x-treadle-events") == b"extended"
+    tells_tools = settings.tools.tool_status == "text"
+    if asks_events or tells_tools or surface.tool_status:
+        extended = surface.extended_events or asks_events
+        surface = msgspec.structs.replace(surface, extended_events=extended, tool_status=tells_tools)
+    strict = exchange.headers.get(b"x-treadle-strict-fidelity", b"").lower()
+    is_strict = strict == b"true" if strict else settings.strict_fidelity
     is_fresh = wants_fresh(exchange)
+    if surface is request.surface and (is_strict, is_fresh) == (request.strict_fidelity, request.is_fresh):
+        return request
     return msgspec.structs.replace(request, surface=surface, strict_fidelity=is_strict, is_fresh=is_fresh)
 
 
@@ -308,9 +310,10 @@ class Reply:
         """Send what has been encoded in one write."""
         if not self._streams or not self._frames:
             return
-        if not self._exchange.begun:
-            await self._exchange.begin(self._headers(), self._manner.content_type)
-        await self._exchange.write(self._next_write())
+        if self._exchange.begun:
+            await self._exchange.write(self._next_write())
+        else:
+            await self._exchange.begin(self._headers(), self._manner.content_type, self._next_write())
 
     def _next_write(self) -> bytes:
         data, self._frames = b"".join(self._frames), []

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -25,7 +24,7 @@ from treadle.runs.feed import Feed
 from treadle.runtime import SystemClock
 from treadle.server.delivery.audience import Audience
 from treadle.server.delivery.telling import OneRun
-from treadle.server.http import FLOW_IN_SCOPE, JSON, OFF_LOOP_BYTES, Exchange, HttpError, Receive, Scope, Send
+from treadle.server.http import EDGE_IN_SCOPE, JSON, OFF_LOOP_BYTES, Exchange, HttpError, Receive, Scope, Send
 from treadle.server.stream import Manner, Reply, read
 from unit.server.visit import LOCAL, Silences, Visit
 
@@ -98,6 +97,24 @@ def _audience() -> Audience:
     return Audience(SystemClock())
 
 
+class Edge:
+    """Our own server, before a client that takes everything at once, or nothing."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        self.takes = True
+
+    def is_flowing(self, scope: object) -> bool:
+        return self.takes
+
+    def begin_now(self, scope: object, status: int, headers: object, data: bytes, *, is_whole: bool) -> bool:
+        return False
+
+    def write_now(self, scope: object, data: bytes) -> bool:
+        self._visit.writes.append(data)
+        return self.takes
+
+
 class Fed(Handle):
     """A run of this process, whose events are heard as it publishes them."""
 
@@ -144,16 +161,17 @@ async def test_the_stream_opens_with_the_first_event_of_the_answer() -> None:
 
 async def test_a_stream_that_flows_is_written_in_the_turn_of_the_run() -> None:
     """Nobody has to wake up for it; the end is, as what comes while the client takes nothing, carried by the reader."""
-    handle, flow = Fed(), SimpleNamespace(write_paused=False)
+    handle = Fed()
     visit = _visit(handle, streams=True)
-    cast("Any", visit.scope)[FLOW_IN_SCOPE] = flow
+    edge = Edge(visit)
+    cast("Any", visit.scope)[EDGE_IN_SCOPE] = edge
     visit.begin()
     handle.tell(STARTED, MESSAGE)
     await visit.until(b"<ItemAdded>")
     await handle.until_read()
     handle.tell(TextDelta(index=0, text="a"))
-    assert visit.writes[1:] == [b"<TextDelta>"]
-    flow.write_paused = True
+    assert visit.writes == [b"<RunStarted><ItemAdded>", b"<TextDelta>"]
+    edge.takes = False
     handle.tell(TextDelta(index=0, text="b"))
     assert visit.writes[1:] == [b"<TextDelta>"]
     await visit.until_after(len(visit.body), b"<TextDelta>")

@@ -12,15 +12,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    HEADER_VALUE_RE,
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from treadle.canon.errors import ErrorInfo
 from treadle.server.http import (
     BEHIND_IN_SCOPE,
-    FLOW_IN_SCOPE,
+    EDGE_IN_SCOPE,
     GONE_IN_SCOPE,
     WHOLE_IN_SCOPE,
     Behind,
+    Header,
     envelope_of,
     write_refusal,
 )
@@ -38,6 +44,8 @@ LOOK_S = 1.0
 
 LINGER_S = 2.0
 """How long a client that still sends may take to read an answer that came early."""
+
+_BODILESS = frozenset({204, 304})
 
 _PHRASES = {400: "Bad Request", 408: "Request Timeout", 414: "URI Too Long", 431: "Request Header Fields Too Large"}
 
@@ -140,7 +148,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_body = True
         scope: dict[str, object] = self.scope  # type: ignore[assignment]
         scope[GONE_IN_SCOPE] = None
-        scope[FLOW_IN_SCOPE] = self.flow
+        scope[EDGE_IN_SCOPE] = self
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -159,6 +167,60 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._is_in_body and not self.transport.is_closing():
             self._linger()
+
+    def is_flowing(self, scope: dict[str, Any]) -> bool:
+        """Tell whether the client takes what it is sent; nobody waits for what a client that is gone would be sent."""
+        return self._answers(scope) and not self.flow.write_paused
+
+    def begin_now(
+        self, scope: dict[str, Any], status: int, headers: list[Header], data: bytes, *, is_whole: bool
+    ) -> bool:
+        """Send the head of an answer with all of its body, or with the beginning of its stream, in one write."""
+        cycle = self.cycle
+        is_plain = scope["http_version"] == "1.1" and scope["method"] != "HEAD" and status not in _BODILESS
+        if not is_plain or not self.is_flowing(scope) or cycle.response_started:
+            return False
+        lines = [STATUS_LINE[status]]
+        for name, value in (*cycle.default_headers, *headers):
+            if name == b"connection":
+                return False
+            lines.append(b"%b: %b\r\n" % (name, value))
+        if not cycle.keep_alive:
+            lines.append(b"connection: close\r\n")
+        if not is_whole:
+            lines.append(b"transfer-encoding: chunked\r\n")
+        head = b"".join(lines)
+        if head.count(b"\r\n") != len(lines) or HEADER_VALUE_RE.search(head.replace(b"\r\n", b"")):
+            return False  # uvicorn says what is wrong with it
+        cycle.response_started = True
+        cycle.waiting_for_100_continue = False
+        if is_whole:
+            self.transport.write(b"%b\r\n%b" % (head, data))
+            self._complete(cycle)
+        else:
+            cycle.chunked_encoding = True
+            self.transport.write(b"%b\r\n%b" % (head, _chunk(data)))
+        return True
+
+    def write_now(self, scope: dict[str, Any], data: bytes) -> bool:
+        """Send more of a stream."""
+        if not self.is_flowing(scope) or not self.cycle.chunked_encoding:
+            return False
+        self.transport.write(_chunk(data))
+        return True
+
+    def _complete(self, cycle: RequestResponseCycle) -> None:
+        """Be done with an answer as uvicorn is."""
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+
+    def _answers(self, scope: dict[str, Any]) -> bool:
+        """Tell whether a request is the last that came, and still open: another one may have come behind it."""
+        cycle = self.cycle
+        return cycle.scope is scope and not (cycle.disconnected or cycle.response_complete)
 
     def send_400_response(self, msg: str) -> None:
         """Say that this is not HTTP, in the envelope of the API that was called, if that much was readable."""
@@ -225,3 +287,8 @@ def bounded(
     make = cast("Callable[..., object]", BoundedProtocol)
     bounds = Bounds(head_s=head_s, send_s=send_s, cut_off=cut_off)
     return cast("type[asyncio.Protocol]", partial(make, bounds=bounds))
+
+
+def _chunk(data: bytes) -> bytes:
+    """Return a piece of a stream as HTTP/1.1 frames it; one of nothing would be the end."""
+    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""

@@ -38,9 +38,9 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(head_timeout_s: float = BOUND_S) -> AsyncGenerator[int, None]:
+async def serving(head_timeout_s: float = BOUND_S, app: Any = answer) -> AsyncGenerator[int, None]:
     """Serve on a free port, and yield it."""
-    config = uvicorn.Config(answer, port=0, http=bounded(head_timeout_s), ws="none", lifespan="off", log_config=None)
+    config = uvicorn.Config(app, port=0, http=bounded(head_timeout_s), ws="none", lifespan="off", log_config=None)
     server = _Server(config)
     running = asyncio.create_task(server.serve())
     await server.listens.wait()
