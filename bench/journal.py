@@ -192,11 +192,11 @@ class Cast(NamedTuple):
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[Cast]:
-    """Open everything; PostgreSQL is the one that the tests start."""
+    """Open everything; PostgreSQL is the one that the tests start, on the disk too: syncing memory costs nothing."""
     from postgres import PostgresServer
 
     async with AsyncExitStack() as stack:
-        database = PostgresServer()
+        database = PostgresServer(on_disk=True)
         stack.callback(database.remove)
         database.start()
         places = {"memory": ":memory:", "SQLite": str(folder / "bench.db"), "PostgreSQL": database.url("bench")}

@@ -52,8 +52,8 @@ _SETTINGS = {
 class PostgresServer:
     """One database cluster in a folder of its own."""
 
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="tpg", dir=_quick()))
+    def __init__(self, *, on_disk: bool = False) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="tpg", dir=None if on_disk else _quick()))
         self._user = pwd.getpwnam("nobody") if os.getuid() == 0 else None
         self._process: subprocess.Popen[bytes] | None = None
         self._schemas = itertools.count(1)

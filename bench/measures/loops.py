@@ -2,7 +2,8 @@
 
 Every framework is a process that makes runs when it is told to: so many rounds of one tool, then an answer. Short and
 long runs show whether a round costs more the longer the history is. CPU is that of the process; PostgreSQL's own is not
-counted. The frameworks keep no journal, so the row to compare them with is Treadle's without one.
+counted. The frameworks keep no journal, so the row to compare them with is Treadle's without one. Treadle's program
+runs on uvloop, which is installed with it, the frameworks' on the event loop that theirs bring: asyncio's, and Node's.
 """
 
 import subprocess
@@ -65,15 +66,17 @@ def begin(stage: Stage, loop: Loop) -> Running:
     return Running(loop.name, child, log)
 
 
+def own(stage: Stage) -> list[Loop]:
+    """Return Treadle's loops: without a journal, and with each kind of it."""
+    kept = [Loop(f"Treadle, {each}", treadle(stage.store(each))) for each in JOURNALS if each != "off"]
+    return [Loop("Treadle, no journal", treadle("off")), *kept]
+
+
 def begin_all(stage: Stage, options: Options) -> tuple[list[Running], list[str]]:
     """Start Treadle's loops and, where wanted, the frameworks; return a word about each that does not run."""
-    loops = [
-        Loop("Treadle, no journal" if each == "off" else f"Treadle, {each}", treadle(stage.store(each)))
-        for each in JOURNALS
-    ]
     found: list[Running] = []
     skipped: list[str] = []
-    for loop in [*loops, *(FRAMEWORKS if options.with_peers else ())]:
+    for loop in [*own(stage), *(FRAMEWORKS if options.with_peers else ())]:
         try:
             found.append(begin(stage, loop))
         except (NotInstalled, RuntimeError) as error:

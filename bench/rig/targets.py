@@ -159,7 +159,7 @@ class Stage:
             return f"sqlite:///{self.folder}/bench-{journal}.db"
         from postgres import PostgresServer
 
-        database = PostgresServer()
+        database = PostgresServer(on_disk=True)
         self._stack.callback(database.remove)
         database.start()
         return database.url("bench")

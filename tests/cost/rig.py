@@ -118,16 +118,15 @@ class Canned:
     def content(self) -> "Canned":
         return self
 
-    @property
-    def is_over(self) -> bool:
-        return not any(self._pieces)
-
     async def readany(self) -> bytes:
         if self._is_slow:
             # Whoever listens hears of each event before the next one comes.
             for _ in range(LOOPS):
                 await asyncio.sleep(0)
         return self._pieces.pop() if self._pieces else b""
+
+    async def end(self) -> None:
+        """Have nothing to wait for."""
 
     def close(self) -> None:
         """Have nothing to give back."""

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from treadle.canon.events import ModelEvent, RunEnded
@@ -40,6 +40,17 @@ class Points:
         self.pass_by(f"after {name}")
         return result
 
+    def around_write(self, name: str, begin: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
+        """Begin a write and await it, between two places."""
+
+        async def write() -> T:
+            self.pass_by(f"before {name}")
+            result = await begin()
+            self.pass_by(f"after {name}")
+            return result
+
+        return asyncio.ensure_future(write())
+
 
 class FatalJournal:
     """Fits `RunJournal`."""
@@ -61,20 +72,20 @@ class FatalJournal:
     def attempt(self) -> int:
         return self._journal.attempt
 
-    async def append(self, entries: Sequence[Entry]) -> list[Entry]:
+    def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
         kinds = " ".join(entry.kind for entry in entries)
-        return await self._points.around(f"append {kinds}", self._journal.append(entries))
+        return self._points.around_write(f"append {kinds}", lambda: self._journal.append(entries))
 
-    async def finish(self, entries: Sequence[Entry], ended: RunEnded) -> list[Entry]:
+    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> asyncio.Future[int]:
         kinds = " ".join(entry.kind for entry in entries)
-        return await self._points.around(f"finish {kinds}", self._journal.finish(entries, ended))
+        return self._points.around_write(f"finish {kinds}", lambda: self._journal.finish(entries, ended))
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
         await self._points.around("tell", self._journal.tell(chunk, keep_from=keep_from))
         self._told.set()
 
-    async def renew(self) -> None:
-        await self._journal.renew()
+    def renew(self) -> asyncio.Future[int]:
+        return self._journal.renew()
 
     async def release(self) -> None:
         await self._points.around("release", self._journal.release())
@@ -94,9 +105,14 @@ class FatalStore:
             return method
         return lambda *args, **named: self._points.around(name, method(*args, **named))
 
-    async def start_run(self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float) -> RunJournal:
-        work = self._store.start_run(row, entries, owner=owner, lease_s=lease_s)
-        return FatalJournal(await self._points.around("start_run", work), self._points, self.told)
+    def start_run(
+        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float
+    ) -> asyncio.Future[RunJournal]:
+        async def start() -> RunJournal:
+            journal = await self._store.start_run(row, entries, owner=owner, lease_s=lease_s)
+            return FatalJournal(journal, self._points, self.told)
+
+        return self._points.around_write("start_run", start)
 
     async def claim_abandoned(
         self, owner: str, lease_s: float, limit: int, **only: Any

@@ -19,6 +19,7 @@ from gateway.apis import APIS, BOUND_S
 from gateway.gateway import Gateway
 from treadle.canon.errors import StoreError
 from treadle.config import Route, ServerSection
+from treadle.store.futures import failed
 from treadle.store.journal import RunRow
 from treadle.tools import tool
 from treadle.upstream.reply import Faults, ReplyCall
@@ -208,8 +209,8 @@ def test_a_store_that_is_gone_is_a_503_with_a_time_to_come_back(
 ) -> None:
     """Fail closed, in the envelope of the API: without a journal nothing is started."""
 
-    async def broken(*_: Any, **__: Any) -> Any:
-        raise StoreError("The database does not answer.")
+    def broken(*_: Any, **__: Any) -> Any:
+        return failed(StoreError("The database does not answer."))
 
     monkeypatch.setattr(slow.runtime.store, "start_run", broken)
     asked = APIS[api]

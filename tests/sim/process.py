@@ -84,17 +84,17 @@ class GatedJournal:
         self.run_id = journal.run_id
         self.epoch, self.attempt = journal.epoch, journal.attempt
 
-    async def append(self, entries: Sequence[Entry]) -> list[Entry]:
-        return await self._gate.through(lambda: self._journal.append(entries))
+    def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
+        return asyncio.ensure_future(self._gate.through(lambda: self._journal.append(entries)))
 
-    async def finish(self, entries: Sequence[Entry], ended: RunEnded) -> list[Entry]:
-        return await self._gate.through(lambda: self._journal.finish(entries, ended))
+    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> asyncio.Future[int]:
+        return asyncio.ensure_future(self._gate.through(lambda: self._journal.finish(entries, ended)))
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
         await self._gate.through(lambda: self._journal.tell(chunk, keep_from=keep_from))
 
-    async def renew(self) -> None:
-        await self._gate.through(self._journal.renew)
+    def renew(self) -> asyncio.Future[int]:
+        return asyncio.ensure_future(self._gate.through(self._journal.renew))
 
     async def release(self) -> None:
         await self._gate.through(self._journal.release)
@@ -111,9 +111,14 @@ class GatedStore:
         method = getattr(self._store, name)
         return lambda *args, **named: self._gate.through(lambda: method(*args, **named))
 
-    async def start_run(self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float) -> RunJournal:
-        work = self._gate.through(lambda: self._store.start_run(row, entries, owner=owner, lease_s=lease_s))
-        return GatedJournal(await work, self._gate)
+    def start_run(
+        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float
+    ) -> asyncio.Future[RunJournal]:
+        async def start() -> RunJournal:
+            work = self._gate.through(lambda: self._store.start_run(row, entries, owner=owner, lease_s=lease_s))
+            return GatedJournal(await work, self._gate)
+
+        return asyncio.ensure_future(start())
 
     async def claim_abandoned(
         self, owner: str, lease_s: float, limit: int, **only: Any

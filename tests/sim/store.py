@@ -26,8 +26,21 @@ class InlineWriter:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
 
-    async def submit(self, job: Job[T], *, is_durable: bool = True) -> T:
-        """Run a job in a transaction of its own."""
+    def submit(
+        self, job: Job[Any], *, is_durable: bool = True, then: Callable[[Any], Any] | None = None
+    ) -> asyncio.Future[Any]:
+        """Run a job in a transaction of its own, at once; whoever waits for it hears of it a turn later."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        try:
+            value = self._run(job)
+        except TreadleError as error:
+            future.set_exception(error)
+            return future
+        loop.call_soon(_tell, future, value if then is None else then(value))
+        return future
+
+    def _run(self, job: Job[T]) -> T:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             value = job(self._connection)
@@ -44,12 +57,16 @@ class InlineWriter:
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        await asyncio.sleep(0)
         return value
 
     async def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+
+def _tell(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
 
 
 class _InOrder(dict[object, None]):

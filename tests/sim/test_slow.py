@@ -1,7 +1,7 @@
 """A database that takes its time: what need not be durable does not wait for it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -23,6 +23,16 @@ PIECE_S = 0.01
 PIECES = 100
 
 
+def slowly(begin: Callable[[], Awaitable[Any]]) -> asyncio.Future[Any]:
+    """Begin something after 200 ms."""
+
+    async def work() -> Any:
+        await asyncio.sleep(COMMIT_S)
+        return await begin()
+
+    return asyncio.ensure_future(work())
+
+
 class SlowJournal:
     """Takes 200 ms for every write."""
 
@@ -31,13 +41,11 @@ class SlowJournal:
         self.run_id, self.epoch = journal.run_id, journal.epoch
         self.renew, self.release = journal.renew, journal.release
 
-    async def append(self, entries: Sequence[Entry]) -> list[Entry]:
-        await asyncio.sleep(COMMIT_S)
-        return await self._journal.append(entries)
+    def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
+        return slowly(lambda: self._journal.append(entries))
 
-    async def finish(self, entries: Sequence[Entry], ended: Any) -> list[Entry]:
-        await asyncio.sleep(COMMIT_S)
-        return await self._journal.finish(entries, ended)
+    def finish(self, entries: Sequence[Entry], ended: Any) -> asyncio.Future[int]:
+        return slowly(lambda: self._journal.finish(entries, ended))
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
         await asyncio.sleep(COMMIT_S)
@@ -53,9 +61,11 @@ class SlowStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def start_run(self, *args: Any, **named: Any) -> SlowJournal:
-        await asyncio.sleep(COMMIT_S)
-        return SlowJournal(await self._store.start_run(*args, **named))
+    def start_run(self, *args: Any, **named: Any) -> asyncio.Future[SlowJournal]:
+        async def start() -> SlowJournal:
+            return SlowJournal(await self._store.start_run(*args, **named))
+
+        return slowly(start)
 
 
 class Steady:

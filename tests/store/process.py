@@ -42,8 +42,7 @@ async def write_until_killed(store: SqliteStore, name: str) -> None:
     async def one(n: int) -> None:
         journal = await store.start_run(run_row(f"{name}{n}"), [said("go")], owner=OWNER, lease_s=60.0)
         while True:
-            entries = await journal.append([said("more"), said("and more")])
-            say(journal.run_id, entries[-1].seq)
+            say(journal.run_id, await journal.append([said("more"), said("and more")]))
 
     await asyncio.gather(*(one(n) for n in range(3)))
 
@@ -57,7 +56,7 @@ async def write_on_a_small_disk(store: SqliteStore, name: str) -> None:
     acknowledged = 0
     try:
         while True:
-            acknowledged = (await journal.append([said("x" * 10_000)]))[-1].seq
+            acknowledged = await journal.append([said("x" * 10_000)])
     except StoreError as error:
         say("refused", error.info.code)
     try:
@@ -65,9 +64,9 @@ async def write_on_a_small_disk(store: SqliteStore, name: str) -> None:
     except StoreError as error:
         say("refused", error.info.code)
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    [entry] = await journal.append([said("room again")])
-    say("went on", entry.seq - acknowledged)
-    say("integrity", len(await store.entries(journal.run_id)) - entry.seq)
+    head = await journal.append([said("room again")])
+    say("went on", head - acknowledged)
+    say("integrity", len(await store.entries(journal.run_id)) - head)
 
 
 async def speak_until_cancelled(store: SqliteStore, name: str) -> None:

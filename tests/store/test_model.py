@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,12 @@ class ModelRun:
         self.is_cancelled = False
         self.is_ended = False
 
-    def add(self, added: list[Entry]) -> list[Entry]:
-        """Take in new entries and return them with their numbers."""
+    def add(self, added: list[Entry]) -> int:
+        """Take in new entries and return the number of the last."""
         new = numbered(added, len(self.entries) + 1)
         self.entries += new
         self.epochs += [self.epoch] * len(new)
-        return new
+        return len(self.entries)
 
     def take(self, owner: str, until: float) -> None:
         """Change hands."""
@@ -69,6 +70,11 @@ class ModelRun:
         """Tell whether a call would have two calls or two results."""
         keys = [(e.kind, e.call_id) for e in [*self.entries, *added] if e.call_id is not None]
         return len(keys) != len(set(keys))
+
+
+async def begun(write: Callable[..., Awaitable[Any]], *values: Any, **named: Any) -> Any:
+    """Begin a write inside of the loop, and wait for it."""
+    return await write(*values, **named)
 
 
 class JournalMachine(RuleBasedStateMachine):
@@ -118,7 +124,7 @@ class JournalMachine(RuleBasedStateMachine):
         fitting = [] if run.repeats(entries) else entries
         row = run_row(f"{self.count}", conversation_id="conv", previous_id=previous, idempotency_key=key)
         self.count += 1
-        outcome = self.outcome(self.store.start_run(row, fitting, owner=owner, lease_s=LEASE_S))
+        outcome = self.outcome(begun(self.store.start_run, row, fitting, owner=owner, lease_s=LEASE_S))
         if key is not None and key in [other.key for other in self.runs.values()]:
             assert outcome == "idempotency_key_taken"
             return multiple()
@@ -130,7 +136,7 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(journal=journals, entries=entry_lists)
     def append(self, journal: RunJournal, entries: list[Entry]) -> None:
         refused = self.refusal(journal, entries)
-        outcome = self.outcome(journal.append(entries))
+        outcome = self.outcome(begun(journal.append, entries))
         if refused is not None:
             assert outcome == refused
             return
@@ -141,7 +147,7 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(journal=journals, entries=entry_lists)
     def finish(self, journal: RunJournal, entries: list[Entry]) -> None:
         refused = self.refusal(journal, entries)
-        outcome = self.outcome(journal.finish(entries, COMPLETED))
+        outcome = self.outcome(begun(journal.finish, entries, COMPLETED))
         if refused is not None:
             assert outcome == refused
             return
@@ -187,7 +193,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.do(journal.release())
         if refused is None:
             self.runs[journal.run_id].until = 0.0
-            assert self.outcome(journal.renew()) == "lease_lost"
+            assert self.outcome(begun(journal.renew)) == "lease_lost"
             self.reclaim(journal.run_id)
 
     def reclaim(self, run_id: str) -> None:

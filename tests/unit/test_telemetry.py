@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from prometheus_client import generate_latest
 
-from treadle.canon.events import Noted, RoundStarted, RunEnded, ToolFinished
+from treadle.canon.events import RunEnded, ToolFinished
 from treadle.canon.items import CallItem, ResultItem
 from treadle.canon.request import Note
 from treadle.canon.usage import Usage
@@ -27,9 +27,9 @@ def test_the_four_tool_metrics_are_counted():
     """Rounds, calls by tool, failures by code, bytes."""
     metrics = Metrics()
     metrics.know_tools(["add"])
-    metrics.observe(RoundStarted(round=1, fingerprint="f"), "chat")
-    metrics.observe(finished("add"), "chat")
-    metrics.observe(finished("add", "timeout"), "chat")
+    metrics.rounds.inc()
+    metrics.tool_finished(finished("add"))
+    metrics.tool_finished(finished("add", "timeout"))
     seen = series(metrics)
     assert seen["tool_call_iterations_total"] == 1
     assert seen['tool_calls_total{tool="add"}'] == 2
@@ -41,7 +41,7 @@ def test_a_model_cannot_make_new_labels():
     """Names nobody registered are one label, whatever the model invents."""
     metrics = Metrics()
     for number in range(50):
-        metrics.observe(finished(f"invented_{number}"), "chat")
+        metrics.tool_finished(finished(f"invented_{number}"))
     labels = [name for name in series(metrics) if name.startswith("tool_calls_total")]
     assert labels == ['tool_calls_total{tool="unknown"}']
 
@@ -58,8 +58,8 @@ def test_result_codes_are_a_bounded_set(rc: str, label: str):
 def test_recovered_calls_are_counted_by_dialect():
     """The note of a recovery names its dialect; other notes count nothing there."""
     metrics = Metrics()
-    metrics.observe(Noted(note=Note(code="call_recovered", action="repaired", message="m", field="glm47")), "chat")
-    metrics.observe(Noted(note=Note(code="no_id", action="repaired", message="m", field="glm47")), "chat")
+    metrics.noted(Note(code="call_recovered", action="repaired", message="m", field="glm47"))
+    metrics.noted(Note(code="no_id", action="repaired", message="m", field="glm47"))
     assert series(metrics)['treadle_recovered_calls_total{dialect="glm47"}'] == 1
 
 
@@ -67,8 +67,8 @@ def test_endings_tokens_limits_and_repairs_are_counted():
     """What an operator asks first."""
     metrics = Metrics()
     ended = RunEnded(status="completed", limit="max_iterations", usage=Usage(input_tokens=3, output_tokens=4))
-    metrics.observe(ended, "responses")
-    metrics.observe(Noted(note=Note(code="no_id", action="repaired", message="m", count=2)), "responses")
+    metrics.run_ended(ended, "responses")
+    metrics.noted(Note(code="no_id", action="repaired", message="m", count=2))
     seen = series(metrics)
     assert seen['treadle_runs_total{protocol="responses",status="completed"}'] == 1
     assert seen['treadle_run_limits_total{limit="max_iterations"}'] == 1

@@ -8,7 +8,6 @@ whoever finds that this was not done does it later: no run is charged twice, and
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -19,6 +18,7 @@ from treadle.access.keyring import Clock
 from treadle.access.limiter import Limiter
 from treadle.access.rates import Hit
 from treadle.canon.errors import Exhausted, TreadleError
+from treadle.canon.memo import Memo
 from treadle.canon.usage import Usage
 from treadle.store.journal import RunRow
 from treadle.store.keys.kept import Budget, KeyStore, Spent
@@ -29,6 +29,9 @@ log = logging.getLogger("treadle.access")
 MINUTE_S = 60.0
 UNBOUNDED = Budget()
 NO_LIMITS = Limits()
+LIMITS_MAX = 1_024
+"""Of how many keys is remembered what their limits and those of all come to."""
+
 LATE_S = 30.0
 """How long after a run's end somebody else than who told it looks whether it was charged."""
 
@@ -48,8 +51,9 @@ class Accounts:
         self._clock = clock
         self._cost = cost
         self._limits = limits
-        self._runs: Counter[str] = Counter()
-        self._runs_max: dict[str, int] = {}
+        self._runs: dict[str, int] = {}
+        self._merged = Memo(self._merge, LIMITS_MAX)
+        self._admitted: dict[str, Limits] = {}
         self._owed: dict[str, _Debt] = {}
         self._places: dict[str, str] = {}
         self._leaving: set[asyncio.Task[None]] = set()
@@ -61,9 +65,11 @@ class Accounts:
 
     def limits_of(self, client: Client) -> Limits:
         """Return the client's limits: its own where it has any."""
-        own, others = client.grant.rates, self._limits
-        if own == NO_LIMITS:
-            return others
+        own = client.grant.rates
+        return self._limits if own == NO_LIMITS else self._merged.of(own)
+
+    def _merge(self, own: Limits) -> Limits:
+        others = self._limits
         return Limits(**{name: getattr(own, name) or getattr(others, name) for name in Limits.__struct_fields__})
 
     async def tokens_left(self, client: Client) -> Hit | None:
@@ -77,11 +83,12 @@ class Accounts:
         Raises: Exhausted, saying what is used up and when there is more; StoreError.
         """
         limits = self.limits_of(client)
-        self._runs_max[client.key_id] = limits.runs_max
-        if limits.runs_max and not self._limiter.is_shared and self._runs[client.key_id] >= limits.runs_max:
+        self._admitted[client.key_id] = limits
+        if limits.runs_max and not self._limiter.is_shared and self._runs.get(client.key_id, 0) >= limits.runs_max:
             raise _too_many(limits.runs_max)
-        if limits.tokens_per_min or client.grant.budget != UNBOUNDED:
-            await self._settled(client.key_id)
+        if not limits.tokens_per_min and client.grant.budget == UNBOUNDED:
+            return
+        await self._settled(client.key_id)
         tokens = await self.tokens_left(client)
         if tokens is not None and not tokens.allowed:
             message = f"The limit of {tokens.limit} tokens per minute is reached."
@@ -93,18 +100,27 @@ class Accounts:
 
         Raises: Exhausted.
         """
-        most = self._runs_max.get(row.key_id, 0)
-        if most and not await self._limiter.enter(_runs(row.key_id), row.id, most, self._runs[row.key_id]):
+        most = self._runs_max(row.key_id)
+        if most and not await self._limiter.enter(_runs(row.key_id), row.id, most, self._runs.get(row.key_id, 0)):
             raise _too_many(most)
+
+    def _runs_max(self, key_id: str) -> int:
+        """Return how many runs of a key may go on at once, as was known when it last began one; 0 sets no bound."""
+        return self._admitted.get(key_id, NO_LIMITS).runs_max
 
     def enter(self, row: RunRow) -> None:
         """Count a run that goes on."""
-        self._runs[row.key_id] += 1
+        self._runs[row.key_id] = self._runs.get(row.key_id, 0) + 1
         if self._limiter.is_shared:
             self._places[row.id] = row.key_id
 
     def owe(self, row: RunRow, usage: Usage | None) -> None:
-        """Note what a run used at once, before anybody hears of its end and asks for more."""
+        """Note what a run used at once, before anybody hears of its end and asks for more.
+
+        Who has no key owes nothing, unless there is a bound on what those may use together.
+        """
+        if not row.key_id and not self._limits.tokens_per_min:
+            return
         self._owed[row.id] = _Debt(row.key_id, used_by(usage, self._cost(row.model, usage)))
 
     async def settle(self, row: RunRow) -> None:
@@ -112,7 +128,9 @@ class Accounts:
         debt = self._owed.get(row.id)
         if debt is None:
             return
-        await self._limiter.add(_tokens(debt.key_id), MINUTE_S, debt.used.tokens)
+        known = self._admitted.get(debt.key_id)
+        if known is None or known.tokens_per_min:
+            await self._limiter.add(_tokens(debt.key_id), MINUTE_S, debt.used.tokens)
         try:
             if debt.key_id:
                 await self._ledger.settle(row.id, debt.used, self._clock.now())
@@ -125,7 +143,7 @@ class Accounts:
         """Keep the places of the runs that go on, and charge what others left: to be done every few seconds."""
         held: dict[str, list[str]] = {}
         for run_id, key_id in self._places.items():
-            if self._runs_max.get(key_id):
+            if self._runs_max(key_id):
                 held.setdefault(_runs(key_id), []).append(run_id)
         await self._limiter.keep(held)
         try:
@@ -143,7 +161,7 @@ class Accounts:
     def leave(self, row: RunRow) -> None:
         """Count it out."""
         self._forget(row)
-        if self._places.pop(row.id, None) is not None and self._runs_max.get(row.key_id):
+        if self._places.pop(row.id, None) is not None and self._runs_max(row.key_id):
             task = asyncio.get_running_loop().create_task(self._limiter.leave(_runs(row.key_id), row.id))
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)

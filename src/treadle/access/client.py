@@ -66,4 +66,4 @@ def client_of(row: KeyRow) -> Client:
 
 def fits(name: str, patterns: tuple[str, ...]) -> bool:
     """Tell whether a name fits one of some patterns."""
-    return any(pattern == "*" or fnmatchcase(name, pattern) for pattern in patterns)
+    return "*" in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

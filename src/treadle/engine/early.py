@@ -48,6 +48,11 @@ class Early:
     def __bool__(self) -> bool:
         return bool(self._seen)
 
+    @property
+    def is_marked(self) -> bool:
+        """Tell whether any call is to begin."""
+        return bool(self._marked)
+
     def mark(self, ready: Sequence[PlannedCall], call_id: str) -> bool:
         """Note a call that is to begin, if it is one of those that may; tell whether it is."""
         found = [planned for planned in ready if planned.call.call_id == call_id]

@@ -31,7 +31,10 @@ GATEWAY_LIMITS = Limits()
 
 
 class Budget:
-    """Counts the rounds and calls of one run and says when a limit is reached."""
+    """Counts the rounds and calls of one run and says when a limit is reached.
+
+    `rounds` are model calls that may call tools: whoever makes one counts it.
+    """
 
     def __init__(self, limits: Limits, max_tool_calls: int | None = None) -> None:
         self._limits = limits
@@ -58,10 +61,6 @@ class Budget:
         if self._repeats == self._limits.identical_repeats_max:
             self.reach("identical_repeats")
         return True
-
-    def begin_round(self) -> None:
-        """Count one model call that may call tools."""
-        self.rounds += 1
 
     def end_round(self) -> None:
         """Note the limit if the round just ended was the last that may call tools."""

@@ -12,9 +12,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream, ErrorInfo, RequestError, UpstreamError
+from treadle.canon.errors import BrokenStream, ErrorInfo, RequestError, StoreError, TreadleError, UpstreamError
 from treadle.canon.events import (
-    DELTAS,
     Failed,
     Finished,
     ItemDone,
@@ -26,9 +25,9 @@ from treadle.canon.events import (
 )
 from treadle.canon.ids import RESULT, IdSource
 from treadle.canon.items import CallItem, ResultItem
-from treadle.canon.messages import Entry, entry_of_item
+from treadle.canon.messages import entry_of_item
 from treadle.canon.tools import CallContext, Outcome, failure
-from treadle.engine import steps, tape
+from treadle.engine import steps
 from treadle.engine.approval import (
     DecisionRecord,
     RequestRecord,
@@ -38,10 +37,11 @@ from treadle.engine.approval import (
     refusal_of,
     request_step,
 )
+from treadle.engine.deadline import Deadline
 from treadle.engine.early import Early, unused
-from treadle.engine.past import AbortRecord, Ending, Past, ReplyRecord
+from treadle.engine.past import Ending, Past
 from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Toolbox, Verdict
-from treadle.engine.schedule import claim_of, prerequisites, waves
+from treadle.engine.schedule import in_order
 from treadle.engine.steps import Step, policy_of, record_of, source_of, unless_failed
 from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn
 from treadle.engine.waiting import wait_out
@@ -74,7 +74,10 @@ class Stopped(Exception):
 
 
 class Loop:
-    """Drives one turn to its end. Call `begin` for the first steps, make them durable, then `run`."""
+    """Drives one turn to its end. Call `begin` for the first steps, make them durable, then `run`.
+
+    `is_replaying` says that it still goes through what the journal knows.
+    """
 
     def __init__(
         self,
@@ -86,14 +89,15 @@ class Loop:
         past: Past | None = None,
     ) -> None:
         self._past = past
-        self._is_live = False
+        self.is_replaying = past is not None
         self._asked = 0
         self._said: list[RunEvent] | None = None
         self._stop: Stopped | None = None
         self._turn = turn
         self._ports = ports
+        self._now = ports.clock.now
         self._context = context
-        self._wall_s = wall_s
+        self._deadline = Deadline(ports.clock, wall_s)
         self._final_s = final_s
         self._steps: list[Step] = []
         self._started: set[str] = set()
@@ -104,7 +108,6 @@ class Loop:
         self._first: AskModel | RunTools | None = None
         self._journal: Journal | None = None
         self._publish: Publish = _tell_nobody
-        self._deadline: float | None = None
 
     @property
     def has_run_tools(self) -> bool:
@@ -127,29 +130,26 @@ class Loop:
         assert self._first is not None, "begin() comes first"
         self.attach(journal, publish)
         if self._past is None:
-            self._set_deadline()
+            self._deadline.start()
         decision: Decision = self._first
         try:
             while True:
-                match decision:
-                    case AskModel():
-                        decision = await self._round(decision)
-                    case AskAgain():
-                        decision = self._void(decision)
-                    case RunTools():
-                        decision = await self._tools(decision.calls)
-                    case End():
+                if type(decision) is AskModel:
+                    decision = await self._round(decision)
+                elif type(decision) is RunTools:
+                    decision = await self._tools(decision.calls)
+                elif type(decision) is End:
+                    if self._early:
                         await self._early.drop()
-                        return await self._end(decision)
+                    return await self._end(decision)
+                else:
+                    assert type(decision) is AskAgain, "there is no other"
+                    decision = self._void(decision)
         except Stopped as stop:
             return await self.abort(stop.error)
         finally:
-            await self._early.drop()
-
-    @property
-    def is_replaying(self) -> bool:
-        """Tell whether the loop still goes through what the journal knows."""
-        return self._past is not None and not self._is_live
+            if self._early:
+                await self._early.drop()
 
     def stop(self, error: ErrorInfo | None = None) -> None:
         """Let the loop end as soon as it has gone through what the journal knows."""
@@ -157,15 +157,12 @@ class Loop:
 
     def _go_live(self) -> None:
         """Leave the record behind: from here on the loop acts by itself."""
-        if self._past is None or self._is_live:
+        if not self.is_replaying:
             return
-        self._is_live = True
-        self._set_deadline()
+        self.is_replaying = False
+        self._deadline.start()
         if self._stop is not None:
             raise self._stop
-
-    def _set_deadline(self) -> None:
-        self._deadline = None if self._wall_s is None else self._ports.clock.monotonic() + self._wall_s
 
     def attach(self, journal: Journal, publish: Publish) -> None:
         """Say where to write and whom to tell."""
@@ -178,9 +175,7 @@ class Loop:
     async def abort(self, error: ErrorInfo | None = None) -> RunEnded:
         """End a run whose `run` was cancelled or broke: every open call gets its result, then comes the end."""
         self._end_round("aborted")
-        data = msgspec.Raw(msgspec.json.encode(AbortRecord(error=error)))
-        words = "cancelled" if error is None else error.message
-        self._steps.append((None, Entry(kind="error", content=words, data=data, at=self._now())))
+        self._steps.append((None, steps.abort_entry(error, self._now())))
         end = self._turn.abort(error)
         open_calls = [planned for planned in end.calls if planned.call.call_id not in self._answered]
         calls = tuple(msgspec.structs.replace(planned, outcome=self._aborted(planned)) for planned in open_calls)
@@ -199,37 +194,38 @@ class Loop:
         await self._flush()
         number, self._asked = self._asked, self._asked + 1
         self._said = []
-        if self._past is not None and self._past.round(number) is not None:
-            return await self._hear(self._past, number)
-        self._go_live()
+        if self._past is not None:
+            if self._past.round(number) is not None:
+                return await self._hear(self._past, number)
+            self._go_live()
         return await self._ask(ask)
 
     async def _ask(self, ask: AskModel) -> Decision:
-        if ask.final and self._deadline is not None:
-            self._deadline = max(self._deadline, self._ports.clock.monotonic() + self._final_s)
+        turn = self._turn
+        if ask.final:
+            self._deadline.spare(self._final_s)
         stream = self._ports.model.stream(ask.plan, self._context.run_id)
-        limit = asyncio.timeout(self._remaining_s())
+        limit = self._deadline.limit()
         try:
-            async with limit:
+            with limit:
                 async for batch in stream:
                     self._feed(batch)
-                    if self._turn.is_round_over:
+                    if turn.is_round_over:
                         break
                     await self._flush()
-                    self._early.begin(self._run_early)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            self._end_round("expired")
-            return self._turn.expire()
+                    if self._early.is_marked:
+                        self._early.begin(self._run_early)
+            if limit.is_cut:
+                self._end_round("expired")
+                return turn.expire()
         except (UpstreamError, RequestError) as error:
-            self._turn.fail(error.info)
+            turn.fail(error.info)
         finally:
             await stream.aclose()
-        if not self._turn.is_round_over:
-            self._turn.fail(BrokenStream("The upstream ended without a finish.").info)
-        self._end_round("failed" if self._turn.finish is None else "finished")
-        return self._turn.decide()
+        if not turn.is_round_over:
+            turn.fail(BrokenStream("The upstream ended without a finish.").info)
+        self._end_round("failed" if turn.finish is None else "finished")
+        return turn.decide()
 
     def _mark_early(self, call: CallItem, *, is_ending: bool) -> None:
         """Mark a read that may begin before the model has ended; one that is heard again, where it was marked."""
@@ -258,34 +254,28 @@ class Loop:
         return self._turn.decide()
 
     def _feed(self, batch: list[ModelEvent]) -> None:
+        """Queue what the run says because of what the model said."""
+        assert self._said is not None, "a round has begun"
         is_ending = bool(batch) and type(batch[-1]) in _ENDS
         for event in batch:
-            for said in self._turn.feed(event):
-                if type(said) in DELTAS and self._said is not None:
-                    self._said.append(said)
-                    self._steps.append((said, None))
-                    continue
-                self._note(said)
-                if type(said) is ItemDone and type(said.item) is CallItem:
+            said = self._turn.feed(event)
+            if said is None:
+                continue
+            self._said.append(said)
+            if type(said) is ItemDone:
+                self._steps.append((said, entry_of_item(said.item, at=self._now())))
+                if type(said.item) is CallItem:
                     self._mark_early(said.item, is_ending=is_ending)
+            elif type(said) is Noted:
+                self._steps.append((said, steps.note_entry(said.note, self._now())))
+            else:
+                self._steps.append((said, None))
 
     def _end_round(self, ending: Ending) -> None:
         """Write down how the current model call ended and in which pieces it came."""
-        if self._said is None:
-            return
-        finish = self._turn.finish if ending == "finished" else None
-        reply = ReplyRecord(
-            ending=ending,
-            base=self._turn.base,
-            stop=finish.stop if finish else None,
-            raw_stop=finish.raw_stop if finish else None,
-            usage=finish.usage if finish else None,
-            error=self._turn.error if ending == "failed" else None,
-            tape=tape.record(self._said),
-        )
-        self._said = None
-        data = msgspec.Raw(msgspec.json.encode(reply))
-        self._steps.append((None, Entry(kind="reply", content=ending, data=data, at=self._now())))
+        said, self._said = self._said, None
+        if said is not None:
+            self._steps.append((None, steps.reply_entry(ending, self._turn, said, self._now())))
 
     def _void(self, broken: AskAgain) -> Decision:
         """Take back what a cut call said, and make the call again."""
@@ -301,31 +291,35 @@ class Loop:
         results: list[ResultItem] = []
         failed: set[int] = set()
         calls = await self._ask_all(calls)
-        claims = [claim_of(policy_of(planned), planned.call.arguments) for planned in calls]
-        groups, needed = waves(claims), prerequisites(claims)
-        for number, group in enumerate(groups):
-            is_last = number == len(groups) - 1
-            ready = [unless_failed(calls[at], calls, failed.intersection(needed[at])) for at in group]
-            wave = [await self._judge(planned) for planned in ready]
-            self._announce([planned for planned in wave if planned.outcome is None])
+        groups, needed = in_order([(policy_of(planned), planned.call.arguments) for planned in calls])
+        for group in groups:
+            wave: list[PlannedCall] = []
+            for at in group:
+                planned = unless_failed(calls[at], calls, failed.intersection(needed[at])) if failed else calls[at]
+                wave.append(await self._judge(planned))
+            self._announce(wave)
             await self._flush()
             if self._past is not None:
                 wave = await self._wake(self._past, wave)
             outcomes = await self._run_wave(wave)
-            failed.update(at for at, outcome in zip(group, outcomes, strict=True) if outcome.is_error)
-            if is_last:
+            if group is groups[-1]:
                 self._reach_again()
                 outcomes[-1] = self._turn.mark_last(outcomes[-1])
-            results.extend(self._answer(planned, outcome) for planned, outcome in zip(wave, outcomes, strict=True))
-            if not is_last:
+            for at, planned, outcome in zip(group, wave, outcomes, strict=True):
+                if outcome.is_error:
+                    failed.add(at)
+                results.append(self._answer(planned, outcome))
+            if group is not groups[-1]:
                 await self._flush()
         decision = self._turn.settle(results)
-        if isinstance(decision, AskModel):
+        if type(decision) is AskModel:
             self._steps.append(self._asking(decision))
         return decision
 
     async def _ask_all(self, calls: tuple[PlannedCall, ...]) -> tuple[PlannedCall, ...]:
         """Put the questions of the turn, all before anything runs; return the calls that this run answers."""
+        if not [planned for planned in calls if planned.reasons or planned.is_deferred]:
+            return calls
         asked = [await self._ask_for(planned) for planned in calls]
         deferred = [planned.call.call_id for planned in asked if planned.is_deferred]
         if deferred:
@@ -346,7 +340,7 @@ class Loop:
                 raise Stopped(past.abort.error)
         if record is None and decision is None:
             self._go_live()
-            if self._remaining_s() == 0.0:
+            if self._deadline.is_over:
                 return planned
             record, decision = await self._put(planned)
         if record is not None:
@@ -392,8 +386,7 @@ class Loop:
             known = record_of(
                 await self._ports.approver.hear(planned.approval_id, self._context_of(planned)), planned.approval_id
             )
-            if self._deadline is not None:
-                self._deadline += self._ports.clock.monotonic() - begun
+            self._deadline.put_off(self._ports.clock.monotonic() - begun)
         return self._decided(planned, known)
 
     def _decided(self, planned: PlannedCall, record: DecisionRecord) -> PlannedCall:
@@ -445,18 +438,20 @@ class Loop:
             planned = await self._hear_verdict(planned)
         if planned.outcome is not None:
             return planned
-        known = None if self._past is None else self._past.result(planned.call.call_id)
-        if self._past is not None and known is not None:
-            was_run = self._past.starts(planned.call.call_id) > 0
-            return planned if was_run else msgspec.structs.replace(planned, outcome=known.outcome)
-        if self._past is not None and self._past.starts(planned.call.call_id):
-            return planned
-        if self._remaining_s() == 0.0:
+        if self._past is not None:
+            known, was_run = self._past.result(planned.call.call_id), self._past.starts(planned.call.call_id) > 0
+            if was_run:
+                return planned
+            if known is not None:
+                return msgspec.structs.replace(planned, outcome=known.outcome)
+        if self._deadline.is_over:
             return msgspec.structs.replace(planned, outcome=self._turn.out_of_time(has_started=False))
         return planned
 
     async def _run_wave(self, wave: list[PlannedCall]) -> list[Outcome]:
-        if len(wave) == 1 or any(planned.decision and planned.decision.arguments for planned in wave):
+        if len(wave) == 1:
+            return [await self._run_call(wave[0])]
+        if any(planned.decision and planned.decision.arguments for planned in wave):
             # What a person changed may not fit beside the others any more.
             return [await self._run_call(planned) for planned in wave]
         async with asyncio.TaskGroup() as group:
@@ -473,32 +468,35 @@ class Loop:
         if known is not None:
             self._outcomes[call_id] = known.outcome
             return known.outcome
-        early = self._early.take(call_id)
+        early = self._early.take(call_id) if self._early else None
         begun = self._ports.clock.monotonic() if early is None else early.begun
-        changed = planned.decision.arguments if planned.decision is not None else None
-        call = as_run(planned.call, planned.decision)
-        work = self._ports.toolbox.run(call, self._context_of(planned)) if early is None else early.task
-        outcome = await self._in_time(work, has_started=True)
-        if changed is not None:
-            outcome = mark_changed(outcome, changed)
+        if early is None:
+            call = planned.call if planned.decision is None else as_run(planned.call, planned.decision)
+            outcome = await self._in_time(self._ports.toolbox.run(call, self._context_of(planned)))
+        else:
+            outcome = await self._in_time(early.task)
+        if planned.decision is not None and planned.decision.arguments is not None:
+            outcome = mark_changed(outcome, planned.decision.arguments)
         ended = early.ended if early is not None and early.ended is not None else self._ports.clock.monotonic()
         outcome = msgspec.structs.replace(outcome, duration_s=ended - begun)
         self._outcomes[call_id] = outcome
         return outcome
 
-    async def _in_time(self, work: Awaitable[Outcome], *, has_started: bool) -> Outcome:
-        """Await something for as long as the run may last; past that, return what the call gets instead."""
-        limit = asyncio.timeout(self._remaining_s())
-        try:
-            async with limit:
-                return await work
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            return self._turn.out_of_time(has_started=has_started)
+    async def _in_time(self, work: Awaitable[Outcome]) -> Outcome:
+        """Await a call for as long as the run may last; past that, return what it gets instead."""
+        with self._deadline.limit():
+            return await work
+        return self._turn.out_of_time(has_started=True)
 
     def _context_of(self, planned: PlannedCall) -> CallContext:
-        return msgspec.structs.replace(self._context, call_id=planned.call.call_id, round=self._turn.budget.rounds)
+        run = self._context
+        return CallContext(
+            run_id=run.run_id,
+            call_id=planned.call.call_id,
+            session_id=run.session_id,
+            key_id=run.key_id,
+            round=self._turn.budget.rounds,
+        )
 
     async def _end(self, end: End) -> RunEnded:
         """Answer what is still open, journal the end, then tell it."""
@@ -512,12 +510,15 @@ class Loop:
         return ended
 
     def _announce(self, wave: list[PlannedCall]) -> None:
-        """Say that these calls are about to run, with a start mark in the journal; earlier marks come again."""
+        """Say which calls are about to run, with a start mark in the journal; earlier marks come again."""
         for planned in wave:
-            self._announced.add(planned.call.call_id)
-            self._steps.append((steps.started(planned), steps.start_entry(planned, 1, self._now())))
-        again = 2
-        while self._past is not None and wave:
+            if planned.outcome is None:
+                self._announced.add(planned.call.call_id)
+                self._steps.append((steps.started(planned), steps.start_entry(planned, 1, self._now())))
+        if self._past is None:
+            return
+        wave, again = [planned for planned in wave if planned.outcome is None], 2
+        while wave:
             wave = [planned for planned in wave if self._past.starts(planned.call.call_id) >= again]
             for planned in wave:
                 self._mark_start(planned, again)
@@ -547,18 +548,6 @@ class Loop:
         is_early = call_id in self._early or (self._past is not None and self._past.is_early(call_id))
         self._answer(planned, unused(outcome) if is_early else outcome)
 
-    def _note(self, event: RunEvent) -> None:
-        """Queue an event; live ones go out at once if nothing durable waits before them."""
-        if self._said is not None:
-            self._said.append(event)
-        entry = None
-        if isinstance(event, ItemDone):
-            entry = entry_of_item(event.item, at=self._now())
-        elif isinstance(event, Noted):
-            data = msgspec.Raw(msgspec.json.encode(event.note))
-            entry = Entry(kind="note", content=event.note.message, data=data, at=self._now())
-        self._steps.append((event, entry))
-
     async def _flush(self, ended: RunEnded | None = None) -> None:
         """Tell what may be told at once, make the rest durable, then tell it, in order.
 
@@ -574,24 +563,25 @@ class Loop:
             return
         assert self._journal is not None
         entries = [entry for _, entry in due[first:] if entry is not None]
-        append = asyncio.ensure_future(self._journal.append(entries, ended))
-        cancelled = await wait_out(append)
-        numbers = iter([entry.seq for entry in append.result()])
-        numbered = [(event, 0 if entry is None else next(numbers)) for event, entry in due[first:]]
-        self._publish([Numbered(event=event, seq=seq) for event, seq in numbered if event is not None])
+        write = self._journal.append(entries, ended)
+        cancelled = await wait_out(write)
+        try:
+            seq = write.result() - len(entries)
+        except StoreError:
+            raise
+        except TreadleError as error:
+            raise StoreError(f"The journal refused the entry: {error.message}", code=error.info.code) from error
+        batch: list[Numbered] = []
+        for event, entry in due[first:]:
+            seq += entry is not None
+            if event is not None:
+                batch.append(Numbered(event=event, seq=0 if entry is None else seq))
+        self._publish(batch)
         if cancelled is not None and ended is None:
             raise cancelled
 
     def _asking(self, ask: AskModel) -> Step:
         return steps.round_step(ask, self._turn.budget.limit, self._now())
-
-    def _remaining_s(self) -> float | None:
-        if self._deadline is None:
-            return None
-        return max(0.0, self._deadline - self._ports.clock.monotonic())
-
-    def _now(self) -> float:
-        return self._ports.clock.now()
 
 
 def _tell_nobody(_: list[Numbered]) -> None:

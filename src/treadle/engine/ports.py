@@ -1,5 +1,6 @@
 """The five things the engine needs from outside, as Protocols. Adapters fit by shape."""
 
+from asyncio import Future
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -38,10 +39,11 @@ class Toolbox(Protocol):
 class Journal(Protocol):
     """The durable log of one run."""
 
-    async def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> Sequence[Entry]:
-        """Make the entries durable, in order, and return them with their numbers; `ended` closes the run with them.
+    def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> "Future[int]":
+        """Make the entries durable, in order, and return the number of the last one; `ended` closes the run with them.
 
-        Raises: StoreError, also when another process has taken the run over.
+        The write is begun at once and goes on when the future is given up.
+        Raises: StoreError, also when another process has taken the run over; other errors, when an entry is refused.
         """
         ...
 

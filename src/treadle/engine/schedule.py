@@ -28,6 +28,14 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     resources: frozenset[str] | None
 
 
+def in_order(calls: Sequence[tuple[ToolPolicy, str]]) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the positions of calls, each a policy and its arguments, in waves, and what each of them builds on."""
+    if len(calls) == 1:
+        return [[0]], [[]]
+    claims = [claim_of(policy, arguments) for policy, arguments in calls]
+    return waves(claims), prerequisites(claims)
+
+
 def claim_of(policy: ToolPolicy, arguments: str = "") -> Claim:
     """Return what a call with these arguments needs."""
     resources = _resources(policy, arguments)

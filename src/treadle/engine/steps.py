@@ -4,13 +4,17 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import RoundBroken, RoundStarted, RunEnded, RunEvent, ToolFinished, ToolStarted
 from treadle.canon.items import CallItem, ResultItem, TextPart
 from treadle.canon.messages import Entry, entry_of_item
+from treadle.canon.request import Note
 from treadle.canon.tools import Outcome, ToolPolicy, failure
+from treadle.engine import tape
 from treadle.engine.approval import DecisionRecord, as_run
+from treadle.engine.past import AbortRecord, Ending, ReplyRecord
 from treadle.engine.ports import Verdict
-from treadle.engine.turn import AskAgain, AskModel, PlannedCall
+from treadle.engine.turn import AskAgain, AskModel, PlannedCall, Turn
 
 Step = tuple[RunEvent | None, Entry | None]
 """An event to tell, an entry to make durable before it, or both."""
@@ -43,6 +47,36 @@ def round_step(ask: AskModel, limit: str | None, at: float) -> Step:
         "limit": limit,
     }
     return event, Entry(kind="plan", name=plan.model, data=msgspec.Raw(msgspec.json.encode(data)), at=at)
+
+
+def reply_entry(ending: Ending, turn: Turn, said: Sequence[RunEvent], at: float) -> Entry:
+    """Write down how a model call ended, and in which pieces it came."""
+    finish = turn.finish if ending == "finished" else None
+    if finish is None:
+        error = turn.error if ending == "failed" else None
+        reply = ReplyRecord(ending=ending, base=turn.base, error=error, tape=tape.record(said))
+    else:
+        reply = ReplyRecord(
+            ending=ending,
+            base=turn.base,
+            stop=finish.stop,
+            raw_stop=finish.raw_stop,
+            usage=finish.usage,
+            tape=tape.record(said),
+        )
+    return Entry(kind="reply", content=ending, data=msgspec.Raw(msgspec.json.encode(reply)), at=at)
+
+
+def note_entry(note: Note, at: float) -> Entry:
+    """Write down what could not be carried whole, or was repaired."""
+    return Entry(kind="note", content=note.message, data=msgspec.Raw(msgspec.json.encode(note)), at=at)
+
+
+def abort_entry(error: ErrorInfo | None, at: float) -> Entry:
+    """Write down that a run is ended from outside; without an error somebody cancelled it."""
+    words = "cancelled" if error is None else error.message
+    data = msgspec.Raw(msgspec.json.encode(AbortRecord(error=error)))
+    return Entry(kind="error", content=words, data=data, at=at)
 
 
 def void_step(broken: AskAgain, round_number: int, at: float) -> Step:

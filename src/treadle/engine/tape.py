@@ -12,7 +12,7 @@ ended) is on the tape word for word. Tokens, each a list:
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, final
 
 import msgspec
 
@@ -42,23 +42,24 @@ def record(events: Sequence[RunEvent]) -> Tape:
     plain = _derivable(told)
     tape: Tape = []
     for event in told:
-        match event:
-            case _Stretch() if event.index in plain:
+        if type(event) is _Stretch:
+            if event.index in plain:
                 code, part = event.lane
                 tape.append([code, event.index, part, *[len(piece.text) for piece in event.pieces]])
-            case _Stretch():
+            else:
                 tape += [_as_it_was(piece) for piece in event.pieces]
-            case ItemDone():
-                tape.append(["=", event.index])
-            case Noted():
-                tape.append(["="])
-            case ItemAdded() if event.index in plain:
-                tape.append(["+", event.index])
-            case _:
-                tape.append(_as_it_was(event))
+        elif type(event) is ItemDone:
+            tape.append(["=", event.index])
+        elif type(event) is Noted:
+            tape.append(["="])
+        elif type(event) is ItemAdded and event.index in plain:
+            tape.append(["+", event.index])
+        else:
+            tape.append(_as_it_was(event))
     return tape
 
 
+@final
 class _Stretch:
     """Pieces of one text of an item that came one after the other; `is_plain` if they are nothing but text."""
 
@@ -76,18 +77,23 @@ def _stretches(events: Sequence[RunEvent]) -> list[RunEvent | _Stretch]:
     told: list[RunEvent | _Stretch] = []
     last: _Stretch | None = None
     for event in events:
-        if not isinstance(event, Delta):
+        if type(event) is TextDelta:
+            place, is_plain = ("t", event.part), event.logprobs is None and event.extra is None
+        elif type(event) is ArgumentsDelta:
+            place, is_plain = ("a", 0), True
+        elif type(event) is ReasoningDelta:
+            place, is_plain = lane(event), True
+        elif type(event) is RefusalDelta:
+            place, is_plain = ("f", event.part), event.logprobs is None
+        else:
             told.append(event)
             last = None
             continue
-        place = ("t", event.part) if isinstance(event, TextDelta) else lane(event)
         if last is None or last.index != event.index or last.lane != place:
             last = _Stretch(event.index, place)
             told.append(last)
         last.pieces.append(event)
-        if isinstance(event, TextDelta):
-            last.is_plain = last.is_plain and event.logprobs is None and event.extra is None
-        elif isinstance(event, RefusalDelta) and event.logprobs is not None:
+        if not is_plain:
             last.is_plain = False
     return told
 
@@ -135,33 +141,28 @@ def untaped(index: int, item: AnyItem) -> list[RunEvent]:
 
 def pieces(item: AnyItem) -> dict[_Lane, str]:
     """Return the texts of an item that come in pieces."""
-    match item:
-        case MessageItem():
-            return {
-                ("t" if isinstance(part, TextPart) else "f", number): part.text
-                for number, part in enumerate(item.content)
-                if isinstance(part, TextPart | RefusalPart)
-            }
-        case CallItem():
-            return {("a", 0): item.arguments}
-        case ReasoningItem():
-            summary = {("s", number): text for number, text in enumerate(item.summary)}
-            return summary | {("r", number): text for number, text in enumerate(item.text)}
-        case _:
-            return {}
+    if type(item) is CallItem:
+        return {("a", 0): item.arguments}
+    texts: dict[_Lane, str] = {}
+    if type(item) is MessageItem:
+        for number, part in enumerate(item.content):
+            if type(part) is TextPart or type(part) is RefusalPart:
+                texts["t" if type(part) is TextPart else "f", number] = part.text
+    elif type(item) is ReasoningItem:
+        texts.update({("s", number): text for number, text in enumerate(item.summary)})
+        texts.update({("r", number): text for number, text in enumerate(item.text)})
+    return texts
 
 
 def emptied(item: AnyItem) -> AnyItem:
     """Return the item as it is when it begins: named, without its content."""
-    match item:
-        case MessageItem():
-            return msgspec.structs.replace(item, content=())
-        case CallItem():
-            return msgspec.structs.replace(item, arguments="")
-        case ReasoningItem():
-            return msgspec.structs.replace(item, summary=(), text=())
-        case _:
-            return item
+    if type(item) is MessageItem:
+        return msgspec.structs.replace(item, content=())
+    if type(item) is CallItem:
+        return msgspec.structs.replace(item, arguments="")
+    if type(item) is ReasoningItem:
+        return msgspec.structs.replace(item, summary=(), text=())
+    return item
 
 
 def _derivable(events: Iterable[RunEvent | _Stretch]) -> set[int]:
@@ -171,22 +172,18 @@ def _derivable(events: Iterable[RunEvent | _Stretch]) -> set[int]:
     bad: set[int] = set()
     good: set[int] = set()
     for event in events:
-        match event:
-            case ItemAdded():
-                begun[event.index] = event.item
-            case _Stretch():
-                texts = [piece.text for piece in event.pieces]
-                said.setdefault(event.index, {}).setdefault(event.lane, []).extend(texts)
-                if not event.is_plain:
-                    bad.add(event.index)
-            case ItemDone():
-                whole = pieces(event.item)
-                lanes = said.get(event.index, {})
-                is_cut_out = all(whole.get(lane) == "".join(texts) for lane, texts in lanes.items())
-                if is_cut_out and begun.get(event.index) == emptied(event.item):
-                    good.add(event.index)
-            case _:
-                pass
+        if type(event) is ItemAdded:
+            begun[event.index] = event.item
+        elif type(event) is _Stretch:
+            texts = [piece.text for piece in event.pieces]
+            said.setdefault(event.index, {}).setdefault(event.lane, []).extend(texts)
+            if not event.is_plain:
+                bad.add(event.index)
+        elif type(event) is ItemDone:
+            lanes = {lane: "".join(texts) for lane, texts in said.get(event.index, {}).items()}
+            is_cut_out = lanes.items() <= pieces(event.item).items()
+            if is_cut_out and begun.get(event.index) == emptied(event.item):
+                good.add(event.index)
     return good - bad
 
 

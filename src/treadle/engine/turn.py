@@ -124,20 +124,15 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Decision = AskModel | AskAgain | RunTools | End
-
-
-class _OpenItem:
-    """An item that has begun and not ended; its text is kept in case it never ends."""
-
-    __slots__ = ("item", "texts")
-
-    def __init__(self, item: AnyItem) -> None:
-        self.item = item
-        self.texts: dict[tuple[int, bool], list[str]] = {}
+Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
 
 
 class Turn:
-    """One run from its first plan to its end."""
+    """One run from its first plan to its end.
+
+    `budget` is what has been used so far; `base` what is added to the indexes of the current model call to make them
+    unique in the run; `finish` how that call ended, if it ended as it should; `error` what broke it.
+    """
 
     def __init__(
         self,
@@ -152,51 +147,39 @@ class Turn:
         self._planner = planner
         self._carried: Carried | None = None
         self._carried_offers: dict[str, Offer] = {}
-        self._deferred: set[str] = set()
+        self._deferred: frozenset[str] = frozenset()
         self._offers = offers
         self._choice = choice
         self._limits = limits
         self._ids = ids
-        self._budget = Budget(limits, max_tool_calls)
-        self._used_call_ids = {item.call_id for item in planner.items if type(item) is CallItem}
+        self.budget = Budget(limits, max_tool_calls)
+        self.base = 0
+        self.finish: Finished | None = None
+        self.error: ErrorInfo | None = None
         self._final = False
-        self._base = 0
         self._next_base = 0
+        self._used_call_ids: set[str] = set()
         self._tainted: dict[str, str] = {}
-        for item in [each for each in planner.items if type(each) is not MessageItem or each.role == "assistant"]:
-            self._read(item)
-        self._open: dict[int, _OpenItem] = {}
-        self._calls: dict[int, tuple[str, str | None]] = {}
-        self._done: list[tuple[int, AnyItem]] = []
-        self._finish: Finished | None = None
-        self._error: ErrorInfo | None = None
+        for item in planner.items:
+            if type(item) is MessageItem:
+                if item.role == "assistant" and is_unread(item):
+                    self._tainted[HOSTED] = HOSTED
+            elif type(item) is CallItem:
+                self._used_call_ids.add(item.call_id)
+            else:
+                self._read(item)
+        self._open: dict[int, AnyItem] = {}
+        self._deltas: list[Delta] = []
+        self._done: list[AnyItem] = []
+        self._calls: list[tuple[int, CallItem]] = []
+        self._has_client_calls = False
         self._is_interrupted = False
         self._usage: Usage | None = None
 
     @property
-    def budget(self) -> Budget:
-        """Return what has been used so far."""
-        return self._budget
-
-    @property
-    def base(self) -> int:
-        """Return what is added to the indexes of the current model call to make them unique in the run."""
-        return self._base
-
-    @property
-    def finish(self) -> Finished | None:
-        """Return how the current model call ended, if it ended as it should."""
-        return self._finish
-
-    @property
-    def error(self) -> ErrorInfo | None:
-        """Return what broke the current model call."""
-        return self._error
-
-    @property
     def is_round_over(self) -> bool:
         """Tell whether the current model call has ended, well or badly."""
-        return self._finish is not None or self._error is not None or self._is_interrupted
+        return self.finish is not None or self.error is not None or self._is_interrupted
 
     @property
     def defers(self) -> bool:
@@ -219,97 +202,91 @@ class Turn:
 
     def defer(self, call_ids: Iterable[str]) -> None:
         """Leave calls to the run that comes after this one; this one ends with its turn."""
-        self._deferred.update(call_ids)
+        self._deferred = self._deferred.union(call_ids)
 
     def ask(self) -> AskModel:
         """Return the next model call; the first one obeys the request's tool choice, later ones are free."""
         if not self._final:
-            self._budget.begin_round()
+            self.budget.rounds += 1
         return self.ask_again()
 
     def ask_again(self) -> AskModel:
         """Return the current model call anew."""
-        self._base = self._next_base
+        self.base = self._next_base
         self._open.clear()
-        self._calls.clear()
+        self._deltas.clear()
         self._done.clear()
-        self._finish = self._error = None
+        self._calls.clear()
+        self._has_client_calls = False
+        self.finish = self.error = None
         self._is_interrupted = False
         if self._final:
             choice = NONE
         else:
-            first = self._budget.rounds == 1
+            first = self.budget.rounds == 1
             choice = self._choice if first or self._choice.mode in ("auto", "none") else AUTO
-        return AskModel(plan=self._planner.plan(choice), round=self._budget.rounds, final=self._final)
+        return AskModel(plan=self._planner.plan(choice), round=self.budget.rounds, final=self._final)
 
-    def feed(self, event: ModelEvent) -> list[RunEvent]:
+    def feed(self, event: ModelEvent) -> RunEvent | None:
         """Take one event of the current model call; return what the run says because of it."""
-        match event:
-            case TextDelta() | RefusalDelta() | ReasoningDelta():
-                index = self._base + event.index
-                opened = self._open.get(index)
-                if opened is not None:
-                    opened.texts.setdefault((event.part, type(event) is RefusalDelta), []).append(event.text)
-                return [msgspec.structs.replace(event, index=index) if self._base else event]
-            case ArgumentsDelta():
-                return [msgspec.structs.replace(event, index=self._base + event.index) if self._base else event]
-            case ItemAdded():
-                return [self._added(event)]
-            case ItemDone():
-                return [self._item_done(event)]
-            case Noted():
-                return [event]
-            case Finished():
-                self._finish = event
-                self._usage = add_usage(self._usage, event.usage)
-                return []
-            case Failed():
-                self.fail(event.error)
-                return []
-            case Interrupted():
-                self._is_interrupted = True
-                return []
+        if (
+            type(event) is TextDelta
+            or type(event) is ArgumentsDelta
+            or type(event) is ReasoningDelta
+            or type(event) is RefusalDelta
+        ):
+            told = msgspec.structs.replace(event, index=self.base + event.index) if self.base else event
+            self._deltas.append(told)
+            return told
+        if type(event) is ItemAdded:
+            return self._added(event)
+        if type(event) is ItemDone:
+            return self._item_done(event)
+        if type(event) is Noted:
+            return event
+        if type(event) is Finished:
+            self.finish = event
+            self._usage = add_usage(self._usage, event.usage)
+        elif type(event) is Failed:
+            self.error = event.error
+        elif type(event) is Interrupted:
+            self._is_interrupted = True
+        return None
 
     def fail(self, error: ErrorInfo) -> None:
         """End the current model call as broken."""
-        self._error = error
+        self.error = error
 
     def early(self) -> list[PlannedCall]:
         """Return the calls said so far that may begin before the model has ended: reads that need nobody's word and
         that no earlier call of the turn holds up. What is counted is counted only when the turn is decided."""
         if self._final:
             return []
-        counted, self._budget = self._budget, copy.copy(self._budget)
+        counted, self.budget = self.budget, copy.copy(self.budget)
         try:
-            planned = [
-                self._plan_call(index, item)
-                for index, item in self._done
-                if isinstance(item, CallItem) and item.side == "server"
-            ]
+            planned = [self._plan_call(index, call) for index, call in self._calls if call.side == "server"]
         finally:
-            self._budget = counted
+            self.budget = counted
         return first_reads(planned)
 
     def decide(self) -> Decision:
         """Say what follows now that the model call has ended."""
-        self._next_base = max((index + 1 for index, _ in self._done), default=self._base)
-        self._next_base = max([self._next_base, *(index + 1 for index in self._open)])
         if self._is_interrupted:
             return self._recover()
-        if self._error is not None or self._finish is None:
-            return self._end("failed", "done", error=self._error)
-        if self._finish.stop in ("length", "filtered"):
-            return self._end("incomplete", self._finish.stop)
-        calls = [(index, item) for index, item in self._done if isinstance(item, CallItem)]
-        server = [(index, call) for index, call in calls if call.side == "server"]
-        self._planner.add([item for _, item in self._done])
-        if not calls:
-            return self._end("completed", "done" if self._finish.stop == "calls" else self._finish.stop)
+        if self.error is not None or self.finish is None:
+            return self._end("failed", "done", error=self.error)
+        stop = self.finish.stop
+        if stop in ("length", "filtered"):
+            return self._end("incomplete", stop)
+        if not self._calls:
+            return self._end("completed", "done" if stop == "calls" else stop)
+        server = [(index, call) for index, call in self._calls if call.side == "server"]
         if not server:
             return self._end("requires_action", "calls")
         if self._final:
             return self._end("completed", "done")
-        return RunTools(calls=tuple(self._plan_call(index, call) for index, call in server))
+        self._planner.add([*self._done])
+        return RunTools(calls=tuple([self._plan_call(index, call) for index, call in server]))
 
     def _recover(self) -> Decision:
         """Decide what becomes of a call that its process did not survive.
@@ -318,27 +295,25 @@ class Turn:
         asked for again.
         """
         if self._has_client_calls:
-            self._planner.add([item for _, item in self._done])
             return self._end("requires_action", "calls")
         unanswered = failure("interrupted", "Not run: the process was stopped before the model's turn was complete.")
         calls = tuple(
-            PlannedCall(index=index, call=item, offer=self._offers.get(item.name), outcome=unanswered)
-            for index, item in self._done
-            if isinstance(item, CallItem)
+            PlannedCall(index=index, call=call, offer=self._offers.get(call.name), outcome=unanswered)
+            for index, call in self._calls
         )
-        said = tuple(item.id for _, item in self._done if item.id)
+        said = tuple(item.id for item in self._done if item.id)
         return AskAgain(calls=calls, items=said, indexes=tuple(sorted(self._open)))
 
     def settle(self, results: Sequence[ResultItem]) -> Decision:
         """Take the results of the turn's server calls, in call order; say what follows."""
         self._take_in(results)
-        unknown = next((result for result in results if result.rc == "unknown_tool"), None)
-        if unknown is not None and self._limits.strict_unknown_tool:
-            error = UnknownTool(f"The model called the unknown tool {unknown.name!r}.").info
+        unknown = [result for result in results if result.rc == "unknown_tool"]
+        if unknown and self._limits.strict_unknown_tool:
+            error = UnknownTool(f"The model called the unknown tool {unknown[0].name!r}.").info
             return self._end("failed", "done", error=msgspec.structs.replace(error, status=502))
-        if self._goes_on_elsewhere:
+        if self._has_client_calls or self._deferred:
             return self._end("requires_action", "calls")
-        self._final = self._budget.limit is not None
+        self._final = self.budget.limit is not None
         return self.ask()
 
     def mark_last(self, outcome: Outcome) -> Outcome:
@@ -346,16 +321,16 @@ class Turn:
 
         A turn that goes on at the client ends its run anyway, so no limit stops it.
         """
-        if self._goes_on_elsewhere:
+        if self._has_client_calls or self._deferred:
             return outcome
-        self._budget.end_round()
-        if self._budget.limit is None or outcome.rc == "limit_reached":
+        self.budget.end_round()
+        if self.budget.limit is None or outcome.rc == "limit_reached":
             return outcome
-        return mark_limit(outcome, self._budget.words())
+        return mark_limit(outcome, self.budget.words())
 
     def expire(self) -> End:
         """End the run in the middle of a model call because its time is used up."""
-        self._budget.reach("wall_time")
+        self.budget.reach("wall_time")
         return self._end("incomplete", "length")
 
     def abort(self, error: ErrorInfo | None = None) -> End:
@@ -364,22 +339,27 @@ class Turn:
 
     def out_of_time(self, *, has_started: bool) -> Outcome:
         """Return what a call gets when the run's time is used up, before it started or while it ran."""
-        self._budget.reach("wall_time")
+        self.budget.reach("wall_time")
         if not has_started:
-            return refuse(self._budget.words())
-        return failure("interrupted", f"Interrupted, outcome unknown. {self._budget.words()}")
+            return refuse(self.budget.words())
+        return failure("interrupted", f"Interrupted, outcome unknown. {self.budget.words()}")
 
     def partials(self) -> list[AnyItem]:
         """Return what was said of the messages that never ended, so that it is not lost."""
         kept: list[AnyItem] = []
-        for opened in self._open.values():
-            if not isinstance(opened.item, MessageItem) or not opened.texts:
+        for index, item in self._open.items():
+            if type(item) is not MessageItem:
                 continue
+            texts: dict[tuple[int, bool], list[str]] = {}
+            for delta in self._deltas:
+                if delta.index == index and not isinstance(delta, ArgumentsDelta):
+                    texts.setdefault((delta.part, type(delta) is RefusalDelta), []).append(delta.text)
             parts = tuple(
-                RefusalPart(text="".join(texts)) if is_refusal else TextPart(text="".join(texts))
-                for (_, is_refusal), texts in sorted(opened.texts.items())
+                RefusalPart(text="".join(pieces)) if is_refusal else TextPart(text="".join(pieces))
+                for (_, is_refusal), pieces in sorted(texts.items())
             )
-            kept.append(msgspec.structs.replace(opened.item, content=parts, is_partial=True))
+            if parts:
+                kept.append(msgspec.structs.replace(item, content=parts, is_partial=True))
         return kept
 
     def _take_in(self, results: Sequence[ResultItem]) -> None:
@@ -390,61 +370,58 @@ class Turn:
         if carried is None:
             self._planner.add(list(results))
             return
-        self._budget.calls += len(results)
+        self.budget.calls += len(results)
         self._planner.add(rejoined(carried, results))
 
     def _read(self, item: AnyItem) -> None:
         """Remember the tool, and where it comes from, if the item is what it gave and anybody may have written that."""
-        if is_unread(item):
-            self._tainted.setdefault(HOSTED, HOSTED)
-        if not isinstance(item, ResultItem) or item.rc in NEVER_READ:
+        if type(item) is not ResultItem:
+            if is_unread(item):
+                self._tainted.setdefault(HOSTED, HOSTED)
+            return
+        if item.rc in NEVER_READ:
             return
         for offer in (self._offers.get(item.name), self._carried_offers.get(item.name)):
             if offer is not None and offer.policy is not None and offer.policy.taints:
                 self._tainted.setdefault(item.name, offer.source)
 
-    @property
-    def _goes_on_elsewhere(self) -> bool:
-        return self._has_client_calls or bool(self._deferred)
-
-    @property
-    def _has_client_calls(self) -> bool:
-        return any(isinstance(item, CallItem) and item.side == "client" for _, item in self._done)
-
     def _added(self, event: ItemAdded) -> ItemAdded:
-        index = self._base + event.index
-        item = event.item
-        if isinstance(item, CallItem):
+        index, item = self.base + event.index, event.item
+        if type(item) is CallItem:
             item = self._own(item)
-            self._calls[index] = (item.call_id, item.upstream_id)
-        self._open[index] = _OpenItem(item)
-        return ItemAdded(index=index, item=item)
+        self._open[index] = item
+        self._next_base = max(self._next_base, index + 1)
+        return event if item is event.item and not self.base else ItemAdded(index=index, item=item)
 
     def _item_done(self, event: ItemDone) -> ItemDone:
-        index = self._base + event.index
-        self._open.pop(index, None)
-        item = event.item
-        if isinstance(item, CallItem):
-            if index in self._calls:
-                call_id, upstream_id = self._calls[index]
-                item = msgspec.structs.replace(
-                    item, call_id=call_id, upstream_id=upstream_id, side=self._side(item.name)
-                )
-            else:
-                item = self._own(item)
-        self._read(item)
-        self._done.append((index, item))
-        return ItemDone(index=index, item=item)
+        index, item = self.base + event.index, event.item
+        begun = self._open.pop(index, None)
+        if type(item) is CallItem:
+            item = self._as_begun(item, begun) if type(begun) is CallItem else self._own(item)
+            self._calls.append((index, item))
+            self._has_client_calls = self._has_client_calls or item.side == "client"
+        else:
+            self._read(item)
+        self._done.append(item)
+        self._next_base = max(self._next_base, index + 1)
+        return event if item is event.item and not self.base else ItemDone(index=index, item=item)
 
     def _own(self, call: CallItem) -> CallItem:
         """Give the call its side, and an id that no other call of the conversation has."""
         side = self._side(call.name)
         if call.call_id not in self._used_call_ids:
             self._used_call_ids.add(call.call_id)
-            return msgspec.structs.replace(call, side=side)
+            return call if call.side == side else msgspec.structs.replace(call, side=side)
         fresh = self._ids.new(CALL)
         self._used_call_ids.add(fresh)
         return msgspec.structs.replace(call, side=side, call_id=fresh, upstream_id=call.call_id)
+
+    def _as_begun(self, call: CallItem, begun: CallItem) -> CallItem:
+        """Give the call the ids that it began with; its name, and so its side, may have become known only now."""
+        side = self._side(call.name)
+        if call.call_id == begun.call_id and call.upstream_id == begun.upstream_id and call.side == side:
+            return call
+        return msgspec.structs.replace(call, call_id=begun.call_id, upstream_id=begun.upstream_id, side=side)
 
     def _side(self, name: str) -> Side:
         """Say who answers a call: Treadle also answers what nobody offered, and what is called past a limit."""
@@ -455,18 +432,17 @@ class Turn:
         """Admit a call or answer it at once: what was not offered in this run never reaches the toolbox."""
         offer = self._offers.get(call.name)
         outcome = None
-        if not self._budget.admit(call):
-            outcome = refuse(self._budget.words())
-        elif is_person_only(call.name):
-            outcome = refuse_person_only(call.name)
+        if not self.budget.admit(call):
+            outcome = refuse(self.budget.words())
         elif offer is None:
-            outcome = self._unknown(call.name)
-        rule = self._rule_for(call, offer)
+            # Deeds that are a person's only are never offered.
+            outcome = refuse_person_only(call.name) if is_person_only(call.name) else self._unknown(call.name)
+        rule = "allow" if call.origin not in FROM_TEXT else self._rule_for(call, offer)
         if outcome is None and rule == "deny":
             outcome = failure("denied", f"{call.name} has effects and was called in text, which is not allowed here.")
         if outcome is not None or offer is None or offer.policy is None:
             return PlannedCall(index=index, call=call, offer=offer, outcome=outcome)
-        tainted = self._taint_for(offer, offer.policy)
+        tainted = self._taint_for(offer, offer.policy) if self._tainted else ()
         reasons = reasons_for(call, offer.policy, tainted, is_from_text=rule == "ask")
         return PlannedCall(
             index=index, call=call, offer=offer, reasons=reasons, is_tainted=bool(tainted) or rule == "ask"
@@ -489,7 +465,7 @@ class Turn:
         What had not even a marker never runs a tool with effects, also none that can be repeated.
         """
         policy = offer.policy if offer is not None else None
-        if call.origin not in FROM_TEXT or policy is None:
+        if policy is None:
             return "allow"
         harmless = ("read",) if call.origin == "guessed" else HARMLESS
         if policy.effect in harmless and not policy.exec:
@@ -504,32 +480,35 @@ class Turn:
 
     def _end(self, status: Status, stop: Stop, *, error: ErrorInfo | None = None) -> End:
         """End the run; server calls of the turn that have no result yet get one that says why they never ran."""
-        answered = {item.call_id for item in self._planner.items if isinstance(item, ResultItem)}
-        limit = self._budget.limit
-        if status == "requires_action":
-            answered |= self._deferred
-        orphans = tuple(
-            PlannedCall(index=index, call=item, offer=self._offers.get(item.name), outcome=self._not_run(status, stop))
-            for index, item in self._done
-            if isinstance(item, CallItem) and item.side == "server" and item.call_id not in answered
-        )
-        if self._carried is not None:
-            outcome = self._not_run(status, stop)
-            orphans += tuple(msgspec.structs.replace(each, outcome=outcome) for each in self._carried.calls)
+        orphans = self._unanswered(status, stop) if self._calls or self._carried is not None else ()
         ended = RunEnded(
             status=status,
             stop=stop,
             usage=self._usage,
-            limit=limit,
+            limit=self.budget.limit,
             error=error,
-            rounds=self._budget.rounds,
-            calls=self._budget.calls,
+            rounds=self.budget.rounds,
+            calls=self.budget.calls,
         )
         return End(ended=ended, calls=orphans)
 
+    def _unanswered(self, status: Status, stop: Stop) -> tuple[PlannedCall, ...]:
+        answered = {item.call_id for item in self._planner.items if type(item) is ResultItem}
+        if status == "requires_action":
+            answered |= self._deferred
+        outcome = self._not_run(status, stop)
+        orphans = tuple(
+            PlannedCall(index=index, call=call, offer=self._offers.get(call.name), outcome=outcome)
+            for index, call in self._calls
+            if call.side == "server" and call.call_id not in answered
+        )
+        if self._carried is not None:
+            orphans += tuple(msgspec.structs.replace(each, outcome=outcome) for each in self._carried.calls)
+        return orphans
+
     def _not_run(self, status: Status, stop: Stop) -> Outcome:
-        if self._budget.limit is not None and status == "completed":
-            return refuse(self._budget.words())
+        if self.budget.limit is not None and status == "completed":
+            return refuse(self.budget.words())
         why = {"failed": "the model's reply broke off", "cancelled": "the run was cancelled"}.get(
             status, f"the model's reply ended early ({stop})"
         )

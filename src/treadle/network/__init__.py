@@ -1,6 +1,15 @@
 """HTTP/1.1 over asyncio and httptools: where to, how to get there, and what comes back."""
 
-from treadle.network.errors import BadPacking, BrokenOff, ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn
+from treadle.network.errors import (
+    BadPacking,
+    BrokenOff,
+    ConnectTimeout,
+    NoAddress,
+    NoConnection,
+    NoTls,
+    NoTurn,
+    TooLarge,
+)
 from treadle.network.pool import Pool, Reply
 
 __all__ = [
@@ -13,4 +22,5 @@ __all__ = [
     "NoTurn",
     "Pool",
     "Reply",
+    "TooLarge",
 ]

@@ -11,10 +11,13 @@ from typing import Protocol, cast
 
 import httptools
 
-from treadle.network.errors import BadPacking, BrokenOff
+from treadle.network.errors import BadPacking, BrokenOff, TooLarge
 
 READ_AHEAD_BYTES = 262_144
 HEAD_BYTES_MAX = 262_144
+LINGER_S = 0.2
+"""How long the rest of an answer may take to come that nobody reads: only then can its connection be used again."""
+
 UNPACKED_BYTES = 65_536
 """How much of a packed body is unpacked at a time."""
 
@@ -33,14 +36,17 @@ class _Unpacker(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """A connection. One answer at a time; `lost` is called when it is gone."""
+    """A connection. One answer at a time, each of at most `bytes_max`; `lost` is called when it is gone."""
 
-    def __init__(self, lost: "Callable[[Connection], None]") -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, lost: "Callable[[Connection], None]", bytes_max: int) -> None:
+        self.loop = asyncio.get_running_loop()
         self._lost = lost
+        self._bytes_max = bytes_max
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._over: Callable[[Connection], None] | None = None
+        self._linger: asyncio.TimerHandle | None = None
         self._silent_since = 0.0
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append
@@ -49,12 +55,15 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, idle_s: float) -> None:
         self._parser = httptools.HttpResponseParser(self)
+        # What nobody read of the last answer is not the next one's.
+        self._pieces.clear()
         self.status = 0
         self.headers: dict[str, str] = {}
         self._idle_s = idle_s
         self._error: OSError | None = None
         self._unpacker: _Unpacker | None = None
         self._packed = b""
+        self._bytes_left = self._bytes_max
         self._unread = self._head_bytes = 0
         self._is_paused = self._is_passing = self._is_whole = self._is_kept = False
 
@@ -66,19 +75,33 @@ class Connection(asyncio.Protocol):
     @property
     def is_reusable(self) -> bool:
         """Tell whether the answer was whole, the request went out, and the other side wants to go on."""
-        if self._transport is None or not self._is_whole or self._error is not None:
+        transport = self._transport
+        if transport is None or not (self._is_whole and self._is_kept) or self._error is not None:
             return False
-        is_sent = self._transport.get_write_buffer_size() == 0
-        return is_sent and self.is_open and self._is_kept
-
-    @property
-    def is_read(self) -> bool:
-        """Tell whether the whole answer has come, and all of it was read."""
-        return self._is_whole and not self._pieces and not self._packed
+        return transport.get_write_buffer_size() == 0 and not transport.is_closing()
 
     def rest(self) -> None:
         """Have no answer any more: whatever comes now ends the connection."""
         self._is_busy = False
+
+    def let_end(self, over: "Callable[[Connection], None]") -> None:
+        """Pass over what is left of the answer, and tell when that is done; a connection that takes long is ended."""
+        if self._is_whole or self._transport is None:
+            over(self)
+            return
+        self._over = over
+        self._linger = self.loop.call_later(LINGER_S, self.abort)
+        self._pass_over()
+
+    def _pass_over(self) -> None:
+        """Forget what has come, and tell if it was the end."""
+        self._forget()
+        if self._is_whole or self._transport is None:
+            over, self._over = self._over, None
+            assert over is not None
+            assert self._linger is not None
+            self._linger.cancel()
+            over(self)
 
     def abort(self) -> None:
         """End the connection at once."""
@@ -101,7 +124,10 @@ class Connection(asyncio.Protocol):
             if self._error is not None:
                 raise self._error
             await self._wait()
-        packing = self.headers.get("content-encoding", "identity").strip().lower()
+        if "content-encoding" in self.headers:
+            self._heed_packing(self.headers["content-encoding"].strip().lower())
+
+    def _heed_packing(self, packing: str) -> None:
         if packing in _PACKED:
             self._unpacker = zlib.decompressobj(_ANY_PACKING)
         elif packing not in ("", "identity"):
@@ -115,6 +141,9 @@ class Connection(asyncio.Protocol):
         while True:
             if self._pieces or self._packed:
                 data = self._take()
+                self._bytes_left -= len(data)
+                if self._bytes_left < 0:
+                    raise TooLarge("the answer is larger than it may be")
                 if data:
                     return data
             elif self._is_whole:
@@ -126,12 +155,16 @@ class Connection(asyncio.Protocol):
 
     def _take(self) -> bytes:
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._forget()
+        return data if self._unpacker is None else self._unpack(self._unpacker, self._packed + data)
+
+    def _forget(self) -> None:
+        """Keep no more of what has come, so that more can."""
         self._pieces.clear()
         self._unread = 0
         if self._is_paused and self._transport is not None:
             self._is_paused = False
             self._transport.resume_reading()
-        return data if self._unpacker is None else self._unpack(self._unpacker, self._packed + data)
 
     def _unpack(self, unpacker: _Unpacker, data: bytes) -> bytes:
         try:
@@ -141,28 +174,25 @@ class Connection(asyncio.Protocol):
         self._packed = unpacker.unconsumed_tail
         return unpacked
 
-    async def _wait(self) -> None:
-        """Wait until something has happened, which is an error if it takes too long."""
-        waiter = self._waiter = self._loop.create_future()
-        self._silent_since = self._loop.time()
+    def _wait(self) -> "asyncio.Future[None]":
+        """Return what ends when something has happened, which is an error if it takes too long."""
+        waiter = self._waiter = self.loop.create_future()
+        self._silent_since = self.loop.time()
         if self._timer is None:
             # One timer for many waits: to set one for each would cost more than to read what comes.
-            self._timer = self._loop.call_later(self._idle_s, self._look)
-        try:
-            await waiter
-        finally:
-            self._waiter = None
+            self._timer = self.loop.call_later(self._idle_s, self._look)
+        return waiter
 
     def _look(self) -> None:
         """End a connection that has been silent for too long while somebody waits."""
         self._timer = None
-        if self._waiter is None:
+        if self._waiter is None or self._waiter.done():
             return
-        left_s = self._silent_since + self._idle_s - self._loop.time()
+        left_s = self._silent_since + self._idle_s - self.loop.time()
         if left_s <= 0:
             self._fail(TimeoutError())
         else:
-            self._timer = self._loop.call_later(left_s, self._look)
+            self._timer = self.loop.call_later(left_s, self._look)
 
     def _stop_looking(self) -> None:
         if self._timer is not None:
@@ -203,7 +233,10 @@ class Connection(asyncio.Protocol):
             self._is_paused = True
             assert self._transport is not None
             self._transport.pause_reading()
-        self._wake()
+        if self._over is None:
+            self._wake()
+        else:
+            self._pass_over()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Take the end: of a body that only the end of its connection ends it is the end, of any other it is a cut."""
@@ -216,6 +249,8 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._stop_looking()
         self._wake()
+        if self._over is not None:
+            self._pass_over()
         self._lost(self)
 
     def on_message_begin(self) -> None:

@@ -6,6 +6,7 @@ OSError
   NoTls            somebody does, but cannot be trusted
   BrokenOff        the connection ended before the answer did, or what came was not HTTP
     BadPacking     the body is packed in a way that is not understood, or not as it says
+    TooLarge       the body is larger than it may be
 TimeoutError
   ConnectTimeout   no connection within its time: nobody answered
     NoTurn         nobody was asked: all connections were in use
@@ -35,6 +36,10 @@ class BrokenOff(OSError):
 
 class BadPacking(BrokenOff):
     """The body can not be unpacked."""
+
+
+class TooLarge(BrokenOff):
+    """The body is larger than it may be."""
 
 
 class ConnectTimeout(TimeoutError):

@@ -3,13 +3,14 @@
 import asyncio
 import socket
 import ssl
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache, partial
 
 from treadle.network.address import Place, Target, dial, target_of
 from treadle.network.connection import Connection
-from treadle.network.errors import BrokenOff, ConnectTimeout, NoConnection, NoTls, NoTurn, reason_of
+from treadle.network.errors import ConnectTimeout, NoConnection, NoTls, NoTurn, TooLarge, reason_of
 
 Dial = Callable[[Place], Awaitable[socket.socket]]
 
@@ -34,30 +35,31 @@ class Reply:
         """Return its body."""
         return self
 
-    @property
-    def is_over(self) -> bool:
-        """Tell whether nothing is left to read."""
-        return self._connection is None or self._connection.is_read
-
-    async def readany(self) -> bytes:
+    def readany(self) -> Awaitable[bytes]:
         """Return what has arrived, waiting for at least one byte; nothing at the end.
 
         Raises: BrokenOff, TimeoutError.
         """
-        return b"" if self._connection is None else await self._connection.read()
+        return _nothing() if self._connection is None else self._connection.read()
 
     async def read_all(self, bytes_max: int) -> bytes:
         """Return the whole body.
 
-        Raises: BrokenOff, also for one that is larger; TimeoutError.
+        Raises: BrokenOff, TooLarge, TimeoutError.
         """
         pieces: list[bytes] = []
         while piece := await self.readany():
             pieces.append(piece)
             bytes_max -= len(piece)
             if bytes_max < 0:
-                raise BrokenOff("the answer is larger than it may be")
+                raise TooLarge("the answer is larger than it may be")
         return b"".join(pieces)
+
+    async def end(self) -> None:
+        """Let the rest of it come, which nobody reads, and give its connection back then."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.let_end(self._pool.give)
 
     def close(self) -> None:
         """Give it up, whether or not it was read to its end."""
@@ -69,21 +71,24 @@ class Reply:
 class Pool:
     """Makes requests, reusing connections. `connections_max` bounds those in use, of all places together.
 
-    `dial` makes the socket to a place: whoever gives one decides which addresses are connected to.
+    `dial` makes the socket to a place: whoever gives one decides which addresses are connected to. A body over
+    `body_bytes_max` is broken off.
     """
 
-    def __init__(self, connections_max: int, *, dial: Dial = dial) -> None:
+    def __init__(self, connections_max: int, *, dial: Dial = dial, body_bytes_max: int = sys.maxsize) -> None:
         self._left = connections_max
         self._dial = dial
+        self._body_bytes_max = body_bytes_max
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._idle: dict[Place, list[Connection]] = {}
-        self._timers: dict[Connection, asyncio.TimerHandle] = {}
+        self._idle_since: dict[Connection, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
         self._busy: dict[Connection, Place] = {}
 
     @property
     def idle(self) -> int:
         """Return how many connections wait for work."""
-        return len(self._timers)
+        return len(self._idle_since)
 
     async def request(
         self,
@@ -100,7 +105,8 @@ class Pool:
         Raises: NoAddress, NoConnection, NoTls, ConnectTimeout, BrokenOff, TimeoutError.
         """
         target, headers = self._aim(url, headers)
-        request = write_head(method, target, headers, len(body)) + body
+        length = b"\r\n" if method == "GET" else b"Content-Length: %d\r\n\r\n" % len(body)
+        request = b"".join((write_head(method, target, tuple(headers.items())), length, body))
         connection = self._reuse(target.place) or await self._open_within(target.place, connect_s)
         try:
             await connection.ask(request, idle_s)
@@ -125,11 +131,26 @@ class Pool:
             return
         connection.rest()
         self._idle.setdefault(place, []).append(connection)
-        self._timers[connection] = asyncio.get_running_loop().call_later(IDLE_S, connection.abort)
+        loop = connection.loop
+        self._idle_since[connection] = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(IDLE_S, self._end_idle, loop)
+
+    def _end_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End the connections that nobody needed for long, and look again when the next one of them is due."""
+        self._timer = None
+        for connection, since in [*self._idle_since.items()]:
+            left_s = since + IDLE_S - loop.time()
+            if left_s > 0:
+                self._timer = loop.call_later(left_s, self._end_idle, loop)
+                return
+            connection.abort()
 
     async def close(self) -> None:
         """End all connections."""
-        for connection in [*self._timers, *self._busy]:
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in [*self._idle_since, *self._busy]:
             connection.abort()
         # Sockets are closed when the loop comes to it.
         await asyncio.sleep(0)
@@ -145,7 +166,7 @@ class Pool:
         idle = self._idle.get(place)
         while idle:
             connection = idle.pop()
-            self._timers.pop(connection).cancel()
+            del self._idle_since[connection]
             if connection.is_open:
                 self._busy[connection] = place
                 return connection
@@ -181,7 +202,8 @@ class Pool:
 
     def _free(self) -> None:
         self._left += 1
-        self._pass_turn()
+        if self._waiters:
+            self._pass_turn()
 
     def _pass_turn(self) -> None:
         """Wake the first that waits."""
@@ -193,7 +215,7 @@ class Pool:
 
     async def _open(self, place: Place) -> Connection:
         connecting = await self._dial(place)
-        make = partial(Connection, self._forget)
+        make = partial(Connection, self._forget, self._body_bytes_max)
         loop = asyncio.get_running_loop()
         try:
             if place.is_tls:
@@ -210,9 +232,7 @@ class Pool:
 
     def _forget(self, connection: Connection) -> None:
         """Know nothing more of a connection that is gone; one in use is given back by whoever uses it."""
-        timer = self._timers.pop(connection, None)
-        if timer is not None:
-            timer.cancel()
+        if self._idle_since.pop(connection, None) is not None:
             for idle in self._idle.values():
                 if connection in idle:
                     idle.remove(connection)
@@ -226,16 +246,19 @@ def tls_context() -> ssl.SSLContext:
     return context
 
 
-def write_head(method: str, target: Target, headers: Mapping[str, str], length: int) -> bytes:
-    """Write the first line and the headers of a request.
+async def _nothing() -> bytes:
+    return b""
+
+
+@lru_cache(maxsize=256)
+def write_head(method: str, target: Target, headers: tuple[tuple[str, str], ...]) -> bytes:
+    """Write the first line and the headers of a request, all but the length of its body: the same go to a place often.
 
     Raises: ValueError for a header that would be more than one line.
     """
     lines = [f"{method} {target.path} HTTP/1.1", f"Host: {target.host}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    if method != "GET":
-        lines.append(f"Content-Length: {length}")
+    lines += [f"{name}: {value}" for name, value in headers]
     text = "\r\n".join(lines)
     if text.count("\r") != len(lines) - 1 or text.count("\n") != len(lines) - 1 or "\0" in text:
         raise ValueError("a header of a request holds a line break")
-    return text.encode() + b"\r\n\r\n"
+    return text.encode() + b"\r\n"

@@ -8,6 +8,7 @@ import asyncio
 import ipaddress
 import os
 import socket
+import sys
 from base64 import b64encode
 from collections.abc import Mapping
 from functools import lru_cache
@@ -34,8 +35,8 @@ class Proxy(msgspec.Struct, frozen=True):
 class ProxiedPool(Pool):
     """A pool whose requests go through proxies, where the environment names one for their place."""
 
-    def __init__(self, connections_max: int) -> None:
-        super().__init__(connections_max, dial=_dial)
+    def __init__(self, connections_max: int, *, body_bytes_max: int = sys.maxsize) -> None:
+        super().__init__(connections_max, dial=_dial, body_bytes_max=body_bytes_max)
 
     def _aim(self, url: str, headers: Mapping[str, str]) -> tuple[Target, Mapping[str, str]]:
         """Ask a proxy for the whole address; to what is asked by TLS it only makes the way."""

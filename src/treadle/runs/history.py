@@ -5,6 +5,7 @@ Three things are put right here, once, for every upstream: references become the
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import TypeGuard
 
 import msgspec
 
@@ -40,6 +41,8 @@ from treadle.runs.approval.turns import Waiting
 from treadle.store.journal import RunRow, Store
 
 _PREFIX: dict[type, str] = {MessageItem: MESSAGE, ReasoningItem: REASONING, CallItem: CALL_ITEM, ResultItem: RESULT}
+_AMONG_CALLS = frozenset({CallItem, OpaqueItem, ReasoningItem})
+"""What may stand between the calls of a turn and before their results."""
 INTERRUPTED = '{"error":{"code":"interrupted","message":"Interrupted, outcome unknown."}}'
 
 
@@ -54,7 +57,7 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     """The conversation up to the model's turn: `before` is stored already, `added` is this run's input.
 
     `waiting` are calls that an earlier run left for a person to decide, `repeated` the questions that the client
-    itself sent back with its input.
+    itself sent back with its input. `is_talk` says that all of it is messages.
     """
 
     before: tuple[AnyItem, ...]
@@ -64,6 +67,7 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     repeated: frozenset[str] = frozenset()
+    is_talk: bool = False
 
 
 class History:
@@ -78,29 +82,29 @@ class History:
 
         Raises: NotFound for an id that the caller has not stored.
         """
-        if previous_run_id is None and request.previous_response_id is None and _is_talk(request.items):
-            return Joined(before=(), added=tuple([self._named(item) for item in request.items]))
+        kinds = {*map(type, request.items)}
+        if previous_run_id is None and request.previous_response_id is None and kinds <= {MessageItem}:
+            # The store cannot know more about what is nothing but talk.
+            return Joined(before=(), added=self._named(request.items), is_talk=True)
         previous = await self._previous(request, key_id, previous_run_id)
         before = await self._before(previous)
-        added = [found for item in request.items for found in await self._resolve(item, key_id)]
-        known = {item.call_id for item in before if isinstance(item, CallItem)}
+        added = [*request.items] if ReferenceItem not in kinds else await self._resolved(request.items, key_id)
+        known = {item.call_id for item in before if type(item) is CallItem}
         asked = await self._asked(added, known, key_id)
-        added = [item for item in added if not asked.is_known(item)]
+        if asked.known:
+            added = [item for item in added if not asked.is_known(item)]
         turns, rows = await self._mixed_turns(added, known, key_id)
         added = rejoin(added, {**turns, **asked.turns})
         waiting = _waiting([*before, *added], asked.requests | await self._requests(previous))
         closed = close_orphans([*before, *added], {each.call.call_id for each in waiting})
-        fresh = _not_stored(closed, before)
         return Joined(
             before=tuple(before),
-            added=tuple(self._named(item) for item in fresh),
+            added=self._named(_not_stored(closed, before)),
             previous=previous,
             rejoined=(*rows, *asked.rows),
             notes=_notes(len(closed) - len(before) - len(added)),
             waiting=waiting,
-            repeated=frozenset(
-                item.call_id for item in request.items if isinstance(item, CallItem) and is_question(item)
-            ),
+            repeated=frozenset([item.call_id for item in request.items if _is_question(item)]),
         )
 
     async def _requests(self, previous: RunRow | None) -> dict[str, RequestRecord]:
@@ -112,8 +116,8 @@ class History:
     async def _asked(self, items: Sequence[AnyItem], known: set[str], key_id: str) -> "_Asked":
         """Find the turns of the questions among the items, by which a client may send a stored call back."""
         asked = _Asked()
-        for item in items:
-            if not (isinstance(item, CallItem) and is_question(item)) or item.call_id in asked.turns:
+        for item in [item for item in items if type(item) is CallItem]:
+            if not is_question(item) or item.call_id in asked.turns:
                 continue
             row = await self._store.approvals.find(item.call_id, key_id=key_id)
             if row is None:
@@ -151,23 +155,27 @@ class History:
     async def _before(self, previous: RunRow | None) -> list[AnyItem]:
         return [] if previous is None else await read_history(self._store, previous.id)
 
-    async def _resolve(self, item: AnyItem, key_id: str) -> list[AnyItem]:
-        """Return what an item stands for; a server call that is only named brings its result along."""
-        if not isinstance(item, ReferenceItem):
-            return [item]
-        entries = await self._store.find_item(stored_call_id(item.id), key_id=key_id)
-        if not entries:
-            raise NotFound(f"Item with id {item.id!r} not found.", param="input", code="item_not_found")
-        return [item_of_entry(entry) for entry in entries]
+    async def _resolved(self, items: Sequence[AnyItem], key_id: str) -> list[AnyItem]:
+        """Return what the items stand for; a server call that is only named brings its result along."""
+        found: list[AnyItem] = []
+        for item in items:
+            if type(item) is not ReferenceItem:
+                found.append(item)
+                continue
+            entries = await self._store.find_item(stored_call_id(item.id), key_id=key_id)
+            if not entries:
+                raise NotFound(f"Item with id {item.id!r} not found.", param="input", code="item_not_found")
+            found += [item_of_entry(entry) for entry in entries]
+        return found
 
     async def _mixed_turns(
         self, items: Sequence[AnyItem], known: set[str], key_id: str
     ) -> tuple[dict[str, list[AnyItem]], list[RunRow]]:
         """Find the remembered turns that the client calls among the items belong to."""
-        calls = {item.call_id: item for item in items if isinstance(item, CallItem) and item.call_id not in known}
+        calls = {item.call_id: item for item in items if type(item) is CallItem and item.call_id not in known}
         if not calls:
             return {}, []
-        questions = {text_of(item.content) for item in items if isinstance(item, MessageItem) and item.role == "user"}
+        questions = {text_of(item.content) for item in items if type(item) is MessageItem and item.role == "user"}
         turns: dict[str, list[AnyItem]] = {}
         rows: list[RunRow] = []
         for stored in await self._store.find_turns(list(calls), list(questions), key_id=key_id):
@@ -178,15 +186,13 @@ class History:
             turns.update({known_id: turn for piece in turn for known_id in _ids(piece)})
         return turns, rows
 
-    def _named(self, item: AnyItem) -> AnyItem:
-        if item.id:
-            return item
-        return msgspec.structs.replace(item, id=self._ids.new(_PREFIX.get(type(item), ITEM)))
+    def _named(self, items: Sequence[AnyItem]) -> tuple[AnyItem, ...]:
+        new, replace, prefix = self._ids.new, msgspec.structs.replace, _PREFIX.get
+        return tuple([item if item.id else replace(item, id=new(prefix(type(item), ITEM))) for item in items])
 
 
-def _is_talk(items: Sequence[AnyItem]) -> bool:
-    """Tell whether there is nothing in the items that the store may know more about."""
-    return all(type(item) is MessageItem for item in items)
+def _is_question(item: AnyItem) -> TypeGuard[CallItem]:
+    return type(item) is CallItem and is_question(item)
 
 
 class _Asked(msgspec.Struct):
@@ -230,6 +236,8 @@ def _questions_of(entries: Sequence[Entry]) -> list[str]:
 
 def _waiting(items: Sequence[AnyItem], requests: Mapping[str, RequestRecord]) -> tuple[Waiting, ...]:
     """Return the calls that were left to be decided and have no result yet."""
+    if not requests:
+        return ()
     answered = {item.call_id for item in items if isinstance(item, ResultItem)}
     calls = {item.call_id: item for item in items if isinstance(item, CallItem)}
     return tuple(
@@ -333,19 +341,21 @@ def _is_said(item: AnyItem) -> bool:
 
 def close_orphans(items: Sequence[AnyItem], spared: Collection[str] = ()) -> list[AnyItem]:
     """Give every call that has no result one that says so, after the calls it stands among; `spared` ones wait."""
-    answered = {*spared, *(item.call_id for item in items if isinstance(item, ResultItem))}
+    answered = {*spared, *[item.call_id for item in items if type(item) is ResultItem]}
     closed: list[AnyItem] = []
     waiting: list[CallItem] = []
-    for item in [*items, None]:
-        if not isinstance(item, CallItem | OpaqueItem | ReasoningItem):
-            closed.extend(text_result(call, INTERRUPTED, is_error=True, rc="interrupted") for call in waiting)
+    for item in items:
+        if waiting and type(item) not in _AMONG_CALLS:
+            closed += _interrupted(waiting)
             waiting = []
-        if item is None:
-            break
         closed.append(item)
-        if isinstance(item, CallItem) and item.call_id not in answered:
+        if type(item) is CallItem and item.call_id not in answered:
             waiting.append(item)
-    return closed
+    return [*closed, *_interrupted(waiting)]
+
+
+def _interrupted(calls: Sequence[CallItem]) -> list[ResultItem]:
+    return [text_result(call, INTERRUPTED, is_error=True, rc="interrupted") for call in calls]
 
 
 def _not_stored(closed: list[AnyItem], before: list[AnyItem]) -> list[AnyItem]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Protocol
 
-from treadle.canon.errors import ErrorInfo, StoreError, TreadleError
+from treadle.canon.errors import ErrorInfo, StoreError
 from treadle.canon.events import (
     ApprovalRequested,
     ItemDone,
@@ -129,6 +129,15 @@ class LiveRun:
         """Tell whether the last round holds something that the client does not know and will need again."""
         return self._has_client_calls and self._has_secrets
 
+    def begin(self, error: BaseException | None = None) -> None:
+        """Tell whoever starts the run that it has begun, or why it has not; they may be gone."""
+        if self.begun.done():
+            return
+        if error is None:
+            self.begun.set_result(None)
+        else:
+            self.begun.set_exception(error)
+
     def cancel(self, error: ErrorInfo | None = None) -> None:
         """Ask the run to end; it still answers its open calls and tells its end: cancelled, or failed by this error."""
         if self.is_cancelled:
@@ -169,18 +178,11 @@ class LiveRun:
             if self.seat is not None:
                 self.seat.is_over = True
 
-    async def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> Sequence[Entry]:
+    def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> "asyncio.Future[int]":
         """Write to the journal as the engine's port wants it."""
         if self.journal is None:
             raise StoreError("The run was never made durable.")
-        try:
-            if ended is None:
-                return await self.journal.append(entries)
-            return await self.journal.finish(entries, ended)
-        except StoreError:
-            raise
-        except TreadleError as error:
-            raise StoreError(f"The journal refused the entry: {error.message}", code=error.info.code) from error
+        return self.journal.append(entries) if ended is None else self.journal.finish(entries, ended)
 
 
 class OwnRun:
@@ -188,27 +190,10 @@ class OwnRun:
 
     def __init__(self, live: LiveRun, *, is_attached: bool = False) -> None:
         self._live = live
-        self._is_attached = is_attached
-
-    @property
-    def run_id(self) -> str:
-        """Return the id of the run."""
-        return self._live.row.id
-
-    @property
-    def response_id(self) -> str:
-        """Return the id under which the client's API knows it."""
-        return self._live.row.response_id
-
-    @property
-    def created_at(self) -> float:
-        """Return when it began."""
-        return self._live.row.created_at
-
-    @property
-    def is_attached(self) -> bool:
-        """Tell whether the run was there before."""
-        return self._is_attached
+        self.run_id = live.row.id
+        self.response_id = live.row.response_id
+        self.created_at = live.row.created_at
+        self.is_attached = is_attached
 
     @property
     def has_run_tools(self) -> bool:

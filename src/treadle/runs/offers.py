@@ -34,9 +34,11 @@ class OfferRules(msgspec.Struct, frozen=True, kw_only=True):
 
     def allowed(self, model: str) -> Allowed:
         """Return the patterns of the tools that a model may be offered; None is all."""
-        if model == DIRECT_MODEL:
-            return None
-        return next((tools for pattern, tools in self.routes if match_pattern(pattern, model) is not None), None)
+        if model != DIRECT_MODEL:
+            for pattern, tools in self.routes:
+                if match_pattern(pattern, model) is not None:
+                    return tools
+        return None
 
 
 class Offered(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,7 +37,7 @@ class Tools(Protocol):
     """The server tools of this process."""
 
     def tools(self) -> Sequence[ServerTool]:
-        """Return the enabled tools in a stable order."""
+        """Return the enabled tools in a stable order: another object once they are others."""
         ...
 
 
@@ -110,6 +110,15 @@ class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
     defers: bool = True
     cache: CacheRules | None = None
 
+    def limits_of(self, *, defers: bool, background: bool) -> Limits:
+        """Return the limits of a run that ends where it would wait for a person, or that goes on in the background."""
+        limits = self.limits
+        if defers:
+            limits = msgspec.structs.replace(limits, approvals="defer")
+        if background and limits.wall_s is not None:
+            limits = msgspec.structs.replace(limits, wall_s=self.background_wall_s)
+        return limits
+
 
 class Rooms(msgspec.Struct, frozen=True, kw_only=True):
     """What the runs of a process are made with."""
@@ -150,5 +159,7 @@ NOTHING = Instead()
 
 def ports_of(rooms: Rooms, model: Model, sources: Mapping[str, str], instead: Instead = NOTHING) -> Ports:
     """Return what a loop with this model reaches the world through; `sources` are where its tools were offered from."""
-    toolbox = BoundToolbox(instead.toolbox or rooms.toolbox, instead.tools or rooms.tools, sources)
+    toolbox = instead.toolbox or rooms.toolbox
+    if sources:
+        toolbox = BoundToolbox(toolbox, instead.tools or rooms.tools, sources)
     return Ports(model=model, toolbox=toolbox, clock=rooms.clock, approver=rooms.approver, ids=rooms.ids)

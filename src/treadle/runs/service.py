@@ -99,6 +99,11 @@ class Runs:
         self._runner = rooms.runner
         self._leaving = asyncio.Event()
         self._has_room = asyncio.Event()
+        self._usual_limits = {
+            (defers, background): self._options.limits_of(defers=defers, background=background)
+            for defers in (False, True)
+            for background in (False, True)
+        }
 
     async def open(self) -> None:
         """Go on with what a dead process left behind, then keep the leases of this one alive."""
@@ -222,7 +227,7 @@ class Runs:
             return await self._place(live)
         self._drive(live)
         try:
-            await asyncio.shield(live.begun)
+            await live.begun
         except asyncio.CancelledError:
             live.cancel()
             raise
@@ -267,12 +272,8 @@ class Runs:
 
         Where the protocol has items for approvals a run ends with them, instead of waiting for a person.
         """
-        limits = self._options.limits
-        if request.protocol == "responses" and self._options.defers:
-            limits = msgspec.structs.replace(limits, approvals="defer")
-        if not request.background or limits.wall_s is None:
-            return limits
-        return msgspec.structs.replace(limits, wall_s=self._options.background_wall_s)
+        defers = request.protocol == "responses" and self._options.defers
+        return self._usual_limits[defers, request.background]
 
     def _drive(self, live: LiveRun) -> None:
         self._live[live.row.id] = live
@@ -408,7 +409,9 @@ class Runs:
         model_name = request.model or self._options.default_model
         offered = self._offers.make(request, known, model_name, instead.allowed)
         history = (*joined.before, *joined.added)
-        carried = await self._carrier.take_up(request.approvals, joined, offered.tools, key_id)
+        carried = None
+        if request.approvals or joined.waiting:
+            carried = await self._carrier.take_up(request.approvals, joined, offered.tools, key_id)
         if carried is not None and carried.is_left:
             # What is still asked about is needed again, whoever was not to store it.
             joined = msgspec.structs.replace(joined, rejoined=())
@@ -420,7 +423,9 @@ class Runs:
         blueprint = Blueprint(
             row=row,
             request=request,
-            frame=frame_of(offered, limits, carried, tainted_before(history, offered.offers, known)),
+            frame=frame_of(
+                offered, limits, carried, {} if joined.is_talk else tainted_before(history, offered.offers, known)
+            ),
             history=history,
             offered=offered,
         )
@@ -435,10 +440,9 @@ class Runs:
         live = LiveRun(row, loop, joined, seat)
         live.cache = cached
         live.carried = carried
-        opening = open_run(
+        live.entries, live.opening = open_run(
             blueprint, joined.previous, joined.added, (*request.notes, *joined.notes, *offered.notes), loop
         )
-        live.entries, live.opening = opening.entries, opening.events
         return live
 
     def _row(self, request: Request, joined: Joined, session_id: str | None, key_id: str) -> RunRow:

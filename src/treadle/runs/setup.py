@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from treadle.canon.events import Noted, Numbered, RunEvent, RunStarted
+from treadle.canon.events import Noted, Numbered, RunStarted
 from treadle.canon.items import AnyItem, text_message
 from treadle.canon.memo import Memo
 from treadle.canon.messages import Entry, entry_of_item
@@ -84,13 +84,6 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
         return (list(self.history), None) if carried is None else carried.take_up(self.history)
 
 
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run begins: the entries to make durable, and the events they are."""
-
-    entries: list[Entry]
-    events: list[Numbered]
-
-
 def frame_of(
     offered: Offered,
     limits: Limits,
@@ -98,13 +91,10 @@ def frame_of(
     tainted: Mapping[str, str] | None = None,
 ) -> Frame:
     """Freeze what a loop is made with."""
-    return Frame(
-        offers=_FRAMED.of(offered),
-        choice=offered.choice,
-        limits=limits,
-        carried=carried,
-        tainted={} if tainted is None else {**tainted},
-    )
+    if carried is None and not tainted:
+        return _USUAL.of(offered).of(limits)
+    tools = _FRAMED.of(offered)
+    return Frame(offers=tools, choice=offered.choice, limits=limits, carried=carried, tainted={**(tainted or {})})
 
 
 def read_frame(entries: Sequence[Entry]) -> Frame | None:
@@ -125,9 +115,9 @@ def make_loop(blueprint: Blueprint, ports: Ports, *, past: Past | None = None, w
     offers = _offers(frame.offers, request.tools) if offered is None else offered.offers
     specs = _specs(offers) if offered is None else _SPECS.of(offered)
     planner = Planner(row.model, specs, request.options, is_strict=request.strict_fidelity)
-    if request.instructions:
-        planner.add([text_message("system", request.instructions)])
     head, carried = blueprint.taken_up()
+    if request.instructions:
+        head.insert(0, text_message("system", request.instructions))
     planner.add(head)
     turn = Turn(
         planner,
@@ -137,7 +127,8 @@ def make_loop(blueprint: Blueprint, ports: Ports, *, past: Past | None = None, w
         ids=ports.ids,
         max_tool_calls=request.max_tool_calls,
     )
-    turn.distrust(frame.tainted)
+    if frame.tainted:
+        turn.distrust(frame.tainted)
     if carried is not None:
         turn.carry(carried)
     context = CallContext(run_id=row.id, session_id=row.session_id, key_id=row.key_id)
@@ -172,8 +163,11 @@ _SPECS: Memo[Offered, tuple[ToolSpec, ...]] = Memo(lambda offered: _specs(offere
 
 def open_run(
     blueprint: Blueprint, previous: RunRow | None, added: Sequence[AnyItem], notes: Sequence[Note], loop: Loop
-) -> Opening:
-    """Write down how the run begins: that it does, its input, its frame, what was noted, its first plan."""
+) -> tuple[list[Entry], list[Numbered]]:
+    """Write down how the run begins: that it does, its input, its frame, what was noted, its first plan.
+
+    Return the entries to make durable, and the events they are.
+    """
     row = blueprint.row
     started = RunStarted(
         run_id=row.id,
@@ -183,18 +177,31 @@ def open_run(
         previous_response_id=previous.response_id if previous else None,
     )
     at = row.created_at
-    steps: list[tuple[RunEvent | None, Entry]] = [
-        (started, Entry(kind="status", content="running", data=_raw(started), at=at))
+    events = [Numbered(event=started, seq=1)]
+    entries = [
+        Entry(kind="status", content="running", data=_raw(started), at=at),
+        *[entry_of_item(item, at=at, is_input=True) for item in added],
+        Entry(kind="frame", data=_JSON.of(blueprint.frame), at=at),
     ]
-    steps += [(None, entry_of_item(item, at=at, is_input=True)) for item in added]
-    steps.append((None, Entry(kind="frame", data=_raw(blueprint.frame), at=at)))
-    steps += [(Noted(note=note), Entry(kind="note", content=note.message, data=_raw(note), at=at)) for note in notes]
+    for note in notes:
+        entries.append(Entry(kind="note", content=note.message, data=_raw(note), at=at))
+        events.append(Numbered(event=Noted(note=note), seq=len(entries)))
     for event, entry in loop.begin():
         assert entry is not None, "a run begins with a plan, or with what was decided"
-        steps.append((event, entry))
-    events = [Numbered(event=event, seq=seq) for seq, (event, _) in enumerate(steps, 1) if event is not None]
-    return Opening(entries=[entry for _, entry in steps], events=events)
+        entries.append(entry)
+        if event is not None:
+            events.append(Numbered(event=event, seq=len(entries)))
+    return entries, events
 
 
 def _raw(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _usual(offered: Offered) -> Memo[Limits, Frame]:
+    """Return the frames of runs that are offered the same and bring nothing of their own, by their limits."""
+    return Memo(lambda limits: Frame(offers=_FRAMED.of(offered), choice=offered.choice, limits=limits), 8)
+
+
+_USUAL: Memo[Offered, Memo[Limits, Frame]] = Memo(_usual)
+_JSON: Memo[Frame, msgspec.Raw] = Memo(_raw)

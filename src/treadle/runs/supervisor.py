@@ -71,6 +71,9 @@ class Supervisor:
                 return
             await self._tolls.settle(live.row)
             await self._tidy(live, live.ended)
+        except BaseException as error:
+            live.begin(error)
+            raise
         finally:
             if live.relay is not None:
                 await live.relay.close()
@@ -101,15 +104,13 @@ class Supervisor:
     async def _endure(self, live: LiveRun) -> bool:
         """Make the run durable; False if that failed."""
         lease = self._lease
-        start = asyncio.ensure_future(
-            self._store.start_run(live.row, live.entries, owner=lease.owner, lease_s=lease.seconds)
-        )
+        start = self._store.start_run(live.row, live.entries, owner=lease.owner, lease_s=lease.seconds)
         if await wait_out(start) is not None:
             live.is_cancelled = True
         error = start.exception()
         if error is not None:
             live.ended = RunEnded(status="failed", error=error.info if isinstance(error, TreadleError) else INTERNAL)
-            live.begun.set_exception(error)
+            live.begin(error)
             return False
         live.journal = start.result()
         return live.carried is None or await self._use(live, live.carried)
@@ -124,7 +125,7 @@ class Supervisor:
             try:
                 await self._undo(live, error.info)
             finally:
-                live.begun.set_exception(error)
+                live.begin(error)
             return False
         return True
 
@@ -141,14 +142,13 @@ class Supervisor:
         assert live.journal is not None
         live.relay = Relay(live.journal) if self._lease.is_told and live.row.store else None
         self._publish(live, live.opening)
-        if not live.begun.done():
-            live.begun.set_result(None)
+        live.begin()
 
     async def _drive(self, live: LiveRun) -> RunEnded:
         publish = partial(self._publish, live)
-        live.loop.attach(live, publish)
         try:
             if live.is_cancelled and not live.loop.is_replaying:
+                live.loop.attach(live, publish)
                 return await self._abort(live, live.abort_error)
             return await live.loop.run(live, publish)
         except asyncio.CancelledError:

@@ -29,6 +29,8 @@ class Prices:
 
     def price(self, model: str) -> Price | None:
         """Return the price of a model, if it is known."""
+        if not self._prices:
+            return None
         found = next((row for row in self._prices if match_pattern(row.model, model) is not None), None)
         if found is None:
             return None

@@ -229,7 +229,8 @@ class App:
         began = time.perf_counter()
         headers = list(scope["headers"])
         exchange = Exchange(scope, receive, send, "")
-        request_id = sane_request_id(exchange.headers.get(b"x-request-id", b""))
+        given = exchange.headers.get(b"x-request-id")
+        request_id = None if given is None else sane_request_id(given)
         exchange.request_id = request_id or self.service.runtime.ids.new(REQUEST)
         pattern = "none"
         if (traced := exchange.headers.get(b"traceparent")) is not None:
@@ -247,7 +248,7 @@ class App:
             await _apologise(exchange)
         finally:
             metrics, lasted_s = self.service.runtime.metrics, time.perf_counter() - began
-            metrics.requests.labels(pattern, str(exchange.status)).inc()
+            metrics.requests.inc(pattern, str(exchange.status))
             metrics.request_latency.observe(lasted_s)
             level = logging.DEBUG if pattern in QUIET else logging.INFO
             if log.isEnabledFor(level):

@@ -1,7 +1,7 @@
 """What all routes share: the runtime, the bounds of a request, and whether the process is leaving."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from treadle.access.client import Client
@@ -68,13 +68,13 @@ class Service:
         person = self.gate.person(exchange, self.runtime.clock.now())
         return said if person is None or person.ticket is None else person.name
 
-    async def body(self, exchange: Exchange) -> bytes:
+    def body(self, exchange: Exchange) -> Awaitable[bytes]:
         """Read the exchange's body within the configured bound.
 
         Raises: LimitExceeded, HttpError.
         """
         server = self.runtime.settings.server
-        return await exchange.body(server.body_bytes_max, server.receive_timeout_s)
+        return exchange.body(server.body_bytes_max, server.receive_timeout_s)
 
     async def admit(self, client: Client, model: str | None = None) -> None:
         """Let a client begin a run with a model, unless the process is leaving.

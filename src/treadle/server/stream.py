@@ -76,6 +76,8 @@ def _telling(
 ) -> Telling:
     """Return how a run is told: again as before to a client that comes back, whatever has happened since."""
     make = encoder or PROTOCOLS[request.protocol].encoder
+    if not request.surface.stream and request.protocol != "responses":
+        return FoldedRun(lambda: make(request, RunIds(run_id)))
     frames = Frames(after=wishes.after, first=first_number(request), shows_numbers=wishes.shows_numbers)
     if request.protocol == "responses":
         ids = RunIds(run_id)
@@ -83,8 +85,6 @@ def _telling(
         return NumberedRun(
             make(request, ids), pin=partial(service.runtime.store.pin, run_id), retell=told, frames=frames
         )
-    if not request.surface.stream:
-        return FoldedRun(lambda: make(request, RunIds(run_id)))
     return MendedRun(make(request, RunIds(run_id)), frames)
 
 
@@ -263,7 +263,7 @@ class Reply:
         ended = await self._source.wait()
         if ended.error is not None and ended.error.code == HANDED_OVER.code:
             raise HttpError(503, HANDED_OVER.code, HANDED_OVER.message, retry_after_s=1.0)
-        self._encode(Numbered(event=ended))
+        self._encode([Numbered(event=ended)])
 
     def _hear(self, batch: list[Numbered]) -> bool:
         """Carry a batch in the turn of the run itself, if nothing about it has to wait."""
@@ -273,8 +273,7 @@ class Reply:
             if type(numbered.event) in _WAITING:
                 return False
         self._taken += len(batch)
-        for numbered in batch:
-            self._encode(numbered)
+        self._encode(batch)
         if self._streams and self._frames:
             self._exchange.write_now(self._next_write())
         return True
@@ -283,10 +282,13 @@ class Reply:
         self._taken += len(batch)
         self._is_carrying = True
         try:
-            for numbered in batch:
+            start = 0
+            for number, numbered in enumerate(batch):
                 if type(numbered.event) is RoundBroken:
+                    self._encode(batch[start:number])
                     self._frames += await self._telling.meet_break(numbered)
-                self._encode(numbered)
+                    start = number
+            self._encode(batch[start:] if start else batch)
             if self._is_visible and self._telling.ended is None:
                 await self._flush()
         finally:
@@ -299,12 +301,14 @@ class Reply:
             self._frames += self._telling.feed(Numbered(event=KeptAlive()))
             await self._flush()
 
-    def _encode(self, numbered: Numbered) -> None:
-        frames = self._telling.feed(numbered)
-        self._frames += frames
-        if not self._is_visible and type(numbered.event) not in _SILENT:
-            self._has_answer = True
-            self._is_visible = bool(frames)
+    def _encode(self, batch: list[Numbered]) -> None:
+        feed = self._telling.feed
+        for numbered in batch:
+            frames = feed(numbered)
+            self._frames += frames
+            if not self._is_visible and type(numbered.event) not in _SILENT:
+                self._has_answer = True
+                self._is_visible = bool(frames)
 
     async def _flush(self) -> None:
         """Send what has been encoded in one write."""

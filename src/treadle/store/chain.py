@@ -29,35 +29,32 @@ class KeptEntry(NamedTuple):
     sha256: str | None
 
 
+Link = tuple[int, str, bytes | None, bool]
+"""An entry in its chain: its number, its hash, its data as bytes, and whether all its texts are ASCII."""
+
+
+def link_entries(entries: Iterable[Entry], run_id: str, epoch: int, head: int, sha256: str) -> list[Link]:
+    """Chain entries behind the one that has this number and this hash; zero and empty for the first."""
+    run, owner = _sized(run_id), _sized(str(epoch))
+    links: list[Link] = []
+    for entry in entries:
+        head += 1
+        text, data = _texts(entry), None if entry.data is None else bytes(entry.data)
+        is_plain = text.isascii()
+        body = _hash_body(text.encode() if is_plain else _fields(entry), entry.at, data)
+        sha256 = _hash_entry(sha256, run, str(head), owner, body)
+        links.append((head, sha256, data, is_plain))
+    return links
+
+
 def body_hash(entry: Entry) -> bytes:
     """Return the sha256 of what an entry says, wherever it will stand."""
-    # Written so that no two different lists give the same bytes: each field with its length, none as a dash.
-    kind, is_input, name, call_id = entry.kind, "1" if entry.is_input else "0", entry.name, entry.call_id
-    item_id, content, raw = entry.item_id, entry.content, entry.data
-    # One expression, because this is done for every entry: a field after the other takes twice as long.
-    text = (
-        f"{len(kind)}:{kind}1:{is_input}"
-        f"{'-' if name is None else f'{len(name)}:{name}'}"
-        f"{'-' if call_id is None else f'{len(call_id)}:{call_id}'}"
-        f"{'-' if item_id is None else f'{len(item_id)}:{item_id}'}"
-        f"{'-' if content is None else f'{len(content)}:{content}'}"
-    )
-    # Lengths are of bytes.
-    texts = text.encode() if text.isascii() else _fields(kind, is_input, name, call_id, item_id, content)
-    # Adding zero makes -0.0 and 0.0 one number: not every engine keeps them apart.
-    at = _pack(entry.at + 0.0)
-    if raw is None:
-        return _sha256(b"%b8:%b-" % (texts, at)).digest()
-    data = bytes(raw)
-    return _sha256(b"%b8:%b%d:%b" % (texts, at, len(data), data)).digest()
+    return _hash_body(_fields(entry), entry.at, None if entry.data is None else bytes(entry.data))
 
 
 def entry_hash(previous: str, run_id: str, seq: int, epoch: int, body: bytes) -> str:
     """Return the sha256 of an entry at its place; `previous` is that of the entry before it, empty for the first."""
-    size = len(run_id) if run_id.isascii() else len(run_id.encode("utf-8", "surrogatepass"))
-    place, owner = str(seq), str(epoch)
-    text = f"{len(previous)}:{previous}{size}:{run_id}{len(place)}:{place}{len(owner)}:{owner}{len(body)}:"
-    return _sha256(text.encode("utf-8", "surrogatepass") + body).hexdigest()
+    return _hash_entry(previous, _sized(run_id), str(seq), _sized(str(epoch)), body)
 
 
 def audit_lines(run_id: str, kept: Iterable[KeptEntry], head: int, sha256: str) -> Iterator[AuditLine]:
@@ -100,12 +97,51 @@ _sha256 = hashlib.sha256
 _pack = struct.Struct(">d").pack
 
 
-def _fields(*texts: str | None) -> bytes:
+# What is hashed is written so that no two different lists give the same bytes: each field with its length in bytes,
+# none as a dash.
+
+
+def _texts(entry: Entry) -> str:
+    """Write the texts of an entry; with lengths that are right only where all of it is ASCII."""
+    kind, is_input, name, call_id = entry.kind, "1" if entry.is_input else "0", entry.name, entry.call_id
+    item_id, content = entry.item_id, entry.content
+    # One expression, because this is done for every entry: a field after the other takes twice as long.
+    return (
+        f"{len(kind)}:{kind}1:{is_input}"
+        f"{'-' if name is None else f'{len(name)}:{name}'}"
+        f"{'-' if call_id is None else f'{len(call_id)}:{call_id}'}"
+        f"{'-' if item_id is None else f'{len(item_id)}:{item_id}'}"
+        f"{'-' if content is None else f'{len(content)}:{content}'}"
+    )
+
+
+def _fields(entry: Entry) -> bytes:
+    """Write the texts of an entry, whatever they are."""
+    is_input = "1" if entry.is_input else "0"
     written: list[bytes] = []
-    for text in texts:
+    for text in (entry.kind, is_input, entry.name, entry.call_id, entry.item_id, entry.content):
         data = None if text is None else text.encode("utf-8", "surrogatepass")
         written.append(b"-" if data is None else b"%d:%b" % (len(data), data))
     return b"".join(written)
+
+
+def _sized(text: str) -> str:
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return f"{size}:{text}"
+
+
+def _hash_body(texts: bytes, at: float, data: bytes | None) -> bytes:
+    # Adding zero makes -0.0 and 0.0 one number: not every engine keeps them apart.
+    packed = _pack(at + 0.0)
+    if data is None:
+        return _sha256(b"%b8:%b-" % (texts, packed)).digest()
+    return _sha256(b"%b8:%b%d:%b" % (texts, packed, len(data), data)).digest()
+
+
+def _hash_entry(previous: str, run: str, seq: str, owner: str, body: bytes) -> str:
+    """Hash an entry at its place; its run and its owner are written with their lengths already."""
+    text = f"{len(previous)}:{previous}{run}{len(seq)}:{seq}{owner}{len(body)}:"
+    return _sha256(text.encode("utf-8", "surrogatepass") + body).hexdigest()
 
 
 def _lost(run_id: str, seq: int) -> AuditLine:

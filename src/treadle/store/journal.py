@@ -26,6 +26,7 @@ A run is the unit. Its row says what was asked and how it ended, its entries say
  J16 One at a time: a session has at most one run that has not ended, whatever process began it.
 """
 
+from asyncio import Future
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
@@ -157,7 +158,11 @@ class StoredTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunJournal(Protocol):
-    """The right to write to one run, as long as nobody else has claimed it."""
+    """The right to write to one run, as long as nobody else has claimed it.
+
+    `append`, `finish` and `renew` begin their write at once; their future tells when it is durable, or what went wrong.
+    It may be given up: the write is done all the same.
+    """
 
     @property
     def run_id(self) -> str:
@@ -174,23 +179,23 @@ class RunJournal(Protocol):
         """Return how many owners there were that did not give the run up of their own will, this one included."""
         ...
 
-    async def append(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Make the entries durable, in order, and return them with their numbers; renew the lease.
+    def append(self, entries: Sequence[Entry]) -> "Future[int]":
+        """Make the entries durable, in order, and return the number of the last one; renew the lease.
 
         Raises: StoreError (code `lease_lost` after a take-over), Conflict (the run has ended, or a call
         would get a second call or result entry), NotFound (the run was deleted).
         """
         ...
 
-    async def finish(self, entries: Sequence[Entry], ended: RunEnded) -> list[Entry]:
+    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> "Future[int]":
         """Append the last entries and end the run, in one step.
 
         Raises: as `append`; Conflict too when the run has ended already.
         """
         ...
 
-    async def renew(self) -> None:
-        """Make the lease run from now.
+    def renew(self) -> "Future[int]":
+        """Make the lease run from now; return the number of the run's last entry.
 
         Raises: as `append`.
         """
@@ -259,9 +264,10 @@ class Store(Protocol):
         """
         ...
 
-    async def start_run(self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float) -> RunJournal:
+    def start_run(self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float) -> "Future[RunJournal]":
         """Make a run, its input and its lease durable, and return the right to write to it.
 
+        It is begun at once; the future may be given up as those of a journal.
         Raises: Conflict (an id or, with code `idempotency_key_taken`, the idempotency key is taken, with code
         `session_busy` another run of the session has not ended, or the previous run is of another conversation),
         NotFound (the previous run or the session is not there), StoreError.

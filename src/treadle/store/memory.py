@@ -7,17 +7,16 @@ does all the time, or what concerns a run that was laid down, must leave the oth
 the runs that overlap in the database for as long as there is load.
 """
 
+import asyncio
 import time
-from asyncio import sleep
 from collections.abc import Callable, Sequence
 
-from msgspec.structs import replace
-
-from treadle.canon.errors import Conflict, NotFound
+from treadle.canon.errors import Conflict, NotFound, TreadleError
 from treadle.canon.events import ENDED, RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.address import MEMORY
-from treadle.store.journal import RUN_ENDED, Chunk, RunJournal, RunRow
+from treadle.store.futures import done, failed
+from treadle.store.journal import RUN_ENDED, Chunk, RunJournal, RunRow, StoredTurn
 from treadle.store.sqlite import fence, query, retention
 from treadle.store.sqlite.connection import select
 from treadle.store.sqlite.rows import Place, bind_json, chain_entries, ended_columns, run_columns
@@ -39,23 +38,20 @@ class MemoryStore(SqliteStore):
         self._response_ids: set[str] = set()
         self._has_rows = False
 
-    async def start_run(self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float) -> RunJournal:
-        """Begin a run and return the right to write to it.
-
-        Raises: Conflict, NotFound, StoreError.
-        """
+    def start_run(
+        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float
+    ) -> asyncio.Future[RunJournal]:
+        """Begin a run and return the right to write to it."""
         assert row.status not in ENDED, "a run cannot start with its end"
         assert owner, "a lease needs an owner"
-        writer = super()._open_writer()
-        if not self._stands_alone(row, writer):
-            journal = await super().start_run(row, entries, owner=owner, lease_s=lease_s)
-            self._has_rows = True
-            return journal
-        run = HeldRun(self, row, owner, lease_s)
-        run.add(entries)
-        self._held[row.id] = run
-        self._response_ids.add(row.response_id)
-        return run
+        try:
+            if not self._stands_alone(row, super()._open_writer()):
+                self._has_rows = True
+                return super().start_run(row, entries, owner=owner, lease_s=lease_s)
+            run: RunJournal = self._hold(HeldRun(self, row, owner, lease_s), entries)
+        except TreadleError as error:
+            return failed(error)
+        return done(run)
 
     async def delete_run(self, run_or_response_id: str) -> bool:
         """Forget a run and all of its content; tell whether there was one."""
@@ -72,6 +68,14 @@ class MemoryStore(SqliteStore):
         self._has_rows = bool(writer.run_now(lambda connection: select(connection, _ANY)))
         self._watch.wake_all()
         return has_had
+
+    async def find_turns(
+        self, call_ids: Sequence[str], questions: Sequence[str], *, key_id: str | None = None
+    ) -> list[StoredTurn]:
+        """Return the last rounds that hold such calls; of no run that goes on, so there may be none to lay down."""
+        if not self._has_rows and all(run.ended is None for run in self._held.values()):
+            return []
+        return await super().find_turns(call_ids, questions, key_id=key_id)
 
     async def cancel_requests(self, owner: str) -> list[str]:
         """Return the runs held by this owner that somebody asked to cancel: whoever did laid them down."""
@@ -107,6 +111,12 @@ class MemoryStore(SqliteStore):
         if self._held:
             self.lay_down()
         return super()._open_writer()
+
+    def _hold(self, run: "HeldRun", entries: Sequence[Entry]) -> "HeldRun":
+        run.add(entries)
+        self._held[run.run_id] = run
+        self._response_ids.add(run.row.response_id)
+        return run
 
     def _let_go(self, run: "HeldRun") -> None:
         del self._held[run.run_id]
@@ -156,40 +166,35 @@ class HeldRun:
         """Return the run this journal writes to."""
         return self.row.id
 
-    async def append(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Add the entries, in order, and return them with their numbers; renew the lease.
-
-        Raises: StoreError, Conflict, NotFound.
-        """
+    def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
+        """Add the entries, in order; renew the lease."""
         if self.written is not None:
-            return await self.written.append(entries)
+            return self.written.append(entries)
         try:
-            return self._add(entries)
-        finally:
-            # A run that waits for nothing else must let others go on as well.
-            await sleep(0)
+            head = self._add(entries)
+        except TreadleError as error:
+            return failed(error)
+        # A run that waits for nothing else must let others go on as well.
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[int] = loop.create_future()
+        loop.call_soon(_tell, future, head)
+        return future
 
-    async def finish(self, entries: Sequence[Entry], ended: RunEnded) -> list[Entry]:
-        """Add the last entries and end the run, in one step.
-
-        Raises: StoreError, Conflict, NotFound.
-        """
+    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> asyncio.Future[int]:
+        """Add the last entries and end the run, in one step."""
         assert ended.status in ENDED, ended.status
         if self.written is not None:
-            return await self.written.finish(entries, ended)
-        added = self._add(entries)
+            return self.written.finish(entries, ended)
+        try:
+            head = self._add(entries)
+        except TreadleError as error:
+            return failed(error)
         self.ended = ended
-        return added
+        return done(head)
 
-    async def renew(self) -> None:
-        """Make the lease run from now.
-
-        Raises: StoreError, Conflict, NotFound.
-        """
-        if self.written is None:
-            self._add(())
-        else:
-            await self.written.renew()
+    def renew(self) -> asyncio.Future[int]:
+        """Make the lease run from now."""
+        return self.append(())
 
     async def release(self) -> None:
         """Give the run up, so that it can be claimed at once."""
@@ -207,8 +212,8 @@ class HeldRun:
             raise _deleted()
         await written.tell(chunk, keep_from=keep_from)
 
-    def add(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Add entries to the run.
+    def add(self, entries: Sequence[Entry]) -> int:
+        """Add entries to the run and return the number of the last one.
 
         Raises: Conflict, when a call would get a second call or result entry.
         """
@@ -217,29 +222,34 @@ class HeldRun:
             for entry in entries
             if entry.kind in _ONCE and entry.call_id is not None and not entry.is_input
         ]
-        if len(set(calls)) < len(calls) or not self._calls.isdisjoint(calls):
-            raise Conflict("the journal holds this already: a call has one entry, and one result")
-        self._calls.update(calls)
-        added = [replace(entry, seq=seq) for seq, entry in enumerate(entries, len(self.entries) + 1)]
-        self.entries += added
-        return added
+        if calls:
+            if len(set(calls)) < len(calls) or not self._calls.isdisjoint(calls):
+                raise Conflict("the journal holds this already: a call has one entry, and one result")
+            self._calls.update(calls)
+        self.entries += entries
+        return len(self.entries)
 
-    def _add(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _add(self, entries: Sequence[Entry]) -> int:
         now = self._store.now()
         if self.is_deleted:
             raise _deleted()
         if self.ended is not None:
             raise Conflict("the run has ended", code=RUN_ENDED)
-        added = self.add(entries)
+        head = self.add(entries)
         self.until = now + self.lease_s
         self._store.wake(self.run_id)
-        return added
+        return head
 
     def _lay_down(self) -> SqliteRunJournal | None:
         """Write the run to the database unless it is there already, or forgotten."""
         if self.written is None and not self.is_deleted:
             self._store.lay_down()
         return self.written
+
+
+def _tell(future: asyncio.Future[int], head: int) -> None:
+    if not future.done():
+        future.set_result(head)
 
 
 def _deleted() -> NotFound:

@@ -1,7 +1,6 @@
 """The form of log lines. Arguments, results and keys are never logged; sizes and names are."""
 
 import logging
-from typing import Any
 
 import msgspec
 
@@ -19,16 +18,15 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Write one record."""
-        fields: dict[str, Any] = {
-            name: value for name, value in vars(record).items() if name not in self._plain and not name.startswith("_")
-        }
         line: dict[str, object] = {
             "at": round(record.created, 3),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": self._redactor.text(record.getMessage()),
         }
-        line = {**line, **self._redactor.fields(fields), **line}
+        for name, value in vars(record).items():
+            if name not in self._plain and name not in line and not name.startswith("_"):
+                line[name] = self._redactor.value(name, value)
         if record.exc_info:
             line["exception"] = self._redactor.text(self.formatException(record.exc_info))
         return msgspec.json.encode(line).decode()

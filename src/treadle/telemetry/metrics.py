@@ -5,23 +5,15 @@ small number.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, get_args
+from typing import Protocol, get_args
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from treadle.canon.events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    Noted,
-    RoundStarted,
-    RunEnded,
-    RunEvent,
-    ToolFinished,
-)
+from treadle.canon.events import RunEnded, ToolFinished
+from treadle.canon.request import Note
 from treadle.canon.tools import RC, is_person_only
-from treadle.canon.usage import Usage
 from treadle.telemetry.series import Counter, Histogram, Level
 from treadle.wire.dialects.stage import RECOVERED
 
@@ -79,16 +71,19 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._iterations = self._counter("tool_call_iterations", "Model calls made in runs (rounds).")
+        self.rounds = self._counter("tool_call_iterations", "Model calls made in runs (rounds).")
         self._calls = self._counter("tool_calls", "Server calls answered, by tool.", "tool")
         self._failures = self._counter("tool_call_failures", "Server calls that failed, by result code.", "rc")
         self._output = self._counter("tool_output_bytes", "Bytes that server tools returned.")
         self._latency = self._histogram("tool_call_duration_seconds", "Time a server call took.")
         self._runs = self._counter("treadle_runs", "Runs ended, by protocol and status.", "protocol", "status")
-        self._asked = self._counter("treadle_approvals_asked", "Calls that a person was asked about.")
-        self._decided = self._counter("treadle_approvals_decided", "Such calls decided, by status.", "status")
+        self.asked = self._counter("treadle_approvals_asked", "Calls that a person was asked about.")
+        self.decided = self._counter("treadle_approvals_decided", "Such calls decided, by status.", "status")
         self._limits = self._counter("treadle_run_limits", "Runs that reached a limit, by limit.", "limit")
         self._tokens = self._counter("treadle_tokens", "Tokens reported by upstreams, by direction.", "direction")
+        for direction in ("input", "output", "cached", "reasoning"):
+            # All of them are there from the beginning, so that a rate can be taken of the first count.
+            self._tokens.inc(direction, by=0)
         self._repairs = self._counter("treadle_notes", "Repairs, coercions and drops, by code.", "code")
         self._recovered = self._counter("treadle_recovered_calls", "Calls that models wrote as text.", "dialect")
         self._refused = self._counter("treadle_refused_commits", "Calls of facts.commit by a model, all refused.")
@@ -108,59 +103,52 @@ class Metrics:
         self._again = self._counter(
             "treadle_upstream_retries", "Calls made again, there or elsewhere.", "upstream", "where"
         )
-        self._run_s = self._histogram("treadle_run_duration_seconds", "Time from a run's start to its end.")
-        self._call_s = self._histogram(
+        self.run_s = self._histogram("treadle_run_duration_seconds", "Time from a run's start to its end.")
+        self.call_s = self._histogram(
             "treadle_model_call_duration_seconds", "Time a model call took, retries included.", "upstream"
         )
-        self._first_s = self._histogram(
+        self.first_s = self._histogram(
             "treadle_model_first_event_seconds", "Time to the first event of a model's answer.", "upstream"
         )
-        self._wait_s = self._histogram("treadle_approval_wait_seconds", "Time that calls waited for a person.")
+        self.wait_s = self._histogram("treadle_approval_wait_seconds", "Time that calls waited for a person.")
         self._dropped = self._counter("treadle_dropped_readers", "Readers cut off because they did not keep up.")
         self._tools: frozenset[str] = frozenset()
         self._codes: set[str] = set()
         self._shown: dict[str, Gauge] = {}
-        self._counts: dict[type, Callable[[Any, str], None]] = {
-            RoundStarted: lambda event, protocol: self._iterations.inc(),
-            ToolFinished: self._tool_finished,
-            ApprovalRequested: lambda event, protocol: self._asked.inc(),
-            ApprovalDecided: lambda event, protocol: self._decided.labels(event.status).inc(),
-            Noted: self._noted,
-            RunEnded: self._run_ended,
-        }
 
     def know_tools(self, names: Iterable[str]) -> None:
         """Name the tools that may appear as a label; all others are counted as `unknown`."""
         self._tools = frozenset(names)
 
-    def observe(self, event: RunEvent, protocol: str) -> None:
-        """Count what one event of a run says."""
-        count = self._counts.get(type(event))
-        if count is not None:
-            count(event, protocol)
-
-    def _tool_finished(self, event: ToolFinished, protocol: str) -> None:
+    def tool_finished(self, event: ToolFinished) -> None:
+        """Count a call that was answered."""
         name = event.call.name
-        self._calls.labels(name if name in self._tools else "unknown").inc()
-        self._output.inc(event.output_bytes)
+        self._calls.inc(name if name in self._tools else "unknown")
+        self._output.inc(by=event.output_bytes)
         self._latency.observe(event.duration_s)
         if is_person_only(name):
             self._refused.inc()
         if event.result.is_error:
-            self._failures.labels(rc_label(event.result.rc)).inc()
+            self._failures.inc(rc_label(event.result.rc))
 
-    def _noted(self, event: Noted, protocol: str) -> None:
-        self._repairs.labels(self._code(event.note.code)).inc(event.note.count)
-        if event.note.code == RECOVERED and event.note.field is not None:
-            self._recovered.labels(self._code(event.note.field)).inc()
+    def noted(self, note: Note) -> None:
+        """Count a repair, a coercion or a drop."""
+        self._repairs.inc(self._code(note.code), by=note.count)
+        if note.code == RECOVERED and note.field is not None:
+            self._recovered.inc(self._code(note.field))
 
-    def _run_ended(self, event: RunEnded, protocol: str) -> None:
-        self._runs.labels(protocol, event.status).inc()
+    def run_ended(self, event: RunEnded, protocol: str) -> None:
+        """Count a run that ended, and what it used: cached and reasoning tokens are parts of the others."""
+        self._runs.inc(protocol, event.status)
         if event.limit is not None:
-            self._limits.labels(event.limit).inc()
-        if event.usage is not None:
-            for direction, tokens in _directions(event.usage):
-                self._tokens.labels(direction).inc(tokens)
+            self._limits.inc(event.limit)
+        usage = event.usage
+        if usage is not None:
+            self._tokens.inc("input", by=usage.input_tokens)
+            self._tokens.inc("output", by=usage.output_tokens)
+            if usage.cached_tokens or usage.reasoning_tokens:
+                self._tokens.inc("cached", by=usage.cached_tokens)
+                self._tokens.inc("reasoning", by=usage.reasoning_tokens)
 
     def _code(self, code: str) -> str:
         """Return a code as a label, as long as there are not too many of them."""
@@ -169,22 +157,6 @@ class Metrics:
                 return _OTHER
             self._codes.add(code)
         return code
-
-    def run_lasted(self, seconds: float) -> None:
-        """Count how long a run took."""
-        self._run_s.observe(seconds)
-
-    def model_began(self, upstream: str, seconds: float) -> None:
-        """Count how long a model's answer took to begin; `upstream` is empty for a model of this process."""
-        self._first_s.labels(upstream or "local").observe(seconds)
-
-    def model_ended(self, upstream: str, seconds: float) -> None:
-        """Count how long a model call took."""
-        self._call_s.labels(upstream or "local").observe(seconds)
-
-    def waited(self, seconds: float) -> None:
-        """Count how long a call waited for a person."""
-        self._wait_s.observe(seconds)
 
     def reader_dropped(self) -> None:
         """Count a reader that was cut off because it did not keep up."""
@@ -203,11 +175,11 @@ class Metrics:
 
     def cache_looked(self, outcome: str) -> None:
         """Count a model call that was looked for in the cache: a hit or a miss."""
-        self._cached.labels(outcome).inc()
+        self._cached.inc(outcome)
 
     def refused(self, code: str) -> None:
         """Count a request that was refused because of its key, or of what it had used up."""
-        self._turned_away.labels(code if code in REFUSALS else "other").inc()
+        self._turned_away.inc(code if code in REFUSALS else "other")
 
     def counted_alone(self) -> None:
         """Count that a limit was counted in this process alone, because what is shared is away."""
@@ -215,8 +187,8 @@ class Metrics:
 
     def guest_ended(self, code: str, cpu_s: float) -> None:
         """Count the end of a WASM guest, by its stop code or `ok`, and the CPU it used."""
-        self._guest_stops.labels(self._code(code)).inc()
-        self._guest_cpu.inc(cpu_s)
+        self._guest_stops.inc(self._code(code))
+        self._guest_cpu.inc(by=cpu_s)
 
     def guest_compiled(self, seconds: float, *, was_cached: bool) -> None:
         """Count a compilation of a WASM guest, or that none was needed."""
@@ -227,11 +199,11 @@ class Metrics:
 
     def upstream_asked(self, upstream: str, outcome: str) -> None:
         """Count one call of an upstream: `ok`, `failed`, `refused`, `open` (not made), `left` (by the client)."""
-        self._upstream.labels(upstream, outcome).inc()
+        self._upstream.inc(upstream, outcome)
 
     def upstream_retried(self, upstream: str, *, elsewhere: bool) -> None:
         """Count a call that is made again."""
-        self._again.labels(upstream, "elsewhere" if elsewhere else "there").inc()
+        self._again.inc(upstream, "elsewhere" if elsewhere else "there")
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, self.registry)
@@ -262,16 +234,6 @@ def _by_upstream(name: str, text: str, values: dict[str, int]) -> GaugeMetricFam
     for upstream, value in values.items():
         family.add_metric([upstream], value)
     return family
-
-
-def _directions(usage: Usage) -> tuple[tuple[str, int], ...]:
-    """Return the tokens of a run by direction; cached and reasoning ones are parts of the others."""
-    return (
-        ("input", usage.input_tokens),
-        ("output", usage.output_tokens),
-        ("cached", usage.cached_tokens),
-        ("reasoning", usage.reasoning_tokens),
-    )
 
 
 def rc_label(rc: str) -> str:

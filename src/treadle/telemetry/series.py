@@ -13,44 +13,28 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 
-class Count:
-    """One number that only grows."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0.0
-
-    def inc(self, amount: float = 1) -> None:
-        """Count. Raises: ValueError for what would take something back."""
-        if amount < 0:
-            raise ValueError("a counter only grows")
-        self.value += amount
-
-
 class Counter(Collector):
-    """A number for each value of its labels; one without labels is there from the beginning."""
+    """A number for each value of its labels, which only grows; one without labels is there from the beginning."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
         self._name, self._text, self._labels = name, text, tuple(labels)
-        self._counts: dict[tuple[str, ...], Count] = {}
-        if not labels:
-            self.inc = self.labels().inc
+        self._counts: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
         registry.register(self)
 
-    def labels(self, *values: str) -> Count:
-        """Return the number of these values."""
-        count = self._counts.get(values)
-        if count is None:
+    def inc(self, *values: str, by: float = 1) -> None:
+        """Count for these values of the labels. Raises: ValueError for what would take something back."""
+        if by < 0:
+            raise ValueError("a counter only grows")
+        if values not in self._counts:
             assert len(values) == len(self._labels), f"{self._name} has the labels {self._labels}"
-            count = self._counts[values] = Count()
-        return count
+            self._counts[values] = 0.0
+        self._counts[values] += by
 
     def collect(self) -> Iterable[Metric]:
         """Return all numbers as they are now."""
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)
         for values, count in list(self._counts.items()):
-            family.add_metric(values, count.value)
+            family.add_metric(values, count)
         yield family
 
 
@@ -76,19 +60,13 @@ class Level(Collector):
 
 
 class Times:
-    """How often something took how long."""
+    """How often something took how long: within which bound, and altogether."""
 
-    __slots__ = ("_bounds", "counts", "sum")
+    __slots__ = ("counts", "sum")
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
+    def __init__(self, bounds: int) -> None:
+        self.counts = [0] * (bounds + 1)
         self.sum = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Count one that took so long."""
-        self.counts[bisect_left(self._bounds, seconds)] += 1
-        self.sum += seconds
 
 
 class Histogram(Collector):
@@ -100,18 +78,17 @@ class Histogram(Collector):
         self._name, self._text, self._labels = name, text, tuple(labels)
         self._bounds = bounds
         self._shown = (*(_shown(bound) for bound in bounds), "+Inf")
-        self._times: dict[tuple[str, ...], Times] = {}
-        if not labels:
-            self.observe = self.labels().observe
+        self._times: dict[tuple[str, ...], Times] = {} if labels else {(): Times(len(bounds))}
         registry.register(self)
 
-    def labels(self, *values: str) -> Times:
-        """Return the times of these values."""
+    def observe(self, seconds: float, *values: str) -> None:
+        """Count one that took so long, for these values of the labels."""
         times = self._times.get(values)
         if times is None:
             assert len(values) == len(self._labels), f"{self._name} has the labels {self._labels}"
-            times = self._times[values] = Times(self._bounds)
-        return times
+            times = self._times[values] = Times(len(self._bounds))
+        times.counts[bisect_left(self._bounds, seconds)] += 1
+        times.sum += seconds
 
     def collect(self) -> Iterable[Metric]:
         """Return all numbers as they are now."""

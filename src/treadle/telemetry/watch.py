@@ -27,6 +27,9 @@ from treadle.telemetry.metrics import Metrics
 
 log = logging.getLogger("treadle.runs")
 
+_LOCAL = "local"
+"""How a model of this process is counted, which is behind no upstream."""
+
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
     """What every number, line and span of a run may say of it."""
@@ -150,21 +153,25 @@ class Watch:
             self._spans = None
 
     def _round_started(self, event: RoundStarted) -> None:
-        self._end_call()
-        self._metrics.observe(event, self._about.protocol)
+        if self._asked_at is not None:
+            self._end_call()
+        self._metrics.rounds.inc()
         self.round = event.round
         self._asked_at, self._first_s = self._clock.monotonic(), None
         model_call.set(None)
         if self._spans is not None:
             self._spans.call_began(event, self._clock.now())
-        log.debug("round", extra={"run_id": self._about.run_id, "iteration": event.round, "plan": event.fingerprint})
+        if log.isEnabledFor(logging.DEBUG):
+            said = {"run_id": self._about.run_id, "iteration": event.round, "plan": event.fingerprint}
+            log.debug("round", extra=said)
 
     def _item_added(self, event: ItemAdded) -> None:
         """Take the first thing that a model says; what comes after it changes nothing."""
         if self._asked_at is None or self._first_s is not None:
             return
         self._first_s = self._clock.monotonic() - self._asked_at
-        self._metrics.model_began(_upstream(model_call.get()), self._first_s)
+        call = model_call.get()
+        self._metrics.first_s.observe(self._first_s, _LOCAL if call is None else call.upstream)
 
     def _end_call(self, error: str = "") -> None:
         """Take the end of a model call, which no event tells: whatever else happens comes after it."""
@@ -172,7 +179,7 @@ class Watch:
             return
         call, now = model_call.get(), self._clock.monotonic()
         ended = call.ended_at if call is not None and call.ended_at else now
-        self._metrics.model_ended(_upstream(call), max(0.0, ended - self._asked_at))
+        self._metrics.call_s.observe(max(0.0, ended - self._asked_at), _LOCAL if call is None else call.upstream)
         if self._spans is not None:
             failed = error if call is None or not call.stop else ""
             self._spans.call_ended(self._clock.now() - (now - ended), call, first_s=self._first_s, error=failed)
@@ -185,9 +192,13 @@ class Watch:
 
     def _tool_finished(self, event: ToolFinished) -> None:
         self._end_call()
-        self._metrics.observe(event, self._about.protocol)
+        self._metrics.tool_finished(event)
         if self._spans is not None:
             self._spans.tool_ended(event, self._clock.now())
+        if log.isEnabledFor(logging.INFO):
+            self._log_tool(event)
+
+    def _log_tool(self, event: ToolFinished) -> None:
         log.info(
             "tool %s: %s",
             event.call.name,
@@ -206,7 +217,7 @@ class Watch:
 
     def _approval_requested(self, event: ApprovalRequested) -> None:
         self._end_call()
-        self._metrics.observe(event, self._about.protocol)
+        self._metrics.asked.inc()
         if self._waits is None:
             self._waits = {}
         self._waits[event.approval_id] = self._clock.monotonic()
@@ -216,10 +227,10 @@ class Watch:
 
     def _approval_decided(self, event: ApprovalDecided) -> None:
         self._end_call()
-        self._metrics.observe(event, self._about.protocol)
+        self._metrics.decided.inc(event.status)
         asked_at = None if self._waits is None else self._waits.pop(event.approval_id, None)
         if asked_at is not None:
-            self._metrics.waited(self._clock.monotonic() - asked_at)
+            self._metrics.wait_s.observe(self._clock.monotonic() - asked_at)
         if self._spans is not None:
             self._spans.approval_decided(event, self._clock.now())
         log.info("approval of %s: %s", event.call.name, event.status, extra=self._approval(event))
@@ -228,27 +239,24 @@ class Watch:
         return {"run_id": self._about.run_id, "tool_name": event.call.name, "approval_id": event.approval_id}
 
     def _noted(self, event: Noted) -> None:
-        self._metrics.observe(event, self._about.protocol)
-        log.debug("%s", event.note.message, extra={"run_id": self._about.run_id, "note": event.note.code})
+        self._metrics.noted(event.note)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s", event.note.message, extra={"run_id": self._about.run_id, "note": event.note.code})
 
     def _run_ended(self, event: RunEnded) -> None:
         error = event.error
         self._end_call("" if error is None else error.code)
-        self._metrics.observe(event, self._about.protocol)
+        self._metrics.run_ended(event, self._about.protocol)
         lasted_s = self._clock.monotonic() - self._began
-        self._metrics.run_lasted(lasted_s)
+        self._metrics.run_s.observe(lasted_s)
         if self._spans is not None:
             self._spans.run_ended(event, self._clock.now())
             self._spans = None
-        said = {**self._ending(event), "duration_s": round(lasted_s, 6)}
-        if error is None:
-            log.info("run %s", event.status, extra=said)
-        else:
-            log.warning("run %s: %s: %s", event.status, error.code, error.message, extra={**said, "code": error.code})
+        if log.isEnabledFor(logging.INFO if error is None else logging.WARNING):
+            self._log_end(event, lasted_s)
 
-    def _ending(self, event: RunEnded) -> dict[str, object]:
-        """Return what the line of a run's end says."""
-        about = self._about
+    def _log_end(self, event: RunEnded, lasted_s: float) -> None:
+        about, error = self._about, event.error
         said: dict[str, object] = {
             "run_id": about.run_id,
             "model": about.model,
@@ -258,10 +266,14 @@ class Watch:
             "iterations": event.rounds,
             "tool_calls": event.calls,
             "upstream_request_id": upstream_request.get(),
+            "duration_s": round(lasted_s, 6),
         }
         if event.usage is not None:
             said |= {"input_tokens": event.usage.input_tokens, "output_tokens": event.usage.output_tokens}
-        return said
+        if error is None:
+            log.info("run %s", event.status, extra=said)
+        else:
+            log.warning("run %s: %s: %s", event.status, error.code, error.message, extra={**said, "code": error.code})
 
     def _only_first(self, event: RunEvent) -> None:
         """Begin to watch, which is done by now."""
@@ -282,7 +294,3 @@ class Watch:
         RunEnded: _run_ended,
     }
     """What is done with an event; of all others nothing is said."""
-
-
-def _upstream(call: ModelCall | None) -> str:
-    return "" if call is None else call.upstream

@@ -3,10 +3,9 @@
 Everything wrong is said at once with its path, so that the model can repair its call in one go.
 """
 
-import asyncio
 import json
 import re
-from typing import Any, cast
+from typing import Any, Never, cast
 
 import msgspec
 
@@ -17,6 +16,7 @@ from treadle.tools.schema import ERRORS_MAX, MESSAGE_BYTES_MAX, Validator, point
 from treadle.tools.signature import Parameter
 from treadle.tools.threads import Threads
 
+Json = dict[str, Any] | list[Any] | str | float | bool | None
 FAULTS_WAIT_S = 2.0
 _AT = re.compile(r"^(?P<reason>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
@@ -44,25 +44,24 @@ def read_arguments(text: str, bytes_max: int) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        value = read_json(text)
-        _refuse_duplicates(text)
+        value: Json = read_json(text)
+        if not isinstance(value, dict) or not _is_plain(text, len(value)):
+            _refuse_duplicates(text)
     except BadJson as error:
         raise BadArguments(f"The arguments are not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadArguments("The arguments must be a JSON object.")
-    return cast("dict[str, Any]", value)
+    return value
 
 
-async def check_arguments(validator: Validator, name: str, arguments: dict[str, Any], threads: Threads) -> None:
-    """Let arguments pass that fit the schema.
+async def refuse_arguments(validator: Validator, name: str, arguments: dict[str, Any], threads: Threads) -> Never:
+    """Say all that is wrong with arguments that do not fit the schema.
 
-    Raises: BadArguments, with all that is wrong.
+    Raises: BadArguments, always.
     """
-    if validator.is_valid(arguments):
-        return
     try:
         # Listing errors is eager and can take long on hostile input: off the loop, and not waited for without end.
-        listed = await asyncio.wait_for(threads.run(lambda: validator.faults(arguments)), FAULTS_WAIT_S)
+        listed = await threads.run(lambda: validator.faults(arguments), FAULTS_WAIT_S)
         faults = cast("list[Fault]", listed.value or [])
     except TimeoutError:
         faults = []
@@ -114,6 +113,11 @@ class Converter:
 
     def _refused(self, faults: list[Fault]) -> BadArguments:
         return BadArguments(f"The arguments do not fit the parameters of {self._name}.", tuple(faults))
+
+
+def _is_plain(text: str, keys: int) -> bool:
+    """Tell whether no key can be there twice: one object, and no more colons than it has keys."""
+    return text.count(":") == keys and text.count("{") == 1
 
 
 def _refuse_duplicates(text: str) -> None:

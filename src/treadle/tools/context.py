@@ -26,7 +26,8 @@ class ToolContext:
         self.call_id = call_id
         self.output_bytes_max = output_bytes_max
         self._report = report
-        self._ended = threading.Event()
+        self._is_over = False
+        self._pauses: list[threading.Event] = []
         self._warnings: list[str] = []
 
     @property
@@ -37,7 +38,7 @@ class ToolContext:
     @property
     def cancelled(self) -> bool:
         """Tell whether nobody waits for the result any more: a long sync tool should look and stop."""
-        return self._ended.is_set()
+        return self._is_over
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -46,7 +47,7 @@ class ToolContext:
 
     def progress(self, text: str) -> None:
         """Tell whoever watches the run how far the work is; nothing happens when nobody does."""
-        if self._report is not None and not self.cancelled:
+        if self._report is not None and not self._is_over:
             self._report(text)
 
     def warn(self, text: str) -> None:
@@ -56,8 +57,16 @@ class ToolContext:
 
     def wait_cancelled(self, timeout_s: float) -> bool:
         """Pause a sync tool, at most until nobody waits for it any more; tell whether that is so."""
-        return self._ended.wait(timeout_s)
+        pause = threading.Event()
+        self._pauses.append(pause)
+        try:
+            # Looked at only now: whoever ends the call meanwhile finds the pause, or this finds that it is over.
+            return self._is_over or pause.wait(timeout_s)
+        finally:
+            self._pauses.remove(pause)
 
     def cancel(self) -> None:
         """Let the tool know that nobody waits any more."""
-        self._ended.set()
+        self._is_over = True
+        for pause in [*self._pauses]:
+            pause.set()

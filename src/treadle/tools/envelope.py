@@ -22,6 +22,9 @@ from treadle.tools.function import Style
 
 SUMMARY_CHARS_MAX = 120
 _URLS = ("http://", "https://", "data:")
+_PLAIN = frozenset({str, int, float, bool, dict, type(None)})
+"""What nearly all tools return: nothing but data."""
+_BYTES = (bytes, bytearray, memoryview)
 _IMAGES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 
 
@@ -38,6 +41,8 @@ def answer_of(value: object) -> Answer:
 
     Raises: ToolFailed, for bytes and for values without a JSON form.
     """
+    if type(value) in _PLAIN:
+        return Answer(envelope=Envelope(ok=True, data=_data(value)))
     match value:
         case Answer():
             return value
@@ -109,6 +114,8 @@ def write_text(answer: Answer, style: Style = "plain") -> str:
         text = text_of(answer.parts)
     else:
         text = _data_text(bytes(envelope.data))
+    if not envelope.warnings:
+        return text
     lines = [f"[warning] {' '.join(line.split())}" for line in envelope.warnings]
     return "\n".join([text, *lines] if text else lines)
 
@@ -120,7 +127,8 @@ def write_summary(answer: Answer, text: str) -> str:
     elif not answer.envelope.ok:
         line = answer.envelope.errors[0].message if answer.envelope.errors else "failed"
     else:
-        line = next((line for line in text.splitlines() if line.strip()), "")
+        lines = text.strip().splitlines()
+        line = lines[0] if lines else ""
     line = line.strip()
     return line if len(line) <= SUMMARY_CHARS_MAX else f"{line[: SUMMARY_CHARS_MAX - 1]}…"
 
@@ -172,7 +180,7 @@ def _checked(envelope: Envelope) -> Envelope:
 
 
 def _data(value: object) -> msgspec.Raw:
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, _BYTES):
         raise ToolFailed("The tool returned bytes; it must return text, JSON values, treadle.image or treadle.file.")
     try:
         return msgspec.Raw(msgspec.json.encode(value, enc_hook=_encode))
@@ -218,7 +226,7 @@ def _encode(value: Any) -> Any:
 
 
 def _data_text(data: bytes) -> str:
-    return cast("str", msgspec.json.decode(data)) if data[:1] == b'"' else data.decode()
+    return msgspec.json.decode(data, type=str) if data[:1] == b'"' else data.decode()
 
 
 def _error_text(envelope: Envelope, style: Style) -> str:

@@ -29,6 +29,7 @@ class Registry:
         self._watching: list[Callable[[], None]] = []
         self._tools: dict[str, Tool] = {}
         self._enabled = tuple(enabled)
+        self._on: dict[str, Tool] | None = None
         self._listed: tuple[ServerTool, ...] | None = None
         for each in tools:
             self.add(each)
@@ -96,12 +97,12 @@ class Registry:
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of that name, if it is there and on."""
-        return self._tools.get(name) if self._is_enabled(name) else None
+        return self._enabled_tools().get(name)
 
     def tools(self) -> tuple[ServerTool, ...]:
         """Return what can be offered, sorted by name."""
         if self._listed is None:
-            self._listed = tuple(self._tools[name].declared for name in sorted(self._tools) if self._is_enabled(name))
+            self._listed = tuple([tool.declared for tool in self._enabled_tools().values()])
         return self._listed
 
     def nearest(self, name: str, count: int = 3) -> list[str]:
@@ -123,10 +124,15 @@ class Registry:
         return [self.add(tool) for tool in load_file(path)]
 
     def _changed(self) -> None:
-        self._listed = None
+        self._on = self._listed = None
         for told in list(self._watching):
             told()
 
+    def _enabled_tools(self) -> dict[str, Tool]:
+        """Return the tools that are on, sorted by name."""
+        if self._on is None:
+            self._on = {tool.name: tool for tool in self.everything() if tool.is_on and self._is_enabled(tool.name)}
+        return self._on
+
     def _is_enabled(self, name: str) -> bool:
-        tool = self._tools.get(name)
-        return tool is not None and tool.is_on and any(fnmatchcase(name, pattern) for pattern in self._enabled)
+        return any(fnmatchcase(name, pattern) for pattern in self._enabled)

@@ -6,10 +6,9 @@ Nothing a tool does reaches the engine as an exception; only cancellation passes
 
 import asyncio
 import contextlib
-import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Protocol, get_args
+from typing import Any, Protocol, get_args
 
 import msgspec
 
@@ -17,7 +16,7 @@ from treadle.canon.errors import OutputTooLarge, ToolError, ToolFailed, ToolTime
 from treadle.canon.items import CallItem
 from treadle.canon.json import cut_text, write_json
 from treadle.canon.tools import RC, CallContext, Outcome, is_person_only, refuse_person_only
-from treadle.tools.arguments import check_arguments, read_arguments
+from treadle.tools.arguments import read_arguments, refuse_arguments
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import (
     Answer,
@@ -32,7 +31,7 @@ from treadle.tools.envelope import (
 from treadle.tools.function import Bound, Style, Tool
 from treadle.tools.policy.rates import Rates
 from treadle.tools.registry import Registry
-from treadle.tools.threads import Threads
+from treadle.tools.threads import Ended, Threads
 
 MESSAGE_BYTES_MAX = 1_000
 NAMES_SHOWN_MAX = 20
@@ -90,107 +89,116 @@ class Runner:
         self._keep = keep
         self._report = report
         self._threads = Threads(self._limits.threads_max)
-        self._left: set[asyncio.Task[Answer]] = set()
+        self._left: set[asyncio.Task[Ended]] = set()
         self._rates = Rates()
 
     async def run(self, call: CallItem, context: CallContext) -> Outcome:
         """Validate and run one call. Every failure of the tool is an Outcome; only cancellation is raised."""
-        started = self._clock.monotonic()
+        began = self._clock.monotonic()
         tool = self._registry.get(call.name)
-        if is_person_only(call.name):
+        sandbox = ""
+        if tool is not None:
+            outcome = await self._attempted(tool, call, context)
+            if outcome.rc != "invalid_arguments":
+                sandbox = tool.sandbox
+        elif is_person_only(call.name):
             outcome = refuse_person_only(call.name)
-        elif tool is None:
+        else:
             answer = answer_of_error(self._unknown(call.name))
             outcome = await self._outcome(answer, "unknown_tool", "plain", self._limits.output_bytes_max, context)
-        else:
-            outcome = await self._run(tool, call, context)
-        return msgspec.structs.replace(outcome, duration_s=self._clock.monotonic() - started)
-
-    async def _run(self, tool: Tool, call: CallItem, context: CallContext) -> Outcome:
-        """Run a call and say where it ran, unless it never came to that."""
-        outcome = await self._attempted(tool, call, context)
-        if outcome.rc == "invalid_arguments":
-            return outcome
-        return msgspec.structs.replace(outcome, sandbox=tool.sandbox)
+        return msgspec.structs.replace(outcome, duration_s=self._clock.monotonic() - began, sandbox=sandbox)
 
     def close(self) -> None:
         """Let idle threads end."""
         self._threads.close()
 
     async def _attempted(self, tool: Tool, call: CallItem, call_context: CallContext) -> Outcome:
-        bytes_max = min(tool.policy.output_bytes_max, self._limits.output_bytes_max)
+        policy = tool.declared.policy
+        bytes_max = min(policy.output_bytes_max, self._limits.output_bytes_max)
         context = self._context(call, call_context, bytes_max)
         try:
             arguments = read_arguments(call.arguments, self._limits.arguments_bytes_max)
-            await check_arguments(tool.validator, tool.name, arguments, self._threads)
-            self._rates.take(tool.name, tool.policy.rate_per_min, call_context.key_id, self._clock.monotonic())
-            answer = await self._attempts(tool, functools.partial(tool.bind, arguments, context))
-            self._check_parts(answer)
+            if not tool.validator.is_valid(arguments):
+                await refuse_arguments(tool.validator, tool.name, arguments, self._threads)
+            if policy.rate_per_min:
+                self._rates.take(tool.name, policy.rate_per_min, call_context.key_id, self._clock.monotonic())
+            if policy.retries and policy.effect in _RETRIED_EFFECTS:
+                answer = await self._attempts(tool, arguments, context)
+            else:
+                answer = await self._call(tool, arguments, context, policy.timeout_s)
+            if answer.parts:
+                self._check_parts(answer)
             rc = "ok" if answer.envelope.ok else "failed"
         except ToolError as error:
             answer, rc = answer_of_error(error), _rc(error)
         finally:
             context.cancel()
-        answer = with_warnings(answer, context.warnings)
+        if warnings := context.warnings:
+            answer = with_warnings(answer, warnings)
         try:
             return await self._outcome(answer, rc, tool.style, bytes_max, call_context)
         except (ValueError, TypeError, msgspec.MsgspecError) as error:
             answer = answer_of_error(ToolFailed(f"{tool.name} gave a result that cannot be written: {error}."))
             return await self._outcome(answer, "failed", tool.style, bytes_max, call_context)
 
-    async def _attempts(self, tool: Tool, bind: Callable[[], Bound]) -> Answer:
+    async def _attempts(self, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> Answer:
         """Run until it succeeds, fails for good, or the time for all attempts together is over."""
         policy = tool.policy
-        tries = 1 + (policy.retries if policy.effect in _RETRIED_EFFECTS else 0)
         deadline = self._clock.monotonic() + policy.timeout_s
-        for attempt in range(tries):
+        for attempt in range(policy.retries + 1):
             try:
-                return await self._within(tool, bind, deadline - self._clock.monotonic())
+                return await self._call(tool, arguments, context, deadline - self._clock.monotonic())
             except ToolFailed:
                 pause = RETRY_PAUSE_S * 2**attempt
-                if attempt + 1 == tries or self._clock.monotonic() + pause >= deadline:
+                if attempt == policy.retries or self._clock.monotonic() + pause >= deadline:
                     raise
                 await self._clock.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _within(self, tool: Tool, bind: Callable[[], Bound], timeout_s: float) -> Answer:
-        """Run once; a tool that ignores its cancellation is left behind rather than waited for."""
-        task = asyncio.create_task(self._call(tool, bind))
-        try:
-            await asyncio.wait({task}, timeout=timeout_s)
-        except asyncio.CancelledError:
-            await self._stop(task)
-            raise
-        if not task.done():
-            await self._stop(task)
-            raise ToolTimeout(f"{tool.name} did not finish within {tool.policy.timeout_s:g} s.")
-        if task.cancelled():
-            raise ToolFailed(f"{tool.name} cancelled itself.")
-        return task.result()
-
-    async def _call(self, tool: Tool, bind: Callable[[], Bound]) -> Answer:
+    async def _call(self, tool: Tool, arguments: dict[str, Any], context: ToolContext, timeout_s: float) -> Answer:
         """Convert the arguments, call the tool's code, read its result; whatever is raised becomes a ToolError."""
         try:
-            bound = bind()
-            if tool.is_async:
-                result = bound()
-            else:
-                ended = await self._threads.run(bound)
-                if ended.raised is not None:
-                    raise _tool_error(ended.raised)
-                result = ended.value
-            return answer_of(await result if inspect.isawaitable(result) else result)
+            run = self._in_task if tool.is_async else self._in_thread
+            ended = await run(tool, tool.bind(arguments, context), timeout_s)
+            if ended.raised is not None:
+                raise _tool_error(ended.raised)
+            return answer_of(ended.value)
         except (ToolError, asyncio.CancelledError, KeyboardInterrupt):
             raise
         except BaseException as error:
             # A tool is foreign code: whatever it raises is its result.
             raise _tool_error(error) from error
 
-    async def _stop(self, task: asyncio.Task[Answer]) -> None:
+    async def _in_thread(self, tool: Tool, bound: Bound, timeout_s: float) -> Ended:
+        """Run a function; what it leaves to be awaited shares its time."""
+        began = self._clock.monotonic()
+        try:
+            ended = await self._threads.run(bound, timeout_s)
+        except TimeoutError:
+            raise _too_late(tool) from None
+        if not inspect.isawaitable(given := ended.value):
+            return ended
+        return await self._in_task(tool, lambda: given, timeout_s - (self._clock.monotonic() - began))
+
+    async def _in_task(self, tool: Tool, bound: Bound, timeout_s: float) -> Ended:
+        """Run a coroutine; one that ignores its cancellation is left behind rather than waited for."""
+        task = asyncio.create_task(_ended(bound))
+        try:
+            is_done = await _is_done_in(task, timeout_s)
+        except asyncio.CancelledError:
+            await self._stop(task)
+            raise
+        if not is_done:
+            await self._stop(task)
+            raise _too_late(tool)
+        if task.cancelled():
+            raise ToolFailed(f"{tool.name} cancelled itself.")
+        return task.result()
+
+    async def _stop(self, task: asyncio.Task[Ended]) -> None:
         task.cancel()
         task.add_done_callback(_forget)
-        _, pending = await asyncio.wait({task}, timeout=CANCEL_GRACE_S)
-        if pending:
+        if not await _is_done_in(task, CANCEL_GRACE_S):
             self._left.add(task)
             task.add_done_callback(self._left.discard)
 
@@ -214,7 +222,7 @@ class Runner:
         )
 
     def _check_parts(self, answer: Answer) -> None:
-        size = len(write_json(answer.parts)) if answer.parts else 0
+        size = len(write_json(answer.parts))
         if size > self._limits.stored_bytes_max:
             raise OutputTooLarge(
                 f"The tool returned {size} bytes of content parts; {self._limits.stored_bytes_max} are kept."
@@ -262,6 +270,40 @@ class Runner:
         return UnknownTool(f'There is no tool "{name}". {hint}')
 
 
+async def _ended(bound: Bound) -> Ended:
+    """Call a tool's code and await what it gives: how it ended is a value, as for a thread."""
+    try:
+        result = bound()
+        return Ended(value=await result if inspect.isawaitable(result) else result)
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a tool is foreign code, and the runner names every failure
+        return Ended(raised=error)
+
+
+async def _is_done_in(task: asyncio.Task[Ended], seconds: float) -> bool:
+    """Wait for a task for so long, and tell whether it has ended; it goes on if not."""
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    task.add_done_callback(wake)
+    timer = loop.call_later(seconds, wake)
+    try:
+        await woken
+    finally:
+        timer.cancel()
+        task.remove_done_callback(wake)
+    return task.done()
+
+
+def _too_late(tool: Tool) -> ToolTimeout:
+    return ToolTimeout(f"{tool.name} did not finish within {tool.policy.timeout_s:g} s.")
+
+
 def _rc(error: ToolError) -> str:
     """Keep the label bounded: a code of the tool's own stands in the text, not in the metrics."""
     code = error.info.code
@@ -283,7 +325,7 @@ def _words(error: BaseException) -> str:
         return ""
 
 
-def _forget(task: asyncio.Task[Answer]) -> None:
+def _forget(task: asyncio.Task[Ended]) -> None:
     """Look at the end of a task nobody waits for, so that asyncio does not complain of it."""
     if not task.cancelled():
         task.exception()

@@ -5,8 +5,8 @@ cannot be killed: whoever stops waiting drops the result, and the thread is busy
 """
 
 import asyncio
-import contextlib
 import contextvars
+import functools
 import queue
 import threading
 from collections.abc import Callable
@@ -20,6 +20,10 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
     value: Any = None
     raised: BaseException | None = None
+
+
+LATE = Ended()
+"""What is heard of a function that nobody waits for any more."""
 
 
 class Job(msgspec.Struct, kw_only=True, eq=False):
@@ -45,11 +49,14 @@ class Threads:
         """Return how many threads there are."""
         return self._count
 
-    async def run(self, function: Callable[[], Any]) -> Ended:
-        """Run the function in a thread and return how it ended; waits for a free thread when all are busy."""
+    async def run(self, function: Callable[[], Any], timeout_s: float | None = None) -> Ended:
+        """Run the function in a thread and return how it ended; waits for a free thread when all are busy.
+
+        Raises: TimeoutError, when all of it takes longer than that; what has not begun by then never does.
+        """
         loop = asyncio.get_running_loop()
-        inside = contextvars.copy_context()
-        job = Job(function=lambda: inside.run(function), loop=loop, future=loop.create_future())
+        future: asyncio.Future[Ended] = loop.create_future()
+        job = Job(function=functools.partial(contextvars.copy_context().run, function), loop=loop, future=future)
         with self._lock:
             self._open += 1
             is_new = self._count < min(self._open, self._count_max)
@@ -58,7 +65,16 @@ class Threads:
         self._jobs.put(job)
         if is_new:
             threading.Thread(target=self._work, name="treadle-tool", daemon=True).start()
-        return await job.future
+        if timeout_s is None:
+            return await future
+        timer = loop.call_later(timeout_s, _tell, future, LATE)
+        try:
+            ended = await future
+        finally:
+            timer.cancel()
+        if ended is LATE:
+            raise TimeoutError
+        return ended
 
     def close(self) -> None:
         """Let the threads end once they are idle; a queued job still runs first."""
@@ -78,15 +94,17 @@ class Threads:
 
 
 def _do(job: Job) -> None:
-    if job.future.cancelled():
+    if job.future.done():
         return
     try:
         ended = Ended(value=job.function())
     except BaseException as error:  # noqa: BLE001 - the thread must live on, and the runner names every failure
         ended = Ended(raised=error)
-    # The loop may be gone by the time a function that hung returns; then nobody is left to be told.
-    with contextlib.suppress(RuntimeError):
+    try:
         job.loop.call_soon_threadsafe(_tell, job.future, ended)
+    except RuntimeError:
+        # The loop may be gone by the time a function that hung returns; then nobody is left to be told.
+        return
 
 
 def _tell(future: asyncio.Future[Ended], ended: Ended) -> None:

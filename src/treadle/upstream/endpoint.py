@@ -6,6 +6,8 @@ It must not show its key: not in a repr, not in an error, not when it is encoded
 
 import hmac
 import re
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -51,7 +53,7 @@ _VERSIONS: dict[str, str] = {"messages": "v1", "gemini": "v1beta"}
 _FIXED_HEADERS: dict[str, dict[str, str]] = {"messages": {"anthropic-version": "2023-06-01"}}
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One upstream. `models` are the names it serves, each with at most one `*`; `key_env` is named in hints.
 
     `quirks` are names of quirks and presets beside those of its host; a leading `-` turns one off.
@@ -93,7 +95,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         """Show what a log may show: neither the key nor headers, which may hold one."""
         return f"Endpoint(name={self.name!r}, protocol={self.protocol!r}, base_url={self.base_url!r})"
 
-    @property
+    @cached_property
     def host(self) -> str:
         """Return the host and port, for people."""
         return urlsplit(self.base_url).netloc
@@ -113,7 +115,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         """Return what the quirks of this host come to for one of its models."""
         return profile_of(self.protocol, self.host, model, self.quirks)
 
-    def request_headers(self) -> dict[str, str]:
+    @cached_property
+    def request_headers(self) -> Mapping[str, str]:
         """Return the headers of its protocol: the key where it belongs, then what was configured."""
         headers = dict(_FIXED_HEADERS.get(self.protocol, {}))
         if self.key is not None:

@@ -7,15 +7,17 @@ refusal.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NoReturn, Protocol
 
-import msgspec
-
 from treadle.canon.errors import CROWDED, BrokenStream, UpstreamError, UpstreamTimeout
-from treadle.network import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, Pool
+from treadle.network import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, Pool, TooLarge
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.failure import read_failure
+
+DRAIN_S = 0.2
+"""How long to wait for the end of an answer that is read to it although all was said."""
 
 ERROR_BYTES_MAX = 65_536
 RESPONSE_BYTES_MAX = 67_108_864
@@ -24,19 +26,11 @@ _LISTS = frozenset({"anthropic-beta"})
 """Headers that hold a list: what is configured and what the client says go together."""
 
 
-class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the head of an answer said; `request_id` is the provider's own, for its support and our logs."""
-
-    status: int
-    content_type: str
-    request_id: str
-
-
 class Body(Protocol):
     """The body of an answer."""
 
-    async def readany(self) -> bytes:
-        """Return what has arrived, waiting for at least one byte; nothing at the end."""
+    def readany(self) -> Awaitable[bytes]:
+        """Return what has arrived, waiting for at least one byte; nothing at the end. Raises: OSError."""
         ...
 
 
@@ -63,9 +57,8 @@ class Answer(Protocol):
         """Return its body."""
         ...
 
-    @property
-    def is_over(self) -> bool:
-        """Tell whether it is known that nothing is left to read, and that nobody waits to hear so."""
+    def end(self) -> Awaitable[None]:
+        """Close what was understood to its end: the rest is passed over, so that its connection can be used again."""
         ...
 
     def close(self) -> None:
@@ -74,37 +67,27 @@ class Answer(Protocol):
 
 
 class HttpStream:
-    """The body of one answer, read as it arrives."""
+    """The body of one answer, read as it arrives; `read` waits for more of it, and fails as the network does.
 
-    def __init__(self, endpoint: Endpoint, response: Answer, bytes_max: int) -> None:
-        self.info = StreamInfo(
-            status=response.status,
-            content_type=response.content_type,
-            request_id=response.headers.get("x-request-id") or response.headers.get("request-id", ""),
-        )
+    `request_id` is the provider's own, for its support and our logs.
+    """
+
+    __slots__ = ("_endpoint", "_response", "read", "request_id", "status")
+
+    def __init__(self, endpoint: Endpoint, response: Answer) -> None:
+        self.status = response.status
+        self.request_id = response.headers.get("x-request-id") or response.headers.get("request-id", "")
+        self.read = response.content.readany
         self._endpoint = endpoint
         self._response = response
-        self._read = response.content.readany
-        self._bytes_left = bytes_max
 
-    @property
-    def is_over(self) -> bool:
-        """Tell whether nothing is left to read."""
-        return self._response.is_over
+    def failure(self, error: OSError) -> UpstreamError:
+        """Say what it means that the network failed in the middle of this."""
+        return _failure(self._endpoint, error, begun=True)
 
-    async def read(self) -> bytes:
-        """Return what has arrived, waiting for at least one byte; nothing at the end.
-
-        Raises: UpstreamTimeout, BrokenStream.
-        """
-        try:
-            chunk = await self._read()
-        except OSError as error:
-            raise _failure(self._endpoint, error, begun=True) from None
-        self._bytes_left -= len(chunk)
-        if self._bytes_left < 0:
-            raise BrokenStream(f"upstream '{self._endpoint.name}' sent more than one response may hold")
-        return chunk
+    def end(self) -> Awaitable[None]:
+        """Pass over the rest, and close it."""
+        return self._response.end()
 
     async def close(self) -> None:
         """Give it up, whether or not it was read to its end."""
@@ -139,17 +122,18 @@ class HttpClient:
             response = await self.send(endpoint, path, body, _headers(endpoint, headers), run_id)
         except OSError as error:
             raise _failure(endpoint, error, begun=False) from None
-        stream = HttpStream(endpoint, response, self._response_bytes_max)
         if response.status >= 300 or response.content_type in _PAGES:
-            await self._refuse(endpoint, response, stream)
-        return stream
+            await self._refuse(endpoint, response)
+        return HttpStream(endpoint, response)
 
-    async def send(self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str) -> Answer:
+    def send(
+        self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str
+    ) -> Awaitable[Answer]:
         """Make one request and return its answer, the body still to be read. Cassettes take the place of this.
 
         Raises: OSError.
         """
-        return await self._open().request(
+        return self._open().request(
             "POST", endpoint.url(path), headers, body, connect_s=endpoint.connect_s, idle_s=endpoint.idle_s
         )
 
@@ -169,13 +153,11 @@ class HttpClient:
             "GET", endpoint.url(path), _headers(endpoint), connect_s=endpoint.connect_s, idle_s=endpoint.idle_s
         )
         try:
-            stream = HttpStream(endpoint, response, self._response_bytes_max)
             if response.status >= 300 or response.content_type in _PAGES:
-                await self._refuse(endpoint, response, stream)
-            pieces: list[bytes] = []
-            while chunk := await stream.read():
-                pieces.append(chunk)
-            return b"".join(pieces)
+                await self._refuse(endpoint, response)
+            return await response.read_all(self._response_bytes_max)
+        except OSError as error:
+            raise _failure(endpoint, error, begun=True) from None
         finally:
             response.close()
 
@@ -187,14 +169,15 @@ class HttpClient:
 
     def _open(self) -> Pool:
         if self._network is None:
-            self._network = _proxied(self._connections_max) if self._env_proxies else Pool(self._connections_max)
+            make = _proxied if self._env_proxies else Pool
+            self._network = make(self._connections_max, body_bytes_max=self._response_bytes_max)
         return self._network
 
-    async def _refuse(self, endpoint: Endpoint, response: Answer, stream: HttpStream) -> NoReturn:
+    async def _refuse(self, endpoint: Endpoint, response: Answer) -> NoReturn:
         """Refuse an answer that is not the start of a reply."""
         try:
             if response.status >= 400:
-                body = await _read_start(stream)
+                body = await _read_start(response.content)
                 raise read_failure(endpoint, response.status, response.headers, body, now=self._now())
         finally:
             response.close()
@@ -209,29 +192,39 @@ class HttpClient:
         )
 
 
-async def _read_start(stream: HttpStream) -> bytes:
+async def drain(read: Callable[[], Awaitable[bytes]]) -> None:
+    """Read on to the end of an answer, whether or not anybody still listens."""
+    with suppress(UpstreamError, OSError):
+        async with asyncio.timeout(DRAIN_S):
+            while await read():
+                pass
+
+
+async def _read_start(content: Body) -> bytes:
     """Read the start of an error body; one that breaks off is still worth what came."""
     body = b""
     try:
-        while len(body) < ERROR_BYTES_MAX and (chunk := await stream.read()):
+        while len(body) < ERROR_BYTES_MAX and (chunk := await content.readany()):
             body += chunk
-    except UpstreamError:
+    except OSError:
         pass
     return body[:ERROR_BYTES_MAX]
 
 
-def _headers(endpoint: Endpoint, said: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
-    """Return the headers of a request with what the client `said` of its own: what is configured goes before that.
+_ALWAYS = {
+    "Content-Type": "application/json",
+    "Accept": "text/event-stream, application/json",
+    "Accept-Encoding": "identity",
+    "User-Agent": "treadle",
+}
+"""They ask for an uncompressed answer: compression would hold small events back until its block is full."""
 
-    They ask for an uncompressed answer: compression would hold small events back until its block is full.
-    """
-    headers = {
-        "Content-Type": "application/json",
-        "Accept": "text/event-stream, application/json",
-        "Accept-Encoding": "identity",
-        "User-Agent": "treadle",
-        **endpoint.request_headers(),
-    }
+
+def _headers(endpoint: Endpoint, said: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
+    """Return the headers of a request with what the client `said` of its own: what is configured goes before that."""
+    headers = {**_ALWAYS, **endpoint.request_headers}
+    if not said:
+        return headers
     configured = {name.lower(): name for name in endpoint.headers}
     for name, value in said:
         own = configured.get(name)
@@ -242,10 +235,10 @@ def _headers(endpoint: Endpoint, said: Sequence[tuple[str, str]] = ()) -> dict[s
     return headers
 
 
-def _proxied(connections_max: int) -> Pool:
+def _proxied(connections_max: int, *, body_bytes_max: int) -> Pool:
     from treadle.network.proxies import ProxiedPool
 
-    return ProxiedPool(connections_max)
+    return ProxiedPool(connections_max, body_bytes_max=body_bytes_max)
 
 
 def _failure(endpoint: Endpoint, error: OSError, *, begun: bool) -> UpstreamError:
@@ -274,6 +267,8 @@ def _failure(endpoint: Endpoint, error: OSError, *, begun: bool) -> UpstreamErro
         case NoConnection():
             hint = f"is anything listening at {endpoint.host}?"
             return UpstreamError(f"{where} cannot be reached: {error}", hint=hint)
+        case TooLarge():
+            return BrokenStream(f"upstream '{endpoint.name}' sent more than one response may hold")
         case _ if begun:
             return BrokenStream(f"{where} broke off in the middle of its answer")
         case _:

@@ -5,12 +5,10 @@
 middle becomes a Failed event, so that every stream ends in exactly one Finished or Failed.
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import suppress
-from functools import partial
-from typing import NamedTuple, Protocol, cast
+from functools import lru_cache, partial
+from typing import NamedTuple, NoReturn, Protocol, Self, cast
 from urllib.parse import quote
 
 import msgspec
@@ -24,7 +22,7 @@ from treadle.canon.request import Note
 from treadle.telemetry import upstream_request
 from treadle.upstream.endpoint import Endpoint, ProtocolName
 from treadle.upstream.failure import clean_failure
-from treadle.upstream.http import HttpClient
+from treadle.upstream.http import HttpClient, drain
 from treadle.upstream.quirks import QuirkProfile, profile_of
 from treadle.upstream.quirks.edits import edit_body
 from treadle.wire.adapt import Adapted, RestoringDecoder, adapt, check_fidelity
@@ -34,13 +32,12 @@ from treadle.wire.dialects.stage import RepairRules, scanning
 from treadle.wire.notes import Notes
 from treadle.wire.protocols import UPSTREAMS
 
-DRAIN_S = 0.2
-"""How long to wait for the end of a body whose stream has ended: only then can its connection be used again."""
-
 ARGUMENTS_BYTES_MAX = 4_194_304
 """What is held of one call's arguments at most. The limit of a run is lower and becomes a result, not a failure."""
 
 log = logging.getLogger(__name__)
+
+_ENDS = frozenset({Finished, Failed})
 
 
 class Model(Protocol):
@@ -80,30 +77,40 @@ class UpstreamModel:
         self._client = client
         self._ids = ids
         self.name = name
+        self._profile = endpoint.profile(name) if name else None
+        self._clean = partial(clean_failure, endpoint)
 
     def stream(self, plan: Plan, run_id: str) -> "Answering":
         """Make one model call and yield a batch of events for each read of the network.
 
         Raises: UpstreamError, before the first batch only; UnsupportedFeature, when a strict plan would lose something.
         """
-        return Answering(partial(self._begin, plan, run_id))
+        return Unguarded(partial(self.begin, plan, run_id))
 
-    async def _begin(self, plan: Plan, run_id: str) -> "Begun":
+    async def begin(self, plan: Plan, run_id: str) -> "Begun":
+        """Make one model call and return its answer, of which nothing is read yet.
+
+        Raises: UpstreamError, UnsupportedFeature.
+        """
         call = self._open(plan)
         if plan.is_strict:
             check_fidelity(call.notes)
         stream = await self._client.post(self.endpoint, call.path, call.body, call.headers, run_id)
-        info = stream.info
-        upstream_request.set(info.request_id)
+        upstream_request.set(stream.request_id)
         if log.isEnabledFor(logging.DEBUG):
-            said = (run_id, self.endpoint.name, info.status, info.request_id or "-")
+            said = (run_id, self.endpoint.name, stream.status, stream.request_id or "-")
             log.debug("run %s: upstream %s answered %d, its request id %s", *said)
-        return Begun(stream, call.decoder, call.notes, partial(clean_failure, self.endpoint))
+        return Begun(stream, call.decoder, call.notes, self._clean)
 
     def _open(self, plan: Plan) -> Call:
-        sent = msgspec.structs.replace(plan, model=self.name) if self.name else plan
-        profile = self.endpoint.profile(sent.model)
-        return open_call(self.endpoint.protocol, sent, self._ids, self.endpoint.name, profile, self.endpoint.repair)
+        endpoint = self.endpoint
+        if self.name and self.name != plan.model:
+            plan = msgspec.structs.replace(plan, model=self.name)
+        profile = self._profile or endpoint.profile(plan.model)
+        return open_call(endpoint.protocol, plan, self._ids, endpoint.name, profile, endpoint.repair)
+
+
+_DECODERS = {name: cast("DecoderMaker", codec.decoder) for name, codec in UPSTREAMS.items()}
 
 
 def open_call(
@@ -121,32 +128,39 @@ def open_call(
     profile = profile or profile_of(protocol, "")
     adapted = adapt(plan, profile.traits)
     notes = Notes()
-    fitted = msgspec.structs.replace(adapted.plan, options=carry_options(adapted.plan.options, protocol, notes))
-    codec = UPSTREAMS[protocol]
-    written = edit_body(codec.write_request(fitted, provider=provider), profile.edits)
-    make = cast("DecoderMaker", codec.decoder)
-    decoder = make(
+    fitted, options = adapted.plan, carry_options(adapted.plan.options, protocol, notes)
+    if options is not fitted.options:
+        fitted = msgspec.structs.replace(fitted, options=options)
+    written = edit_body(UPSTREAMS[protocol].write_request(fitted, provider=provider), profile.edits)
+    taken = _call_ids(plan)
+    if adapted.plan.items is not plan.items:
+        taken |= _call_ids(adapted.plan)
+    decoder = _DECODERS[protocol](
         ids,
         provider=provider,
         model=plan.model,
         arguments_bytes_max=ARGUMENTS_BYTES_MAX,
-        taken_call_ids=_call_ids(plan) | _call_ids(adapted.plan),
+        taken_call_ids=taken,
     )
-    restored = RestoringDecoder(scanning(decoder, adapted.plan, repair), adapted.restorer)
+    restored: Decoder = RestoringDecoder(scanning(decoder, adapted.plan, repair), adapted.restorer)
+    client = plan.options.extra_protocol
+    if client not in ("", protocol):
+        # It reads the answer in its own protocol; who speaks none is shown everything as it is.
+        restored = BearingDecoder(restored, Bearer(client))
     return Call(
-        # Only Gemini names its model in the path; the paths of the others hold no braces.
-        path=codec.path.format(model=quote(plan.model.removeprefix("models/"), safe="")),
+        path=_path(protocol, plan.model),
         body=written.body,
-        decoder=_carrying(restored, plan.options.extra_protocol, protocol),
+        decoder=restored,
         adapted=adapted,
         notes=(*adapted.notes, *notes.all(), *written.notes),
         headers=written.headers,
     )
 
 
-def _carrying(decoder: Decoder, client: str, protocol: ProtocolName) -> Decoder:
-    """Return a decoder for the client's protocol; who speaks none is shown everything as it is."""
-    return decoder if client in ("", protocol) else BearingDecoder(decoder, Bearer(client))
+@lru_cache(maxsize=256)
+def _path(protocol: ProtocolName, model: str) -> str:
+    """Return where a model is asked. Only Gemini names it in the path; the paths of the others hold no braces."""
+    return UPSTREAMS[protocol].path.format(model=quote(model.removeprefix("models/"), safe=""))
 
 
 def _call_ids(plan: Plan) -> frozenset[str]:
@@ -156,16 +170,20 @@ def _call_ids(plan: Plan) -> frozenset[str]:
 class Source(Protocol):
     """Where the bytes of an answer come from."""
 
-    async def read(self) -> bytes:
-        """Return what has arrived, waiting for at least one byte; nothing at the end.
+    @property
+    def read(self) -> Callable[[], Awaitable[bytes]]:
+        """Return what waits for at least one byte and returns what has arrived; nothing at the end.
 
-        Raises: UpstreamError.
+        Raises: UpstreamError, or OSError as the network does.
         """
         ...
 
-    @property
-    def is_over(self) -> bool:
-        """Tell whether it is known that nothing is left to read."""
+    def failure(self, error: OSError) -> UpstreamError:
+        """Say what it means that the network failed."""
+        ...
+
+    def end(self) -> Awaitable[None]:
+        """Close what was understood to its end: the rest is passed over."""
         ...
 
     async def close(self) -> None:
@@ -186,17 +204,17 @@ class Answering:
     """The events of one model call, the notes before them. Fits `Batches`; closing it closes the bytes.
 
     Every event passes here alone, so this is no generator: a chain of them costs more than to decode what they pass on.
+    How an answer is got to begin is said by `_start`.
     """
 
-    __slots__ = ("_begin", "_begun", "_has_told", "_is_over", "_last")
+    __slots__ = ("_begun", "_is_over", "_last")
 
-    def __init__(self, begin: Callable[[], Awaitable[Begun]]) -> None:
-        self._begin = begin
+    def __init__(self) -> None:
         self._begun: Begun | None = None
-        self._has_told = self._is_over = False
+        self._is_over = False
         self._last: ModelEvent | None = None
 
-    def __aiter__(self) -> "Answering":
+    def __aiter__(self) -> Self:
         """Return itself."""
         return self
 
@@ -208,52 +226,87 @@ class Answering:
         if self._is_over:
             await self.aclose()
             raise StopAsyncIteration
-        failure: UpstreamError | None = None
         begun = self._begun
+        if begun is None:
+            return await self._start()
+        failure: UpstreamError | None = None
         try:
-            if begun is None:
-                begun = self._begun = await self._begin()
             while chunk := await begun.source.read():
                 if events := begun.decoder.feed(chunk):
-                    return self._tell(begun, events)
+                    if type(events[-1]) in _ENDS:
+                        self._end(begun, events)
+                    return events
         except UpstreamError as error:
-            if not self._has_told:
-                await self.aclose()
-                raise
             failure = error
-        assert begun is not None, "what has not begun has told nothing"
-        return self._tell(begun, _ending(begun.decoder, failure))
-
-    def _tell(self, begun: Begun, events: list[ModelEvent]) -> list[ModelEvent]:
-        last = events[-1]
-        if type(last) is Finished or type(last) is Failed:
-            self._is_over = True
-            if type(last) is Failed and begun.clean is not None:
-                last = events[-1] = Failed(error=begun.clean(last.error))
-            self._last = last
-        if self._has_told or not begun.notes:
-            self._has_told = True
-            return events
-        self._has_told = True
-        return [*(Noted(note=note) for note in begun.notes), *events]
+        except OSError as error:
+            failure = begun.source.failure(error)
+        return self._end(begun, _ending(begun.decoder, failure))
 
     async def aclose(self) -> None:
         """End the call; what is left of a good answer is read, so that its connection can be used again."""
         self._is_over = True
+        await self._leave(None)
+
+    async def _start(self) -> list[ModelEvent]:
+        """Return the first batch. Raises: UpstreamError."""
+        raise NotImplementedError
+
+    async def _take_up(self, begun: Begun) -> list[ModelEvent]:
+        """Return the first events of an answer, the notes before them; who is told of an error has to leave.
+
+        Raises: UpstreamError.
+        """
+        self._begun = begun
+        events: list[ModelEvent] = []
+        try:
+            while not events and (chunk := await begun.source.read()):
+                events = begun.decoder.feed(chunk)
+        except OSError as error:
+            raise begun.source.failure(error) from None
+        events = events or _ending(begun.decoder, None)
+        if type(events[-1]) in _ENDS:
+            self._end(begun, events)
+        return [*(Noted(note=note) for note in begun.notes), *events] if begun.notes else events
+
+    def _end(self, begun: Begun, events: list[ModelEvent]) -> list[ModelEvent]:
+        """Take note of the end, which these events are, and return them; a failure is worded as it is to be."""
+        self._is_over = True
+        last = events[-1]
+        if type(last) is Failed and begun.clean is not None:
+            last = events[-1] = Failed(error=begun.clean(last.error))
+        self._last = last
+        return events
+
+    async def _leave(self, error: BaseException | None) -> None:
+        """Close the bytes, for whatever reason."""
         begun, self._begun = self._begun, None
         if begun is None:
             return
-        try:
-            if isinstance(self._last, Finished) and not begun.source.is_over:
-                await _drain(begun.source)
-        finally:
+        if type(self._last) is Finished:
+            await begun.source.end()
+        else:
             await begun.source.close()
+
+
+class Unguarded(Answering):
+    """A model call that is made once, wherever `begin` makes it."""
+
+    __slots__ = ("_begin",)
+
+    def __init__(self, begin: Callable[[], Awaitable[Begun]]) -> None:
+        super().__init__()
+        self._begin = begin
+
+    async def _start(self) -> list[ModelEvent]:
+        try:
+            return await self._take_up(await self._begin())
+        except BaseException:
+            await self.aclose()
+            raise
 
 
 class _Chunks:
     """Bytes that a generator makes: whether it makes more is found out by asking it."""
-
-    is_over = False
 
     def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
         self._chunks = chunks
@@ -261,6 +314,17 @@ class _Chunks:
     async def read(self) -> bytes:
         """Return the next of them."""
         return await anext(self._chunks, b"")
+
+    def failure(self, error: OSError) -> NoReturn:
+        """Let it through: what makes bytes here asks no network."""
+        raise error
+
+    async def end(self) -> None:
+        """Let it come to its end."""
+        try:
+            await drain(self.read)
+        finally:
+            await self._chunks.aclose()
 
     async def close(self) -> None:
         """Let nothing more be made."""
@@ -276,7 +340,7 @@ def decode(chunks: AsyncGenerator[bytes, None], decoder: Decoder, notes: Sequenc
     async def begin() -> Begun:
         return Begun(_Chunks(chunks), decoder, notes)
 
-    return Answering(begin)
+    return Unguarded(begin)
 
 
 def _ending(decoder: Decoder, failure: UpstreamError | None) -> list[ModelEvent]:
@@ -286,11 +350,3 @@ def _ending(decoder: Decoder, failure: UpstreamError | None) -> list[ModelEvent]
     if failure is not None and isinstance(events[-1], Failed):
         events[-1] = Failed(error=failure.info)
     return events
-
-
-async def _drain(source: Source) -> None:
-    """Read on to the end of an answer, whether or not anybody still listens."""
-    with suppress(UpstreamError, TimeoutError):
-        async with asyncio.timeout(DRAIN_S):
-            while await source.read():
-                pass

@@ -58,10 +58,12 @@ class Arguments:
             text = self._begin(text)
         if not text:
             return ""
-        if self._state == "open":
-            return self._pass(self._until_closed(text))
-        self._tail.append(text)
-        return ""
+        if self._state != "open":
+            self._tail.append(text)
+            return ""
+        text = self._until_closed(text)
+        self._passed.append(text)
+        return text
 
     def finish(self) -> FinalArguments:
         """Return the whole: nothing at all is an empty object."""
@@ -115,18 +117,12 @@ class Arguments:
                 if position == len(text):
                     self._skip_next = True
                 position += 1
-            elif self._has_closed(char):
-                self._state = "closed"
-                self._tail.append(text[position:])
-                return text[:position]
-
-    def _has_closed(self, char: str) -> bool:
-        self._depth += 1 if char in "{[" else -1
-        return self._depth == 0
-
-    def _pass(self, text: str) -> str:
-        self._passed.append(text)
-        return text
+            else:
+                self._depth += 1 if char in "{[" else -1
+                if self._depth == 0:
+                    self._state = "closed"
+                    self._tail.append(text[position:])
+                    return text[:position]
 
 
 class FreeText(Arguments):
@@ -137,7 +133,8 @@ class FreeText(Arguments):
     def feed(self, text: str) -> str:
         """Add a piece and return it."""
         self.size += len(text) if text.isascii() else len(text.encode())
-        return self._pass(text)
+        self._passed.append(text)
+        return text
 
     def finish(self) -> FinalArguments:
         """Return the whole."""

@@ -5,25 +5,30 @@ What nobody asked for stays in the object, so that it can be passed on or report
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from functools import reduce
+from types import NoneType
+from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 import msgspec
 
 from treadle.canon.errors import ProtocolError
 from treadle.canon.json import (
+    DEPTH_MAX,
     FIELDS_MAX,
     BadJson,
     check_bounds,
     check_fields,
     check_members,
+    is_shallow,
     members_of,
     type_errors,
 )
 from treadle.wire.surrogates import mend_escapes
 
 T = TypeVar("T")
-Shape = Callable[[msgspec.Raw], list[Any] | None]
-"""Decodes a list if all of it has some usual shape within the bounds; raises as decoders do, or gives None."""
+S = TypeVar("S", bound=msgspec.Struct)
+Shape = Callable[[bytes], T | None]
+"""Decodes a body if all that it knows of it has some usual shape; raises as decoders do, or gives None."""
 
 TEXT: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
 FLAG: msgspec.json.Decoder[bool] = msgspec.json.Decoder(bool)
@@ -150,12 +155,7 @@ class Fields:
 
         Raises: ProtocolError.
         """
-        value = self.raw(name)
-        if value is None:
-            return None
-        if not starts_with(value, "{"):
-            raise refusal(self.at(name), "Expected `object`", "invalid_type")
-        return value.copy()
+        return given_object(self._values.pop(name, NULL), self.at(name))
 
     def rest(self) -> dict[str, msgspec.Raw]:
         """Return the fields that nobody took, without the nulls."""
@@ -169,23 +169,23 @@ class Fields:
             return read_value(decoder, value, self.at(name))
 
 
-class Opened(NamedTuple):
+class Opened(NamedTuple, Generic[T]):
     """A request's body as JSON that may be decoded: whole, and by field where it is an object.
 
-    `told` is its history, if that has one of the shapes that were asked for. `mended` halves of characters were
-    replaced.
+    `known` is what Treadle knows of it, if that has one of the shapes that were asked for. `mended` halves of
+    characters were replaced.
     """
 
     data: bytes
     members: dict[str, msgspec.Raw] | None
     mended: int
-    told: list[Any] | None = None
+    known: T | None = None
 
 
-def open_request(body: bytes, history: str = "", shapes: Sequence[Shape] = ()) -> Opened:
-    """Open a body and decode its field `history` in the first of the shapes that it has.
+def open_request(body: bytes, history: str = "", shapes: Sequence[Shape[T]] = ()) -> Opened[T]:
+    """Open a body and decode it in the first of the shapes that it has.
 
-    A history that has one of the shapes needs no look at how deep it nests: they bound that themselves.
+    A `history` in one of the shapes needs no look at how deep it nests: they bound that themselves.
 
     Raises: ProtocolError, when it is not UTF-8, nests or branches without end, or says the same field twice.
     """
@@ -194,13 +194,13 @@ def open_request(body: bytes, history: str = "", shapes: Sequence[Shape] = ()) -
     if members is None:
         data, mended = mend_escapes(data)
         members = members_of(data) if mended else None
-    told = None if members is None else _told(members.get(history, NULL), shapes)
+    known = None if members is None else _known(data, shapes)
     try:
         str(data, "utf-8")
         if members is None:
             check_bounds(data)
         else:
-            check_members(data, members, history if told is not None else "")
+            check_members(data, members, history if known is not None else "")
             check_fields(data, members=members)
     except UnicodeDecodeError:
         raise ProtocolError("The body is not UTF-8.", code="invalid_json") from None
@@ -208,7 +208,88 @@ def open_request(body: bytes, history: str = "", shapes: Sequence[Shape] = ()) -
         if error.code != "invalid_json":
             raise refusal(error.field[:NAME_CHARS_MAX], str(error), error.code) from None
         raise ProtocolError(f"The body cannot be read: {error}.", code="invalid_json") from None
-    return Opened(data, members, mended, told)
+    return Opened(data, members, mended, known)
+
+
+def _known(data: bytes, shapes: Sequence[Shape[T]]) -> T | None:
+    for shape in shapes:
+        try:
+            known = shape(data)
+        except type_errors:
+            continue
+        if known is not None:
+            return known
+    return None
+
+
+def usual_or_raw(raws: list[msgspec.Raw], usual: Callable[[msgspec.Raw], T | None]) -> list[T | msgspec.Raw] | None:
+    """Return the entries of a history, each in the usual shape if it has that; None if one that has not nests deep."""
+    told = [usual(raw) or raw for raw in raws]
+    odd = [each for each in told if isinstance(each, msgspec.Raw)]
+    return told if all(is_shallow(each, DEPTH_MAX - 1) for each in odd) else None
+
+
+def members_in(opened: Opened[Any]) -> dict[str, msgspec.Raw]:
+    """Return the fields of a body.
+
+    Raises: ProtocolError, when it is no object.
+    """
+    if opened.members is not None:
+        return opened.members
+    try:
+        return read_value(OBJECT, opened.data)
+    except ProtocolError as error:
+        raise ProtocolError(f"The body is not a JSON object: {error.message}", code="invalid_json") from None
+
+
+def read_known(decoder: msgspec.json.Decoder[S], opened: Opened[Any]) -> S:
+    """Read those fields of a body that the struct of a decoder has; null is as missing.
+
+    Raises: ProtocolError, naming the first of them that is missing or of a wrong type.
+    """
+    members = members_in(opened)
+    try:
+        return decoder.decode(opened.data)
+    except type_errors:
+        # Again, for an error that names the field.
+        for field in msgspec.structs.fields(decoder.type):
+            raw = members.get(field.name)
+            if raw is not None and not is_null(raw):
+                read_value(msgspec.json.Decoder(_without_null(field.type)), raw, field.name)
+            elif field.required:
+                raise missing(field.name) from None
+        raise
+
+
+def _without_null(kind: Any) -> Any:
+    """Return the type of a field that is there: nobody is told that null would do."""
+    kinds: list[Any] = [each for each in get_args(kind) if each is not NoneType]
+    return reduce(lambda left, right: left | right, kinds) if NoneType in get_args(kind) else kind
+
+
+def unknown_in(opened: Opened[Any], known: frozenset[str]) -> dict[str, msgspec.Raw]:
+    """Return the fields of a body that are none of those, without the nulls."""
+    members = members_in(opened)
+    if known.issuperset(members):
+        return {}
+    return {name: raw.copy() for name, raw in members.items() if name not in known and not is_null(raw)}
+
+
+def given(raw: msgspec.Raw) -> msgspec.Raw | None:
+    """Return a raw field of a struct unless it is absent or null."""
+    return None if raw is NULL or is_null(raw) else raw
+
+
+def given_object(raw: msgspec.Raw, path: str) -> msgspec.Raw | None:
+    """Return a raw field of a struct that must be an object, for keeping; None where it is absent or null.
+
+    Raises: ProtocolError.
+    """
+    if raw is NULL or is_null(raw):
+        return None
+    if not starts_with(raw, "{"):
+        raise refusal(path, "Expected `object`", "invalid_type")
+    return raw.copy()
 
 
 def open_body(body: bytes) -> tuple[bytes, int]:
@@ -216,16 +297,5 @@ def open_body(body: bytes) -> tuple[bytes, int]:
 
     Raises: ProtocolError, when it is not UTF-8, nests or branches without end, or says the same field twice.
     """
-    opened = open_request(body)
+    opened: Opened[Any] = open_request(body)
     return opened.data, opened.mended
-
-
-def _told(raw: msgspec.Raw, shapes: Sequence[Shape]) -> list[Any] | None:
-    for shape in shapes:
-        try:
-            told = shape(raw)
-        except type_errors:
-            continue
-        if told is not None:
-            return told
-    return None

@@ -14,6 +14,7 @@ LINE_BYTES_MAX = 16 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
 _BLANK_LINES = re.compile(rb"\n{3,}")
+_AT_ONCE_BYTES_MAX = 1_048_576
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -27,11 +28,13 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class SseReader:
     """Turns the bytes of an event stream into frames.
 
-    A stream that breaks the bound is not read any further: `overflowed` says so, and the frames before it stand.
+    A stream with a line or a frame over the bound is not read any further: it is `overflowed`, and the frames before
+    stand.
     """
 
     def __init__(self, line_bytes_max: int = LINE_BYTES_MAX) -> None:
         self._line_bytes_max = line_bytes_max
+        self._at_once_bytes_max = min(line_bytes_max, _AT_ONCE_BYTES_MAX)
         self._line: list[bytes] = []
         self._line_bytes = 0
         self._data: list[bytes] = []
@@ -40,17 +43,12 @@ class SseReader:
         self._id = ""
         self._after_cr = False
         self._at_start = True
-        self._overflowed = False
-
-    @property
-    def overflowed(self) -> bool:
-        """Tell whether a line or a frame was over the bound."""
-        return self._overflowed
+        self.overflowed = False
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that these bytes complete."""
         frames: list[Frame] = []
-        if not data or self._overflowed:
+        if not data or self.overflowed:
             return frames
         if self._after_cr and data[0] == 0x0A:
             data = data[1:]
@@ -58,31 +56,41 @@ class SseReader:
         if b"\r" in data:
             self._after_cr = data[-1] == 0x0D
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if self._at_start and not self._line and data[0] != _BOM[0]:
+            self._at_start = False
+        if not (self._line or self._data or self._event or self._at_start):
+            frames, data = self._usual(data)
+        if data:
+            self._read_lines(data, frames)
+        return frames
+
+    def _usual(self, data: bytes) -> tuple[list[Frame], bytes]:
+        """Read what nearly every frame of a stream is, data on one line and perhaps a name before it; return the rest.
+
+        A line end is never a part of another character, so all of them can be decoded at once.
+        """
+        frames: list[Frame] = []
+        end = data.rfind(b"\n\n")
+        if not 0 < end <= self._at_once_bytes_max:
+            return frames, data
+        for block in data[:end].decode("utf-8", "replace").split("\n\n"):
+            name, _, line = block.rpartition("\n")
+            if not line.startswith("data: ") or (name and (not name.startswith("event: ") or "\n" in name)):
+                left = data[:end].split(b"\n\n")[len(frames) :]
+                return frames, b"\n\n".join(left) + data[end:]
+            frames.append(Frame(event=name[7:], data=line[6:], id=self._id))
+        return frames, data[end + 2 :]
+
+    def _read_lines(self, data: bytes, frames: list[Frame]) -> None:
         if b"\n\n\n" in data:
             # Blank lines after the first mean nothing, and a packed answer can hold millions of them.
             data = _BLANK_LINES.sub(b"\n\n", data)
         *ended, rest = data.split(b"\n")
         for line in ended:
-            if self._line or self._at_start or len(line) > self._line_bytes_max:
-                self._end_line(line, frames)
-            elif not line:
-                if len(self._data) == 1:
-                    text = self._data.pop().decode("utf-8", "replace")
-                    frames.append(Frame(event=self._event, data=text, id=self._id))
-                    self._data_bytes = 0
-                    self._event = ""
-                else:
-                    self._end_frame(frames)
-            elif line.startswith(b"data: ") and not self._data:
-                # What nearly every line of a stream is.
-                self._data.append(line[6:])
-                self._data_bytes = len(line) - 5
-            else:
-                self._read_line(line)
-            if self._overflowed:
-                return frames
+            self._end_line(line, frames)
+            if self.overflowed:
+                return
         self._hold(rest)
-        return frames
 
     def finish(self) -> list[Frame]:
         """Return the frame that the end of the stream leaves open, if there is one.
@@ -91,7 +99,7 @@ class SseReader:
         the middle is delivered as well: half a JSON document does not parse, so the codec sees that it was cut.
         """
         frames: list[Frame] = []
-        if not self._overflowed:
+        if not self.overflowed:
             self._end_line(b"", frames)
             self._end_frame(frames)
         return frames
@@ -106,7 +114,7 @@ class SseReader:
             self._line.append(piece)
 
     def _overflow(self) -> None:
-        self._overflowed = True
+        self.overflowed = True
         self._line.clear()
         self._data.clear()
 

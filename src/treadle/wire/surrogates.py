@@ -20,10 +20,7 @@ _ESCAPE = re.compile(
 class HalfJoiner:
     """Joins the halves in the pieces of one text; `half` is one that waits for the other."""
 
-    __slots__ = ("half",)
-
-    def __init__(self) -> None:
-        self.half = ""
+    half: str = ""
 
     def feed(self, text: str) -> str:
         """Return the text that is complete now: a high half at the end waits for its low half."""

@@ -6,8 +6,7 @@ histories find here which of the calls so far a result answers.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -25,8 +24,6 @@ from treadle.canon.items import (
     text_result,
 )
 from treadle.wire.notes import Notes
-
-T = TypeVar("T")
 
 INTERRUPTED = '{"error":{"code":"interrupted","message":"The call was interrupted; its outcome is not known."}}'
 
@@ -50,10 +47,6 @@ class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     content: str
 
 
-SAID: msgspec.json.Decoder[list[Said]] = msgspec.json.Decoder(list[Said])
-"""A history in which all is said so."""
-
-
 def read_said(told: Iterable[Said]) -> tuple[AnyItem, ...]:
     """Return such messages as items."""
     return tuple(
@@ -61,9 +54,9 @@ def read_said(told: Iterable[Said]) -> tuple[AnyItem, ...]:
     )
 
 
-def all_said(items: Sequence[AnyItem], make: Callable[[Role, str], T] = Said) -> list[T] | None:
-    """Return what `make` makes of the items, if each is one plain text that no writer has anything to add to."""
-    said: list[T] = []
+def all_said(items: Sequence[AnyItem]) -> list[Said] | None:
+    """Return what was said, if each item is one plain text that no writer has anything to add to."""
+    said: list[Said] = []
     for item in items:
         # Not by `plain_text`: a call for each would cost as much as all the rest.
         if type(item) is not MessageItem or len(item.content) != 1 or item.blobs:
@@ -73,7 +66,7 @@ def all_said(items: Sequence[AnyItem], make: Callable[[Role, str], T] = Said) ->
             return None
         if item.extra is not None or item.name is not None or item.phase is not None:
             return None
-        said.append(make(item.role, part.text))
+        said.append(Said(item.role, part.text))
     return said
 
 
@@ -247,3 +240,17 @@ class OpenCalls:
             if call is not None:
                 return call
         return None
+
+
+def open_calls(items: Iterable[AnyItem]) -> OpenCalls:
+    """Return the calls among items that no result of theirs names.
+
+    Hardly any result comes without the id of its call, so nobody need keep count before there is one.
+    """
+    calls = OpenCalls()
+    for item in items:
+        if type(item) is CallItem:
+            calls.add(item)
+        elif type(item) is ResultItem:
+            calls.take_id(item.call_id)
+    return calls

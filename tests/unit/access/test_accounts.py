@@ -114,6 +114,28 @@ async def test_tokens_of_a_minute_are_charged_at_the_end(store: Store) -> None:
     await found.admit(client())
 
 
+async def test_tokens_are_counted_where_anything_bounds_them(store: Store) -> None:
+    """By the key or by the settings; and of a run that began elsewhere, for nobody here knows."""
+    clock = Clock()
+    counted: list[str] = []
+
+    class Listener(Limiter):
+        async def add(self, name: str, window_s: float, cost: int) -> None:
+            counted.append(name)
+
+    def of(**limits: int) -> Accounts:
+        return Accounts(store.keys, Listener(Rates(clock.monotonic), clock.monotonic), clock, cost, Limits(**limits))
+
+    bounded, used = client(rates=Limits(tokens_per_min=9)), Usage(input_tokens=1)
+    for number, (found, holder) in enumerate(((of(), client()), (of(), Client()), (of(), bounded), (of(), None))):
+        if holder is not None:
+            await found.admit(holder)
+        await pay(store, found, row(key_id="" if holder == Client() else "key_a", run_id=f"run_{number}"), used)
+    assert counted == ["tokens:key_a"] * 2
+    await pay(store, of(tokens_per_min=9), row(key_id="", run_id="run_9"), used)
+    assert counted[2:] == ["tokens:"]
+
+
 async def test_budgets_are_charged_in_tokens_and_money(store: Store) -> None:
     """By the price of the model, if any; the next run waits until that is written. Without a key nothing is paid."""
     found = accounts(store, Clock())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from bench import __main__ as suite
+from bench.measures.loops import own
 from bench.rig.processes import ROOT
 from bench.rig.targets import JOURNALS, Target, write_config
 
@@ -49,6 +50,21 @@ def test_a_measurement_that_fails_or_takes_too_long_fails_the_suite_and_stops_no
     told = capsys.readouterr().out
     assert "bad: failed with 1" in told
     assert "slow: not done after 0 s, ended" in told
+
+
+def test_the_loop_without_a_journal_is_really_without_one() -> None:
+    """Each other one gets a store of its own."""
+
+    class Stores:
+        def store(self, journal: str) -> str:
+            return f"store of {journal}"
+
+    told = {loop.name: loop.command("url")[-1] for loop in own(Stores())}  # type: ignore[arg-type]
+    assert told == {
+        "Treadle, no journal": "off",
+        "Treadle, SQLite": "store of SQLite",
+        "Treadle, PostgreSQL": "store of PostgreSQL",
+    }
 
 
 @pytest.mark.parametrize("protocol", ["chat", "messages", "responses"])

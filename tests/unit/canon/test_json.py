@@ -266,6 +266,18 @@ def test_an_object_that_says_each_field_once_passes(value: object):
         check_fields(text.encode("utf-8", "replace"), fields_max=10**6)
 
 
+@given(st.dictionaries(st.text(max_size=3), JSON_VALUES, min_size=1, max_size=4), st.data())
+def test_a_field_more_is_never_overlooked(value: dict[str, object], data: st.DataObject):
+    """However short it is and however the object is spelled: one that stands there twice is found."""
+    text = json.dumps(value, ensure_ascii=data.draw(st.booleans()), separators=(",", ":"))
+    name = data.draw(st.sampled_from(sorted(value)))
+    twice = "{" + json.dumps(name, ensure_ascii=False) + ":0," + text[1:]
+    check_fields(text.encode("utf-8", "replace"))
+    if twice.encode("utf-8", "replace").decode() == twice:
+        with pytest.raises(BadJson, match="stands there twice"):
+            check_fields(twice.encode())
+
+
 def test_an_object_has_so_many_fields_and_no_more():
     """Exactly as many as the bound."""
     check_fields(json.dumps({f"k{n}": 1 for n in range(3)}).encode(), fields_max=3)

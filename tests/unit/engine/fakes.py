@@ -87,7 +87,10 @@ class FakeJournal:
         self.fail_at_commit: int | None = None
         self.gate: asyncio.Event | None = None
 
-    async def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> Sequence[Entry]:
+    def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> asyncio.Future[int]:
+        return asyncio.ensure_future(self._append(entries, ended))
+
+    async def _append(self, entries: Sequence[Entry], ended: RunEnded | None) -> int:
         if self.gate is not None:
             await self.gate.wait()
         self.commits += 1
@@ -98,7 +101,7 @@ class FakeJournal:
         self.entries += numbered
         if ended is not None:
             self.ended.append(ended)
-        return numbered
+        return len(self.entries)
 
     def kinds(self) -> list[str]:
         return [entry.kind for entry in self.entries]

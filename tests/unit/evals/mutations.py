@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from treadle.canon.tools import AUTO
-from treadle.engine import loop, turn
+from treadle.engine import loop, schedule, turn
 from treadle.engine.limits import Budget
 from treadle.engine.schedule import waves
 from treadle.tools import schema
@@ -60,7 +60,7 @@ def _writes_run_twice(patch: pytest.MonkeyPatch) -> None:
 
 def _calls_out_of_order(patch: pytest.MonkeyPatch) -> None:
     """Run the last call of a turn first."""
-    patch.setattr(loop, "waves", lambda claims: [[place] for wave in reversed(waves(claims)) for place in wave])
+    patch.setattr(schedule, "waves", lambda claims: [[place] for wave in reversed(waves(claims)) for place in wave])
 
 
 def _text_trusted(patch: pytest.MonkeyPatch) -> None:

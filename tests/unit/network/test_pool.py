@@ -6,6 +6,7 @@ import inspect
 import ipaddress
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from treadle.network import BrokenOff, NoConnection, NoTls, NoTurn, Pool, pool
+from treadle.network import BrokenOff, NoConnection, NoTls, NoTurn, Pool, TooLarge, connection, pool
 from treadle.network.address import target_of
 from treadle.network.pool import Reply, write_head
 
@@ -147,6 +148,63 @@ async def test_an_answer_left_early_closes_its_connection() -> None:
 
 
 @on_both_loops
+@pytest.mark.parametrize("answer", [WHOLE, CHUNKED])
+async def test_an_answer_that_came_whole_and_was_not_read_is_not_taken_for_the_next(answer: bytes) -> None:
+    """Its connection is used again, and what came over it for somebody else is gone."""
+    async with serving(Server(answer.replace(b"he", b"XX"), WHOLE)) as (server, connections):
+        (await get(connections, server.url)).close()
+        assert await read_all(await get(connections, server.url)) == b"hello"
+    assert server.connections == 1
+
+
+@on_both_loops
+async def test_an_answer_that_has_said_all_gives_its_connection_back_when_it_ends() -> None:
+    """Nobody waits for that, and until then nobody else gets the connection."""
+    async with serving(Server(CHUNKED[:-5], WHOLE)) as (server, connections), asyncio.timeout(5):
+        reply = await get(connections, server.url)
+        assert await reply.readany() == b"hello"
+        await reply.end()
+        assert (connections.idle, await reply.readany()) == (0, b"")
+        server.writers[0].write(b"1\r\n!\r\n0\r\n\r\n")
+        while not connections.idle:  # noqa: ASYNC110 that a connection is free is told to nobody
+            await asyncio.sleep(0)
+        assert await read_all(await get(connections, server.url)) == b"hello"
+    assert server.connections == 1
+
+
+@on_both_loops
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch, is_closed: bool) -> None:
+    """After a short while, or when the other side closes: whoever waits for a turn gets a connection of their own."""
+    monkeypatch.setattr(connection, "LINGER_S", 60.0 if is_closed else 0.01)
+    async with serving(Server(CHUNKED[:-5], WHOLE)) as (server, _):
+        narrow = Pool(1)
+        reply = await get(narrow, server.url)
+        await reply.end()
+        if is_closed:
+            server.writers[0].close()
+        assert await read_all(await get(narrow, server.url)) == b"hello"
+        await narrow.close()
+    assert server.connections == 2
+
+
+@on_both_loops
+async def test_what_is_left_of_an_answer_is_passed_over_however_much_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where reading had stopped, because nobody read."""
+    monkeypatch.setattr(connection, "LINGER_S", 60.0)
+    size = 8_000_000
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size
+    async with serving(Server(head + b"x" * size, WHOLE)) as (server, _), asyncio.timeout(30):
+        narrow = Pool(1)
+        reply = await get(narrow, server.url)
+        assert await reply.readany()
+        await reply.end()
+        assert await read_all(await get(narrow, server.url)) == b"hello"
+        await narrow.close()
+    assert server.connections == 1
+
+
+@on_both_loops
 async def test_word_that_the_answer_is_to_come_is_passed_over() -> None:
     """100 and 103 are not the answer."""
     early = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
@@ -189,6 +247,37 @@ async def test_a_connection_that_was_closed_meanwhile_is_not_used() -> None:
             while connections.idle:  # noqa: ASYNC110 that a connection is gone is told to nobody
                 await asyncio.sleep(0)
         assert await read_all(await get(connections, server.url)) == b"hello"
+    assert server.connections == 2
+
+
+@on_both_loops
+async def test_connections_that_nobody_needs_are_ended_each_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the one that was given back later, and one that is given back after all were gone."""
+    monkeypatch.setattr(pool, "IDLE_S", 0.05)
+    async with serving(Server(WHOLE)) as (server, connections), asyncio.timeout(5):
+        first, second = await get(connections, server.url), await get(connections, server.url)
+        for asked in (first, second, None):
+            began = time.monotonic()
+            await read_all(asked or await get(connections, server.url))
+            assert connections.idle
+            while connections.idle:  # noqa: ASYNC110 that a connection is gone is told to nobody
+                await asyncio.sleep(0)
+            assert time.monotonic() - began >= 0.04
+    assert server.connections == 3
+
+
+@on_both_loops
+async def test_a_body_is_broken_off_where_it_is_larger_than_it_may_be() -> None:
+    """Whoever reads it hears so, however it is cut; the next answer has its own bound."""
+    async with serving(Server(WHOLE)) as (server, _):
+        narrow = Pool(1, body_bytes_max=4)
+        with pytest.raises(TooLarge):
+            await read_all(await get(narrow, server.url))
+        await narrow.close()
+        wide = Pool(1, body_bytes_max=5)
+        for _ in range(2):
+            assert await read_all(await get(wide, server.url)) == b"hello"
+        await wide.close()
     assert server.connections == 2
 
 
@@ -282,7 +371,7 @@ async def test_tls_is_spoken_with_whom_it_is_trusted(tmp_path: Path, monkeypatch
 def test_a_header_is_one_line(value: str) -> None:
     """Nothing that a header holds can become another header."""
     with pytest.raises(ValueError, match="line break"):
-        write_head("GET", target_of("http://127.0.0.1/v1"), {"x-a": value}, 0)
+        write_head("GET", target_of("http://127.0.0.1/v1"), (("x-a", value),))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def test_a_counter_without_labels_is_there_before_it_counts():
     counter = Counter("seen", "What was seen.", (), registry)
     assert registry.get_sample_value("seen_total") == 0
     counter.inc()
-    counter.inc(2.5)
+    counter.inc(by=2.5)
     assert registry.get_sample_value("seen_total") == 3.5
 
 
@@ -26,9 +26,9 @@ def test_a_counter_with_labels_counts_each_value_by_itself():
     registry = CollectorRegistry()
     counter = Counter("asked", "What was asked.", ("who", "how"), registry)
     assert b"asked_total{" not in generate_latest(registry)
-    counter.labels("a", "x").inc()
-    counter.labels("a", "x").inc()
-    counter.labels("b", "x").inc()
+    counter.inc("a", "x")
+    counter.inc("a", "x")
+    counter.inc("b", "x")
     assert registry.get_sample_value("asked_total", {"who": "a", "how": "x"}) == 2
     assert registry.get_sample_value("asked_total", {"who": "b", "how": "x"}) == 1
 
@@ -37,7 +37,7 @@ def test_labels_must_be_those_of_the_series():
     """A number that nobody could read is a mistake of whoever counts."""
     counter = Counter("asked", "What was asked.", ("who",), CollectorRegistry())
     with pytest.raises(AssertionError, match="asked has the labels"):
-        counter.labels("a", "b")
+        counter.inc("a", "b")
 
 
 @given(st.lists(st.one_of(st.sampled_from(BOUNDS), st.floats(0, 10, allow_nan=False)), max_size=30))
@@ -47,7 +47,7 @@ def test_a_histogram_is_shown_as_the_library_shows_its_own(times: list[float]):
     own = Histogram("took_seconds", "What it took.", ("what",), BOUNDS, ours)
     library = prometheus_client.Histogram("took_seconds", "What it took.", ("what",), buckets=BOUNDS, registry=theirs)
     for seconds in times:
-        own.labels("x").observe(seconds)
+        own.observe(seconds, "x")
         library.labels("x").observe(seconds)
     shown = [line for line in generate_latest(theirs).splitlines() if b"_created" not in line]
     assert generate_latest(ours).splitlines() == shown

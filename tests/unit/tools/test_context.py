@@ -35,3 +35,17 @@ def test_a_sync_tool_pauses_no_longer_than_somebody_waits() -> None:
     assert context.wait_cancelled(0.0) is False
     threading.Timer(0.01, context.cancel).start()
     assert context.wait_cancelled(60.0) is True
+
+
+def test_every_pause_ends_with_the_call() -> None:
+    """A tool may pause in several threads, and one that pauses after the end does not wait at all."""
+    context = ToolContext()
+    heard: list[bool] = []
+    pauses = [threading.Thread(target=lambda: heard.append(context.wait_cancelled(60.0))) for _ in range(3)]
+    for pause in pauses:
+        pause.start()
+    context.cancel()
+    for pause in pauses:
+        pause.join(5.0)
+    assert heard == [True, True, True]
+    assert context.wait_cancelled(60.0) is True

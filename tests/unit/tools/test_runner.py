@@ -652,3 +652,21 @@ async def test_a_result_that_cannot_be_written_is_a_failed_tool() -> None:
         return Envelope(ok=False, errors=(Fault(code="x", message="m"), Fault(code="y", message="n", path="\ud83d")))
 
     assert (await outcome(odd)).rc == "failed"
+
+
+async def test_what_a_sync_function_leaves_to_be_awaited_shares_its_time() -> None:
+    """The thread and the coroutine that it returned have one timeout together, and the coroutine is stopped."""
+    stopped = asyncio.Event()
+
+    async def inner() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    @tool(timeout_s=0.02)
+    def outer() -> Any:
+        return inner()
+
+    assert (await outcome(outer)).rc == "timeout"
+    assert stopped.is_set()

@@ -96,3 +96,17 @@ def test_a_result_for_a_loop_that_is_gone_is_dropped() -> None:
     assert done.is_set()
     assert threads.count == 1
     threads.close()
+
+
+async def test_what_takes_too_long_is_not_waited_for() -> None:
+    """Who runs goes on unheard; who has not begun by then never does."""
+    threads = Threads(1)
+    release, ran = threading.Event(), threading.Event()
+    with pytest.raises(TimeoutError):
+        await threads.run(lambda: release.wait(BOUND_S), 0.01)
+    with pytest.raises(TimeoutError):
+        await threads.run(ran.set, 0.01)
+    release.set()
+    assert (await threads.run(lambda: 7, BOUND_S)).value == 7
+    assert not ran.is_set()
+    threads.close()

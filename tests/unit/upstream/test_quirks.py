@@ -19,7 +19,7 @@ from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.failure import read_failure
 from treadle.upstream.model import open_call
 from treadle.upstream.quirks import PRESETS, QUIRKS, check_quirks, profile_of
-from treadle.upstream.quirks.edits import EDITS
+from treadle.upstream.quirks.edits import EDITS, NO_EDITS
 from treadle.wire.adapt import TRAITS, Traits
 
 USER = text_message("user", "hi")
@@ -138,7 +138,7 @@ def test_an_unknown_quirk_is_refused_at_birth():
 
 def test_without_quirks_the_body_is_the_codec_s_own():
     """No edit, no decoding: the bytes stay."""
-    assert profile_of("chat", "").edits.is_empty
+    assert profile_of("chat", "").edits == NO_EDITS
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_the_key_goes_where_the_provider_looks_for_it():
 
     def headers(protocol: str, url: str) -> dict[str, str]:
         made = Endpoint(name="up", base_url=url, protocol=protocol, key=Secret("k-123"), headers={"x-own": "1"})  # type: ignore[arg-type]
-        return made.request_headers()
+        return dict(made.request_headers)
 
     own = {"x-own": "1"}
     assert headers("chat", "https://api.openai.com/v1") == {"Authorization": "Bearer k-123", **own}

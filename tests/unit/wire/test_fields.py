@@ -2,8 +2,22 @@ import msgspec
 import pytest
 
 from treadle.canon.errors import ErrorInfo, ProtocolError
-from treadle.canon.json import FIELDS_MAX
-from treadle.wire.fields import FLAG, INTEGER, LIST, TEXT, Fields, open_body, open_request
+from treadle.canon.json import DEPTH_MAX, FIELDS_MAX
+from treadle.wire.fields import (
+    FLAG,
+    INTEGER,
+    LIST,
+    NULL,
+    TEXT,
+    Fields,
+    given,
+    given_object,
+    open_body,
+    open_request,
+    read_known,
+    unknown_in,
+    usual_or_raw,
+)
 
 
 def _refused(raw: bytes, name: str, decoder: object) -> ErrorInfo:
@@ -84,26 +98,34 @@ def test_an_object_inside_has_a_bound_on_its_fields_too() -> None:
     assert (caught.value.info.code, caught.value.info.param) == ("too_many_fields", "tools[0]")
 
 
-NUMBERS = msgspec.json.Decoder(list[int]).decode
-WORDS = msgspec.json.Decoder(list[str]).decode
+class Numbers(msgspec.Struct):
+    h: list[int]
+
+
+class Words(msgspec.Struct):
+    h: list[str]
+
+
+NUMBERS = msgspec.json.Decoder(Numbers).decode
+WORDS = msgspec.json.Decoder(Words).decode
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "known"),
     [
-        (b'{"h":[1,2]}', [1, 2]),
-        (b'\xef\xbb\xbf{"h":["a"],"b":[[1]]}', ["a"]),
-        (b'{"h":["\\ud800"]}', ["\ufffd"]),
+        (b'{"h":[1,2]}', Numbers([1, 2])),
+        (b'\xef\xbb\xbf{"h":["a"],"b":[[1]]}', Words(["a"])),
+        (b'{"h":["\\ud800"]}', Words(["\ufffd"])),
         (b'{"h":[1,"a"]}', None),
         (b'{"h":null}', None),
         (b'{"b":[1]}', None),
         (b"[1]", None),
     ],
 )
-def test_a_history_is_told_in_the_first_shape_that_it_has(body: bytes, told: list[object] | None) -> None:
+def test_a_history_is_told_in_the_first_shape_that_it_has(body: bytes, known: Numbers | Words | None) -> None:
     """All of it or nothing; the fields are there as they were written."""
     opened = open_request(body, "h", (NUMBERS, WORDS))
-    assert opened.told == told
+    assert opened.known == known
     assert opened.mended == (b"ud800" in body)
     assert (opened.members is None) == body.startswith(b"[")
     if opened.members is not None:
@@ -114,11 +136,11 @@ def test_a_history_is_told_in_the_first_shape_that_it_has(body: bytes, told: lis
 
 def test_a_shape_may_decline() -> None:
     """Then the next one is asked, and what none of them takes is bounded like anything else."""
-    assert open_request(b'{"h":[1]}', "h", (lambda _raw: None, NUMBERS)).told == [1]
+    assert open_request(b'{"h":[1]}', "h", (lambda _data: None, NUMBERS)).known == Numbers([1])
     deep = b'{"h":' + b"[" * 64 + b"]" * 64 + b"}"
-    assert open_request(deep, "h", (lambda raw: [raw],)).told is not None
+    assert open_request(deep, "h", (lambda data: data,)).known == deep
     with pytest.raises(ProtocolError, match="nests deeper"):
-        open_request(deep, "h", (lambda _raw: None,))
+        open_request(deep, "h", (lambda _data: None,))
 
 
 @pytest.mark.parametrize(
@@ -136,3 +158,63 @@ def test_beside_a_history_that_has_a_shape_all_is_checked(body: bytes, code: str
     with pytest.raises(ProtocolError) as caught:
         open_request(body, "h", (NUMBERS,))
     assert caught.value.info.code == code
+
+
+class Known(msgspec.Struct):
+    model: str
+    words: str | list[str] | None = None
+    count: int | None = None
+    raw: msgspec.Raw = NULL
+
+
+KNOWN = msgspec.json.Decoder(Known)
+
+
+def test_what_is_known_of_a_body_is_read_at_once() -> None:
+    """Null is as missing, and what nobody knows is for others, without nulls."""
+    opened = open_request(b'{"model":"m","count":null,"raw":{"a":1},"more":[1],"less":null}')
+    known = read_known(KNOWN, opened)
+    assert (known.model, known.words, known.count, bytes(known.raw)) == ("m", None, None, b'{"a":1}')
+    assert unknown_in(opened, frozenset(Known.__struct_fields__)) == {"more": msgspec.Raw(b"[1]")}
+    assert unknown_in(opened, frozenset({*Known.__struct_fields__, "more", "less"})) == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "param"),
+    [
+        (b"{}", "Missing required 'model'.", "model"),
+        (b'{"count":"x","model":null}', "Missing required 'model'.", "model"),
+        (b'{"count":"x","model":"m"}', "Invalid 'count': Expected `int`, got `str`.", "count"),
+        (b'{"words":[1],"model":"m"}', "Invalid 'words[0]': Expected `str`, got `int`.", "words[0]"),
+        (b'{"words":1,"count":[],"model":"m"}', "Invalid 'words': Expected `str | array`, got `int`.", "words"),
+        (b"[1]", "The body is not a JSON object: Invalid body: Expected `object`, got `array`.", None),
+    ],
+)
+def test_the_first_known_field_that_is_wrong_is_named(body: bytes, message: str, param: str | None) -> None:
+    """In the order of the struct, as if it had been read alone: nobody is told that null would do."""
+    with pytest.raises(ProtocolError) as caught:
+        read_known(KNOWN, open_request(body))
+    assert (caught.value.message, caught.value.info.param) == (message, param)
+
+
+def test_a_raw_field_is_given_unless_it_is_absent_or_null() -> None:
+    """One that must be an object is refused otherwise, and kept without the body it came in."""
+    assert (given(NULL), given(msgspec.Raw(b"null")), given(msgspec.Raw(b"0"))) == (None, None, msgspec.Raw(b"0"))
+    assert given_object(NULL, "a") is given_object(msgspec.Raw(b"null"), "a") is None
+    assert given_object(msgspec.Raw(b"{}"), "a") == msgspec.Raw(b"{}")
+    with pytest.raises(ProtocolError) as caught:
+        given_object(msgspec.Raw(b"[]"), "a.b")
+    assert (caught.value.message, caught.value.info.param) == ("Invalid 'a.b': Expected `object`.", "a.b")
+
+
+def test_an_entry_that_is_not_usual_leaves_the_others_usual() -> None:
+    """It stays as it was written; one that may nest too deep is for others to judge."""
+
+    def usual(raw: msgspec.Raw) -> str | None:
+        return TEXT.decode(raw) if bytes(raw).startswith(b'"') else None
+
+    raws = [msgspec.Raw(text) for text in (b'"a"', b"[1]", b'"b"')]
+    assert usual_or_raw(raws, usual) == ["a", raws[1], "b"]
+    deep = msgspec.Raw(b"[" * (DEPTH_MAX - 1) + b"]" * (DEPTH_MAX - 1))
+    assert usual_or_raw([*raws, deep], usual) is None
+    assert usual_or_raw([*raws, msgspec.Raw(bytes(deep)[1:-1])], usual) is not None

@@ -128,3 +128,26 @@ def test_a_frame_of_several_lines_may_be_as_long_as_one_line(last: int, is_over:
     frames = [frame for start in range(0, len(data), size) for frame in reader.feed(data[start : start + size])]
     assert reader.overflowed is is_over
     assert frames == ([] if is_over else [Frame(data="aaaaaaaaaa\nbbbbbbbbbb\n" + "c" * last)])
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 1000])
+def test_usual_and_unusual_frames_stand_in_one_read(size: int) -> None:
+    """Whatever comes before or behind a frame of one line, it is read as it would be alone."""
+    data = (
+        "data: é\n\nevent: a\ndata: 1\n\nid: 7\ndata: 2\n\ndata: 3\n\n: c\ndata: 4\n\nevent: b\nevent: c\ndata: 5\n\n"
+        "data:6\n\ndata: 7\ndata: 8\n\n\n\ndata: 9\n\nevent: lost\n\ndata: ü\n\ndata: cut"
+    ).encode()
+    frames = [(frame.event, frame.data, frame.id) for frame in _read(data, size)]
+    assert frames == [
+        ("", "é", ""),
+        ("a", "1", ""),
+        ("", "2", "7"),
+        ("", "3", "7"),
+        ("", "4", "7"),
+        ("c", "5", "7"),
+        ("", "6", "7"),
+        ("", "7\n8", "7"),
+        ("", "9", "7"),
+        ("", "ü", "7"),
+        ("", "cut", "7"),
+    ]

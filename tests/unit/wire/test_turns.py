@@ -190,7 +190,6 @@ def test_a_plain_text_is_nothing_but_a_text(odd: MessageItem) -> None:
     assert all_said((USER, odd, SAID)) is None
     assert (plain_text(USER), plain_text(SAID)) == ("u", "s")
     assert all_said((USER, SAID)) == [Said("user", "u"), Said("assistant", "s")]
-    assert all_said((USER, SAID), lambda role, text: role + text) == ["useru", "assistants"]
     assert all_said((USER, A)) is None
     assert all_said(()) == []
 

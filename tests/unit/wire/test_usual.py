@@ -1,13 +1,25 @@
 import gc
 import json
+import random
 import sys
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from treadle.canon.errors import ErrorInfo, ProtocolError
-from treadle.canon.items import AnyItem, MessageItem
+from treadle.canon.items import (
+    AnyItem,
+    Blob,
+    CallItem,
+    Extra,
+    MessageItem,
+    ReasoningItem,
+    ResultItem,
+    Role,
+    TextPart,
+)
 from treadle.canon.plan import Plan
 from treadle.canon.request import Request
 from treadle.wire.chat import messages as chat_messages
@@ -18,10 +30,13 @@ from treadle.wire.gemini import history as gemini_history
 from treadle.wire.gemini import request as gemini_request
 from treadle.wire.messages import dialogue, history
 from treadle.wire.messages import request as messages_request
+from treadle.wire.messages.seal import REDACTED, SIGNATURE
 from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
 from treadle.wire.replies import history as replies_history
-from treadle.wire.responses import input as responses_input
+from treadle.wire.replies import write as replies_write
+from treadle.wire.replies.drafts import ITEM_ID
 from treadle.wire.responses import request as responses_request
+from treadle.wire.responses.seal import SEALED
 from unit.wire.histories import BODIES, Writer
 
 SEEDS = range(200)
@@ -40,7 +55,7 @@ def _said(turns: int) -> list[dict[str, str]]:
     return [{"role": ("user", "assistant")[turn % 2], "content": LONG} for turn in range(turns)]
 
 
-def _nothing(*_given: Any) -> None:
+def _nothing(*_given: Any, **_named: Any) -> None:
     return None
 
 
@@ -49,9 +64,8 @@ def _forget_shapes(patch: pytest.MonkeyPatch) -> None:
     for module in (chat_request, messages_request, responses_request, gemini_request):
         patch.setattr(module, "SHAPES", ())
     for module, name in (
-        (chat_messages, "_usual"),
-        (history, "_usual"),
-        (responses_input, "_usual_of"),
+        (chat_messages, "usual_message"),
+        (history, "usual_message"),
         (gemini_contents, "_usual_of"),
     ):
         patch.setattr(module, name, _nothing)
@@ -82,6 +96,71 @@ def _written(upstream: str, histories: list[tuple[AnyItem, ...]]) -> list[Any]:
     return [UPSTREAMS[upstream].write_request(plan, provider="openai") for plan in plans]
 
 
+OWN = Extra(protocol="messages", fields={"cache_control": msgspec.Raw(b'{"type":"ephemeral"}')})
+LIKELY = 12
+"""One in so many of the things that can be odd in a history of work is."""
+
+
+class Worker:
+    """A history of talk and calls as canonical items; most of it is in order, and anything can be odd."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._calls = 0
+
+    def items(self) -> tuple[AnyItem, ...]:
+        """Return up to six rounds."""
+        return tuple(item for _ in range(self._random.randint(1, 6)) for item in self._round())
+
+    def _odd(self, usual: Any, *others: Any) -> Any:
+        return self._random.choice(others) if self._random.randrange(LIKELY * 3) == 0 else usual
+
+    def _text(self) -> TextPart:
+        return TextPart(text=self._odd("words ", "", " ", "é"), extra=self._odd(None, OWN))
+
+    def _said(self, role: Role) -> MessageItem:
+        parts = (self._text(),) * self._odd(1, 0, 2)
+        name, phase = self._odd(None, "Ann"), self._odd(None, "final_answer")
+        return MessageItem(role=self._odd(role, "system", "user"), content=parts, name=name, phase=phase)
+
+    def _round(self) -> list[AnyItem]:
+        said: list[AnyItem] = [self._said("user")] if self._random.random() < 0.6 else []
+        said += self._odd([], [self._thought()], [self._thought(), self._thought()])
+        said += [self._said("assistant")] if self._random.random() < 0.6 else []
+        said += self._odd([], [self._thought()])
+        calls = [self._call() for _ in range(self._random.choice((0, 1, 1, 2)))]
+        results = [self._result(call) for call in calls]
+        self._odd(list[ResultItem].copy, list[ResultItem].reverse, list[ResultItem].clear)(results)
+        return [*said, *calls, *self._odd((), (self._said("assistant"),)), *results, *self._odd((), results[:1])]
+
+    def _thought(self) -> ReasoningItem:
+        kinds = (SIGNATURE, REDACTED, SEALED, ITEM_ID)
+        blobs = [Blob(provider="openai", kind=kind, data="abc", model=self._odd("", "m", "n")) for kind in kinds]
+        told = self._random.sample(blobs, self._random.choice((1, 2, 4)))
+        return ReasoningItem(text=self._odd(("why",), ()), summary=self._odd((), ("so",)), blobs=tuple(told))
+
+    def _call(self) -> CallItem:
+        self._calls += self._odd(1, 0)
+        return CallItem(
+            call_id=self._odd(f"call_{self._calls}", f"call.{self._calls}"),
+            name="f",
+            arguments=self._odd('{"a": 1}', "", "[1]", "{"),
+            kind=self._odd("function", "custom"),
+            namespace=self._odd(None, "space"),
+            extra=self._odd(None, OWN),
+        )
+
+    def _result(self, call: CallItem) -> ResultItem:
+        return ResultItem(
+            call_id=call.call_id,
+            name=call.name,
+            output=(self._text(),) * self._odd(1, 0, 2),
+            is_error=self._odd(False, True),
+            kind=call.kind,
+            extra=self._odd(None, OWN),
+        )
+
+
 @pytest.mark.parametrize("upstream", UPSTREAMS)
 def test_a_usual_history_is_written_as_any_other(upstream: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The short way gives the same bytes and notes as the long one, whatever protocol the history came in."""
@@ -89,13 +168,35 @@ def test_a_usual_history_is_written_as_any_other(upstream: str, monkeypatch: pyt
     requests = [PROTOCOLS[name].read_request(body) for name, body in bodies]
     requests += [read for name in BODIES for read in _reads(name) if isinstance(read, Request)]
     histories = [request.items for request in requests]
+    histories += [Worker(seed).items() for seed in range(1_000)]
     short = _written(upstream, histories)
-    for module in (chat_write, dialogue, replies_history, gemini_history):
-        monkeypatch.setattr(module, "all_said", _nothing)
-    for module in (chat_write, dialogue, replies_history):
-        monkeypatch.setattr(module, "plain_text", _nothing)
-    monkeypatch.setattr(chat_write, "_plain_result", _nothing)
+    for module, name in (
+        (chat_write, "_usual_messages"),
+        (dialogue, "_usual_turns"),
+        (replies_write, "write_usual"),
+        (gemini_history, "all_said"),
+        (chat_write, "_plain_result"),
+        (chat_write, "plain_text"),
+        (dialogue, "plain_text"),
+        (replies_history, "plain_text"),
+    ):
+        monkeypatch.setattr(module, name, _nothing)
     assert _written(upstream, histories) == short
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        chat_write._usual_messages,
+        lambda items: dialogue._usual_turns(items, "openai", "m"),
+        lambda items: replies_history.write_usual(items, provider="openai", model="m"),
+    ],
+    ids=["chat", "messages", "responses"],
+)
+def test_most_histories_of_work_are_usual(write: Callable[[tuple[AnyItem, ...]], Any]) -> None:
+    """The short way is taken often enough to be worth having, and not by all that may be odd."""
+    taken = [write((MessageItem(role="user", content=(TextPart(text="u"),)), *Worker(seed).items())) for seed in SEEDS]
+    assert len(taken) / 4 < sum(written is not None for written in taken) < len(taken)
 
 
 def _calls(work: Callable[[], object]) -> int:

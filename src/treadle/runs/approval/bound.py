@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from treadle.canon.items import CallItem
+from treadle.canon.memo import Memo
 from treadle.canon.tools import CallContext, Outcome, ServerTool, failure
 from treadle.engine.ports import Toolbox
 
@@ -12,8 +13,11 @@ class Tools(Protocol):
     """The server tools there are now."""
 
     def tools(self) -> Sequence[ServerTool]:
-        """Return them."""
+        """Return them: another object once they are others."""
         ...
+
+
+_SOURCES: Memo[Sequence[ServerTool], dict[str, str]] = Memo(lambda tools: {tool.name: tool.source for tool in tools})
 
 
 class BoundToolbox:
@@ -27,7 +31,6 @@ class BoundToolbox:
     async def run(self, call: CallItem, context: CallContext) -> Outcome:
         """Run one call, unless its name means something else by now."""
         offered = self._sources.get(call.name)
-        now = next((tool.source for tool in self._tools.tools() if tool.name == call.name), None)
-        if offered is not None and now is not None and now != offered:
+        if offered is not None and _SOURCES.of(self._tools.tools()).get(call.name, offered) != offered:
             return failure("denied", f"Not run: {call.name} is not the tool any more that was offered.")
         return await self._toolbox.run(call, context)

@@ -1,5 +1,6 @@
 """The journal of a run that is driven again: what is written already is compared and not written twice."""
 
+from asyncio import Future
 from collections.abc import Sequence
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from treadle.canon.errors import StoreError
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
+from treadle.store.futures import done
 from treadle.store.journal import Chunk, RunJournal
 
 
@@ -77,25 +79,25 @@ class Continuation:
         """Return the journal that really writes."""
         return self._journal
 
-    async def append(self, entries: Sequence[Entry]) -> list[Entry]:
+    def append(self, entries: Sequence[Entry]) -> "Future[int]":
         """Write what is not written yet.
 
         Raises: Diverged, and as `RunJournal.append`.
         """
         known, fresh = self._comparison.take(entries)
-        return [*known, *(await self._journal.append(fresh))] if fresh else known
+        return done(known[-1].seq) if known and not fresh else self._journal.append(fresh)
 
-    async def finish(self, entries: Sequence[Entry], ended: RunEnded) -> list[Entry]:
+    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> "Future[int]":
         """Write what is not written yet, and the end.
 
         Raises: Diverged, and as `RunJournal.finish`.
         """
-        known, fresh = self._comparison.take(entries)
-        return [*known, *(await self._journal.finish(fresh, ended))]
+        _, fresh = self._comparison.take(entries)
+        return self._journal.finish(fresh, ended)
 
-    async def renew(self) -> None:
+    def renew(self) -> "Future[int]":
         """Make the lease run from now."""
-        await self._journal.renew()
+        return self._journal.renew()
 
     async def release(self) -> None:
         """Give the run up."""

@@ -1,5 +1,6 @@
 """A run driven again: to prove that it takes the same way, or to take another one from some round on."""
 
+from asyncio import Future
 from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
@@ -18,6 +19,7 @@ from treadle.engine.ports import Clock, Plea, Ticket, Verdict
 from treadle.runs.record.continuation import Comparison, Diverged
 from treadle.runs.record.recovery import Record
 from treadle.runs.record.teller import tell_all
+from treadle.store.futures import done
 
 FORKED = "forked"
 """The code of the note that says what a run was forked from."""
@@ -80,11 +82,11 @@ class _Judge:
     def __init__(self, recorded: Sequence[Entry]) -> None:
         self.comparison = Comparison(recorded)
 
-    async def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> Sequence[Entry]:
+    def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> "Future[int]":
         known, fresh = self.comparison.take(entries)
         if fresh:
             raise Diverged(f"The run went on with a {fresh[0].kind!r} where the journal ends.")
-        return known
+        return done(known[-1].seq)
 
 
 async def prove(record: Record, entries: Sequence[Entry], clock: Clock, ids: IdSource) -> Proof:

@@ -10,7 +10,7 @@ from treadle.server.http import Exchange
 from treadle.server.service import Service
 from treadle.wire.protocols import PROTOCOLS
 
-_VERSION = b"anthropic-version"
+_VERSION, _BETA = b"anthropic-version", b"anthropic-beta"
 _VERSION_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LOST = "previous_response_not_found"
 """The code with which the runs room says that the conversation to go on with is not stored."""
@@ -22,8 +22,10 @@ async def create(service: Service, exchange: Exchange) -> None:
     Raises: TreadleError; NotFound with code `thread_not_found`, on which the SDK sends the whole conversation again.
     """
     request = await stream.read(await service.body(exchange), PROTOCOLS["messages"].read_request)
-    options = msgspec.structs.replace(request.options, betas=_betas(exchange), api_version=_version(exchange))
-    request = msgspec.structs.replace(request, options=options)
+    betas, version = _betas(exchange), _version(exchange)
+    if betas or version:
+        options = msgspec.structs.replace(request.options, betas=betas, api_version=version)
+        request = msgspec.structs.replace(request, options=options)
     try:
         await stream.reply(service, exchange, request)
     except NotFound as error:
@@ -45,7 +47,9 @@ async def count_tokens(service: Service, exchange: Exchange) -> None:
 
 def _betas(exchange: Exchange) -> tuple[str, ...]:
     """Return the features that the client turns on: parts of the body mean nothing to an upstream without them."""
-    names = (name.strip() for name in exchange.header(b"anthropic-beta").split(","))
+    if _BETA not in exchange.headers:
+        return ()
+    names = (name.strip() for name in exchange.header(_BETA).split(","))
     return tuple(name for name in names if name and name.isascii() and name.isprintable())
 
 

@@ -33,7 +33,8 @@ async def create(service: Service, exchange: Exchange) -> None:
     Raises: TreadleError.
     """
     request = await _read(service, exchange)
-    session_id = await conversations.session_of(service, exchange, request)
+    names_one = "conversation" in request.options.extra
+    session_id = await conversations.session_of(service, exchange, request) if names_one else None
     retell = None
     if compaction.is_asked(request):
         request = msgspec.structs.replace(compaction.ask(request), background=False)

@@ -70,7 +70,8 @@ class Clients:
 
         Raises: Exhausted, HttpError (401), Forbidden.
         """
-        await self._turnstile.count_address(exchange)
+        if self._turnstile.counts_addresses:
+            await self._turnstile.count_address(exchange)
         if self._gate.needs_login and client_key(exchange) is None:
             await self.logins.refresh()
             self._gate.check(exchange, self._runtime.clock.now())
@@ -82,7 +83,7 @@ class Clients:
         """
         access = _access_of(pattern, exchange.method)
         exchange.client = await self._identify(exchange, access)
-        if not access.is_open:
+        if not access.is_open and self._turnstile.bounds(exchange.client):
             await self._turnstile.count_request(exchange, access.api)
 
     async def until_refused(self, exchange: Exchange) -> None:
@@ -105,15 +106,15 @@ class Clients:
         text = None if access.is_open else client_key(exchange)
         if text and (self.needs_key or text.startswith(OURS)):
             return await self._holder(text, exchange, access)
-        now = self._runtime.clock.now()
-        self._gate.check(exchange, now)
+        if self._gate.needs_login:
+            now = self._runtime.clock.now()
+            self._gate.check(exchange, now)
+            is_asked = not access.is_open and (self.needs_key or access.api == "treadle")
+            if is_asked and (person := self._gate.person(exchange, now)) is not None:
+                self._gate.allow(exchange, person)
+                return _client_of(person)
         if access.is_open:
             return ANYBODY
-        person = self._gate.person(exchange, now)
-        is_asked = self._gate.needs_login and (self.needs_key or access.api == "treadle")
-        if is_asked and person is not None:
-            self._gate.allow(exchange, person)
-            return _client_of(person)
         if self.needs_key:
             return await self.keyring.check(None)
         return LOCAL

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from treadle.access.accounts import MINUTE_S
+from treadle.access.client import Client
 from treadle.access.rates import Hit
 from treadle.canon.errors import Exhausted
 from treadle.runtime import Runtime
@@ -32,6 +33,7 @@ class Turnstile:
         self._accounts = runtime.accounts
         self._now = runtime.clock.now
         self._address_limit = rates.address_requests_per_min
+        self.counts_addresses = bool(self._address_limit)
         self._api_limits = {row.api: row.requests_per_min for row in reversed(runtime.settings.rate)}
         self._proxies = [ipaddress.ip_network(text) for text in rates.proxies]
 
@@ -40,7 +42,7 @@ class Turnstile:
 
         Raises: Exhausted.
         """
-        if not self._address_limit or exchange.path in _UNCOUNTED:
+        if exchange.path in _UNCOUNTED:
             return
         hit = await self._limiter.take(f"address:{self._address(exchange)}", self._address_limit, MINUTE_S)
         exchange.hits = (hit,)
@@ -48,6 +50,11 @@ class Turnstile:
         if not hit.allowed:
             message = f"The limit of {hit.limit} requests per minute from one address is reached."
             raise Exhausted(message, code="rate_limit_address", retry_after_s=hit.reset_s)
+
+    def bounds(self, client: Client) -> bool:
+        """Tell whether anything bounds the requests of a client: then they are counted."""
+        limits = self._accounts.limits_of(client)
+        return bool(self._api_limits or limits.requests_per_min or limits.tokens_per_min)
 
     async def count_request(self, exchange: Exchange, api: str) -> None:
         """Count a request to whoever makes it, and to the API.
@@ -123,20 +130,29 @@ def _seconds(hit: Hit) -> int:
 
 
 def _openai(kind: str, hit: Hit, now: float) -> tuple[Header, ...]:
-    values = {"limit": str(hit.limit), "remaining": str(hit.remaining), "reset": f"{_seconds(hit)}s"}
-    return tuple((f"x-ratelimit-{name}-{kind}".encode(), value.encode()) for name, value in values.items())
+    return (
+        (f"x-ratelimit-limit-{kind}".encode(), b"%d" % hit.limit),
+        (f"x-ratelimit-remaining-{kind}".encode(), b"%d" % hit.remaining),
+        (f"x-ratelimit-reset-{kind}".encode(), b"%ds" % _seconds(hit)),
+    )
 
 
 def _anthropic(kind: str, hit: Hit, now: float) -> tuple[Header, ...]:
     reset = datetime.fromtimestamp(now + _seconds(hit), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    values = {"limit": str(hit.limit), "remaining": str(hit.remaining), "reset": reset}
-    return tuple((f"anthropic-ratelimit-{kind}-{name}".encode(), value.encode()) for name, value in values.items())
+    return (
+        (f"anthropic-ratelimit-{kind}-limit".encode(), b"%d" % hit.limit),
+        (f"anthropic-ratelimit-{kind}-remaining".encode(), b"%d" % hit.remaining),
+        (f"anthropic-ratelimit-{kind}-reset".encode(), reset.encode()),
+    )
 
 
 def _treadle(kind: str, hit: Hit, now: float) -> tuple[Header, ...]:
     head = "ratelimit" if kind == "requests" else f"ratelimit-{kind}"
-    values = {"limit": hit.limit, "remaining": hit.remaining, "reset": _seconds(hit)}
-    return tuple((f"{head}-{name}".encode(), str(value).encode()) for name, value in values.items())
+    return (
+        (f"{head}-limit".encode(), b"%d" % hit.limit),
+        (f"{head}-remaining".encode(), b"%d" % hit.remaining),
+        (f"{head}-reset".encode(), b"%d" % _seconds(hit)),
+    )
 
 
 _MANNERS: dict[str, Callable[[str, Hit, float], tuple[Header, ...]]] = {

@@ -7,11 +7,23 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Protocol, runtime_checkable
 
-from treadle.canon.events import KeptAlive, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
+from treadle.canon.events import (
+    DELTAS,
+    ArgumentsDelta,
+    ItemDone,
+    KeptAlive,
+    Numbered,
+    RoundBroken,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    TextDelta,
+)
 from treadle.wire.codec import Encoder
 from treadle.wire.resume import Mend, diverged
 
 Retell = Callable[[RunEvent], list[RunEvent]]
+_PIECES = (TextDelta, ArgumentsDelta)
 Pin = Callable[[int, int], Awaitable[int]]
 """Remembers for an event which number the frame after it has, unless that is known already; returns what stands."""
 
@@ -107,17 +119,17 @@ class OneRun:
         event = numbered.event
         if type(event) is KeptAlive:
             return self._keep_alive(event)
-        frames: list[bytes] = []
-        for told in (event,) if self._retell is None else self._retell(event):
-            if self.ended is not None:
-                break
-            if type(told) is RunEnded:
-                self.ended = told
-            frames += self._encoder.feed(told)
-        if self._frames.is_plain:
-            self._frames.count += len(frames)
-            return frames
-        return self._frames.take(frames)
+        if self._retell is not None:
+            return [frame for told in self._retell(event) for frame in self._tell(told)]
+        if self.ended is not None:
+            return []
+        if type(event) is RunEnded:
+            self.ended = event
+        frames = self._encoder.feed(event)
+        if not self._frames.is_plain:
+            return self._frames.take(frames)
+        self._frames.count += len(frames)
+        return frames
 
     def body(self) -> bytes:
         """Return the whole answer, once the run has ended."""
@@ -126,7 +138,7 @@ class OneRun:
     def _tell(self, event: RunEvent) -> list[bytes]:
         if self.ended is not None:
             return []
-        if isinstance(event, RunEnded):
+        if type(event) is RunEnded:
             self.ended = event
         return self._frames.take(self._encoder.feed(event))
 
@@ -139,42 +151,95 @@ class OneRun:
 
 
 class MendedRun(OneRun):
-    """Tells a run to a client whose protocol cannot take anything back, as a stream."""
+    """Tells a run to a client whose protocol cannot take anything back, as a stream.
+
+    What was told of a round is kept until the next one: most runs never break, and need no more than that.
+    """
 
     def __init__(self, encoder: Encoder, frames: Frames | None = None) -> None:
-        self._mend = Mend()
-        super().__init__(encoder, self._mend.feed, frames)
+        super().__init__(encoder, frames=frames)
+        self._told: list[RunEvent] = []
+        self._mend: Mend | None = None
 
     async def meet_break(self, numbered: Numbered) -> list[bytes]:
         """End the telling if the client has seen more of the broken part than is known here."""
         if not self._frames.missing or self.ended is not None:
             return []
         self._frames = Frames()
-        return self._tell(diverged(self._mend.run_id))
+        return self._tell(diverged(self._mended().run_id))
+
+    def feed(self, numbered: Numbered) -> list[bytes]:
+        """Return the frames to send for an event; after a break only what the client has not been told yet."""
+        event = numbered.event
+        if type(event) in DELTAS and self._mend is None and self._frames.is_plain:
+            # What happens most: nothing is left out, and no number is asked for.
+            self._told.append(event)
+            return self._encoder.feed(event)
+        if type(event) is RoundBroken:
+            self._mended()
+        elif self._mend is None:
+            if type(event) is RoundStarted:
+                # The start of the run stays.
+                del self._told[1:]
+            self._told.append(event)
+        return super().feed(numbered)
+
+    def _mended(self) -> Mend:
+        """Return what mends the run, which knows all that was told."""
+        if self._mend is None:
+            self._mend = Mend()
+            for event in self._told:
+                self._mend.feed(event)
+            self._told = []
+            self._retell = self._mend.feed
+        return self._mend
 
 
-class FoldedRun(OneRun):
-    """Tells a run in one piece: what was broken off is left out, since nobody has seen it."""
+class FoldedRun:
+    """Tells a run in one piece, at its end: what was broken off is left out, since nobody has seen it."""
 
     def __init__(self, new_encoder: Callable[[], Encoder]) -> None:
-        super().__init__(new_encoder())
         self._new_encoder = new_encoder
         self._events: list[RunEvent] = []
         self._round_at = 0
+        self.ended: RunEnded | None = None
+
+    async def meet_break(self, numbered: Numbered) -> list[bytes]:
+        """Have nothing to prepare."""
+        return []
 
     def feed(self, numbered: Numbered) -> list[bytes]:
-        """Take an event."""
+        """Take an event; there is nothing to send."""
         event = numbered.event
         if type(event) is RoundBroken:
             del self._events[self._round_at :]
-            self._encoder = self._new_encoder()
-            for kept in self._events:
-                self._encoder.feed(kept)
             return []
         if type(event) is RoundStarted:
             self._round_at = len(self._events)
+        elif type(event) is ItemDone:
+            self._forget_pieces(event.index)
+        elif type(event) is RunEnded:
+            self.ended = event
         self._events.append(event)
-        return super().feed(numbered)
+        return []
+
+    def body(self) -> bytes:
+        """Return the whole answer, once the run has ended."""
+        encoder = self._new_encoder()
+        for event in self._events:
+            encoder.feed(event)
+        return encoder.body()
+
+    def _forget_pieces(self, index: int) -> None:
+        """Leave out the pieces of a text or of arguments that nothing came between: the item has them all."""
+        events = self._events
+        while events:
+            piece = events[-1]
+            if not isinstance(piece, _PIECES) or piece.index != index:
+                return
+            if type(piece) is TextDelta and (piece.logprobs or piece.extra):
+                return
+            events.pop()
 
 
 class NumberedRun(OneRun):
@@ -191,11 +256,11 @@ class NumberedRun(OneRun):
         self._pin = pin
 
     async def meet_break(self, numbered: Numbered) -> list[bytes]:
-        """Find out which number the next frame has."""
-        if self._pin is None or not numbered.seq or not isinstance(self._encoder, Renumbered):
+        """Find out which number the next frame has; an answer in one piece has none, and says nothing about it."""
+        told = self._frames.count + self._frames.missing
+        if not told or self._pin is None or not numbered.seq or not isinstance(self._encoder, Renumbered):
             return []
-        count = self._frames.count
-        number = await self._pin(numbered.seq, count + self._frames.missing)
+        number = await self._pin(numbered.seq, told)
         self._encoder.renumber(number)
         self._frames.count = number
         return []

@@ -21,6 +21,8 @@ _KEY, _LAST, _LEAVING = b"idempotency-key", b"last-event-id", b"x-treadle-on-dis
 _ATTEMPT = b"x-stainless-retry-count"
 """By this the vendors' SDKs count how often they ask the same; they send no key of their own accord."""
 
+_HEADERS = frozenset({_KEY, _LAST, _LEAVING, _ATTEMPT})
+
 _RETRY_S, _RETRY_S_MAX, _MARGIN_S = 0.5, 8.0, 0.4
 """How long those SDKs wait at most before the first retry (twice as long before each further one), and for luck."""
 
@@ -46,11 +48,18 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
         return min(_RETRY_S * 2**self.attempt, _RETRY_S_MAX) + _MARGIN_S if self.retry else 0.0
 
 
+_NONE = Wishes()
+_STAYS = Wishes(patience_s=None)
+"""What a request says that has none of the headers: that its run ends with its reader, or that it does not."""
+
+
 def read_wishes(exchange: Exchange, request: Request, settings: Settings) -> Wishes:
     """Read the headers of a request for an answer.
 
     Raises: ProtocolError, naming the header.
     """
+    if _HEADERS.isdisjoint(exchange.headers):
+        return _STAYS if request.background or _configured(request, settings) == "continue" else _NONE
     idempotency = read_idempotency(exchange)
     last = read_last(exchange)
     if last is not None:
@@ -140,10 +149,9 @@ def _patience_s(exchange: Exchange, request: Request, settings: Settings, *, has
 
 def _configured(request: Request, settings: Settings) -> OnDisconnect:
     """Return what the first route that claims the model says, else what holds for the server."""
-    name = request.model or settings.model
-    route = next((route for route in settings.route if match_pattern(route.model, name) is not None), None)
-    if route is not None and route.on_disconnect is not None:
-        return route.on_disconnect
+    for route in settings.route:
+        if match_pattern(route.model, request.model or settings.model) is not None:
+            return route.on_disconnect or settings.server.on_disconnect
     return settings.server.on_disconnect
 
 

@@ -63,7 +63,18 @@ class Bounds(NamedTuple):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection."""
+    """One connection. Its own fields are slots: a dict of over 30 names is no longer shared between connections."""
+
+    __slots__ = (
+        "_bounds",
+        "_head_bytes",
+        "_head_timer",
+        "_is_in_body",
+        "_is_refused",
+        "_linger_timer",
+        "_look_timer",
+        "_paused_at",
+    )
 
     def __init__(self, *args: Any, bounds: "Bounds", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -56,10 +56,10 @@ class Bell:
 
     def ring(self, run_id: str) -> None:
         """Say that a run was written to: here at once, elsewhere soon."""
-        name = _name(run_id)
-        self._wake([name])
+        if self._waiting:
+            self._wake([_name(run_id)])
         if self._task is not None:
-            self._pending.add(name)
+            self._pending.add(run_id)
             self._due.set()
 
     async def wait(self, run_id: str, timeout_s: float) -> None:
@@ -110,7 +110,7 @@ class Bell:
         self._rung_at = time.monotonic()
         self._due.clear()
         while self._pending:
-            names = [self._pending.pop() for _ in range(min(NAMES_MAX, len(self._pending)))]
+            names = [_name(self._pending.pop()) for _ in range(min(NAMES_MAX, len(self._pending)))]
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, ",".join(names), timeout=ANSWER_S)
 
     def _hang_up(self, _connection: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
 from treadle.canon.messages import Entry
-from treadle.store.chain import body_hash, entry_hash, plan_fingerprint
+from treadle.store.chain import link_entries, plan_fingerprint
 from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, INLINE_BYTES_MAX, LEASE_LOST, RUN_ENDED, Chunk
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.rows import RUN_FIELDS, EndColumns, RunColumns, bind_data, bind_text, read_text
@@ -206,13 +206,12 @@ class Lease(NamedTuple):
 
 def make_batch(entries: Sequence[Entry], run_id: str, epoch: int, place: Place) -> Batch:
     """Chain entries to a place and write them as rows."""
-    head, sha256 = place
+    if not entries:
+        return Batch(place, place, [], {})
     rows: list[tuple[Any, ...]] = []
     blobs: dict[str, bytes] = {}
-    for entry in entries:
-        head += 1
-        sha256 = entry_hash(sha256, run_id, head, epoch, body_hash(entry))
-        data = None if entry.data is None else bytes(entry.data)
+    links = link_entries(entries, run_id, epoch, *place)
+    for entry, (_, sha256, data, _) in zip(entries, links, strict=True):
         blob = None
         if data is not None and len(data) > INLINE_BYTES_MAX:
             blob = hashlib.sha256(data).hexdigest()
@@ -226,7 +225,7 @@ def make_batch(entries: Sequence[Entry], run_id: str, epoch: int, place: Place) 
             )
         )
     # Everybody locks blobs in the same order, so that nobody waits in a circle.
-    return Batch(place, Place(head, sha256), rows, dict(sorted(blobs.items())) if blobs else blobs)
+    return Batch(place, Place(*links[-1][:2]), rows, dict(sorted(blobs.items())) if blobs else blobs)
 
 
 async def start_run(connection: Connection, columns: RunColumns, batch: Batch, owner: str, lease: Lease) -> Hold:

@@ -1,10 +1,10 @@
 """One run from its owner's side: it knows where the run's chain ends and asks the database whether it still does."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
-
-import msgspec
 
 from treadle.canon.errors import StoreError
 from treadle.canon.events import ENDED, RunEnded
@@ -15,7 +15,7 @@ from treadle.store.postgres.bell import Bell
 from treadle.store.postgres.connection import Connection, Pool
 from treadle.store.postgres.rows import EndColumns, ended_columns
 from treadle.store.postgres.writes import Writes
-from treadle.store.together.postgres import Beginning, Group, Wish
+from treadle.store.together.postgres import Beginning, Group, Told, Wish
 
 APPEND_WAIT_S = 10.0
 """How long a run that goes on waits for a database that is away: less than a lease, so that it can still be held."""
@@ -42,6 +42,33 @@ class Desk(NamedTuple):
         return fence.Lease(seconds, None if self.lease_clock is None else self.lease_clock())
 
 
+class Turn:
+    """Lets the writes of a run follow each other, in the order in which they begin."""
+
+    def __init__(self) -> None:
+        self.is_free = True
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def take(self) -> asyncio.Future[None]:
+        """Return what to wait for: it is done when all who came before have left."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.is_free:
+            self.is_free = False
+            turn.set_result(None)
+        else:
+            self._waiting.append(turn)
+        return turn
+
+    def leave(self) -> None:
+        """Let the next one go."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.is_free = True
+
+
 class PostgresRunJournal:
     """Fits `journal.RunJournal`. Its writes follow each other in the order in which they were asked for."""
 
@@ -50,7 +77,7 @@ class PostgresRunJournal:
         self._hold = hold
         self._place = place
         self._lease_s = lease_s
-        self._lock = asyncio.Lock()
+        self._turn = Turn()
         self._told: list[Chunk] = []
         self._is_end_unknown = False
 
@@ -69,32 +96,22 @@ class PostgresRunJournal:
         """Return how many owners there were that did not give the run up of their own will."""
         return self._hold.epoch - self._hold.handed
 
-    async def append(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Make the entries durable, in order, and return them with their numbers; renew the lease.
+    def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
+        """Make the entries durable, in order; renew the lease."""
+        return self._submit(entries, None)
 
-        Raises: StoreError, Conflict, NotFound.
-        """
-        return await self._desk.writes.submit(lambda: self._append(entries, None))
-
-    async def finish(self, entries: Sequence[Entry], ended: RunEnded) -> list[Entry]:
-        """Append the last entries and end the run, in one step.
-
-        Raises: StoreError, Conflict, NotFound.
-        """
+    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> asyncio.Future[int]:
+        """Append the last entries and end the run, in one step."""
         assert ended.status in ENDED, ended.status
-        columns = ended_columns(ended)
-        return await self._desk.writes.submit(lambda: self._append(entries, columns))
+        return self._submit(entries, ended_columns(ended))
 
-    async def renew(self) -> None:
-        """Make the lease run from now.
-
-        Raises: StoreError, Conflict, NotFound.
-        """
-        await self._desk.writes.submit(lambda: self._append((), None))
+    def renew(self) -> asyncio.Future[int]:
+        """Make the lease run from now."""
+        return self._submit((), None)
 
     async def release(self) -> None:
         """Give the run up, so that it can be claimed at once."""
-        await self._desk.writes.submit(self._release)
+        await self._desk.writes.submit(lambda: self._release(self._turn.take()))
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
         """Let other processes read what the run says, before it is durable.
@@ -103,16 +120,50 @@ class PostgresRunJournal:
         """
         assert chunk.first > 0, chunk.first
         assert chunk.count > 0, chunk.count
-        await self._desk.writes.submit(lambda: self._tell(chunk, keep_from))
+        await self._desk.writes.submit(lambda: self._tell(self._turn.take(), chunk, keep_from))
 
-    async def _append(self, entries: Sequence[Entry], end: EndColumns | None) -> list[Entry]:
-        async with self._lock:
-            try:
-                await self._write(entries, end)
-            finally:
-                self._desk.bell.ring(self.run_id)
-            first = self._place.head - len(entries) + 1
-            return [msgspec.structs.replace(entry, seq=seq) for seq, entry in enumerate(entries, first)]
+    def _submit(self, entries: Sequence[Entry], end: EndColumns | None) -> asyncio.Future[int]:
+        """Begin a write: beside those of other runs where there are any, which takes no task of its own."""
+        desk = self._desk
+        is_free = self._turn.is_free and not self._is_end_unknown
+        if not is_free or desk.appends.is_idle or not desk.writes.has_room:
+            return desk.writes.submit(lambda: self._append(self._turn.take(), entries, end))
+        batch = fence.make_batch(entries, self.run_id, self.epoch, self._place)
+        if batch.blobs:
+            return desk.writes.submit(lambda: self._append(self._turn.take(), entries, end))
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._turn.is_free = False
+        desk.writes.enter()
+        wish = Wish(self._hold, batch, desk.lease(self._lease_s), end)
+        desk.appends.join(wish, partial(self._land, future, entries, wish))
+        return future
+
+    def _land(self, future: asyncio.Future[int], entries: Sequence[Entry], wish: Wish, told: Told[bool]) -> None:
+        """Hear what became of a write beside others; where it was not done, it goes on alone."""
+        if told.value is None:
+            self._desk.writes.go_on(lambda: self._go_on(entries, wish.end, told), future)
+            return
+        self._place = wish.batch.place
+        if not future.done():
+            future.set_result(self._place.head)
+        self._leave()
+        self._desk.writes.leave()
+
+    def _leave(self) -> None:
+        self._turn.leave()
+        self._desk.bell.ring(self.run_id)
+
+    async def _append(self, turn: asyncio.Future[None], entries: Sequence[Entry], end: EndColumns | None) -> int:
+        await turn
+        return await self._go_on(entries, end)
+
+    async def _go_on(self, entries: Sequence[Entry], end: EndColumns | None, told: Told[bool] | None = None) -> int:
+        """Write in this run's turn, and end it; `told` is what became of the write beside others."""
+        try:
+            await self._write(entries, end, told)
+            return self._place.head
+        finally:
+            self._leave()
 
     async def _wait_for_turn(self) -> None:
         """Wait before the time of the write itself begins: a slow database must not be taken for a dead one."""
@@ -125,14 +176,14 @@ class PostgresRunJournal:
         except TimeoutError:
             raise self._desk.pool.unavailable("too many writes wait for their turn") from None
 
-    async def _write(self, entries: Sequence[Entry], end: EndColumns | None) -> None:
+    async def _write(self, entries: Sequence[Entry], end: EndColumns | None, told: Told[bool] | None) -> None:
         """Write behind the place that is known; where an earlier write was done after all, behind that one."""
         for _ in range(_RESYNCS_MAX):
             batch = fence.make_batch(entries, self.run_id, self.epoch, self._place)
             try:
-                await self._write_batch(batch, end, is_empty=not entries)
+                await self._write_batch(batch, end, told, is_empty=not entries)
             except fence.Moved as moved:
-                self._place = moved.place
+                told, self._place = None, moved.place
                 # The hash is of these very entries at this very place: it was this write.
                 if entries and end is None and moved.place == batch.place:
                     return
@@ -141,7 +192,9 @@ class PostgresRunJournal:
             return
         raise StoreError("the run was written to by somebody else under the same lease", code="store_unavailable")
 
-    async def _write_batch(self, batch: fence.Batch, end: EndColumns | None, *, is_empty: bool) -> None:
+    async def _write_batch(
+        self, batch: fence.Batch, end: EndColumns | None, told: Told[bool] | None, *, is_empty: bool
+    ) -> None:
         lease = self._desk.lease(self._lease_s)
 
         async def work(connection: Connection) -> bool:
@@ -162,7 +215,9 @@ class PostgresRunJournal:
                 self._desk.turns.release()
 
         try:
-            if batch.blobs or self._is_end_unknown:
+            if told is not None:
+                await self._desk.appends.go(alone(told.in_doubt))
+            elif batch.blobs or self._is_end_unknown:
                 await alone(False)
             else:
                 await self._desk.appends.write(Wish(self._hold, batch, lease, end), alone)
@@ -170,23 +225,25 @@ class PostgresRunJournal:
             self._is_end_unknown |= end is not None and error.info.code == StoreError.code
             raise
 
-    async def _release(self) -> None:
-        async with self._lock:
+    async def _release(self, turn: asyncio.Future[None]) -> None:
+        await turn
+        try:
             await self._desk.pool.certain(lambda connection: fence.release(connection, self._hold), APPEND_WAIT_S)
-            self._desk.bell.ring(self.run_id)
+        finally:
+            self._leave()
 
-    async def _tell(self, chunk: Chunk, keep_from: int) -> None:
-        async with self._lock:
-            earlier = [each for each in self._told if keep_from < each.first + each.count <= chunk.first]
-            self._told = [*earlier, chunk]
-            lease = self._desk.lease(self._lease_s)
-            try:
-                kept = await self._tell_now([chunk], keep_from, lease)
-                if kept < len(earlier):
-                    # The death of the database emptied its table, or it was away when they were told.
-                    await self._tell_now(self._told, keep_from, lease)
-            finally:
-                self._desk.bell.ring(self.run_id)
+    async def _tell(self, turn: asyncio.Future[None], chunk: Chunk, keep_from: int) -> None:
+        await turn
+        earlier = [each for each in self._told if keep_from < each.first + each.count <= chunk.first]
+        self._told = [*earlier, chunk]
+        lease = self._desk.lease(self._lease_s)
+        try:
+            kept = await self._tell_now([chunk], keep_from, lease)
+            if kept < len(earlier):
+                # The death of the database emptied its table, or it was away when they were told.
+                await self._tell_now(self._told, keep_from, lease)
+        finally:
+            self._leave()
 
     async def _tell_now(self, chunks: Sequence[Chunk], keep_from: int, lease: fence.Lease) -> int:
         async def work(connection: Connection) -> int:

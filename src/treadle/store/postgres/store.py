@@ -11,10 +11,12 @@ from typing import TypeVar
 
 import msgspec
 
+from treadle.canon.errors import TreadleError
 from treadle.canon.events import ENDED, Status
 from treadle.canon.messages import Entry
 from treadle.store.address import PostgresAddress
 from treadle.store.approvals.postgres import PostgresApprovals
+from treadle.store.futures import failed
 from treadle.store.journal import AuditLine, Chunk, RunJournal, RunRow, RunSearch, SessionKind, SessionRow, StoredTurn
 from treadle.store.keys.postgres import PostgresKeys
 from treadle.store.postgres import fence, query, retention, sessions
@@ -117,15 +119,16 @@ class PostgresStore:
             lambda connection: connection.fetchval("SELECT max(version) FROM schema_migrations"), PING_WAIT_S
         )
 
-    async def start_run(self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float) -> RunJournal:
-        """Make a run, its input and its lease durable.
-
-        Raises: Conflict, NotFound, StoreError.
-        """
+    def start_run(
+        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float
+    ) -> asyncio.Future[RunJournal]:
+        """Make a run, its input and its lease durable."""
         assert row.status not in ENDED, "a run cannot start with its end"
         assert owner, "a lease needs an owner"
-        desk = self._open_desk()
-        columns = run_columns(row)
+        try:
+            desk, columns = self._open_desk(), run_columns(row)
+        except TreadleError as error:
+            return failed(error)
         batch = fence.make_batch(entries, row.id, 1, fence.Place())
         lease = desk.lease(lease_s)
 
@@ -138,13 +141,14 @@ class PostgresStore:
         async def alone(in_doubt: bool) -> fence.Hold:
             return await desk.pool.certain(work, REQUEST_WAIT_S, settle, in_doubt=in_doubt)
 
-        async def begin() -> fence.Hold:
+        async def begin() -> RunJournal:
             if batch.blobs or columns.previous_id is not None:
-                return await alone(False)
-            return await desk.starts.write(Beginning(columns, batch, owner, lease), alone)
+                hold = await alone(False)
+            else:
+                hold = await desk.starts.write(Beginning(columns, batch, owner, lease), alone)
+            return PostgresRunJournal(desk, hold, batch.place, lease_s)
 
-        hold = await desk.writes.submit(begin)
-        return PostgresRunJournal(desk, hold, batch.place, lease_s)
+        return desk.writes.submit(begin)
 
     async def claim_abandoned(
         self, owner: str, lease_s: float, limit: int, *, run_id: str | None = None, background: bool | None = None

@@ -1,7 +1,9 @@
-"""The queue of writes: a bound on how many wait, and each goes on when its caller is cancelled."""
+"""The queue of writes: a bound on how many wait, and each goes on when nobody waits for it any longer."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from treadle.store.address import PostgresAddress
@@ -10,6 +12,7 @@ from treadle.store.postgres.connection import closed
 QUEUED_WRITES_MAX = 1_000
 
 T = TypeVar("T")
+Work = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class Writes:
@@ -17,37 +20,79 @@ class Writes:
 
     def __init__(self, address: PostgresAddress) -> None:
         self._address = address
-        self._room = asyncio.Semaphore(QUEUED_WRITES_MAX)
+        self._queued = 0
+        self._waiting: deque[tuple[Work, asyncio.Future[Any]]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_open = True
+        self._emptied = asyncio.Event()
 
     @property
     def queued(self) -> int:
         """Return how many writes were taken and are not done yet."""
-        return len(self._tasks)
+        return self._queued
 
-    async def submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Do the work to its end, also when the caller is cancelled; wait first while too many are queued.
+    @property
+    def has_room(self) -> bool:
+        """Tell whether a write would begin at once."""
+        return self._is_open and self._queued < QUEUED_WRITES_MAX
 
-        Raises: StoreError, and what the work raises.
+    def submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> "asyncio.Future[T]":
+        """Do the work to its end, whoever still waits for it; the future gets its value, or what it raises.
+
+        While too many are queued it does not begin, and never does if by then nobody waits any longer.
         """
-        await self._room.acquire()
-        if not self._is_open:
-            self._room.release()
-            raise closed(self._address)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if self.has_room:
+            self.enter()
+            self.go_on(work, future)
+        elif self._is_open:
+            self._waiting.append((work, future))
+        else:
+            future.set_exception(closed(self._address))
+        return future
+
+    def enter(self) -> None:
+        """Count a write that is done elsewhere, until it leaves or goes on here."""
+        self._queued += 1
+
+    def go_on(self, work: Work, future: asyncio.Future[Any]) -> None:
+        """Do the work of a write that has entered, and tell its future."""
         task = asyncio.create_task(work())
         self._tasks.add(task)
-        task.add_done_callback(self._finish)
-        return await asyncio.shield(task)
+        task.add_done_callback(partial(self._finish, future))
+
+    def leave(self) -> None:
+        """Make room, now that a write is done."""
+        self._queued -= 1
+        if self._waiting:
+            self._let_in(QUEUED_WRITES_MAX - self._queued)
+        if not self._queued:
+            self._emptied.set()
 
     async def close(self) -> None:
-        """Take no more, and wait for those that were taken."""
+        """Take no more, and wait for those that came before."""
         self._is_open = False
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        self._let_in(len(self._waiting))
+        while self._queued:
+            self._emptied.clear()
+            await self._emptied.wait()
 
-    def _finish(self, task: asyncio.Task[Any]) -> None:
+    def _let_in(self, count: int) -> None:
+        """Begin so many of those that are still waited for, those first that came first."""
+        while self._waiting and count > 0:
+            work, future = self._waiting.popleft()
+            if not future.done():
+                self.enter()
+                self.go_on(work, future)
+                count -= 1
+
+    def _finish(self, future: asyncio.Future[Any], task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        self._room.release()
-        if not task.cancelled():
-            task.exception()  # somebody has looked, also when the caller is gone
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled():
+            future.cancel()
+        elif not future.done() and error is not None:
+            future.set_exception(error)
+        elif not future.done():
+            future.set_result(task.result())
+        self.leave()

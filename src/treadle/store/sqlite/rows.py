@@ -10,7 +10,7 @@ from treadle.canon.events import RunEnded
 from treadle.canon.json import write_json
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
-from treadle.store.chain import KeptEntry, body_hash, entry_hash, plan_fingerprint
+from treadle.store.chain import KeptEntry, link_entries, plan_fingerprint
 from treadle.store.journal import INLINE_BYTES_MAX, RunRow, SessionRow
 
 Text = str | bytes | None
@@ -103,29 +103,26 @@ def bind_json(raw: bytes) -> str | bytes:
 
 def chain_entries(entries: Sequence[Entry], run: int, run_id: str, epoch: int, place: Place) -> Chained:
     """Chain entries to a place and write them as rows."""
-    head, sha256 = place
+    if not entries:
+        return Chained(place, [], {})
     rows: list[EventRow] = []
     large: dict[int, bytes] = {}
-    for entry in entries:
-        head += 1
-        sha256 = entry_hash(sha256, run_id, head, epoch, body_hash(entry))
-        data = None if entry.data is None else bytes(entry.data)
+    links = link_entries(entries, run_id, epoch, *place)
+    for entry, (seq, sha256, data, is_plain) in zip(entries, links, strict=True):
         if data is not None and len(data) > INLINE_BYTES_MAX:
             large[len(rows)] = data
             data = None
-        row = (
-            *(run, head, epoch, sha256),
-            *(entry.kind, entry.is_input, entry.at),
-            entry.name and bind_text(entry.name),
-            entry.call_id and bind_text(entry.call_id),
-            entry.item_id and bind_text(entry.item_id),
-            entry.content and bind_text(entry.content),
-            bind_text(plan_fingerprint(entry)) if entry.kind == "plan" else None,
-            None if data is None else bind_json(data),
-            None,
+        texts = (entry.name, entry.call_id, entry.item_id, entry.content)
+        rows.append(
+            (
+                *(run, seq, epoch, sha256, entry.kind, entry.is_input, entry.at),
+                *(texts if is_plain else map(bind_text, texts)),
+                bind_text(plan_fingerprint(entry)) if entry.kind == "plan" else None,
+                None if data is None else bind_json(data),
+                None,
+            )
         )
-        rows.append(row)
-    return Chained(Place(head, sha256), rows, large)
+    return Chained(Place(*links[-1][:2]), rows, large)
 
 
 def read_entry(values: Sequence[Any]) -> Entry:

@@ -1,8 +1,8 @@
 """One run from its owner's side: it believes to know where the run stands, and every write asks the lease."""
 
+import asyncio
 from collections.abc import Callable, Sequence
-
-from msgspec.structs import replace
+from functools import partial
 
 from treadle.canon.events import ENDED, RunEnded
 from treadle.canon.messages import Entry
@@ -47,27 +47,18 @@ class SqliteRunJournal:
         """Return how many owners there were that did not give the run up of their own will."""
         return self._hold.epoch - self._hold.handed
 
-    async def append(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Make the entries durable, in order, and return them with their numbers; renew the lease.
+    def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
+        """Make the entries durable, in order; renew the lease."""
+        return self._append(entries, None)
 
-        Raises: StoreError, Conflict, NotFound.
-        """
-        return await self._append(entries, None)
-
-    async def finish(self, entries: Sequence[Entry], ended: RunEnded) -> list[Entry]:
-        """Append the last entries and end the run, in one step.
-
-        Raises: StoreError, Conflict, NotFound.
-        """
+    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> asyncio.Future[int]:
+        """Append the last entries and end the run, in one step."""
         assert ended.status in ENDED, ended.status
-        return await self._append(entries, ended_columns(ended))
+        return self._append(entries, ended_columns(ended))
 
-    async def renew(self) -> None:
-        """Make the lease run from now.
-
-        Raises: StoreError, Conflict, NotFound.
-        """
-        await self._append((), None)
+    def renew(self) -> asyncio.Future[int]:
+        """Make the lease run from now."""
+        return self._append((), None)
 
     async def release(self) -> None:
         """Give the run up, so that it can be claimed at once."""
@@ -86,20 +77,20 @@ class SqliteRunJournal:
             lambda connection: fence.tell(connection, self._hold, chunk, keep_from, until), is_durable=False
         )
 
-    async def _append(self, entries: Sequence[Entry], end: EndColumns | None) -> list[Entry]:
+    def _append(self, entries: Sequence[Entry], end: EndColumns | None) -> asyncio.Future[int]:
         hold, place = self._hold, self._place
         chained = chain_entries(entries, hold.run, hold.run_id, hold.epoch, place)
         until = self._clock() + self._lease_s
         # What is asked for before this is done goes behind it; where that does not hold, the lease tells.
         self._place = chained.place
         job = fence.Append(hold, entries, place, chained, until, end, self._has_chunks)
-        try:
-            stands = await self._writer.submit(job)
-        finally:
-            self._wake(hold.run_id)
-        if stands != chained.place:
+        return self._writer.submit(job, then=partial(self._written, chained.place))
+
+    def _written(self, expected: Place, stands: Place) -> int:
+        if stands is not expected:
             self._place = stands
-        return [replace(entry, seq=seq) for seq, entry in enumerate(entries, stands.head - len(entries) + 1)]
+        self._wake(self._hold.run_id)
+        return stands.head
 
     async def _submit(self, job: Job[T], *, is_durable: bool = True) -> T:
         try:

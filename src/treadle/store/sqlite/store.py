@@ -19,6 +19,7 @@ from treadle.canon.errors import StoreError
 from treadle.canon.events import ENDED, Status
 from treadle.canon.messages import Entry
 from treadle.store.approvals.sqlite import SqliteApprovals
+from treadle.store.futures import failed
 from treadle.store.journal import AuditLine, Chunk, RunJournal, RunRow, RunSearch, SessionKind, SessionRow, StoredTurn
 from treadle.store.keys.sqlite import SqliteKeys
 from treadle.store.sqlite import fence, query, retention, sessions
@@ -107,19 +108,20 @@ class SqliteStore:
         """
         await self._read(lambda connection: select(connection, "SELECT max(version) FROM schema_migrations"))
 
-    async def start_run(self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float) -> RunJournal:
-        """Make a run, its input and its lease durable.
-
-        Raises: Conflict, NotFound, StoreError.
-        """
+    def start_run(
+        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float
+    ) -> asyncio.Future[RunJournal]:
+        """Make a run, its input and its lease durable."""
         assert row.status not in ENDED, "a run cannot start with its end"
         assert owner, "a lease needs an owner"
+        try:
+            writer = self._open_writer()
+        except StoreError as error:
+            return failed(error)
         body = None if row.request is None else bind_json(bytes(row.request))
         chained = chain_entries(entries, 0, row.id, 1, Place())
         start = fence.Start(run_columns(row), body, owner, self._clock() + lease_s, chained)
-        writer = self._open_writer()
-        hold = await writer.submit(start)
-        return SqliteRunJournal(writer, self._clock, self._watch.wake, hold, chained.place, lease_s)
+        return writer.submit(start, then=lambda hold: self._journal(writer, hold, chained.place, lease_s))
 
     async def claim_abandoned(
         self, owner: str, lease_s: float, limit: int, *, run_id: str | None = None, background: bool | None = None
@@ -135,10 +137,7 @@ class SqliteStore:
         taken = await writer.submit(lambda connection: fence.claim(connection, owner, now, now + lease_s, wanted))
         for _, hold, _ in taken:
             self._watch.wake(hold.run_id)
-        return [
-            (read_run(values), SqliteRunJournal(writer, self._clock, self._watch.wake, hold, place, lease_s))
-            for values, hold, place in taken
-        ]
+        return [(read_run(values), self._journal(writer, hold, place, lease_s)) for values, hold, place in taken]
 
     async def end_leases(self, owner: str) -> int:
         """End the leases of an owner that is known to be dead, and return how many it had."""
@@ -343,6 +342,9 @@ class SqliteStore:
         """
         now = self._clock()
         await self._write(lambda connection: sessions.move_head(connection, session_id, run_id, expected, now))
+
+    def _journal(self, writer: Writer, hold: fence.Hold, place: Place, lease_s: float) -> SqliteRunJournal:
+        return SqliteRunJournal(writer, self._clock, self._watch.wake, hold, place, lease_s)
 
     async def _write(self, job: Job[T]) -> T:
         return await self._open_writer().submit(job)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 import apsw
 
@@ -24,14 +24,15 @@ BATCH_JOBS_MAX = 256
 QUEUED_JOBS_MAX = 1_000
 
 T = TypeVar("T")
+V = TypeVar("V")
 Job = Callable[[apsw.Connection], T]
 
 
-_Ticket = tuple[Job[Any], asyncio.Future[Any], bool]
-"""A job, who waits for it, and whether it must be durable."""
+_Ticket = tuple[Job[Any], asyncio.Future[Any], bool, Callable[[Any], Any] | None]
+"""A job, who waits for it, whether it must be durable, and what makes of its value what is waited for."""
 
-_Outcome = tuple[asyncio.Future[Any], Any, TreadleError | None]
-"""Who waits, what the job gave, and what went wrong."""
+_Outcome = tuple[_Ticket, Any, TreadleError | None]
+"""A ticket, what its job gave, and what went wrong."""
 
 
 class Writer:
@@ -47,7 +48,8 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
         self._queued = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._fresh: list[_Ticket] = []
+        self._waiting: deque[_Ticket] = deque()
         self._is_open = True
         self._stopped = asyncio.Event()
         if is_inline:
@@ -66,27 +68,32 @@ class Writer:
         """Return how many jobs were taken and are not committed yet."""
         return self._queued
 
-    async def submit(self, job: Job[T], *, is_durable: bool = True) -> T:
-        """Run a job and return its value once it is committed; wait first while too many are queued.
+    @overload
+    def submit(self, job: Job[T], *, is_durable: bool = True) -> asyncio.Future[T]: ...
+    @overload
+    def submit(self, job: Job[T], *, is_durable: bool = True, then: Callable[[T], V]) -> asyncio.Future[V]: ...
+    def submit(
+        self, job: Job[Any], *, is_durable: bool = True, then: Callable[[Any], Any] | None = None
+    ) -> asyncio.Future[Any]:
+        """Queue a job; the future gets its value once it is committed, or a StoreError, or what the job raises.
 
         What is not durable outlives this process, and the machine only once something durable was written after it.
-        A caller that is cancelled after its job was queued does not stop the job.
-        Raises: StoreError, and what the job raises.
+        `then` is called in the loop with the value, and gives the one that the future gets. Who does not wait any
+        longer does not stop a job, except while there are too many before it.
         """
-        if self._is_inline:
-            try:
-                return self.run_now(job)
-            finally:
-                # Whoever asks in a loop until something has changed must let others change it.
-                await asyncio.sleep(0)
-        if self._queued >= QUEUED_JOBS_MAX:
-            await self._wait_for_room()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        ticket = (job, future, is_durable, then)
         if not self._is_open:
-            raise self._closed()
-        self._queued += 1
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put((job, future, is_durable))
-        return await future
+            future.set_exception(self._closed())
+        elif self._is_inline:
+            # Whoever asks in a loop until something has changed must let others change it.
+            self._loop.call_soon(self._resolve, self._commit([ticket]))
+            self._queued += 1
+        elif self._queued < QUEUED_JOBS_MAX:
+            self._take(ticket)
+        else:
+            self._waiting.append(ticket)
+        return future
 
     def run_now(self, job: Job[T]) -> T:
         """Run a job at once and return its value; only where the writer is inline.
@@ -96,34 +103,39 @@ class Writer:
         assert self._is_inline, "the connection belongs to the thread"
         if not self._is_open:
             raise self._closed()
-        [(_, value, error)] = self._commit([(job, self._loop.create_future(), True)])
+        [(_, value, error)] = self._commit([(job, self._loop.create_future(), True, None)])
         if error is not None:
             raise error
         return cast("T", value)
 
-    async def _wait_for_room(self) -> None:
-        while self._is_open and self._queued >= QUEUED_JOBS_MAX:
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._waiting.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                self._let_in(1)  # it may have been this one's turn
-                raise
+    def _take(self, ticket: _Ticket) -> None:
+        self._queued += 1
+        if not self._fresh:
+            # Not at once: the thread would fight for the interpreter, and for a single job.
+            self._loop.call_soon(self._hand_over)
+        self._fresh.append(ticket)
+
+    def _hand_over(self) -> None:
+        """Queue what was taken in this turn of the loop."""
+        fresh, self._fresh = self._fresh, []
+        for ticket in fresh:
+            self._queue.put(ticket)
 
     def _let_in(self, count: int) -> None:
-        """Wake as many as there is room for now, those first who have waited longest."""
-        while count > 0 and self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+        """Take so many of those who still wait, those first who have waited longest."""
+        while self._waiting and count > 0:
+            ticket = self._waiting.popleft()
+            if not ticket[1].done():
+                self._take(ticket)
                 count -= 1
 
     async def close(self) -> None:
-        """Take no more jobs, run those that are queued, and end the thread."""
+        """Take no more jobs, run those that came before, and end the thread."""
         if self._is_open:
             self._is_open = False
             if not self._is_inline:
+                self._let_in(len(self._waiting))
+                self._hand_over()
                 self._queue.put(None)
         await self._stopped.wait()
 
@@ -148,7 +160,7 @@ class Writer:
         return batch
 
     def _commit(self, batch: list[_Ticket]) -> list[_Outcome]:
-        is_durable = any(ticket[2] for ticket in batch)
+        is_durable = batch[0][2] if len(batch) == 1 else any(ticket[2] for ticket in batch)
         connection = self._connection
         try:
             if not is_durable:
@@ -161,7 +173,7 @@ class Writer:
             # Some failures have rolled the transaction back by themselves, others leave it open.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            return [(future, None, store_error(error, self._path)) for _, future, _ in batch]
+            return [(ticket, None, store_error(error, self._path)) for ticket in batch]
         finally:
             if not is_durable:
                 connection.pragma("synchronous", "full")
@@ -177,13 +189,13 @@ class Writer:
     def _run_together(self, batch: list[_Ticket]) -> list[_Outcome]:
         """Run all jobs by as few statements as it takes; if one breaks a rule, each in a savepoint of its own."""
         try:
-            values = write_together(self._connection, [job for job, _, _ in batch])
+            values = write_together(self._connection, [ticket[0] for ticket in batch])
         except (Unsure, apsw.ConstraintError, TreadleError):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             self._connection.execute("BEGIN IMMEDIATE")
             return [self._run(ticket) for ticket in batch]
-        return [(future, value, None) for (_, future, _), value in zip(batch, values, strict=True)]
+        return [(ticket, value, None) for ticket, value in zip(batch, values, strict=True)]
 
     def _run(self, ticket: _Ticket) -> _Outcome:
         self._connection.execute("SAVEPOINT job")
@@ -194,13 +206,12 @@ class Writer:
         return outcome
 
     def _try(self, ticket: _Ticket) -> _Outcome:
-        job, future, _ = ticket
         try:
-            return future, job(self._connection), None
+            return ticket, ticket[0](self._connection), None
         except apsw.ConstraintError as error:
-            return future, None, constraint_error(error)
+            return ticket, None, constraint_error(error)
         except TreadleError as error:
-            return future, None, error
+            return ticket, None, error
 
     def _call_loop(self, callback: Callable[[Any], None], argument: Any) -> None:
         # The loop is closed: nobody is left who waits, and the jobs are committed all the same.
@@ -209,11 +220,12 @@ class Writer:
 
     def _resolve(self, outcomes: list[_Outcome]) -> None:
         self._queued -= len(outcomes)
-        for future, value, error in outcomes:
+        for (_, future, _, then), value, error in outcomes:
+            told = value if then is None or error is not None else then(value)
             if future.done():
                 continue
             if error is None:
-                future.set_result(value)
+                future.set_result(told)
             else:
                 future.set_exception(error)
         if self._waiting:
@@ -221,12 +233,13 @@ class Writer:
 
     def _stop(self, unfinished: list[_Ticket]) -> None:
         self._is_open = False
+        self._let_in(len(self._waiting))
+        self._hand_over()
         while not self._queue.empty():
             ticket = self._queue.get()
             if ticket is not None:
                 unfinished.append(ticket)
-        self._resolve([(future, None, self._closed()) for _, future, _ in unfinished])
-        self._let_in(len(self._waiting))
+        self._resolve([(ticket, None, self._closed()) for ticket in unfinished])
         self._stopped.set()
 
     def _closed(self) -> StoreError:

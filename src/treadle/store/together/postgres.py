@@ -7,6 +7,7 @@ that fails is taken apart. Nothing here knows how a single write is done, or tri
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import asyncpg
@@ -28,31 +29,30 @@ V = TypeVar("V")
 
 _EVENTS = """
   INSERT INTO events (run, seq, epoch, kind, is_input, at, name, call_id, item_id, content, data, sha256, fingerprint)
-  SELECT held.run, e.seq, e.epoch, e.kind, e.is_input, e.at, e.name, e.call_id, e.item_id, e.content, e.data, e.sha256,
-         e.fingerprint
-  FROM held JOIN unnest({events_of}::text[], {seqs}::bigint[], {event_epochs}::bigint[], {kinds}::text[],
-                        {are_input}::bool[], {ats}::float8[], {names}::text[], {call_ids}::text[], {item_ids}::text[],
-                        {contents}::text[], {datas}::text[], {hashes}::text[], {fingerprints}::text[])
-                 AS e (run_id, seq, epoch, kind, is_input, at, name, call_id, item_id, content, data, sha256,
-                       fingerprint)
-            ON e.run_id = held.id
+  SELECT held.run, e.seq, held.epoch, e.kind, e.is_input, e.at, e.name, e.call_id, e.item_id, e.content, e.data,
+         e.sha256, e.fingerprint
+  FROM held JOIN unnest({{events_of}}::{type}[], {{seqs}}::bigint[], {{kinds}}::text[], {{are_input}}::bool[],
+                        {{ats}}::float8[], {{names}}::text[], {{call_ids}}::text[], {{item_ids}}::text[],
+                        {{contents}}::text[], {{datas}}::text[], {{hashes}}::text[], {{fingerprints}}::text[])
+                 AS e (of, seq, kind, is_input, at, name, call_id, item_id, content, data, sha256, fingerprint)
+            ON e.of = held.{key}
 """
 _HELD = "l.run = w.run AND l.owner = w.owner AND l.epoch = w.epoch AND l.head = w.head AND l.sha256 = w.sha256"
 _APPEND = Statement(f"""
 WITH wanted AS (
-  SELECT * FROM unnest({{ids}}::text[], {{runs}}::bigint[], {{owners}}::text[], {{epochs}}::bigint[],
-                       {{heads}}::bigint[], {{sha256s}}::text[], {{new_heads}}::bigint[], {{new_sha256s}}::text[],
-                       {{leases}}::float8[], {{are_ends}}::bool[])
-             AS w (id, run, owner, epoch, head, sha256, new_head, new_sha256, lease_s, is_end)
+  SELECT * FROM unnest({{runs}}::bigint[], {{owners}}::text[], {{epochs}}::bigint[], {{heads}}::bigint[],
+                       {{sha256s}}::text[], {{new_heads}}::bigint[], {{new_sha256s}}::text[], {{leases}}::float8[],
+                       {{are_ends}}::bool[])
+             AS w (run, owner, epoch, head, sha256, new_head, new_sha256, lease_s, is_end)
 ), moved AS (
   UPDATE leases l SET head = w.new_head, sha256 = w.new_sha256, until = {NOW} + w.lease_s
-  FROM wanted w WHERE NOT w.is_end AND {_HELD} RETURNING l.run, w.id
+  FROM wanted w WHERE NOT w.is_end AND {_HELD} RETURNING l.run, l.epoch
 ), freed AS (
   DELETE FROM leases l USING wanted w WHERE w.is_end AND {_HELD}
-  RETURNING l.run, w.id, w.epoch, w.new_head, w.new_sha256
+  RETURNING l.run, l.epoch, w.new_head, w.new_sha256
 ), held AS (
-  SELECT run, id FROM moved UNION ALL SELECT run, id FROM freed
-), written AS ({_EVENTS}), ends AS (
+  SELECT run, epoch FROM moved UNION ALL SELECT run, epoch FROM freed
+), written AS ({_EVENTS.format(type="bigint", key="run")}), ends AS (
   SELECT d.*, freed.epoch, freed.new_head, freed.new_sha256
   FROM freed JOIN unnest({{end_runs}}::bigint[], {{statuses}}::text[], {{ended_ats}}::float8[], {{stops}}::text[],
                          {{limits}}::text[], {{usages}}::text[], {{errors}}::text[], {{rounds}}::bigint[],
@@ -87,7 +87,7 @@ WITH asked AS (
                     created_at, expires_at, rounds, calls, epoch, idempotency_key, request_sha256)
   SELECT id, response_id, conversation_id, session_id, key_id, protocol, model, status, store, background, created_at,
          expires_at, 0, 0, 1, idempotency_key, request_sha256
-  FROM asked RETURNING n AS run, id
+  FROM asked RETURNING n AS run, id, epoch
 ), begun AS (
   SELECT held.run, asked.* FROM held JOIN asked ON asked.id = held.id
 ), requested AS (
@@ -95,9 +95,13 @@ WITH asked AS (
 ), leased AS (
   INSERT INTO leases (run, owner, epoch, until, head, sha256, session_id)
   SELECT run, owner, 1, {NOW} + lease_s, new_head, new_sha256, session_id FROM begun
-), written AS ({_EVENTS})
+), written AS ({_EVENTS.format(type="text", key="id")})
 SELECT id, run FROM held
 """)
+
+
+_WISHES = ("runs", "owners", "epochs", "heads", "sha256s", "new_heads", "new_sha256s", "leases", "are_ends")
+_ENDS = ("end_runs", "statuses", "ended_ats", "stops", "limits", "usages", "errors", "rounds", "calls")
 
 
 class Told(NamedTuple, Generic[V]):
@@ -105,6 +109,9 @@ class Told(NamedTuple, Generic[V]):
 
     value: V | None = None
     in_doubt: bool = False
+
+
+Land = Callable[[Told[V]], None]
 
 
 class Group(Generic[W, V]):
@@ -122,31 +129,41 @@ class Group(Generic[W, V]):
         self._flying = 0
         self._is_calm = True
         self._is_boarding = False
-        self._waiting: list[tuple[W, asyncio.Future[Told[V]]]] = []
+        self._waiting: list[tuple[W, Land[V]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether a write would go alone, and at once."""
+        return self._is_calm and not self._flying and not self._waiting
 
     async def write(self, wish: W, alone: Callable[[bool], Awaitable[V]]) -> V:
         """Do a write with others, or by `alone`, which is told whether it may have been done already.
 
         Raises: what `alone` raises.
         """
-        is_first = self._is_calm and not self._flying and not self._waiting
-        told = Told[V]() if is_first else await self._join(wish)
-        if told.value is not None:
-            return told.value
+        if self.is_idle:
+            return await self.go(alone(False))
+        future: asyncio.Future[Told[V]] = asyncio.get_running_loop().create_future()
+        self.join(wish, partial(_settle, future))
+        told = await future
+        return await self.go(alone(told.in_doubt)) if told.value is None else told.value
+
+    def join(self, wish: W, land: "Land[V]") -> None:
+        """Let a write go with others; `land` is called with what became of it, and soon, as all waits have a bound."""
+        self._waiting.append((wish, land))
+        self._board()
+
+    async def go(self, alone: Awaitable[V]) -> V:
+        """Do a write by itself; those who come meanwhile wait for each other.
+
+        Raises: what it raises.
+        """
         self._flying += 1
         try:
-            return await alone(told.in_doubt)
+            return await alone
         finally:
             self._land()
-
-    async def _join(self, wish: W) -> Told[V]:
-        # Nobody waits here for long: whatever is under way has a bound on its time.
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Told[V]] = loop.create_future()
-        self._waiting.append((wish, future))
-        self._board()
-        return await future
 
     def _board(self) -> None:
         if self._waiting and not self._is_boarding and self._flying < FLYING_MAX:
@@ -172,7 +189,7 @@ class Group(Generic[W, V]):
         self._flying -= 1
         self._board()
 
-    async def _fly(self, group: list[tuple[W, asyncio.Future[Told[V]]]]) -> None:
+    async def _fly(self, group: "list[tuple[W, Land[V]]]") -> None:
         told = [Told[V](in_doubt=True)] * len(group)
         try:
             told = await self._write([wish for wish, _ in group])
@@ -190,10 +207,14 @@ class Group(Generic[W, V]):
         return [Told(value) for value in values]
 
 
-def _tell(group: list[tuple[W, asyncio.Future[Told[V]]]], told: list[Told[V]]) -> None:
-    for (_, future), each in zip(group, told, strict=True):
-        if not future.done():
-            future.set_result(each)
+def _tell(group: "list[tuple[W, Land[V]]]", told: list[Told[V]]) -> None:
+    for (_, land), each in zip(group, told, strict=True):
+        land(each)
+
+
+def _settle(future: "asyncio.Future[Told[V]]", told: Told[V]) -> None:
+    if not future.done():
+        future.set_result(told)
 
 
 class Wish(NamedTuple):
@@ -212,22 +233,16 @@ async def append_together(connection: Connection, wishes: Sequence[Wish]) -> lis
     """
     # Everybody locks runs in the same order, so that nobody waits in a circle.
     wanted = sorted(wishes, key=lambda wish: wish.hold.run)
+    rows = [
+        (hold.run, bind_text(hold.owner), hold.epoch, *batch.before, *batch.place, lease.seconds, end is not None)
+        for hold, batch, lease, end in wanted
+    ]
     ends = [(wish.hold.run, *wish.end) for wish in wanted if wish.end is not None]
-    end_names = ("end_runs", "statuses", "ended_ats", "stops", "limits", "usages", "errors", "rounds", "calls")
     values = {
-        **_events([(str(wish.hold.run), wish.hold.epoch, wish.batch) for wish in wanted]),
         "now": wishes[0].lease.now,
-        "ids": [str(wish.hold.run) for wish in wanted],
-        "runs": [wish.hold.run for wish in wanted],
-        "owners": [bind_text(wish.hold.owner) for wish in wanted],
-        "epochs": [wish.hold.epoch for wish in wanted],
-        "heads": [wish.batch.before.head for wish in wanted],
-        "sha256s": [wish.batch.before.sha256 for wish in wanted],
-        "new_heads": [wish.batch.place.head for wish in wanted],
-        "new_sha256s": [wish.batch.place.sha256 for wish in wanted],
-        "leases": [wish.lease.seconds for wish in wanted],
-        "are_ends": [wish.end is not None for wish in wanted],
-        **{name: [end[index] for end in ends] for index, name in enumerate(end_names)},
+        **_columns(_WISHES, rows),
+        **_columns(_ENDS, ends),
+        **_events([(wish.hold.run, wish.batch) for wish in wanted]),
     }
     rows = await connection.fetch(_APPEND.text, *_APPEND.bind(values))
     done = {row[0] for row in rows}
@@ -250,7 +265,7 @@ async def start_together(connection: Connection, runs: Sequence[Beginning]) -> l
     """
     columns = [run.columns for run in runs]
     values = {
-        **_events([(run.columns.id, 1, run.batch) for run in runs]),
+        **_events([(run.columns.id, run.batch) for run in runs]),
         "now": runs[0].lease.now,
         "ids": [each.id for each in columns],
         "response_ids": [each.response_id for each in columns],
@@ -277,12 +292,16 @@ async def start_together(connection: Connection, runs: Sequence[Beginning]) -> l
     return [Hold(numbers[run.columns.id], run.owner, 1, read_text(run.columns.id) or "") for run in runs]
 
 
-def _events(batches: Sequence[tuple[str, int, Batch]]) -> dict[str, Sequence[Any]]:
-    """Return the columns of the entries of many runs, each with what its run is called here and its epoch."""
-    rows = [
-        (name, seq, epoch, *row)
-        for name, epoch, batch in batches
-        for seq, row in enumerate(batch.rows, batch.before.head + 1)
-    ]
-    names = ("events_of", "seqs", "event_epochs", *EVENT_COLUMNS)
-    return dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+def _events(batches: Sequence[tuple[int | str, Batch]]) -> dict[str, Sequence[Any]]:
+    """Return the columns of the entries of many runs, each with what its run is called here."""
+    rows = [(run, seq, *row) for run, batch in batches for seq, row in enumerate(batch.rows, batch.before.head + 1)]
+    return _columns(("events_of", "seqs", *EVENT_COLUMNS), rows)
+
+
+def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
+    """Return rows as columns; one without a value is empty, for unnest makes NULLs of what an array lacks."""
+    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+    # The driver looks at every element of an array, and most entries have few of all the fields.
+    return {
+        name: () if column.count(None) == len(column) else column for name, column in zip(names, columns, strict=True)
+    }

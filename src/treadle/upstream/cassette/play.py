@@ -110,11 +110,6 @@ class PlayedAnswer:
         """Return its body."""
         return self
 
-    @property
-    def is_over(self) -> bool:
-        """Let the end be read: it may be a failure."""
-        return False
-
     async def readany(self) -> bytes:
         """Return the next chunk as it was read; nothing at the end.
 
@@ -128,6 +123,10 @@ class PlayedAnswer:
         if self._call.ended.how in ("eof", "closed"):
             return b""
         raise _failure(self._call)
+
+    async def end(self) -> None:
+        """Stop playing: what is left says nothing."""
+        self._chunks.clear()
 
     def close(self) -> None:
         """Stop playing."""

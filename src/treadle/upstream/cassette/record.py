@@ -29,7 +29,7 @@ from treadle.upstream.cassette.tape import (
     write_header,
 )
 from treadle.upstream.endpoint import SECRET_CHARS_MIN, Endpoint
-from treadle.upstream.http import Answer
+from treadle.upstream.http import Answer, drain
 
 KEY_CHARS_MIN = 6
 REDACTED = "[redacted]"
@@ -213,11 +213,6 @@ class RecordedAnswer(msgspec.Struct, kw_only=True):
         """Return its body."""
         return self
 
-    @property
-    def is_over(self) -> bool:
-        """Let the end be read: it is recorded."""
-        return False
-
     async def readany(self) -> bytes:
         """Read on, and note what came and when.
 
@@ -233,6 +228,13 @@ class RecordedAnswer(msgspec.Struct, kw_only=True):
         else:
             self.recording.end("eof")
         return data
+
+    async def end(self) -> None:
+        """Read on to the end, for it is recorded."""
+        try:
+            await drain(self.readany)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Give it up; what was read until now is kept."""

@@ -35,15 +35,13 @@ class BodyEdits(msgspec.Struct, frozen=True, kw_only=True):
     renames: Mapping[str, str] = {}
     messages: tuple[str, ...] = ()
 
-    @property
-    def is_empty(self) -> bool:
-        """Tell whether the body stays as it is."""
-        return not (self.drops or self.omits or self.renames or self.messages)
+
+NO_EDITS = BodyEdits()
 
 
 def edit_body(written: Written, edits: BodyEdits) -> Written:
     """Return the request with the edits made, and a note for each thing that was lost by them."""
-    if edits.is_empty:
+    if edits == NO_EDITS:
         return written
     notes = Notes()
     body = _OBJECT.decode(written.body)

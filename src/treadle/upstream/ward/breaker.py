@@ -44,6 +44,7 @@ class Breaker:
         self._until = 0.0
         self._pause_s = self._rules.open_s
         self._trials = 0
+        self._permit = Permit(era=0, is_trial=False)
 
     def state(self, now: float) -> State:
         """Return what it is at this time."""
@@ -63,14 +64,12 @@ class Breaker:
 
     def take(self, now: float) -> Permit | None:
         """Return leave to make a call, or None."""
-        match self.state(now):
-            case "closed":
-                return Permit(era=self._era, is_trial=False)
-            case "half_open" if self._trials < self._rules.trials_max:
-                self._trials += 1
-                return Permit(era=self._era, is_trial=True)
-            case _:
-                return None
+        if not self._is_open:
+            return self._permit
+        if self.is_shut(now):
+            return None
+        self._trials += 1
+        return Permit(era=self._era, is_trial=True)
 
     def begin(self, permit: Permit, now: float) -> Permit:
         """Hear that a call begins to be answered, and return leave for its rest: a trial lets everybody through."""
@@ -90,20 +89,18 @@ class Breaker:
             return
         if ok is None:
             return
-        self._count(now, ok=ok)
-        enough = len(self._outcomes) >= self._rules.calls_min
-        if enough and self._failures >= self._rules.share * len(self._outcomes):
-            self._turn(now, is_open=True, pause_s=self._rules.open_s)
-
-    def _count(self, now: float, *, ok: bool) -> None:
         self._outcomes.append((now, ok))
         self._failures += not ok
         while self._outcomes[0][0] <= now - self._rules.window_s:
             self._failures -= not self._outcomes.popleft()[1]
+        enough = len(self._outcomes) >= self._rules.calls_min
+        if enough and self._failures >= self._rules.share * len(self._outcomes):
+            self._turn(now, is_open=True, pause_s=self._rules.open_s)
 
     def _turn(self, now: float, *, is_open: bool, pause_s: float) -> None:
         """Open or close: a new era, in which nothing has been counted."""
         self._era += 1
+        self._permit = Permit(era=self._era, is_trial=False)
         self._is_open = is_open
         self._until = now + pause_s
         self._pause_s = pause_s

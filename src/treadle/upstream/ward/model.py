@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle.canon.errors import CROWDED, ErrorInfo, UpstreamError
-from treadle.canon.events import Batches, Failed, Finished, ModelEvent, Noted
+from treadle.canon.events import Failed, Finished, ModelEvent, Noted
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note
 from treadle.telemetry import ModelCall, model_call
-from treadle.upstream.model import UpstreamModel
+from treadle.upstream.model import Answering, UpstreamModel
 from treadle.upstream.ward.breaker import Permit
 from treadle.upstream.ward.retry import goes_elsewhere, is_sickness, pause_s
 from treadle.upstream.ward.state import Ward
@@ -40,45 +40,19 @@ class GuardedModel:
         return Guarded(self._beds, plan, run_id)
 
 
-class Guarded:
-    """The events of one model call, wherever it is answered. Fits `Batches`."""
+class Guarded(Answering):
+    """The events of one model call, wherever it is answered."""
 
-    __slots__ = ("_beds", "_is_over", "_plan", "_run_id", "_visit")
+    __slots__ = ("_beds", "_plan", "_run_id", "_visit")
 
     def __init__(self, beds: tuple[Bed, ...], plan: Plan, run_id: str) -> None:
+        super().__init__()
         self._beds = beds
         self._plan = plan
         self._run_id = run_id
         self._visit: Visit | None = None
-        self._is_over = False
 
-    def __aiter__(self) -> "Guarded":
-        """Return itself."""
-        return self
-
-    async def __anext__(self) -> list[ModelEvent]:
-        """Return the next batch.
-
-        Raises: UpstreamError, before the first batch only.
-        """
-        visit = self._visit
-        if visit is None:
-            if self._is_over:
-                raise StopAsyncIteration
-            return await self._begin()
-        try:
-            return visit.hear(await anext(visit.batches))
-        except BaseException as error:
-            self._is_over = True
-            await self._leave(error)
-            raise
-
-    async def aclose(self) -> None:
-        """Hear no more of it."""
-        self._is_over = True
-        await self._leave(None)
-
-    async def _begin(self) -> list[ModelEvent]:
+    async def _start(self) -> list[ModelEvent]:
         """Return the first batch, and before it what had to be done to get it."""
         notes: list[ModelEvent] = []
         for number, bed in enumerate(self._beds, start=1):
@@ -99,7 +73,7 @@ class Guarded:
         ward.budget.earn()
         while True:
             try:
-                return await self._enter(bed)
+                return await self._call(bed)
             except UpstreamError as error:
                 wait_s = pause_s(error, attempt, ward.rules.retry, ward.dice)
                 if wait_s is None or not ward.budget.spend():
@@ -109,78 +83,66 @@ class Guarded:
                 await ward.clock.sleep(wait_s)
                 attempt += 1
 
-    async def _enter(self, bed: Bed) -> list[ModelEvent]:
+    async def _call(self, bed: Bed) -> list[ModelEvent]:
         """Make one call with the endpoint's leave and return its first batch. Raises: UpstreamError."""
-        ward = bed.ward
-        if ward.breaker.is_shut(ward.clock.monotonic()):
-            # At once, for the places of a sick endpoint are taken by those who wait for it.
-            raise ward.closed_for()
-        await ward.take_place()
-        permit = ward.breaker.take(ward.clock.monotonic())
-        if permit is None:
-            ward.leave_place()
-            raise ward.closed_for()
-        visit = self._visit = Visit(ward, permit, _seen(bed, self._plan), bed.model.stream(self._plan, self._run_id))
+        ward, model, plan = bed.ward, bed.model, self._plan
+        permit = await ward.enter()
+        endpoint = model.endpoint
+        call = ModelCall(
+            upstream=endpoint.name, protocol=endpoint.protocol, host=endpoint.host, model=model.name or plan.model
+        )
+        # Whoever watches this run knows by it what it waits for.
+        model_call.set(call)
+        visit = self._visit = Visit(ward, permit, call)
         try:
-            return visit.hear(await anext(visit.batches))
+            batch = await self._take_up(await model.begin(plan, self._run_id))
         except BaseException as error:
             await self._leave(error)
             raise
+        if permit.is_trial:
+            visit.begin(self._last)
+        return batch
 
     async def _leave(self, error: BaseException | None) -> None:
         """End the call that is under way, if one is."""
         visit, self._visit = self._visit, None
-        if visit is not None:
-            await visit.end(error)
+        try:
+            await super()._leave(error)
+        finally:
+            if visit is not None:
+                visit.end(self._last, error)
 
 
 class Visit:
     """A call that is under way, with the endpoint's leave; its ward is told what came of it."""
 
-    __slots__ = ("_call", "_outcome", "_permit", "_said", "_stream", "_ward", "batches")
+    __slots__ = ("_call", "_permit", "_ward")
 
-    def __init__(self, ward: Ward, permit: Permit, call: ModelCall, stream: Batches) -> None:
+    def __init__(self, ward: Ward, permit: Permit, call: ModelCall) -> None:
         self._ward = ward
         self._permit = permit
         self._call = call
-        self._stream = stream
-        self.batches = aiter(stream)
-        self._outcome, self._said = "left", ""
 
-    def hear(self, batch: list[ModelEvent]) -> list[ModelEvent]:
-        """Take note of what a batch says of the endpoint, and return it."""
-        last = batch[-1]
-        if type(last) is Finished:
-            self._outcome = "ok"
-            self._call.usage, self._call.stop = last.usage, last.stop
-        elif type(last) is Failed:
-            self._outcome, self._said = _outcome_of(last.error)
-        if self._permit.is_trial and self._outcome != "failed":
+    def begin(self, last: ModelEvent | None) -> None:
+        """Hear that a trial was answered, unless that was its end and a failure."""
+        if type(last) is not Failed or _outcome_of(last.error)[0] != "failed":
             self._permit = self._ward.breaker.begin(self._permit, self._ward.clock.monotonic())
-        return batch
 
-    async def end(self, error: BaseException | None) -> None:
-        """Close the call, and give back what it had."""
-        ward = self._ward
-        if isinstance(error, UpstreamError) and error.info.code != CROWDED:
-            self._outcome, self._said = ("failed", error.message) if is_sickness(error) else ("refused", "")
-        try:
-            await self._stream.aclose()
-        finally:
-            now = self._call.ended_at = ward.clock.monotonic()
-            ward.count(self._outcome, self._said)
-            ward.breaker.give_back(self._permit, now, ok=_GOOD.get(self._outcome))
-            ward.leave_place()
-
-
-def _seen(bed: Bed, plan: Plan) -> ModelCall:
-    """Let whoever watches this run know what it waits for."""
-    endpoint = bed.model.endpoint
-    call = ModelCall(
-        upstream=endpoint.name, protocol=endpoint.protocol, host=endpoint.host, model=bed.model.name or plan.model
-    )
-    model_call.set(call)
-    return call
+    def end(self, last: ModelEvent | None, error: BaseException | None) -> None:
+        """Hear how the call ended, and give back what it had."""
+        ward, call = self._ward, self._call
+        outcome, said = "left", ""
+        if type(last) is Finished:
+            outcome = "ok"
+            call.usage, call.stop = last.usage, last.stop
+        elif type(last) is Failed:
+            outcome, said = _outcome_of(last.error)
+        elif isinstance(error, UpstreamError) and error.info.code != CROWDED:
+            outcome, said = ("failed", error.message) if is_sickness(error) else ("refused", "")
+        now = call.ended_at = ward.clock.monotonic()
+        ward.count(outcome, said)
+        ward.breaker.give_back(self._permit, now, ok=_GOOD.get(outcome))
+        ward.leave()
 
 
 _GOOD = {"ok": True, "refused": True, "failed": False}

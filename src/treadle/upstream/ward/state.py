@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.canon.errors import CROWDED, CircuitOpen, UpstreamTimeout
 from treadle.upstream.endpoint import Endpoint
-from treadle.upstream.ward.breaker import Breaker, BreakerRules, State
+from treadle.upstream.ward.breaker import Breaker, BreakerRules, Permit, State
 from treadle.upstream.ward.retry import Budget, RetryRules
 
 
@@ -107,14 +107,22 @@ class Ward:
         self._last_error = ""
         self._last_error_at: float | None = None
 
-    async def take_place(self) -> None:
-        """Take one of the endpoint's places, for as long as a call lasts: `leave_place` gives it back.
+    async def enter(self) -> Permit:
+        """Take leave to make a call, and one of the endpoint's places for as long as it lasts: `leave` gives it back.
 
-        Raises: UpstreamTimeout, when none became free.
+        Raises: CircuitOpen; UpstreamTimeout, when no place became free.
         """
         if self._places is not None:
+            if self.breaker.is_shut(self.clock.monotonic()):
+                # At once, for the places of a sick endpoint are taken by those who wait for it.
+                raise self._closed()
             await self._wait_for_place(self._places)
         self._live += 1
+        permit = self.breaker.take(self.clock.monotonic())
+        if permit is None:
+            self.leave()
+            raise self._closed()
+        return permit
 
     async def _wait_for_place(self, places: asyncio.Semaphore) -> None:
         self._waiting += 1
@@ -130,13 +138,13 @@ class Ward:
         finally:
             self._waiting -= 1
 
-    def leave_place(self) -> None:
+    def leave(self) -> None:
         """Give a place back."""
         self._live -= 1
         if self._places is not None:
             self._places.release()
 
-    def closed_for(self) -> CircuitOpen:
+    def _closed(self) -> CircuitOpen:
         """Return the error of a call that is not made."""
         wait_s = self.breaker.wait_s(self.clock.monotonic())
         self.count("open")

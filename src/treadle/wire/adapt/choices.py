@@ -22,7 +22,14 @@ _FALLBACKS: dict[ChoiceMode, tuple[tuple[ChoiceMode, NoteAction], ...]] = {
 
 def settle_tools(plan: Plan, traits: Traits, notes: Notes) -> Plan:
     """Return the plan with the tools that are offered, and a choice that fits them and the upstream."""
-    allowed = plan.tool_choice.allowed
+    allowed, most = plan.tool_choice.allowed, traits.tools_max
+    if (
+        plan.tool_choice.mode == "auto"
+        and allowed is None
+        and plan.options.parallel_tool_calls is None
+        and (most is None or len(plan.tools) <= most)
+    ):
+        return plan
     # Narrowing the list itself says the same as `allowed_tools` and works with every upstream.
     tools = plan.tools if allowed is None else tuple([spec for spec in plan.tools if spec.name in allowed])
     tools = _within(tools, traits, notes)

@@ -16,9 +16,10 @@ _LEADERS = ("system", "developer")
 
 def settle_roles(items: tuple[AnyItem, ...], traits: Traits, notes: Notes) -> Iterable[AnyItem]:
     """Return the items with the roles that the upstream knows, each where it may stand."""
-    leaders = [(at, item.role) for at, item in enumerate(items) if type(item) is MessageItem and item.role in _LEADERS]
-    if not leaders:
+    roles = {item.role for item in items if type(item) is MessageItem}
+    if "developer" not in roles and (traits.has_late_system or "system" not in roles):
         return items
+    leaders = [(at, item.role) for at, item in enumerate(items) if type(item) is MessageItem and item.role in _LEADERS]
     is_leading = traits.has_late_system or leaders[-1][0] == len(leaders) - 1
     is_known = traits.has_developer or all(role != "developer" for _, role in leaders)
     return items if is_leading and is_known else _settled(items, traits, notes)

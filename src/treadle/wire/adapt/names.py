@@ -15,12 +15,16 @@ HASH_CHARS = 8
 
 
 class Names:
-    """The words of one request, both ways; a word that the request does not have is its own."""
+    """The words of one request, both ways, and the `count` of those that had to change.
+
+    A word that the request does not have is its own.
+    """
 
     def __init__(self, rule: Rule, words: Iterable[str]) -> None:
         unique = dict.fromkeys(words)
         lines = "\n".join([*unique, ""])
         if lines.count("\n") == len(unique) and _all(rule).fullmatch(lines):
+            self.count = 0
             self._there: dict[str, str] = {}
             self._back: dict[str, str] = {}
             return
@@ -32,11 +36,7 @@ class Names:
             taken.add(new)
             self._there[word] = new
         self._back = {new: word for word, new in self._there.items()}
-
-    @property
-    def count(self) -> int:
-        """Return how many words had to change."""
-        return len(self._there)
+        self.count = len(odd)
 
     def there(self, word: str) -> str:
         """Return the word as the upstream knows it."""

@@ -9,7 +9,9 @@ import msgspec
 
 from treadle.canon.events import (
     ArgumentsDelta,
+    Failed,
     Finished,
+    Interrupted,
     ItemAdded,
     ItemDone,
     ModelEvent,
@@ -40,9 +42,11 @@ _CALLED = frozenset({"tool_calls", "function_call", "tool_use"})
 
 _STRAY_NAME: Fault = ("name_stray", "a tool's name came with a prefix or in another case")
 
+_PASSING = frozenset({TextDelta, RefusalDelta, ReasoningDelta, Noted, Failed, Interrupted})
+"""Events in which nothing was adapted and nothing can be wrong."""
 
-_PASSING = frozenset({TextDelta, RefusalDelta, ReasoningDelta})
-"""Events in which nothing was adapted and nothing can be wrong: they only end the wait for the rest of a name."""
+_PASSING_UNWRAPPED = _PASSING | {ArgumentsDelta}
+"""Those where no tool went out as another kind."""
 
 
 def _by_name(tools: tuple[ToolSpec, ...]) -> dict[str, ToolSpec]:
@@ -56,8 +60,8 @@ _NAMES: Memo[dict[str, ToolSpec], frozenset[str]] = Memo(frozenset)
 class Restorer:
     """Restores the events of one model call.
 
-    `tools` are the specs of the plan, `wrapped` the names of those that went out as functions. With `mends_names` a
-    name that no tool has is read as the tool it differs from by a prefix or by case.
+    `tools` are those of the plan, found by their names in `specs`, `wrapped` the names of those that went out as
+    functions. With `mends_names` a name that no tool has is read as the tool it differs from by a prefix or by case.
     """
 
     def __init__(
@@ -70,8 +74,8 @@ class Restorer:
         is_single: bool = False,
     ) -> None:
         self._names = names
-        self._specs = _SPECS.of(tools)
-        self._wrapped = wrapped
+        self.specs = _SPECS.of(tools)
+        self.wrapped = wrapped
         self._mends_names = mends_names
         self._is_single = is_single
         self._calls: set[int] = set()
@@ -80,36 +84,37 @@ class Restorer:
     @property
     def sent_names(self) -> frozenset[str]:
         """Return the names of the tools as the upstream was told them."""
-        names = _NAMES.of(self._specs)
+        names = _NAMES.of(self.specs)
         return names if not self._names.count else frozenset([self._names.there(name) for name in names])
 
     def feed(self, event: ModelEvent) -> list[ModelEvent]:
         """Return the event as the plan's own, with what has to be said about it."""
-        match event:
-            case ItemAdded(item=CallItem() as call):
-                restored, told = self._restored(event.index, call)
-                return [*told, ItemAdded(index=event.index, item=restored)]
-            case ArgumentsDelta() if event.index in self._open:
-                text = self._open[event.index].feed(event.text)
-                return [ArgumentsDelta(index=event.index, text=text)] if text else []
-            case ItemDone(item=CallItem() as call):
-                restored, told = self._restored(event.index, call)
-                return [*told, *self._done(event.index, restored)]
-            case _:
+        if type(event) is ArgumentsDelta:
+            unwrapper = self._open.get(event.index)
+            if unwrapper is None:
                 return [event]
+            text = unwrapper.feed(event.text)
+            return [ArgumentsDelta(index=event.index, text=text)] if text else []
+        if type(event) is ItemAdded and type(event.item) is CallItem:
+            restored, told = self._restored(event.index, event.item)
+            return [*told, event if restored is event.item else ItemAdded(index=event.index, item=restored)]
+        if type(event) is ItemDone and type(event.item) is CallItem:
+            restored, told = self._restored(event.index, event.item)
+            return [*told, *self._done(event.index, restored)]
+        return [event]
 
     def _restored(self, index: int, call: CallItem) -> tuple[CallItem, list[ModelEvent]]:
         told: list[ModelEvent] = []
-        name = self._names.back(call.name)
-        if self._mends_names and name not in self._specs and (meant := self._meant(name)) is not None:
+        name = self._names.back(call.name) if self._names.count else call.name
+        if self._mends_names and name not in self.specs and (meant := self._meant(name)) is not None:
             told += self._told(index, "name_mended", "repaired", f"the model wrote the tool's name as {name[:80]!r}")
             name = meant
         if self._is_single and self._calls:
             told += self._told(index, "parallel_ignored", "kept", "the model made several calls though asked for one")
         self._calls.add(index)
-        spec = self._specs.get(name)
+        spec = self.specs.get(name)
         namespace = call.namespace or (spec.namespace if spec else None)
-        if name not in self._wrapped or call.kind == "custom":
+        if name not in self.wrapped or call.kind == "custom":
             if name == call.name and namespace == call.namespace:
                 return call, told
             return msgspec.structs.replace(call, name=name, namespace=namespace), told
@@ -120,7 +125,7 @@ class Restorer:
         """Return the end of a call; of a wrapped one with the text that was not passed on yet."""
         unwrapper = self._open.pop(index, None)
         if unwrapper is None:
-            return [*(_noted(*fault) for fault in self._faults(call)), ItemDone(index=index, item=call)]
+            return [*[_noted(*fault) for fault in self._faults(call)], ItemDone(index=index, item=call)]
         late = unwrapper.feed(call.arguments[unwrapper.chars_fed :])
         final = unwrapper.finish()
         told: list[ModelEvent] = []
@@ -138,9 +143,9 @@ class Restorer:
         """Return what is wrong with a call; a name that was put right is told already."""
         if call.name == UNNAMED:
             return []
-        if call.name not in self._specs and self._meant(call.name) is not None:
+        if call.name not in self.specs and self._meant(call.name) is not None:
             return [_STRAY_NAME]
-        return call_faults(call, self._specs)
+        return call_faults(call, self.specs)
 
     def _told(self, index: int, code: str, action: NoteAction, message: str) -> list[ModelEvent]:
         """Return a note on a call, once."""
@@ -150,49 +155,47 @@ class Restorer:
         """Return the one offered tool that a stray name stands for."""
         for prefix in _PREFIXES:
             bare = self._names.back(name.removeprefix(prefix))
-            if bare != name and bare in self._specs:
+            if bare != name and bare in self.specs:
                 return bare
-        same = [known for known in self._specs if known.casefold() == name.casefold()]
+        same = [known for known in self.specs if known.casefold() == name.casefold()]
         return same[0] if len(same) == 1 else None
 
 
 class Watcher:
     """Looks at the events of one model call as they pass."""
 
-    def __init__(self) -> None:
-        self._has_calls = False
-        self._has_content = False
-        self._has_thoughts = False
-        self._faulty: set[Fault] = set()
+    _has_calls: bool = False
+    _has_content: bool = False
+    _has_thoughts: bool = False
+    _faulty: frozenset[Fault] = frozenset()
 
     def feed(self, event: ModelEvent) -> list[ModelEvent]:
         """Return the event, before it what is wrong with the answer that it ends."""
-        match event:
-            case ItemDone(item=CallItem()):
-                self._has_calls = True
-            case ItemDone(item=ReasoningItem() as thought):
-                self._has_thoughts = True
-                return [*self._new(item_faults(thought)), event]
-            case ItemDone(item=MessageItem() as message):
-                self._has_content = self._has_content or bool(message.content)
-                return [*self._new(item_faults(message)), event]
-            case ItemDone():
-                self._has_content = True
-            case Finished():
-                return [*self._faults(event), event]
-            case _:
-                pass
-        return [event]
+        if type(event) is Finished:
+            unsaid = (
+                [] if event.usage is not None else [_noted("usage_missing", "the upstream did not say what it used")]
+            )
+            return [*unsaid, *self._contradictions(event), event]
+        if type(event) is not ItemDone:
+            return [event]
+        item, faults = event.item, list[Fault]()
+        if type(item) is MessageItem:
+            self._has_content = self._has_content or bool(item.content)
+            faults = item_faults(item)
+        elif type(item) is ReasoningItem:
+            self._has_thoughts = True
+            faults = item_faults(item)
+        elif type(item) is CallItem:
+            self._has_calls = True
+        else:
+            self._has_content = True
+        return [*self._new(faults), event] if faults else [event]
 
     def _new(self, faults: list[Fault]) -> list[ModelEvent]:
         """Return notes on faults that this answer did not have before."""
         fresh = [fault for fault in faults if fault not in self._faulty]
-        self._faulty.update(fresh)
+        self._faulty = self._faulty.union(fresh)
         return [_noted(*fault) for fault in fresh]
-
-    def _faults(self, end: Finished) -> list[ModelEvent]:
-        unknown = [] if end.usage is not None else [_noted("usage_missing", "the upstream did not say what it used")]
-        return [*unknown, *self._contradictions(end)]
 
     def _contradictions(self, end: Finished) -> list[ModelEvent]:
         if end.raw_stop in (_ENDS if self._has_calls else _CALLED):
@@ -214,11 +217,13 @@ def _noted(code: str, message: str) -> Noted:
 class RestoringDecoder:
     """A decoder whose events are restored and watched as they come."""
 
+    _pieces: NamePieces | None = None
+
     def __init__(self, decoder: Decoder, restorer: Restorer) -> None:
         self._decoder = decoder
         self._restorer = restorer
-        self._pieces = NamePieces(restorer.sent_names)
         self._watcher = Watcher()
+        self._passing = _PASSING if restorer.wrapped else _PASSING_UNWRAPPED
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete."""
@@ -230,13 +235,30 @@ class RestoringDecoder:
 
     def _all(self, events: list[ModelEvent]) -> list[ModelEvent]:
         told: list[ModelEvent] = []
-        is_holding = self._pieces.is_holding
         for event in events:
-            if not is_holding and type(event) in _PASSING:
+            if self._pieces is not None:
+                for piece in self._pieces.feed(event):
+                    told += self._own(piece)
+            elif type(event) in self._passing:
                 told.append(event)
-                continue
-            for piece in self._pieces.feed(event):
-                for own in self._restorer.feed(piece):
-                    told += self._watcher.feed(own)
-            is_holding = self._pieces.is_holding
+            elif type(event) is ItemAdded and type(event.item) is CallItem:
+                for piece in self._begun(event, event.item.name):
+                    told += self._own(piece)
+            elif type(event) is ArgumentsDelta or (type(event) is ItemDone and type(event.item) is CallItem):
+                told += self._own(event)
+            else:
+                told += self._watcher.feed(event)
         return told
+
+    def _begun(self, event: ModelEvent, name: str) -> list[ModelEvent]:
+        """Return the begin of a call; from the first whose name may only be the beginning of one, names are joined."""
+        if name in self._restorer.specs:
+            return [event]
+        pieces = NamePieces(self._restorer.sent_names)
+        whole = pieces.feed(event)
+        self._pieces = pieces if pieces.is_holding else None
+        return whole
+
+    def _own(self, event: ModelEvent) -> list[ModelEvent]:
+        """Return the event restored, and what is wrong with it or with the answer that it ends."""
+        return [told for own in self._restorer.feed(event) for told in self._watcher.feed(own)]

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from treadle.canon.items import AnyItem, CallItem, ResultItem
+from treadle.canon.items import AnyItem, CallItem, OpaqueItem, ResultItem
 from treadle.canon.json import write_json
 from treadle.canon.memo import Memo
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note, Options
-from treadle.canon.tools import ToolChoice, ToolSpec
+from treadle.canon.tools import ToolSpec
 from treadle.wire.adapt.choices import settle_tools
 from treadle.wire.adapt.custom import wrapped_input, wrapped_spec
 from treadle.wire.adapt.history import move_files, settle_roles
@@ -37,20 +37,15 @@ class Adapted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def adapt(plan: Plan, traits: Traits) -> Adapted:
-    """Make the plan fit an upstream with these traits."""
+    """Make the plan fit an upstream with these traits; what fits already stays the same object."""
     notes = Notes()
     settled = settle_tools(plan, traits, notes)
-    if not traits.has_hosted_items:
+    kinds = {*map(type, settled.items)}
+    if not traits.has_hosted_items and OpaqueItem in kinds:
         settled = msgspec.structs.replace(settled, items=spell_out(settled.items, notes))
-    writer = _Writer(settled, traits, notes)
-    adapted = msgspec.structs.replace(
-        settled,
-        items=writer.items(),
-        tools=writer.tools(),
-        tool_choice=writer.choice(),
-        options=writer.options(),
-    )
-    writer.tell()
+        kinds = {*map(type, settled.items)}
+    writer = _Writer(settled, traits, notes, has_calls=CallItem in kinds or ResultItem in kinds)
+    adapted = writer.plan()
     restorer = Restorer(
         writer.names,
         settled.tools,
@@ -58,133 +53,151 @@ def adapt(plan: Plan, traits: Traits) -> Adapted:
         mends_names=traits.mends_names,
         is_single=settled.options.parallel_tool_calls is False,
     )
-    return Adapted(plan=adapted, restorer=restorer, names=writer.names, wrapped=writer.wrapped, notes=notes.all())
+    told = notes.all() if notes.added else ()
+    return Adapted(plan=adapted, restorer=restorer, names=writer.names, wrapped=writer.wrapped, notes=told)
 
 
-class _Written(NamedTuple):
-    """Tools as they were written for an upstream with these traits, and what had to be noted."""
+class _Fitted(NamedTuple):
+    """Tools `offered` to an upstream with these traits: their names there, and which of them go out as functions.
+
+    Where nothing has to be mapped, `written` is how they go out, and `notes` what that lost.
+    """
 
     traits: Traits
-    tools: tuple[ToolSpec, ...]
-    notes: tuple[Note, ...]
+    offered: frozenset[str]
+    names: Names
+    wrapped: frozenset[str]
+    written: tuple[ToolSpec, ...] | None = None
+    notes: tuple[Note, ...] = ()
 
 
-def _nothing_yet(_: tuple[ToolSpec, ...]) -> dict[int, _Written]:
+def _nothing_yet(_: tuple[ToolSpec, ...]) -> dict[int, _Fitted]:
     return {}
 
 
-_WRITTEN: Memo[tuple[ToolSpec, ...], dict[int, _Written]] = Memo(_nothing_yet)
+_FITTED: Memo[tuple[ToolSpec, ...], dict[int, _Fitted]] = Memo(_nothing_yet)
 """Tools as upstreams take them, by the traits of the upstream."""
 
-WRITTEN_MAX = 16
-"""For how many kinds of upstreams the same tools are kept as they were written."""
+FITTED_MAX = 16
+"""For how many kinds of upstreams the same tools are kept."""
 
-_CALLS = frozenset({CallItem, ResultItem})
+
+def _fitted(tools: tuple[ToolSpec, ...], traits: Traits) -> _Fitted:
+    """Return the tools for an upstream, whatever the history says."""
+    kept = _FITTED.of(tools)
+    found = kept.get(id(traits))
+    if found is not None and found.traits is traits:
+        return found
+    if len(kept) >= FITTED_MAX:
+        kept.clear()
+    offered, custom = [spec.name for spec in tools], [spec.name for spec in tools if spec.kind == "custom"]
+    names, wrapped = Names(traits.names, offered), frozenset[str](() if traits.has_custom_tools else custom)
+    found = _Fitted(traits, frozenset(offered), names, wrapped)
+    if not names.count and not found.wrapped:
+        notes = Notes()
+        written = _write_tools(tools, found, Schemas(traits.schemas, notes), notes)
+        found = found._replace(written=tools if written == tools else written, notes=notes.all())
+    kept[id(traits)] = found
+    return found
+
+
+def _write_tools(tools: tuple[ToolSpec, ...], fitted: _Fitted, schemas: Schemas, notes: Notes) -> tuple[ToolSpec, ...]:
+    """Return all tools as the upstream takes them."""
+    traits, names = fitted.traits, fitted.names
+    written: list[ToolSpec] = []
+    for place, spec in enumerate(tools):
+        path = f"tools[{place}]"
+        strict = traits.unset_strict if spec.strict is None else spec.strict
+        if not traits.has_strict:
+            if strict:
+                notes.add("strict_dropped", "dropped", "the upstream has no strict tools", f"{path}.strict")
+            strict = None
+        if spec.name in fitted.wrapped:
+            tool = wrapped_spec(spec)
+        elif spec.kind == "custom":
+            tool = spec
+        else:
+            schema = schemas.write(spec.parameters, f"{path}.parameters")
+            tool = msgspec.structs.replace(spec, parameters=schema, strict=strict)
+        namespace = _namespace(traits, names, spec.name, spec.namespace)
+        written.append(msgspec.structs.replace(tool, name=names.there(spec.name), namespace=namespace))
+    return tuple(written)
+
+
+def _namespace(traits: Traits, names: Names, name: str, namespace: str | None) -> str | None:
+    """Return the namespace, where the upstream has them and the name in it is spelled as it was."""
+    return namespace if traits.has_namespaces and names.there(name) == name else None
 
 
 class _Writer:
     """Spells tools and history with the upstream's names, ids, kinds and schemas."""
 
-    def __init__(self, plan: Plan, traits: Traits, notes: Notes) -> None:
+    def __init__(self, plan: Plan, traits: Traits, notes: Notes, *, has_calls: bool) -> None:
         self._plan = plan
         self._traits = traits
         self._notes = notes
-        self._schemas = Schemas(traits.schemas, notes)
-        calls = [item for item in plan.items if type(item) is CallItem or type(item) is ResultItem]
-        self.names = Names(
-            traits.names, [spec.name for spec in plan.tools] + [item.name for item in calls if item.name]
-        )
-        self._ids = Names(traits.call_ids, [item.call_id for item in calls])
-        self._has_calls = bool(calls)
-        custom = [spec.name for spec in plan.tools if spec.kind == "custom"]
-        self.wrapped = frozenset[str](() if traits.has_custom_tools else custom)
+        self._fitted = _fitted(plan.tools, traits)
+        self._calls: list[CallItem | ResultItem] = []
+        self.names = self._fitted.names
+        self.wrapped = self._fitted.wrapped
+        if has_calls:
+            self._calls = [item for item in plan.items if type(item) is CallItem or type(item) is ResultItem]
+            called = dict.fromkeys([item.name for item in self._calls if item.name])
+            if not called.keys() <= self._fitted.offered:
+                self.names = Names(traits.names, [*[spec.name for spec in plan.tools], *called])
 
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """Return all tools as the upstream takes them: the same objects for the same tools, where their names fit."""
-        if self.names.count or self.wrapped:
-            return self._write_tools()
-        kept, traits = _WRITTEN.of(self._plan.tools), self._traits
-        found = kept.get(id(traits))
-        if found is None or found.traits is not traits:
-            if len(kept) >= WRITTEN_MAX:
-                kept.clear()
-            notes, self._notes = self._notes, Notes()
-            self._schemas = Schemas(traits.schemas, self._notes)
-            found = kept[id(traits)] = _Written(traits, self._write_tools(), self._notes.all())
-            self._notes, self._schemas = notes, Schemas(traits.schemas, notes)
-        self._notes.repeat(found.notes)
-        return found.tools
+    def plan(self) -> Plan:
+        """Return the plan as the upstream takes it; what was mapped is mapped back, so nothing is lost by that."""
+        plan, notes, fitted = self._plan, self._notes, self._fitted
+        items, tools, choice, options = self._items(), fitted.written, plan.tool_choice, plan.options
+        if tools is None or self.names.count or options.output_schema is not None:
+            schemas = Schemas(self._traits.schemas, notes)
+            if tools is None or self.names.count:
+                tools = _write_tools(plan.tools, fitted._replace(names=self.names), schemas, notes)
+            else:
+                notes.repeat(fitted.notes)
+            options = _write_options(options, schemas)
+        elif fitted.notes:
+            notes.repeat(fitted.notes)
+        if choice.name is not None:
+            choice = msgspec.structs.replace(choice, name=self.names.there(choice.name))
+        if self.names.count:
+            notes.add("name_mapped", "emulated", "names of tools that the upstream cannot spell", "tools")
+        if self.wrapped:
+            message = "custom tools are offered as functions of one string"
+            notes.add("custom_tool", "emulated", message, "tools", len(self.wrapped))
+        if items is plan.items and tools is plan.tools and choice is plan.tool_choice and options is plan.options:
+            return plan
+        return msgspec.structs.replace(plan, items=items, tools=tools, tool_choice=choice, options=options)
 
-    def _write_tools(self) -> tuple[ToolSpec, ...]:
-        return tuple([self._tool(spec, f"tools[{place}]") for place, spec in enumerate(self._plan.tools)])
-
-    def _tool(self, spec: ToolSpec, path: str) -> ToolSpec:
-        """Return one tool as the upstream takes it."""
-        strict = self._traits.unset_strict if spec.strict is None else spec.strict
-        if not self._traits.has_strict:
-            if strict:
-                self._notes.add("strict_dropped", "dropped", "the upstream has no strict tools", f"{path}.strict")
-            strict = None
-        if spec.name in self.wrapped:
-            written = wrapped_spec(spec)
-        elif spec.kind == "custom":
-            written = spec
-        else:
-            schema = self._schemas.write(spec.parameters, f"{path}.parameters")
-            written = msgspec.structs.replace(spec, parameters=schema, strict=strict)
-        name = self.names.there(spec.name)
-        return msgspec.structs.replace(written, name=name, namespace=self._namespace(spec.name, spec.namespace))
-
-    def items(self) -> tuple[AnyItem, ...]:
+    def _items(self) -> tuple[AnyItem, ...]:
         """Return the history as the upstream takes it."""
         items = settle_roles(self._plan.items, self._traits, self._notes)
         if not self._traits.has_result_files:
             items = move_files(items, self._notes)
-        if not self._has_calls:
+        if not self._calls:
             return tuple(items)
-        return tuple([self._item(item) if type(item) in _CALLS else item for item in items])
+        ids = Names(self._traits.call_ids, [item.call_id for item in self._calls])
+        special = [
+            item
+            for item in self._calls
+            if item.kind != "function" or (type(item) is CallItem and item.namespace is not None)
+        ]
+        if not (special or self.names.count or ids.count):
+            return tuple(items)
+        written: list[AnyItem] = []
+        for item in items:
+            if type(item) is CallItem:
+                written.append(self._call(item, ids))
+            elif type(item) is ResultItem:
+                written.append(self._result(item, ids))
+            else:
+                written.append(item)
+        return tuple(written)
 
-    def choice(self) -> ToolChoice:
-        """Return the choice with the upstream's name of the tool."""
-        choice = self._plan.tool_choice
-        if choice.name is None:
-            return choice
-        return msgspec.structs.replace(choice, name=self.names.there(choice.name))
-
-    def options(self) -> Options:
-        """Return the options with the schema of the answer in the upstream's form."""
-        options = self._plan.options
-        if options.output_schema is None:
-            return options
-        fields = OBJECT.decode(options.output_schema)
-        if "schema" not in fields:
-            return options
-        written = self._schemas.write(fields["schema"], "output_schema.schema", is_tool=False)
-        if written is fields["schema"]:
-            return options
-        schema = msgspec.Raw(write_json({**fields, "schema": written}))
-        return msgspec.structs.replace(options, output_schema=schema)
-
-    def tell(self) -> None:
-        """Note what was mapped; it is mapped back, so nothing is lost."""
-        if self.names.count:
-            self._notes.add("name_mapped", "emulated", "names of tools that the upstream cannot spell", "tools")
-        if self.wrapped:
-            message = "custom tools are offered as functions of one string"
-            self._notes.add("custom_tool", "emulated", message, "tools", len(self.wrapped))
-
-    def _item(self, item: AnyItem) -> AnyItem:
-        match item:
-            case CallItem():
-                return self._call(item)
-            case ResultItem():
-                return self._result(item)
-            case _:
-                return item
-
-    def _call(self, call: CallItem) -> CallItem:
-        name, call_id = self.names.there(call.name), self._ids.there(call.call_id)
-        namespace = self._namespace(call.name, call.namespace)
+    def _call(self, call: CallItem, ids: Names) -> CallItem:
+        name, call_id = self.names.there(call.name), ids.there(call.call_id)
+        namespace = _namespace(self._traits, self.names, call.name, call.namespace)
         kind, arguments = call.kind, call.arguments
         if kind == "custom" and not self._traits.has_custom_tools:
             kind, arguments = "function", wrapped_input(arguments)
@@ -194,13 +207,21 @@ class _Writer:
             call, name=name, call_id=call_id, namespace=namespace, kind=kind, arguments=arguments
         )
 
-    def _result(self, result: ResultItem) -> ResultItem:
-        name, call_id = self.names.there(result.name), self._ids.there(result.call_id)
+    def _result(self, result: ResultItem, ids: Names) -> ResultItem:
+        name, call_id = self.names.there(result.name), ids.there(result.call_id)
         kind = result.kind if self._traits.has_custom_tools else "function"
         if (name, call_id, kind) == (result.name, result.call_id, result.kind):
             return result
         return msgspec.structs.replace(result, name=name, call_id=call_id, kind=kind)
 
-    def _namespace(self, name: str, namespace: str | None) -> str | None:
-        """Return the namespace, where the upstream has them and the name in it is spelled as it was."""
-        return namespace if self._traits.has_namespaces and self.names.there(name) == name else None
+
+def _write_options(options: Options, schemas: Schemas) -> Options:
+    """Return the options with the schema of the answer in the upstream's form."""
+    fields = {} if options.output_schema is None else OBJECT.decode(options.output_schema)
+    if "schema" not in fields:
+        return options
+    written = schemas.write(fields["schema"], "output_schema.schema", is_tool=False)
+    if written is fields["schema"]:
+        return options
+    schema = msgspec.Raw(write_json({**fields, "schema": written}))
+    return msgspec.structs.replace(options, output_schema=schema)

@@ -4,6 +4,7 @@ Messages and reasoning are open one at a time; calls stay open beside them until
 interleave their pieces. An item is done in the order in which it was added. Nothing here knows chunks or frames.
 """
 
+from collections.abc import Hashable
 from typing import Any
 
 from treadle.canon import ids as prefixes
@@ -16,7 +17,7 @@ from treadle.canon.events import (
     TextDelta,
 )
 from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyItem, AnyPart, ReasoningItem
+from treadle.canon.items import AnyItem, AnyPart
 from treadle.canon.json import BadJson, read_json
 from treadle.wire.answer.correlate import Correlator, Piece, Slot
 from treadle.wire.answer.drafts import CallDraft, MessageDraft, ThoughtDraft
@@ -37,15 +38,16 @@ class Assembly(Ledger):
     itself where it is still open, all others on the item that ends the answer.
     """
 
+    _speaking: MessageDraft | ThoughtDraft | None = None
+    _correlator: Correlator | None = None
+    _done: int = 0
+
     def __init__(
         self, ids: IdSource, bounds: Bounds, taken_call_ids: frozenset[str] = frozenset(), maker: Maker = NOBODY
     ) -> None:
         super().__init__(ids, bounds, taken_call_ids)
         self._maker = maker
-        self._speaking: MessageDraft | ThoughtDraft | None = None
         self._order: list[_Draft] = []
-        self._done = 0
-        self._correlator = Correlator()
         self._calls: dict[int, CallDraft] = {}
         self._late: dict[str, Growth] = {}
 
@@ -62,12 +64,31 @@ class Assembly(Ledger):
     @property
     def is_speaking(self) -> bool:
         """Tell whether a message is open."""
-        return isinstance(self._speaking, MessageDraft)
+        return type(self._speaking) is MessageDraft
 
-    def add_text(self, text: str, *, is_refusal: bool = False, tokens: list[Any] | None = None) -> None:
-        """Add to the message, or begin one; `tokens` are the logprobs of that text."""
+    def add_text(self, text: str) -> None:
+        """Add to the message, or begin one."""
         message = self._speaking
-        if not isinstance(message, MessageDraft):
+        if type(message) is not MessageDraft:
+            message = self._begin_message()
+        if message.is_refusing or message.has_tokens:
+            self.add_said(text)
+            return
+        # What nearly every piece is: more of a plain text.
+        if message.joiner.half or not text.isascii():
+            text = message.joiner.feed(text)
+            if not text:
+                return
+        self._meter.add(text)
+        if not self._meter.is_over:
+            texts = message.begin(is_refusal=False) if message.texts is None else message.texts
+            texts.append(text)
+            self.events.append(TextDelta(index=message.index, text=text, part=message.part))
+
+    def add_said(self, text: str, *, is_refusal: bool = False, tokens: list[Any] | None = None) -> None:
+        """Add to the message, or begin one, also what it refuses; `tokens` are the logprobs of that text."""
+        message = self._speaking
+        if type(message) is not MessageDraft:
             message = self._begin_message()
         if tokens and not self._has_room_for(len(write_halves(tokens))):
             return
@@ -85,7 +106,7 @@ class Assembly(Ledger):
     def attach(self, part: AnyPart, size: int) -> None:
         """Add a part of `size` characters that is not text to the message, or begin one."""
         if self._has_room_for(size):
-            message = self._speaking if isinstance(self._speaking, MessageDraft) else self._begin_message()
+            message = self._speaking if type(self._speaking) is MessageDraft else self._begin_message()
             message.attached.append(part)
 
     def annotate(self, annotations: list[Any]) -> None:
@@ -97,7 +118,7 @@ class Assembly(Ledger):
     def add_reasoning(self, text: str) -> None:
         """Add to the reasoning, or begin some."""
         thought = self._speaking
-        if not isinstance(thought, ThoughtDraft):
+        if type(thought) is not ThoughtDraft:
             thought = self._begin_thought()
         self._think(thought, thought.joiner.feed(text))
 
@@ -119,10 +140,22 @@ class Assembly(Ledger):
 
     def begin_calls(self) -> None:
         """Say that the next pieces of calls come in one delta."""
-        self._correlator.begin_delta()
+        if self._correlator is not None:
+            self._correlator.begin_delta()
+
+    def go_on(self, index: Hashable, text: str) -> bool:
+        """Add to the arguments of the call at an index; tell whether there is one that was shown."""
+        slot = None if self._correlator is None else self._correlator.by_index.get(index)
+        call = None if slot is None else self._calls.get(id(slot))
+        if call is None or call.index < 0:
+            return False
+        self._argue(call, text)
+        return True
 
     def add_call(self, piece: Piece, state: tuple[str, Any] | None = None) -> None:
         """Add a piece of a call to the call it belongs to; `state` is a kind and what only the maker can read."""
+        if self._correlator is None:
+            self._correlator = Correlator()
         slot, is_new = self._correlator.place(piece)
         if is_new:
             self._calls[id(slot)] = CallDraft(slot)
@@ -134,37 +167,42 @@ class Assembly(Ledger):
             call.blobs = (self._maker.blob(*state),)
         if call.index < 0 and slot.name:
             self._show_call(call)
-        self._argue(call, call.joiner.feed(piece.text))
+        self._argue(call, piece.text)
 
     def finish(self) -> None:
         """Close everything that is open."""
-        self._settle_late()
-        self._fall_silent()
+        if self._late:
+            self._settle_late()
+        if self._speaking is not None:
+            self._fall_silent()
         for call in self._calls.values():
             if call.index < 0:
                 call.slot.name = self._note_unnamed()
                 self._show_call(call)
             self._close_call(call)
-        self._emit_done()
-        self._note_left()
+        if self._calls:
+            self._emit_done()
+        if self._notes:
+            self._note_left()
 
     def _begin_message(self) -> MessageDraft:
-        self._fall_silent()
+        if self._speaking is not None:
+            self._fall_silent()
         message = self._speaking = MessageDraft(len(self._order), self._ids.new(prefixes.MESSAGE))
-        self._show(message, message.item())
+        self._order.append(message)
+        self.events.append(ItemAdded(index=message.index, item=message.begun()))
         return message
 
     def _begin_thought(self) -> ThoughtDraft:
-        self._fall_silent()
+        if self._speaking is not None:
+            self._fall_silent()
         thought = self._speaking = ThoughtDraft(len(self._order), self._ids.new(prefixes.REASONING))
-        self._show(thought, ReasoningItem(id=thought.item().id))
+        self._show(thought, thought.begun())
         return thought
 
     def _settle_late(self) -> None:
         """Give the state of the whole answer to the item that is still open, a call before a message."""
         blobs = tuple(self._maker.blob(kind, state.value()) for kind, state in self._late.items())
-        if not blobs:
-            return
         call = next(iter(self._calls.values()), None)
         if call is not None:
             call.blobs += blobs
@@ -182,10 +220,10 @@ class Assembly(Ledger):
         self._meter.add(text)
         if self._meter.is_over:
             return
-        part = message.add(text, is_refusal=is_refusal)
+        message.add(text, is_refusal=is_refusal)
         kind = RefusalDelta if is_refusal else TextDelta
         tokens = message.take_tokens() if message.has_tokens else None
-        self.events.append(kind(index=message.index, text=text, part=part, logprobs=tokens))
+        self.events.append(kind(index=message.index, text=text, part=message.part, logprobs=tokens))
 
     def _think(self, thought: ThoughtDraft, text: str) -> None:
         if text and self._has_room(text):
@@ -195,10 +233,10 @@ class Assembly(Ledger):
     def _fall_silent(self) -> None:
         """Close the open message or reasoning."""
         speaking, self._speaking = self._speaking, None
-        if speaking is None:
-            return
-        if isinstance(speaking, MessageDraft):
-            self._say(speaking, speaking.joiner.finish(), is_refusal=speaking.is_refusing)
+        assert speaking is not None, "somebody speaks"
+        if type(speaking) is MessageDraft:
+            if speaking.joiner.half:
+                self._say(speaking, speaking.joiner.finish(), is_refusal=speaking.is_refusing)
         else:
             self._think(speaking, speaking.joiner.finish())
             speaking.blobs = tuple(self._maker.blob(kind, state.value()) for kind, state in speaking.states.items())
@@ -206,7 +244,8 @@ class Assembly(Ledger):
         self._emit_done()
 
     def _show_call(self, call: CallDraft) -> None:
-        self._fall_silent()
+        if self._speaking is not None:
+            self._fall_silent()
         call.index = len(self._order)
         call.item_id = self._ids.new(prefixes.CALL_ITEM)
         call.call_id = self._call_id(call.slot.id)
@@ -219,25 +258,30 @@ class Assembly(Ledger):
             self.events.append(ArgumentsDelta(index=call.index, text=early))
 
     def _argue(self, call: CallDraft, text: str) -> None:
-        if not text or not self._has_room(text):
+        if call.joiner.half or not text.isascii():
+            text = call.joiner.feed(text)
+        if not text:
+            return
+        self._meter.add(text)
+        if self._meter.is_over:
             return
         arguments = call.slot.arguments
         ready = arguments.feed(text)
-        if self._check_arguments(arguments.size) and ready:
-            self._pass_on(call, ready)
-
-    def _pass_on(self, call: CallDraft, text: str) -> None:
-        if call.index < 0:
-            call.waiting.append(text)
-        else:
-            self.events.append(ArgumentsDelta(index=call.index, text=text))
+        if arguments.size > self._bounds.arguments_bytes_max:
+            self._check_arguments(arguments.size)
+        elif ready and call.index >= 0:
+            self.events.append(ArgumentsDelta(index=call.index, text=ready))
+        elif ready:
+            call.waiting.append(ready)
 
     def _close_call(self, call: CallDraft) -> None:
-        self._argue(call, call.joiner.finish())
+        if call.joiner.half:
+            self._argue(call, call.joiner.finish())
         call.final = call.slot.arguments.finish()
         if call.final.rest:
-            self._pass_on(call, call.final.rest)
-        self._note_repair(call.final)
+            self.events.append(ArgumentsDelta(index=call.index, text=call.final.rest))
+        if call.final.repair:
+            self._note_repair(call.final)
         call.is_closed = True
 
     def _emit_done(self) -> None:

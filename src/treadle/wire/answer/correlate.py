@@ -43,12 +43,12 @@ class Slot:
 
 
 class Correlator:
-    """The calls of one stream, in the order in which they appeared."""
+    """The calls of one stream, in the order in which they appeared; `by_index` are the latest of each index."""
 
     def __init__(self) -> None:
         self.slots: list[Slot] = []
+        self.by_index: dict[Hashable, Slot] = {}
         self._by_id: dict[str, list[Slot]] = {}
-        self._by_index: dict[Hashable, Slot] = {}
         self._named_now: set[int] = set()
 
     def begin_delta(self) -> None:
@@ -66,7 +66,7 @@ class Correlator:
         else:
             self._learn(slot, piece)
         if slot.index is not None:
-            self._by_index[slot.index] = slot
+            self.by_index[slot.index] = slot
         if piece.name:
             self._named_now.add(id(slot))
         return slot, is_new
@@ -93,7 +93,7 @@ class Correlator:
         last = self.slots[-1] if self.slots else None
         if piece.index is None:
             return last
-        at_index = self._by_index.get(piece.index)
+        at_index = self.by_index.get(piece.index)
         if at_index is None and last is not None and last.index is None and not piece.name:
             return last
         return at_index

@@ -18,19 +18,21 @@ DONE = "[DONE]"
 class AnswerDecoder(ABC):
     """Turns the answer of one model call into events; nothing that an upstream sends raises."""
 
+    _terminal: Finished | Failed | None = None
+
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._intake = Intake()
-        self._terminal: Finished | Failed | None = None
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete."""
         if self._terminal is not None:
             return []
         self._read_frames(self._intake.feed(data))
-        if self._terminal is None and self._intake.failure is not None:
+        if self._intake.failure is not None and self._terminal is None:
             self._fail(self._intake.failure)
-        return self._ledger.take()
+        events, self._ledger.events = self._ledger.events, []
+        return events
 
     def finish(self) -> list[ModelEvent]:
         """Return what the end of the bytes makes of them."""
@@ -47,7 +49,7 @@ class AnswerDecoder(ABC):
         return self._ledger.take()
 
     def _read_frames(self, frames: list[Frame]) -> None:
-        meter = self._ledger.meter
+        meter, read = self._ledger.meter, self._read_frame
         for frame in frames:
             if self._terminal is not None:
                 return
@@ -55,7 +57,7 @@ class AnswerDecoder(ABC):
             if data == DONE:
                 self._end(is_said=True)
             elif data:
-                self._read_frame(frame.event, data)
+                read(frame.event, data)
                 if meter.is_over:
                     self._check_bounds()
 
@@ -84,7 +86,8 @@ class AnswerDecoder(ABC):
 
     def _close(self, terminal: Finished) -> None:
         """End the answer, if it is within its bounds."""
-        self._check_bounds()
+        if self._ledger.meter.is_over:
+            self._check_bounds()
         if self._terminal is None:
             self._terminal = terminal
             self._ledger.events.append(terminal)

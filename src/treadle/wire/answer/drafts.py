@@ -1,6 +1,6 @@
 """The items of an answer in the making: a message, a thought, a call. They hold text and say what it amounts to."""
 
-from typing import Any
+from typing import Any, final
 
 import msgspec
 
@@ -33,39 +33,43 @@ class _Part:
     def part(self) -> AnyPart:
         """Return all of it."""
         text = "".join(self.pieces)
-        tokens = _array(self.tokens)
+        tokens = _array(self.tokens) if self.tokens else None
         return RefusalPart(text=text, logprobs=tokens) if self.is_refusal else TextPart(text=text, logprobs=tokens)
 
 
+@final
 class MessageDraft:
     """What the model says: texts and refusals as they come, images and parts of other kinds behind them.
 
-    It `is_refusing` while the last part is a refusal, and `has_tokens` while logprobs wait to be told.
+    It `is_refusing` while the last part is a refusal, and `has_tokens` while logprobs wait to be told. `part` is the
+    number of the last part, `texts` are its pieces where it is text.
     """
+
+    is_closed: bool = False
+    is_refusing: bool = False
+    has_tokens: bool = False
+    blobs: tuple[Blob, ...] = ()
+    texts: list[str] | None = None
+    part: int = -1
 
     def __init__(self, index: int, item_id: str) -> None:
         self.index = index
-        self.is_closed = False
         self.joiner = HalfJoiner()
-        self.blobs: tuple[Blob, ...] = ()
         self.attached: list[AnyPart] = []
         self.annotations: list[Any] = []
-        self.is_refusing = False
-        self.has_tokens = False
         self._id = item_id
         self._parts: list[_Part] = []
 
-    def add(self, text: str, *, is_refusal: bool) -> int:
-        """Add text and return the part it belongs to: text and refusals are parts of their own."""
+    def add(self, text: str, *, is_refusal: bool) -> None:
+        """Add text: texts and refusals are parts of their own."""
         if not self._parts or self.is_refusing != is_refusal:
-            self._begin(is_refusal)
+            self.begin(is_refusal=is_refusal)
         self._parts[-1].pieces.append(text)
-        return len(self._parts) - 1
 
     def add_tokens(self, tokens: list[Any], *, is_refusal: bool) -> None:
         """Add logprobs, which belong to the text that comes next."""
         if not self._parts or self.is_refusing != is_refusal:
-            self._begin(is_refusal)
+            self.begin(is_refusal=is_refusal)
         self._parts[-1].tokens += tokens
         self._parts[-1].waiting += tokens
         self.has_tokens = True
@@ -89,9 +93,18 @@ class MessageDraft:
         tokens, part.waiting = part.waiting, []
         return _array(tokens)
 
-    def _begin(self, is_refusal: bool) -> None:
-        self._parts.append(_Part(is_refusal))
+    def begin(self, *, is_refusal: bool) -> list[str]:
+        """Begin a part and return its pieces, of which there are none yet."""
+        part = _Part(is_refusal)
+        self._parts.append(part)
+        self.part += 1
         self.is_refusing = is_refusal
+        self.texts = None if is_refusal else part.pieces
+        return part.pieces
+
+    def begun(self) -> MessageItem:
+        """Return the message without content."""
+        return MessageItem(id=self._id, role="assistant")
 
     def item(self) -> MessageItem:
         """Return the message so far."""
@@ -104,17 +117,23 @@ class MessageDraft:
         return MessageItem(id=self._id, role="assistant", content=content, blobs=self.blobs)
 
 
+@final
 class ThoughtDraft:
     """What the model thinks, and what of it only its provider can read."""
 
+    is_closed: bool = False
+    blobs: tuple[Blob, ...] = ()
+
     def __init__(self, index: int, item_id: str) -> None:
         self.index = index
-        self.is_closed = False
         self.joiner = HalfJoiner()
         self.texts: list[str] = []
         self.states: dict[str, Growth] = {}
-        self.blobs: tuple[Blob, ...] = ()
         self._id = item_id
+
+    def begun(self) -> ReasoningItem:
+        """Return the reasoning without content."""
+        return ReasoningItem(id=self._id)
 
     def item(self) -> ReasoningItem:
         """Return the reasoning so far."""
@@ -125,16 +144,17 @@ class ThoughtDraft:
 class CallDraft:
     """A call on its way out: `index` is set once the call has been shown."""
 
+    index: int = -1
+    is_closed: bool = False
+    blobs: tuple[Blob, ...] = ()
+    final: FinalArguments | None = None
+    item_id: str = ""
+    call_id: str = ""
+
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
-        self.index = -1
-        self.is_closed = False
         self.joiner = HalfJoiner()
         self.waiting: list[str] = []
-        self.blobs: tuple[Blob, ...] = ()
-        self.final: FinalArguments | None = None
-        self.item_id = ""
-        self.call_id = ""
 
     def item(self) -> CallItem:
         """Return the call, with its arguments once they are complete."""

@@ -11,6 +11,7 @@ import msgspec
 
 from treadle.canon.items import CallItem, MessageItem, ReasoningItem, text_of
 from treadle.canon.json import BadJson, read_json
+from treadle.canon.memo import Memo
 from treadle.canon.tools import ToolSpec
 
 ARGUMENTS_CHARS_MAX = 65_536
@@ -33,6 +34,7 @@ _FENCE = re.compile(r"\s*```")
 _TRAILING = re.compile(r'\s*\{.*\}\s*"+\s*\}?\s*', re.DOTALL)
 _SEVERAL = re.compile(r"\}\s*\{")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_NUMBERS = ("integer", "number")
 _FENCED_CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _DIALECT = re.compile(
     r"<tool_call>|</tool_call>|<\|tool_call|<｜tool▁call|<\|python_tag\|>|\[TOOL_CALLS\]|<function=|<invoke name="
@@ -44,9 +46,27 @@ _DIALECT = re.compile(
 class _Schema(msgspec.Struct):
     properties: dict[str, Any] = {}
     required: list[Any] = []
+    numbers: frozenset[str] = frozenset()
 
 
 _schema = msgspec.json.Decoder(_Schema)
+
+
+def _read(spec: ToolSpec) -> _Schema | None:
+    """Read a tool's schema, with the names of its parameters that are numbers."""
+    try:
+        schema = _schema.decode(spec.parameters)
+    except msgspec.DecodeError:
+        return None
+    schema.numbers = frozenset([name for name, wanted in schema.properties.items() if _wants_number(wanted)])
+    return schema
+
+
+def _wants_number(wanted: Any) -> bool:
+    return isinstance(wanted, dict) and cast("dict[str, Any]", wanted).get("type") in _NUMBERS
+
+
+_SCHEMAS: Memo[ToolSpec, _Schema | None] = Memo(_read, 1_024)
 
 
 def call_faults(call: CallItem, specs: Mapping[str, ToolSpec]) -> list[Fault]:
@@ -91,32 +111,22 @@ def _text_faults(text: str) -> list[Fault]:
 
 
 def _value_faults(given: dict[str, Any], spec: ToolSpec, specs: Mapping[str, ToolSpec]) -> list[Fault]:
-    own = _read(spec)
+    own = _SCHEMAS.of(spec)
     if own is None:
         return []
     if not given:
         return [BLANK] if own.required else []
     if not given.keys() & own.properties.keys() and any(_fits(given, other) for other in specs.values()):
         return [ANOTHER]
-    is_text = any(isinstance(value, str) and _is_number(own, name, value) for name, value in given.items())
-    return [NUMBER] if is_text else []
+    for name in own.numbers & given.keys():
+        value = given[name]
+        if isinstance(value, str) and len(value) <= 32 and _NUMBER.fullmatch(value.strip()):
+            return [NUMBER]
+    return []
 
 
 def _fits(given: dict[str, Any], spec: ToolSpec) -> bool:
-    schema = _read(spec)
+    schema = _SCHEMAS.of(spec)
     if schema is None or not schema.properties:
         return False
     return given.keys() <= schema.properties.keys() and all(name in given for name in schema.required)
-
-
-def _is_number(schema: _Schema, name: str, value: str) -> bool:
-    wanted = schema.properties.get(name)
-    kind = cast("dict[str, Any]", wanted).get("type") if isinstance(wanted, dict) else None
-    return kind in ("integer", "number") and len(value) <= 32 and _NUMBER.fullmatch(value.strip()) is not None
-
-
-def _read(spec: ToolSpec) -> _Schema | None:
-    try:
-        return _schema.decode(spec.parameters)
-    except msgspec.DecodeError:
-        return None

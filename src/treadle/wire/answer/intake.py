@@ -13,12 +13,11 @@ _BLANK = b" \t\r\n"
 class Intake:
     """Reads one answer. `failure` is set once the bytes cannot be read any further."""
 
-    def __init__(self) -> None:
-        self.failure: ErrorInfo | None = None
-        self._head = b""
-        self._reader: SseReader | None = None
-        self._document: list[bytes] | None = None
-        self._document_bytes = 0
+    failure: ErrorInfo | None = None
+    _head: bytes = b""
+    _reader: SseReader | None = None
+    _document: list[bytes] | None = None
+    _document_bytes: int = 0
 
     @property
     def is_document(self) -> bool:
@@ -29,13 +28,14 @@ class Intake:
         """Return the frames that these bytes complete."""
         if self._reader is None and self._document is None:
             data = self._begin(data)
-        if self._document is not None:
-            self._hold(self._document, data)
-        elif self._reader is not None:
-            frames = self._reader.feed(data)
-            if self._reader.overflowed:
+        reader = self._reader
+        if reader is not None:
+            frames = reader.feed(data)
+            if reader.overflowed:
                 self.failure = too_large("a line of the stream is over the bound")
             return frames
+        if self._document is not None:
+            self._hold(self._document, data)
         return []
 
     def finish(self) -> list[Frame]:

@@ -96,6 +96,8 @@ class Meter:
 class Ledger:
     """The events of one answer, and what has to be said and counted beside them."""
 
+    _notes: int = 0
+
     def __init__(
         self, ids: IdSource, bounds: Bounds, taken_call_ids: frozenset[str] = frozenset(), id_chars_max: int = 64
     ) -> None:
@@ -103,9 +105,9 @@ class Ledger:
         self._ids = ids
         self._bounds = bounds
         self.meter = self._meter = Meter(bounds.text_bytes_max)
-        self._taken = set(taken_call_ids)
+        self._taken_before = taken_call_ids
+        self._taken: set[str] = set()
         self._id_chars_max = id_chars_max
-        self._notes = 0
 
     @property
     def overflow(self) -> str | None:
@@ -149,7 +151,7 @@ class Ledger:
         if not call_id:
             if is_needed:
                 self.note("call_without_id", "repaired", "a call without an id got one")
-        elif call_id in self._taken:
+        elif call_id in self._taken or call_id in self._taken_before:
             self.note("duplicate_call_id", "repaired", "a call with the id of another one got its own")
             call_id = ""
         elif len(call_id) > self._id_chars_max or not _USABLE_ID.fullmatch(call_id):

@@ -5,12 +5,16 @@ changes a piece.
 """
 
 from collections.abc import Hashable
-from typing import Any, cast
+from typing import Any
 
 PLACES_MAX = 1_024
 """How many calls are remembered; an answer with more of them is refused anyway."""
 
 Oddity = tuple[str, str]
+
+_OBJECT: Any = dict
+_LIST: Any = list
+"""What JSON is made of, said so that what is in it stays anything."""
 
 LEGACY: Oddity = ("legacy_call", "a call came as the legacy function_call")
 NOT_LISTED: Oddity = ("calls_not_listed", "tool_calls was one object and not a list")
@@ -23,19 +27,20 @@ GROWN: Oddity = ("name_grown", "the name of a call came in pieces that grow")
 
 
 class Oddities:
-    """Looks at the calls of one streamed answer as they come."""
+    """Looks at the calls of one streamed answer as they come; those `seen` by their index, with their ids and names."""
+
+    _told: frozenset[Oddity] = frozenset()
 
     def __init__(self) -> None:
-        self._told: set[Oddity] = set()
-        self._seen: dict[Hashable, tuple[str, str]] = {}
+        self.seen: dict[Hashable, tuple[str, str]] = {}
 
     def look(self, calls: Any) -> list[Oddity]:
         """Return what is new and odd about the `tool_calls` of a delta."""
-        found = [] if isinstance(calls, list) else [NOT_LISTED]
-        for call in cast("list[Any]", calls) if isinstance(calls, list) else [calls]:
-            if isinstance(call, dict):
-                found += self._look_at(cast("dict[str, Any]", call))
-        return self._new(found)
+        found: list[Oddity] = [] if isinstance(calls, _LIST) else [NOT_LISTED]
+        for call in calls if isinstance(calls, _LIST) else [calls]:
+            if isinstance(call, _OBJECT):
+                found += self._look_at(call)
+        return self._new(found) if found else found
 
     def look_legacy(self) -> list[Oddity]:
         """Return what is new and odd about a legacy call."""
@@ -43,20 +48,21 @@ class Oddities:
 
     def _look_at(self, call: dict[str, Any]) -> list[Oddity]:
         body: Any = call.get("function") or call.get("custom")
-        fields = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
-        found = [NOT_TEXT] if not isinstance(fields.get("arguments", ""), str | None) else []
-        name, call_id, index = _word(fields.get("name")), _word(call.get("id")), call.get("index")
+        fields: dict[str, Any] = body if isinstance(body, _OBJECT) else {}
+        arguments, name, call_id, index = fields.get("arguments"), fields.get("name"), call.get("id"), call.get("index")
+        found = [] if arguments is None or isinstance(arguments, str) else [NOT_TEXT]
+        name, call_id = name if isinstance(name, str) else "", call_id if isinstance(call_id, str) else ""
         if not isinstance(index, int | str):
             return [*found, NO_INDEX]
-        before = self._seen.get(index)
+        before = self.seen.get(index)
         if before is None:
-            if len(self._seen) < PLACES_MAX:
-                found += [SPARSE] if index != len(self._seen) else []
-                self._seen[index] = (call_id, name)
+            if len(self.seen) < PLACES_MAX:
+                found += [SPARSE] if index != len(self.seen) else []
+                self.seen[index] = (call_id, name)
             return found
         if name:
             found += self._named_again(before, (call_id, name))
-            self._seen[index] = (call_id or before[0], name)
+            self.seen[index] = (call_id or before[0], name)
         return found
 
     def _named_again(self, before: tuple[str, str], now: tuple[str, str]) -> list[Oddity]:
@@ -70,9 +76,5 @@ class Oddities:
 
     def _new(self, found: list[Oddity]) -> list[Oddity]:
         fresh = [oddity for oddity in dict.fromkeys(found) if oddity not in self._told]
-        self._told.update(fresh)
+        self._told = self._told.union(fresh)
         return fresh
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else ""

@@ -94,10 +94,12 @@ _SETTLED_BETAS = ("claude-code-", "message-threads-")
 def carry_options(options: Options, protocol: str, notes: Notes) -> Options:
     """Return the options with those that only the client's protocol has spelled for an upstream of this one."""
     source = options.extra_protocol
-    if protocol != "messages":
+    if options.betas and protocol != "messages":
         _note_betas(options, notes)
+    if not options.extra:
+        return options
     is_shared = source == protocol or (source in _SIBLINGS and protocol in _SIBLINGS)
-    if is_shared or not options.extra or source not in MEANINGS:
+    if is_shared or source not in MEANINGS:
         return options
     given = unread(options)
     spelled, heeded = _spelled(given, source, protocol)

@@ -1,44 +1,37 @@
 """The events of one run as one choice of a Chat completion.
 
-There is one path: every event becomes deltas, the deltas are folded into the message, and only then, if the client
-streams, written as entries of a chunk's `choices`. Calls that Treadle runs itself are not shown: Chat has no form
-for them. Ids, frames, usage and the end of the stream are the encoder's.
+There is one path: every event becomes deltas, the deltas are folded into the message, and, if the client streams,
+written as chunks. Calls that Treadle runs itself are not shown: Chat has no form for them. What a chunk says beside
+its choice, usage and the end of the stream are the encoder's.
 """
 
-from typing import Any, assert_never
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import msgspec
 
 from treadle.canon.events import (
-    ApprovalDecided,
-    ApprovalRequested,
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
     KeptAlive,
-    Noted,
     ReasoningDelta,
     RefusalDelta,
     RoundStarted,
     RunEnded,
+    RunEvent,
     TextDelta,
-    ToolFinished,
     ToolStarted,
 )
 from treadle.canon.items import (
-    AnyItem,
-    AnyPart,
     Blob,
     CallItem,
     ImagePart,
     MessageItem,
     OpaqueItem,
     ReasoningItem,
-    ReferenceItem,
     RefusalPart,
-    ResultItem,
     TextPart,
-    text_of,
 )
 from treadle.canon.json import read_json, write_json
 from treadle.canon.request import Surface
@@ -50,253 +43,291 @@ from treadle.wire.fields import LIST
 from treadle.wire.notes import Notes
 from treadle.wire.responses.hosted import spell_out
 
-ChoiceEvent = (
-    RoundStarted
-    | ItemAdded
-    | TextDelta
-    | RefusalDelta
-    | ReasoningDelta
-    | ArgumentsDelta
-    | ItemDone
-    | Noted
-    | ToolStarted
-    | ToolFinished
-    | ApprovalRequested
-    | ApprovalDecided
-    | KeptAlive
-)
-
 _FINISH_REASONS = {"length": "length", "filtered": "content_filter"}
 _BREAK = "\n\n"
 _OPEN_END = b',"finish_reason":null}'
 _TEXT_HEADS = {name: b'{"%b":' % name.encode() for name in ("content", "refusal", "reasoning_content")}
+_TEXT_END = b"}" + _OPEN_END
+_FIELDS: dict[type, str] = {
+    MessageItem: "content",
+    ReasoningItem: "reasoning_content",
+    TextPart: "content",
+    RefusalPart: "refusal",
+}
 
 
 class _Shown:
-    """An item that the client sees: how much of each field was sent, where its text begins, its place among the calls.
+    """An item that the client sees: how much of it was `sent`, and of its refusal; its place among the calls.
 
-    `tokens` counts the logprobs sent of each field. One that `is_held` is sent whole when it is done.
+    `head` is how the deltas of a call begin. `start` is the first piece of the content that is its own; `tokens`
+    counts the logprobs sent of each field. One that `is_held` is sent whole when it is done.
     """
 
-    __slots__ = ("is_held", "place", "sent", "start", "tokens")
+    __slots__ = ("declined", "head", "is_held", "place", "sent", "start", "tokens")
 
     def __init__(self, place: int = -1, *, is_held: bool = False) -> None:
         self.is_held = is_held
         self.place = place
+        self.head = b""
         self.start = -1
-        self.sent = {"content": 0, "refusal": 0, "reasoning_content": 0, "arguments": 0}
-        self.tokens = {"content": 0, "refusal": 0}
+        self.sent = 0
+        self.declined = 0
+        self.tokens: dict[str, int] | None = None
 
 
 class Choice:
-    """One choice in the making: `entries` are those that were not taken yet.
+    """One choice in the making. `late` fields are known in full only at the end and sent once.
 
-    `late` fields are known in full only at the end and sent once.
+    It `is_open` when the client has seen anything of it; once its run has `ended`, the client sees no more.
     """
 
     def __init__(self, index: int, surface: Surface) -> None:
+        self.index = index
+        self.surface = surface
+        self.is_open = False
+        self.run_id = ""
+        self.ended: RunEnded | None = None
         self.finish_reason: str | None = None
-        self._index = index
-        self._surface = surface
-        self._head = b'{"index":%d,"delta":' % index
-        self.entries: list[bytes] = []
+        self._frames: list[bytes] = []
+        self._head = b""
+        self._suffix = b""
         self._fold = MessageFold()
         self._shown: dict[int, _Shown] = {}
         self._calls = 0
         self._images = 0
-        self._content_chars = 0
-        self._has_role = False
-        self._open = {"content": 0, "reasoning_content": 0}
+        self._open: list[str] = []
         self._late: dict[str, Any] = {}
-        self._annotations: list[Any] = []
+        self._annotations: tuple[Any, ...] = ()
 
-    @property
-    def is_open(self) -> bool:
-        """Tell whether the client has seen anything of this choice."""
-        return self._has_role
+    def begin(self, prefix: bytes, suffix: bytes) -> None:
+        """Say what stands around the choice in each of its chunks; nothing is written before."""
+        self._head = prefix + b'{"index":%d,"delta":' % self.index
+        self._suffix = suffix
+
+    def feed(self, event: RunEvent) -> list[bytes]:
+        """Return the chunks to send for an event of the run; none without a stream or after the end."""
+        if self.ended is not None:
+            return []
+        if type(event) is TextDelta:
+            self._say(event.index, "content", event.text, event.logprobs)
+        elif (read := self.readers.get(type(event))) is not None:
+            read(self, event)
+        if not self._frames:
+            return []
+        frames, self._frames = self._frames, []
+        return frames
 
     def take(self) -> list[bytes]:
-        """Return the entries since the last time."""
-        entries, self.entries = self.entries, []
-        return entries
+        """Return the chunks since the last time."""
+        frames, self._frames = self._frames, []
+        return frames
 
     def open(self) -> None:
         """Show the choice, though there is nothing to say yet."""
-        if not self._has_role:
+        if not self.is_open:
             self._send({})
-
-    def feed(self, event: ChoiceEvent) -> None:
-        """Take one event of the run."""
-        match event:
-            case TextDelta():
-                self._say(event.index, "content", event.text, event.logprobs)
-            case ArgumentsDelta():
-                self._argue(event.index, event.text)
-            case ReasoningDelta():
-                self._say(event.index, "reasoning_content", event.text)
-            case RefusalDelta():
-                self._say(event.index, "refusal", event.text, event.logprobs)
-            case ItemAdded():
-                self._show(event.index, event.item)
-            case ItemDone():
-                self._complete(event.index, event.item)
-            case ToolStarted():
-                self._tell_status(event.call)
-            case KeptAlive():
-                self._send({})
-            case RoundStarted():
-                # What a model thought in an earlier round is of no use to the next one without its calls.
-                self._late.pop(THOUGHT_STATE, None)
-            case ToolFinished() | Noted() | ApprovalRequested() | ApprovalDecided():
-                pass
-            case _:
-                assert_never(event)
 
     def finish(self, ended: RunEnded) -> None:
         """End the choice of a run that ended well."""
         reason = _FINISH_REASONS.get(ended.stop) if ended.status == "incomplete" else None
         if reason is None and self._calls:
-            reason = "function_call" if self._surface.legacy_functions else "tool_calls"
+            reason = "function_call" if self.surface.legacy_functions else "tool_calls"
         self.finish_reason = reason or "stop"
         if self._annotations:
             self._late["annotations"] = self._annotations
         if self._late:
             self._send(self._late)
-        self._send({}, self.finish_reason)
+        if self.surface.stream:
+            self._write(b"{}", end=b',"finish_reason":%b}' % write_json(self.finish_reason))
 
     def whole(self) -> dict[str, Any]:
         """Return the choice of a client that waits."""
         return {
-            "index": self._index,
+            "index": self.index,
             "message": self._fold.message(),
             "logprobs": self._fold.logprobs(),
             "finish_reason": self.finish_reason,
         }
 
-    def _show(self, index: int, item: AnyItem) -> None:
-        match item:
-            case MessageItem():
-                self._show_text(index, "content")
-            case ReasoningItem():
-                self._show_text(index, "reasoning_content")
-            case CallItem():
-                self._show_call(index, item)
-            case ResultItem() | OpaqueItem() | ReferenceItem():
-                pass
+    def _show(self, event: ItemAdded | ItemDone) -> _Shown | None:
+        """Open an item, if the client sees it."""
+        item = event.item
+        if type(item) is CallItem:
+            return self._show_call(event.index, item)
+        field = _FIELDS.get(type(item))
+        if field is None:
+            return None
+        # While another text is open this one is held, because all texts are one content here.
+        shown = self._shown[event.index] = _Shown(is_held=field in self._open)
+        self._open.append(field)
+        return shown
 
-    def _show_text(self, index: int, field: str) -> None:
-        """Open a text; while another one is open it is held, because all texts are one content here."""
-        self._shown[index] = _Shown(is_held=self._open[field] > 0)
-        self._open[field] += 1
+    def _argue(self, event: ArgumentsDelta) -> None:
+        shown = self._shown.get(event.index)
+        if shown is not None and event.text:
+            self._send_arguments(shown, event.text)
 
-    def _show_call(self, index: int, call: CallItem) -> None:
+    def _think(self, event: ReasoningDelta) -> None:
+        self._say(event.index, "reasoning_content", event.text)
+
+    def _decline(self, event: RefusalDelta) -> None:
+        self._say(event.index, "refusal", event.text, event.logprobs)
+
+    def _complete(self, event: ItemDone) -> None:
+        """Send what of an item was not streamed."""
+        item = event.item
+        if type(item) is OpaqueItem:
+            said = [told for told in spell_out((item,), Notes()) if isinstance(told, MessageItem)]
+            for image in [part for told in said for part in told.content if isinstance(part, ImagePart)]:
+                self._send_image(image)
+            return
+        shown = self._shown.get(event.index) or self._show(event)
+        if shown is None:
+            return
+        shown.is_held = False
+        if type(item) is CallItem:
+            self._complete_call(item, shown)
+            return
+        field = _FIELDS.get(type(item))
+        if field in self._open:
+            self._open.remove(field)
+        if type(item) is MessageItem:
+            self._complete_message(event.index, item, shown)
+        elif type(item) is ReasoningItem:
+            thought = "".join((*item.summary, *item.text))
+            self._say(event.index, "reasoning_content", thought[shown.sent :])
+            self._keep_state(item.blobs)
+
+    def _tell_status(self, event: ToolStarted) -> None:
+        if self.surface.tool_status:
+            text = f"Calling {event.call.name}…"
+            self._send({"content": _BREAK + text if self._fold.texts.get("content") else text})
+
+    def _keep_alive(self, _: KeptAlive) -> None:
+        self._send({})
+
+    def _start_round(self, _: RoundStarted) -> None:
+        # What a model thought in an earlier round is of no use to the next one without its calls.
+        self._late.pop(THOUGHT_STATE, None)
+
+    readers: ClassVar[dict[type, Callable[[Any, Any], object]]] = {
+        ArgumentsDelta: _argue,
+        ReasoningDelta: _think,
+        RefusalDelta: _decline,
+        ItemAdded: _show,
+        ItemDone: _complete,
+        ToolStarted: _tell_status,
+        KeptAlive: _keep_alive,
+        RoundStarted: _start_round,
+    }
+    """What is done with an event; of others a choice shows nothing."""
+
+    def _show_call(self, index: int, call: CallItem) -> _Shown | None:
         # A legacy answer has room for one call.
-        if call.side == "server" or (self._surface.legacy_functions and self._calls):
-            return
-        place, self._calls = self._calls, self._calls + 1
-        self._shown[index] = _Shown(place)
-        if self._surface.legacy_functions:
+        if call.side == "server" or (self.surface.legacy_functions and self._calls):
+            return None
+        shown = self._shown[index] = _Shown(self._calls)
+        self._calls += 1
+        if self.surface.legacy_functions:
             self._send({"function_call": {"name": call.name, "arguments": ""}})
-            return
-        words = ("custom", "input") if call.kind == "custom" else ("function", "arguments")
-        body = {"name": call.name, words[1]: ""}
-        self._send({"tool_calls": [{"index": place, "id": call.call_id, "type": words[0], words[0]: body}]})
+            return shown
+        kind, field = ("custom", "input") if call.kind == "custom" else ("function", "arguments")
+        shown.head = b'{"tool_calls":[{"index":%d,"%b":{"%b":' % (shown.place, kind.encode(), field.encode())
+        body = {"name": call.name, field: ""}
+        self._send({"tool_calls": [{"index": shown.place, "id": call.call_id, "type": kind, kind: body}]})
+        return shown
 
     def _say(self, index: int, field: str, text: str, logprobs: msgspec.Raw | None = None) -> None:
         shown = self._shown.get(index)
         if shown is None or shown.is_held or not text:
             return
-        is_first = not shown.sent[field]
-        shown.sent[field] += len(text)
-        if is_first and field in self._open and self._fold.has(field):
-            text = _BREAK + text
-        if field == "content":
-            self._content_chars += len(text)
-            if shown.start < 0:
-                shown.start = self._content_chars - shown.sent[field]
-        self._fold.add_text(field, text)
-        delta = _TEXT_HEADS[field] + write_json(text) + b"}"
-        if logprobs is not None or not self._has_role:
-            self._write(delta, b"" if logprobs is None else self._tokens(shown, field, LIST.decode(logprobs)))
-        elif self._surface.stream:
-            self.entries.append(self._head + delta + _OPEN_END)
+        pieces = self._fold.texts.get(field)
+        if pieces is None:
+            pieces = self._fold.texts[field] = []
+        if field == "refusal":
+            shown.declined += len(text)
+        elif shown.sent:
+            shown.sent += len(text)
+        else:
+            # All texts are one here: each is parted from the one before it.
+            shown.sent, shown.start = len(text), len(pieces)
+            text = _BREAK + text if pieces else text
+        pieces.append(text)
+        tokens = None if logprobs is None else LIST.decode(logprobs)
+        if tokens:
+            self._send_tokens(shown, field, tokens, _TEXT_HEADS[field] + write_json(text) + b"}")
+        elif self.is_open:
+            self._frames.append(b"".join((self._head, _TEXT_HEADS[field], write_json(text), _TEXT_END, self._suffix)))
+        elif self.surface.stream:
+            self._write(_TEXT_HEADS[field] + write_json(text) + b"}")
 
-    def _tokens(self, shown: _Shown, field: str, tokens: list[msgspec.Raw]) -> bytes:
-        """Return the logprobs of an entry as its client is given them."""
+    def _send_tokens(self, shown: _Shown, field: str, tokens: list[msgspec.Raw], delta: bytes = b"{}") -> None:
+        """Send logprobs as the client is given them, with the text they belong to."""
         if not tokens:
-            return b""
-        shown.tokens[field] += len(tokens)
-        self._fold.add_tokens(field, tokens)
-        told = write_json({"content": None, "refusal": None, field: tokens})
-        # An upstream may have written its tokens over several lines, and a line break would tear the frame.
-        return b',"logprobs":' + told.translate(None, b"\r\n")
-
-    def _argue(self, index: int, text: str, more: dict[str, Any] | None = None) -> None:
-        shown = self._shown.get(index)
-        if shown is None or shown.place < 0 or not (text or more):
             return
-        shown.sent["arguments"] += len(text)
-        if self._surface.legacy_functions:
+        shown.tokens = shown.tokens or {}
+        shown.tokens[field] = shown.tokens.get(field, 0) + len(tokens)
+        self._fold.add_tokens(field, tokens)
+        if self.surface.stream:
+            told = write_json({"content": None, "refusal": None, field: tokens})
+            # An upstream may have written its tokens over several lines, and a line break would tear the frame.
+            self._write(delta, b',"logprobs":' + told.translate(None, b"\r\n"))
+
+    def _send_arguments(self, shown: _Shown, text: str, more: dict[str, Any] | None = None) -> None:
+        if shown.place < 0:
+            return
+        shown.sent += len(text)
+        if self.surface.legacy_functions:
             self._send({"function_call": {"arguments": text}})
             return
-        body = {"custom": {"input": text}} if self._fold.is_custom(shown.place) else {"function": {"arguments": text}}
-        self._send({"tool_calls": [{"index": shown.place, **body, **(more or {})}]})
-
-    def _complete(self, index: int, item: AnyItem) -> None:
-        """Send what of an item was not streamed."""
-        if isinstance(item, OpaqueItem):
-            for told in spell_out((item,), Notes()):
-                self._send_images(told.content if isinstance(told, MessageItem) else ())
-            return
-        if index not in self._shown:
-            self._show(index, item)
-        shown = self._shown.get(index)
-        if shown is None:
-            return
-        shown.is_held = False
-        match item:
-            case MessageItem():
-                self._open["content"] -= 1
-                self._complete_message(index, item, shown)
-            case ReasoningItem():
-                self._open["reasoning_content"] -= 1
-                thought = "".join((*item.summary, *item.text))
-                self._say(index, "reasoning_content", thought[shown.sent["reasoning_content"] :])
-                self._keep_state(item.blobs)
-            case CallItem():
-                state = next((blob for blob in item.blobs if blob.kind == CALL_STATE), None)
-                more = None if state is None else {CALL_STATE: show(state)}
-                self._argue(index, item.arguments[shown.sent["arguments"] :], more)
-                self._keep_state(item.blobs)
-            case ResultItem() | ReferenceItem():
-                pass
+        self._fold.add_arguments(shown.place, text, more)
+        if self.surface.stream:
+            end = b"," + write_json(more)[1:] if more else b"}"
+            self._write(b"".join((shown.head, write_json(text), b"}", end, b"]}")))
 
     def _complete_message(self, index: int, item: MessageItem, shown: _Shown) -> None:
-        self._say(index, "content", text_of(item.content)[shown.sent["content"] :])
-        declined = "".join(part.text for part in item.content if isinstance(part, RefusalPart))
-        self._say(index, "refusal", declined[shown.sent["refusal"] :])
-        self._complete_tokens(item, shown)
+        texts = {"content": "", "refusal": ""}
+        tokens: dict[str, list[msgspec.Raw]] = {}
         for part in item.content:
-            if isinstance(part, TextPart) and part.annotations is not None:
-                entries = as_list(read_json(bytes(part.annotations)))
-                self._annotations += [nested_annotation(as_object(entry), max(0, shown.start)) for entry in entries]
-        self._send_images(item.content)
+            if type(part) is TextPart or type(part) is RefusalPart:
+                field = _FIELDS[type(part)]
+                texts[field] += part.text
+                if part.logprobs is not None:
+                    tokens.setdefault(field, []).extend(LIST.decode(part.logprobs))
+        self._say(index, "content", texts["content"][shown.sent :])
+        if texts["refusal"]:
+            self._say(index, "refusal", texts["refusal"][shown.declined :])
+        for field in filter(tokens.__contains__, texts):
+            # Those that came with no text.
+            self._send_tokens(shown, field, tokens[field][(shown.tokens or {}).get(field, 0) :])
+        for part in item.content:
+            if type(part) is TextPart and part.annotations is not None:
+                self._annotate(shown, as_list(read_json(bytes(part.annotations))))
+            elif type(part) is ImagePart:
+                self._send_image(part)
+        if item.blobs:
+            self._keep_state(item.blobs)
+
+    def _complete_call(self, item: CallItem, shown: _Shown) -> None:
+        rest, more = item.arguments[shown.sent :], None
+        for blob in item.blobs:
+            if blob.kind == CALL_STATE:
+                more = {CALL_STATE: show(blob)}
+                break
+        if rest or more:
+            self._send_arguments(shown, rest, more)
         self._keep_state(item.blobs)
 
-    def _send_images(self, parts: tuple[AnyPart, ...]) -> None:
-        for part in parts:
-            if isinstance(part, ImagePart) and part.url:
-                self._send({"images": [write_image(part, self._images)]})
-                self._images += 1
+    def _annotate(self, shown: _Shown, entries: list[Any]) -> None:
+        """Keep what is said about an item's text until the end, at its place in the content."""
+        before = self._fold.texts.get("content", [])[: max(0, shown.start)]
+        start = sum(map(len, before)) + (len(_BREAK) if before else 0)
+        self._annotations += tuple(nested_annotation(as_object(entry), start) for entry in entries)
 
-    def _complete_tokens(self, item: MessageItem, shown: _Shown) -> None:
-        """Send the logprobs that came with no text."""
-        for field, kind in (("content", TextPart), ("refusal", RefusalPart)):
-            raws = [part.logprobs for part in item.content if isinstance(part, kind) and part.logprobs is not None]
-            tokens = [token for raw in raws for token in LIST.decode(raw)]
-            rest = self._tokens(shown, field, tokens[shown.tokens[field] :])
-            if rest:
-                self._write(b"{}", rest)
+    def _send_image(self, image: ImagePart) -> None:
+        if image.url:
+            self._send({"images": [write_image(image, self._images)]})
+            self._images += 1
 
     def _keep_state(self, blobs: tuple[Blob, ...]) -> None:
         for blob in blobs:
@@ -305,21 +336,14 @@ class Choice:
             elif blob.kind == THOUGHT_STATE:
                 self._late[THOUGHT_STATE] = [*self._late.get(THOUGHT_STATE, ()), *show(blob)]
 
-    def _tell_status(self, call: CallItem) -> None:
-        if self._surface.tool_status:
-            text = f"Calling {call.name}…"
-            text = _BREAK + text if self._fold.has("content") else text
-            self._content_chars += len(text)
-            self._send({"content": text})
-
-    def _send(self, delta: dict[str, Any], reason: str | None = None) -> None:
+    def _send(self, delta: dict[str, Any]) -> None:
         self._fold.add(delta)
-        self._write(write_json(delta), reason=reason)
+        if self.surface.stream:
+            self._write(write_json(delta))
 
-    def _write(self, delta: bytes, logprobs: bytes = b"", reason: str | None = None) -> None:
-        if not self._has_role:
-            self._has_role = True
+    def _write(self, delta: bytes, logprobs: bytes = b"", end: bytes = _OPEN_END) -> None:
+        assert self._head, "a run begins with RunStarted"
+        if not self.is_open:
+            self.is_open = True
             delta = b'{"role":"assistant"' + (b"," + delta[1:] if len(delta) > 2 else b"}")
-        if self._surface.stream:
-            end = _OPEN_END if reason is None else b',"finish_reason":%b}' % write_json(reason)
-            self.entries.append(self._head + delta + logprobs + end)
+        self._frames.append(b"".join((self._head, delta, logprobs, end, self._suffix)))

@@ -20,6 +20,10 @@ CHECKED_CHARS = 65_536
 
 MESSAGE_BYTES_MAX = 2_000
 
+OBJECT: Any = dict
+LIST: Any = list
+"""What JSON is made of, said so that what is in it stays anything."""
+
 
 class ChoiceIn(msgspec.Struct, frozen=True, gc=False):
     """One choice of a chunk: a delta where it is streamed, a message where it is whole.
@@ -78,18 +82,17 @@ def read_chunk(data: str) -> ChunkIn | None:
 
 def read_usage(value: Any) -> Usage | None:
     """Read the tokens used; None where they are not said or cannot be true."""
-    if not isinstance(value, dict):
-        return None
-    usage = cast("dict[str, Any]", value)
+    usage = as_object(value)
     spent, made = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
     if spent is None and made is None:
         return None
+    asked, answered = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
     return Usage(
         input_tokens=spent or 0,
         output_tokens=made or 0,
-        cached_tokens=_detail(usage, "prompt_tokens_details", "cached_tokens"),
-        cache_write_tokens=_detail(usage, "prompt_tokens_details", "cache_write_tokens"),
-        reasoning_tokens=_detail(usage, "completion_tokens_details", "reasoning_tokens"),
+        cached_tokens=_detail(asked, "cached_tokens") if asked else 0,
+        cache_write_tokens=_detail(asked, "cache_write_tokens") if asked else 0,
+        reasoning_tokens=_detail(answered, "reasoning_tokens") if answered else 0,
     )
 
 
@@ -117,18 +120,18 @@ def as_text(value: Any) -> str:
 def as_id(value: Any) -> str:
     """Return an id or a name as text; anything but text and numbers is none."""
     if isinstance(value, str):
-        return mend_text(value)
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+        return value if value.isascii() else mend_text(value)
+    return str(value) if type(value) is int else ""
 
 
 def as_object(value: Any) -> dict[str, Any]:
     """Return an object; anything else is an empty one."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return value if isinstance(value, OBJECT) else {}
 
 
 def as_list(value: Any) -> list[Any]:
     """Return a list; anything else is an empty one."""
-    return cast("list[Any]", value) if isinstance(value, list) else []
+    return value if isinstance(value, LIST) else []
 
 
 def as_index(value: Any) -> Hashable:
@@ -162,9 +165,8 @@ def _status(error: dict[str, Any], words: list[str]) -> int | None:
 
 def _count(values: dict[str, Any], name: str) -> int | None:
     value = values.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if type(value) is int and value >= 0 else None
 
 
-def _detail(usage: dict[str, Any], group: str, name: str) -> int:
-    details = usage.get(group)
-    return _count(cast("dict[str, Any]", details), name) or 0 if isinstance(details, dict) else 0
+def _detail(details: Any, name: str) -> int:
+    return _count(as_object(details), name) or 0

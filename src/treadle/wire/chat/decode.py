@@ -3,7 +3,7 @@
 Exactly one Finished or Failed comes last, from `finish` at the latest. Nothing an upstream sends raises.
 """
 
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -18,6 +18,8 @@ from treadle.wire.answer.decoder import DONE, AnswerDecoder
 from treadle.wire.answer.ledger import Bounds, Maker
 from treadle.wire.answer.oddities import Oddities, Oddity
 from treadle.wire.chat.chunk import (
+    LIST,
+    OBJECT,
     ChoiceIn,
     ChunkIn,
     as_id,
@@ -57,12 +59,22 @@ KEPT_NAMES_MAX = 32
 _PLAIN = frozenset(
     {"role", "content", "refusal", "reasoning_content", "reasoning", THOUGHT_STATE, "tool_calls", "function_call"}
 )
+_THOUGHTS = frozenset({"reasoning_content", "reasoning", THOUGHT_STATE})
 _TEXT_KINDS = ("text", "output_text", None)
 _KNOWN = _PLAIN | {"images", "annotations"}
+_FIRST = (0, None, "0")
+_UNSAID = (None, None)
 
 
 class Decoder(AnswerDecoder):
     """Turns the answer of one model call into events."""
+
+    _reason: str | None = None
+    _sequence: str = ""
+    _usage: Usage | None = None
+    _has_deltas: bool = False
+    _has_thoughts: bool = False
+    _kept: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -78,12 +90,6 @@ class Decoder(AnswerDecoder):
         self._assembly = Assembly(ids, bounds, taken_call_ids, Maker(provider=provider, model=model))
         super().__init__(self._assembly)
         self._oddities = Oddities()
-        self._reason: str | None = None
-        self._sequence = ""
-        self._usage: Usage | None = None
-        self._has_deltas = False
-        self._has_thoughts = False
-        self._kept: set[str] = set()
 
     def _read_document(self, data: str) -> None:
         chunk = read_chunk(data)
@@ -106,68 +112,62 @@ class Decoder(AnswerDecoder):
         if chunk.usage is not None:
             self._usage = read_usage(chunk.usage) or self._usage
         for choice in chunk.choices or ():
-            self._read_choice(choice)
+            if choice.index not in _FIRST:
+                self._assembly.note("extra_choice", "dropped", "a piece of another choice than the first", "choices")
+                continue
+            delta = choice.delta
+            if delta is not None:
+                self._has_deltas = True
+                content = delta.get("content")
+                if len(delta) == 1 and type(content) is str and choice.logprobs is None:
+                    # What nearly every chunk of a stream is: one text.
+                    if content:
+                        self._assembly.add_text(content)
+                elif delta or choice.logprobs is not None:
+                    self._read_delta(delta, choice.logprobs)
+            elif choice.message is not None and not self._has_deltas:
+                self._read_delta(choice.message, choice.logprobs)
+            if choice.usage is not None:
+                self._usage = read_usage(choice.usage) or self._usage
+            if choice.finish_reason is not None:
+                self._read_reason(choice)
 
-    def _read_choice(self, choice: ChoiceIn) -> None:
-        if choice.index not in (0, None, "0"):
-            self._assembly.note("extra_choice", "dropped", "a piece of another choice than the first", "choices")
-            return
-        if choice.usage is not None:
-            self._usage = read_usage(choice.usage) or self._usage
-        delta = choice.delta
-        if delta is not None:
-            self._has_deltas = True
-            content = delta.get("content")
-            if len(delta) == 1 and isinstance(content, str) and choice.logprobs is None:
-                # What nearly every chunk of a stream is: one text.
-                if content:
-                    self._assembly.add_text(content)
-            else:
-                self._read_delta(delta, choice.logprobs)
-        elif choice.message is not None and not self._has_deltas:
-            self._read_delta(choice.message, choice.logprobs)
+    def _read_reason(self, choice: ChoiceIn) -> None:
+        """Read why the answer ends; never let a second reason turn a cut answer into a good one."""
         reason = choice.finish_reason
-        if reason is None:
-            return
-        # Never let a second reason turn a cut answer into a good one.
         if isinstance(reason, str) and reason and (self._reason is None or STOPS.get(reason) in ("length", "filtered")):
-            self._reason = mend_text(reason)
-            self._sequence = next((word for word in (choice.stop_reason, choice.matched_stop) if _is_text(word)), "")
+            self._reason = reason if reason in STOPS else mend_text(reason)
+            words = (choice.stop_reason, choice.matched_stop)
+            said = () if words == _UNSAID else [word for word in words if isinstance(word, str) and word]
+            self._sequence = said[0] if said else ""
 
     def _read_delta(self, delta: dict[str, Any], logprobs: Any) -> None:
-        if len(delta) == 1 and logprobs is None:
-            calls = delta.get("tool_calls")
-            if isinstance(calls, list):
-                self._read_calls(cast("list[Any]", calls))
-                return
-        self._read_fields(delta, logprobs)
-
-    def _read_fields(self, delta: dict[str, Any], logprobs: Any) -> None:
-        content = delta.get("content")
-        tokens = as_object(logprobs)
-        self._read_thought(delta)
-        if content is None or isinstance(content, str):
-            self._read_text(content or "", tokens.get("content"), is_refusal=False)
-        else:
+        calls, meter = delta.get("tool_calls"), self._assembly.meter
+        if calls is not None and len(delta) == 1 and logprobs is None:
+            self._read_calls(calls)
+            return
+        if not _THOUGHTS.isdisjoint(delta):
+            self._read_thought(delta)
+        tokens = as_object(logprobs) if logprobs else {}
+        content, declined = delta.get("content"), delta.get("refusal")
+        if content is not None and not isinstance(content, str):
             self._read_content(content)
-        declined = delta.get("refusal")
-        if declined is None or isinstance(declined, str):
+        elif content or tokens:
+            self._read_text(content or "", tokens.get("content"), is_refusal=False)
+        if (declined or tokens) and (declined is None or isinstance(declined, str)):
             self._read_text(declined or "", tokens.get("refusal"), is_refusal=True)
         if not delta.keys() <= _PLAIN:
             self._read_others(delta)
-        if self._assembly.overflow is None and delta.get("tool_calls") is not None:
-            calls: Any = delta["tool_calls"]
-            self._read_calls(
-                cast("list[Any]", calls) if isinstance(calls, list) else [calls], is_list=isinstance(calls, list)
-            )
-        if self._assembly.overflow is None and delta.get("function_call") is not None:
+        if calls is not None and not meter.is_over:
+            self._read_calls(calls)
+        if delta.get("function_call") is not None and not meter.is_over:
             self._note_odd(self._oddities.look_legacy())
             self._assembly.begin_calls()
             self._assembly.add_call(_piece({"index": LEGACY_INDEX, "function": delta["function_call"]}, 0, False))
 
     def _read_text(self, text: str, tokens: Any, *, is_refusal: bool) -> None:
         if text or (tokens and self._assembly.is_speaking):
-            self._assembly.add_text(text, is_refusal=is_refusal, tokens=as_list(tokens))
+            self._assembly.add_said(text, is_refusal=is_refusal, tokens=as_list(tokens))
         elif tokens:
             self._assembly.note("logprobs_dropped", "dropped", "logprobs of what is not text", "logprobs")
 
@@ -201,7 +201,7 @@ class Decoder(AnswerDecoder):
 
     def _note_kept(self, name: str) -> None:
         if name not in self._kept and len(self._kept) < KEPT_NAMES_MAX:
-            self._kept.add(name)
+            self._kept |= {name}
             self._assembly.note(
                 "field_kept", "kept", "a field that only Chat clients can be shown", f"delta.{mend_text(name)}"
             )
@@ -237,16 +237,30 @@ class Decoder(AnswerDecoder):
             self._assembly.attach(OpaquePart(protocol=PROTOCOL, raw=msgspec.Raw(raw)), len(raw))
             self._note_kept("content")
 
-    def _read_calls(self, calls: list[Any], *, is_list: bool = True) -> None:
-        self._note_odd(self._oddities.look(calls if is_list else calls[0]))
+    def _read_calls(self, given: Any) -> None:
+        if self._goes_on(given):
+            return
+        calls: list[Any] = given if isinstance(given, LIST) else [given]
+        self._note_odd(self._oddities.look(given))
         self._assembly.begin_calls()
         for position, value in enumerate(calls):
             call = as_object(value)
             state = call.get(CALL_STATE)
             piece = _piece(call, position, len(calls) > 1)
             self._assembly.add_call(piece, None if state is None else (CALL_STATE, state))
-            if self._assembly.overflow is not None:
+            if self._assembly.meter.is_over:
                 return
+
+    def _goes_on(self, given: Any) -> bool:
+        """Take what nearly every piece of a call is: more arguments of the one at its index; tell whether it was."""
+        if not isinstance(given, LIST) or len(given) != 1 or not isinstance(given[0], OBJECT):
+            return False
+        piece = given[0]
+        index, function = piece.get("index"), piece.get("function")
+        if len(piece) != 2 or type(index) is not int or not isinstance(function, OBJECT) or len(function) != 1:
+            return False
+        text = function.get("arguments")
+        return type(text) is str and index in self._oddities.seen and self._assembly.go_on(index, text)
 
     def _note_odd(self, oddities: list[Oddity]) -> None:
         """Say how a stream spells calls otherwise than it should; a whole answer counts no indexes."""
@@ -255,8 +269,7 @@ class Decoder(AnswerDecoder):
 
     def _end(self, *, is_said: bool) -> None:
         assembly = self._assembly
-        calls_stand = is_said and assembly.has_calls and assembly.calls_are_complete
-        if self._reason is None and not calls_stand:
+        if self._reason is None and not (is_said and assembly.has_calls and assembly.calls_are_complete):
             self._cut_off()
             return
         if not is_said:
@@ -294,10 +307,6 @@ def _piece(call: dict[str, Any], position: int, has_siblings: bool) -> Piece:
         index=index,
         kind="custom" if is_custom else "function",
     )
-
-
-def _is_text(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str) and bool(value)
 
 
 def _detail_text(detail: dict[str, Any]) -> str:

@@ -4,11 +4,12 @@ A choice is a run of its own; the runs share nothing but the completion's id and
 sent before there is something to say, so that a run that fails at once can still be answered with a status.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from treadle.canon import ids as prefixes
 from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import RoundBroken, RunEnded, RunEvent, RunStarted
+from treadle.canon.events import RunEnded, RunEvent, RunStarted
 from treadle.canon.ids import IdSource
 from treadle.canon.json import write_json
 from treadle.canon.request import Request
@@ -23,132 +24,148 @@ _CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled.", statu
 _UNKNOWN = ErrorInfo(code="upstream_error", message="The run failed.", status=502)
 
 
-class Choices:
-    """Writes as many runs as one completion.
+class _Completion:
+    """What is said beside the choices: whose completion it is, what it cost, and how it ended.
 
     It `is_over` when the last run has ended, or the first one badly: a completion is whole or an error, and runs
     that still go on then are of no use to this client.
     """
 
     def __init__(self, request: Request, ids: IdSource, count: int) -> None:
+        self.is_over = False
+        self.suffix = b'],"usage":null}\n\n' if request.surface.include_usage else b"]}\n\n"
         self._surface = request.surface
         self._ids = ids
-        self._head: dict[str, Any] = {"id": "", "object": "chat.completion.chunk", "created": 0, "model": request.model}
-        self._prefix = b""
-        self._suffix = b'],"usage":null}\n\n' if request.surface.include_usage else b"]}\n\n"
-        self._choices = [Choice(index, request.surface) for index in range(count)]
-        self._run_ids = [""] * count
-        self._opened = 0
-        self._ended: dict[int, RunEnded] = {}
+        self._going = count
+        self._head: dict[str, Any] = {}
+        self._used: Usage | None = None
         self._failure: ErrorInfo | None = None
-        self.is_over = False
 
-    def feed(self, choice: int, event: RunEvent) -> list[bytes]:
-        """Return the frames to send for an event of the run of that choice; none when the client does not stream."""
-        if self.is_over or choice in self._ended:
-            return []
-        if type(event) is RunEnded:
-            frames = self._end(choice, event)
-            return frames if self._surface.stream else []
-        if type(event) is RunStarted:
-            self._start(choice, event)
-            return []
-        if type(event) is RoundBroken:
-            return []
-        own = self._choices[choice]
-        own.feed(event)  # pyright: ignore[reportArgumentType] what a choice does not hear of is handled above
-        if len(own.entries) == 1 and self._opened > choice:
-            return [self._prefix + own.entries.pop() + self._suffix]
-        return self._frames(choice) if own.entries else []
+    def start(self, event: RunStarted) -> bytes:
+        """Name the completion after its first run, and return how its chunks begin."""
+        if not self._head:
+            is_ours = event.response_id.startswith(prefixes.COMPLETION)
+            self._head = {
+                "id": event.response_id if is_ours else self._ids.new(prefixes.COMPLETION),
+                "object": "chat.completion.chunk",
+                "created": int(event.created_at),
+                "model": event.model,
+            }
+        return b"data: " + write_json(self._head)[:-1] + b',"choices":[' if self._surface.stream else b""
 
-    def body(self) -> bytes:
+    def end(self, choice: Choice, event: RunEnded) -> list[bytes]:
+        """Return what ends a choice, and with the last one, or one that ended badly, the completion."""
+        choice.ended = event
+        self._going -= 1
+        self._used = event.usage if self._used is None else add_usage(self._used, event.usage)
+        self.is_over = event.status in ("failed", "cancelled") or not self._going
+        if event.status == "failed":
+            self._failure = event.error or _UNKNOWN
+        elif event.status == "cancelled":
+            self._failure = event.error or _CANCELLED
+        else:
+            choice.finish(event)
+        return self._ending(choice, event) if self._surface.stream else []
+
+    def body(self, choices: Sequence[Choice]) -> bytes:
         """Return the whole completion, or the error envelope of one that failed. It must be over."""
         assert self.is_over, "the run has not ended"
         if self._failure is not None:
             return write_error("chat", self._failure)
-        usage = self._usage()
-        limits = [limit for choice in range(len(self._choices)) for limit in self._limit(choice).items()]
-        return write_json(
-            {
-                **self._head,
-                "object": "chat.completion",
-                "choices": [choice.whole() for choice in self._choices],
-                "usage": None if usage is None else _write_usage(usage),
-                **dict(limits[:1]),
-            }
-        )
+        body: dict[str, Any] = {**self._head, "object": "chat.completion", "choices": []}
+        limit: dict[str, Any] = {}
+        for choice in choices:
+            body["choices"].append(choice.whole())
+            limit = limit or _limit(choice)
+        body["usage"] = None if self._used is None else _write_usage(self._used)
+        return write_json({**body, **limit} if limit else body)
 
-    def _start(self, choice: int, event: RunStarted) -> None:
-        self._run_ids[choice] = event.run_id
-        if self._prefix:
-            return
-        is_ours = event.response_id.startswith(prefixes.COMPLETION)
-        self._head["id"] = event.response_id if is_ours else self._ids.new(prefixes.COMPLETION)
-        self._head["created"] = int(event.created_at)
-        self._head["model"] = event.model
-        self._prefix = b"data: " + write_json(self._head)[:-1] + b',"choices":['
-
-    def _frames(self, choice: int) -> list[bytes]:
-        """Return the frames of a choice, behind the openings of those before it: clients want them in order."""
-        entries = self._choices[choice].take()
-        if not entries:
-            return entries
-        assert self._prefix, "a run begins with RunStarted"
-        if self._opened <= choice:
-            before = self._choices[self._opened : choice]
-            for unopened in before:
-                unopened.open()
-            entries = [entry for unopened in before for entry in unopened.take()] + entries
-            self._opened = choice + 1
-        return [self._prefix + entry + self._suffix for entry in entries]
-
-    def _end(self, choice: int, event: RunEnded) -> list[bytes]:
-        self._ended[choice] = event
-        self.is_over = event.status in ("failed", "cancelled") or len(self._ended) == len(self._choices)
-        if event.status == "failed":
-            self._failure = event.error or _UNKNOWN
-            return [write_frame(write_json({"error": openai_error(self._failure)})), DONE_FRAME]
+    def _ending(self, choice: Choice, event: RunEnded) -> list[bytes]:
         if event.status == "cancelled":
-            self._failure = event.error or _CANCELLED
             return [DONE_FRAME]
-        self._choices[choice].finish(event)
-        frames = self._frames(choice)
-        limit = self._limit(choice)
-        if limit and frames:
-            frames[-1] = frames[-1].removesuffix(b"}\n\n") + b"," + write_json(limit)[1:] + b"\n\n"
-        return frames + self._ending() if self.is_over else frames
-
-    def _ending(self) -> list[bytes]:
-        usage = self._usage()
-        if usage is None or not self._surface.include_usage:
-            return [DONE_FRAME]
-        chunk: dict[str, Any] = {**self._head, "choices": [], "usage": _write_usage(usage)}
-        return [write_frame(write_json(chunk)), DONE_FRAME]
-
-    def _usage(self) -> Usage | None:
-        total: Usage | None = None
-        for ended in self._ended.values():
-            total = add_usage(total, ended.usage)
-        return total
-
-    def _limit(self, choice: int) -> dict[str, Any]:
-        limit = self._ended[choice].limit
-        return {"treadle": {"run_id": self._run_ids[choice], "limit": limit}} if limit else {}
+        if self._failure is not None:
+            return [write_frame(write_json({"error": openai_error(self._failure)})), DONE_FRAME]
+        frames = choice.take()
+        if event.limit:
+            limit = write_json(_limit(choice))
+            frames[-1] = frames[-1].removesuffix(b"}\n\n") + b"," + limit[1:] + b"\n\n"
+        if not self.is_over:
+            return frames
+        if self._surface.include_usage and self._used is not None:
+            frames.append(write_frame(write_json({**self._head, "choices": [], "usage": _write_usage(self._used)})))
+        return [*frames, DONE_FRAME]
 
 
-class Encoder:
-    """Writes one run as one Chat completion."""
+class Encoder(Choice):
+    """Writes one run as one Chat completion: a choice that is all of it."""
 
     def __init__(self, request: Request, ids: IdSource) -> None:
-        self._choices = Choices(request, ids, 1)
-
-    def feed(self, event: RunEvent) -> list[bytes]:
-        """Return the frames to send; none when the client does not stream, or after the end."""
-        return self._choices.feed(0, event)
+        super().__init__(0, request.surface)
+        self._completion = _Completion(request, ids, 1)
 
     def body(self) -> bytes:
         """Return the whole completion, or the error envelope of a run that has none. The run must have ended."""
-        return self._choices.body()
+        return self._completion.body((self,))
+
+    def _start(self, event: RunStarted) -> None:
+        self.run_id = event.run_id
+        prefix = self._completion.start(event)
+        if prefix:
+            self.begin(prefix, self._completion.suffix)
+
+    def _end(self, event: RunEnded) -> None:
+        self._frames = self._completion.end(self, event)
+
+    readers: ClassVar = {**Choice.readers, RunStarted: _start, RunEnded: _end}
+
+
+class Choices:
+    """Writes as many runs as one completion."""
+
+    def __init__(self, request: Request, ids: IdSource, count: int) -> None:
+        self._completion = _Completion(request, ids, count)
+        self._choices = [Choice(index, request.surface) for index in range(count)]
+        self._opened = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether nothing more is to be written."""
+        return self._completion.is_over
+
+    def feed(self, choice: int, event: RunEvent) -> list[bytes]:
+        """Return the frames to send for an event of the run of that choice; none when the client does not stream."""
+        own = self._choices[choice]
+        if self.is_over or own.ended is not None:
+            return []
+        if type(event) is RunStarted:
+            self._start(own, event)
+            return []
+        frames = self._completion.end(own, event) if type(event) is RunEnded else own.feed(event)
+        return self._openings(choice) + frames if own.is_open and self._opened <= choice else frames
+
+    def body(self) -> bytes:
+        """Return the whole completion, or the error envelope of one that failed. It must be over."""
+        return self._completion.body(self._choices)
+
+    def _start(self, choice: Choice, event: RunStarted) -> None:
+        choice.run_id = event.run_id
+        prefix = self._completion.start(event)
+        for each in self._choices:
+            each.begin(prefix, self._completion.suffix)
+
+    def _openings(self, choice: int) -> list[bytes]:
+        """Show the choices before one that is shown: clients want them in order."""
+        frames: list[bytes] = []
+        for unopened in self._choices[self._opened : choice]:
+            unopened.open()
+            frames += unopened.take()
+        self._opened = choice + 1
+        return frames
+
+
+def _limit(choice: Choice) -> dict[str, Any]:
+    limit = None if choice.ended is None else choice.ended.limit
+    return {"treadle": {"run_id": choice.run_id, "limit": limit}} if limit else {}
 
 
 def _write_usage(usage: Usage) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Unknown roles and parts are kept; only what contradicts the protocol's types is 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -26,9 +26,9 @@ from treadle.canon.items import (
 from treadle.canon.json import type_errors
 from treadle.wire.chat.parts import PROTOCOL, read_content, read_part
 from treadle.wire.chat.state import CALL_STATE, THOUGHT_STATE, take_back
-from treadle.wire.fields import LIST, TEXT, Fields, Shape, read_value, refusal, starts_with
+from treadle.wire.fields import LIST, TEXT, Fields, read_value, refusal, starts_with
 from treadle.wire.notes import Notes
-from treadle.wire.turns import SAID, OpenCalls, Said, read_said
+from treadle.wire.turns import OpenCalls, open_calls
 
 _EMPTY = (msgspec.Raw(b"[]"), msgspec.Raw(b"{}"))
 """What clients send back of an answer's fields that had nothing in them."""
@@ -42,65 +42,76 @@ class MessageReader:
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._items: list[AnyItem] = []
-        self._open = OpenCalls()
         self._calls: dict[str, CallItem] = {}
+        self._open: OpenCalls | None = None
 
-    def read(self, raw: msgspec.Raw, path: str, told: Sequence["Said | _Message"] | None = None) -> tuple[AnyItem, ...]:
-        """Read a list of messages; `told` are the same ones, if all of them have a usual shape.
+    def read(self, raw: msgspec.Raw, path: str) -> tuple[AnyItem, ...]:
+        """Read a list of messages.
 
         Raises: ProtocolError.
         """
-        if told and isinstance(told[0], Said):
-            return read_said(cast("list[Said]", told))
-        raws = read_value(LIST, raw, path) if told is None else []
-        usual = [_usual(each) for each in raws] if told is None else cast("list[_Message]", told)
-        for position, message in enumerate(usual):
-            if message is None or not self._take(message, position):
-                raws = raws or read_value(LIST, raw, path)
-                self._read_odd(raws[position], f"{path}[{position}]", position)
-        return tuple(self._items)
+        return self.read_told([usual_message(each) or each for each in read_value(LIST, raw, path)], raw, path)
 
-    def _take(self, message: "_Message", position: int) -> bool:
+    def read_told(self, told: Sequence["Message | msgspec.Raw"], raw: msgspec.Raw, path: str) -> tuple[AnyItem, ...]:
+        """Read messages, usual or not; `raw` are the same, for those in which a field does not fit the role.
+
+        Raises: ProtocolError.
+        """
+        items = self._items
+        raws: list[msgspec.Raw] = []
+        for position, message in enumerate(told):
+            if isinstance(message, msgspec.Raw):
+                self._read_odd(message, f"{path}[{position}]", position)
+                continue
+            # Most of a history is plain text: a call for each such message would cost as much as all the rest.
+            if message.tool_calls is message.tool_call_id is message.reasoning_content is None:
+                content, role = message.content, message.role
+                if role != "tool" and not isinstance(content, list):
+                    parts = (TextPart(text=content),) if content else ()
+                    items.append(MessageItem(role=role, content=parts, name=message.name))
+                    continue
+            if not self._take(message, position):
+                # What is decoded already is seldom gone through again.
+                raws = raws or LIST.decode(raw)
+                self._read_odd(raws[position], f"{path}[{position}]", position)
+        return tuple(items)
+
+    def _take(self, message: "Message", position: int) -> bool:
         """Read a message of the usual shape; false where its role has no such field."""
-        role = message.role
+        role, content, calls, thought = message.role, message.content, message.tool_calls, message.reasoning_content
+        parts = _text_parts(content) if isinstance(content, list) else (TextPart(text=content),) if content else ()
         if role == "tool":
-            return self._take_result(message)
-        if message.tool_calls is message.tool_call_id is message.reasoning_content is None:
-            self._items.append(MessageItem(role=role, content=_parts(message.content), name=message.name))
-            return True
-        thought = message.reasoning_content
-        if message.tool_call_id is not None:
-            return False
-        if role != "assistant" and (message.tool_calls or thought is not None):
+            return self._take_result(message, parts)
+        if message.tool_call_id is not None or (role != "assistant" and (calls or thought is not None)):
             return False
         if thought:
             self._items.append(ReasoningItem(text=(thought,)))
-        content = _parts(message.content)
-        if content or not message.tool_calls:
-            self._items.append(MessageItem(role=role, content=content, name=message.name))
-        for place, made in enumerate(message.tool_calls or ()):
-            call = CallItem(
-                call_id=made.id or f"call_{position}_{place}",
-                name=made.function.name,
-                arguments=made.function.arguments or "{}",
-            )
-            self._items.append(call)
-            self._open.add(call)
-            self._calls[call.call_id] = call
+        if parts or not calls:
+            self._items.append(MessageItem(role=role, content=parts, name=message.name))
+        for place, made in enumerate(calls or ()):
+            call_id, function = made.id or f"call_{position}_{place}", made.function
+            self._add_call(CallItem(call_id=call_id, name=function.name, arguments=function.arguments or "{}"))
         return True
 
-    def _take_result(self, message: "_Message") -> bool:
+    def _take_result(self, message: "Message", output: tuple[AnyPart, ...]) -> bool:
         call_id = message.tool_call_id
         if not call_id or message.tool_calls or message.reasoning_content is not None:
             return False
-        self._open.take_id(call_id)
         call = self._calls.get(call_id)
-        output = _parts(message.content)
         if call is None:
-            self._items.append(ResultItem(call_id=call_id, name=message.name or "", output=output))
+            result = ResultItem(call_id=call_id, name=message.name or "", output=output)
         else:
-            self._items.append(ResultItem(call_id=call_id, name=call.name, output=output, kind=call.kind))
+            result = ResultItem(call_id=call_id, name=call.name, output=output, kind=call.kind)
+        self._items.append(result)
+        if self._open is not None:
+            self._open.take_id(call_id)
         return True
+
+    def _add_call(self, call: CallItem) -> None:
+        self._items.append(call)
+        self._calls[call.call_id] = call
+        if self._open is not None:
+            self._open.add(call)
 
     def _read_odd(self, raw: msgspec.Raw, path: str, position: int) -> None:
         fields = Fields(raw, path)
@@ -130,10 +141,8 @@ class MessageReader:
         extra = _extra(fields)
         if content or extra or not calls:
             self._items.append(MessageItem(role="assistant", content=content, name=name, extra=extra))
-        self._items += calls
         for call in calls:
-            self._open.add(call)
-            self._calls[call.call_id] = call
+            self._add_call(call)
 
     def _read_reasoning(self, fields: Fields) -> None:
         thoughts = [fields.get("reasoning_content", TEXT), fields.get("reasoning", TEXT)]
@@ -161,29 +170,31 @@ class MessageReader:
     def _read_tool(self, fields: Fields, position: int) -> None:
         call_id = fields.get("tool_call_id", TEXT)
         name = fields.get("name", TEXT)
-        if call_id:
+        if not call_id:
+            call = self._take_oldest(name)
+            if call is None:
+                raise refusal(fields.at("tool_call_id"), "a tool message needs the id of its call")
+            self._items.append(self._result(call, "", name, fields))
+            return
+        if self._open is not None:
             self._open.take_id(call_id)
-        call = self._calls.get(call_id) if call_id else self._take_oldest(name)
-        if not call_id and call is None:
-            raise refusal(fields.at("tool_call_id"), "a tool message needs the id of its call")
-        self._close(call, call_id or "", name, fields)
+        self._items.append(self._result(self._calls.get(call_id), call_id, name, fields))
 
     def _read_function(self, fields: Fields, position: int) -> None:
         name = fields.need("name", TEXT)
         call = self._take_oldest(name)
-        self._close(call, f"call_{position}_unmatched", name, fields)
+        self._items.append(self._result(call, f"call_{position}_unmatched", name, fields))
 
     def _take_oldest(self, name: str | None) -> CallItem | None:
+        if self._open is None:
+            self._open = open_calls(self._items)
         return self._open.take_name(name) if name else self._open.take_oldest()
 
-    def _close(self, call: CallItem | None, call_id: str, name: str | None, fields: Fields) -> None:
+    def _result(self, call: CallItem | None, call_id: str, name: str | None, fields: Fields) -> ResultItem:
         output = self._content(fields)
         if call is None:
-            self._items.append(ResultItem(call_id=call_id, name=name or "", output=output, extra=_extra(fields)))
-            return
-        self._items.append(
-            ResultItem(call_id=call.call_id, name=call.name, output=output, kind=call.kind, extra=_extra(fields))
-        )
+            return ResultItem(call_id=call_id, name=name or "", output=output, extra=_extra(fields))
+        return ResultItem(call_id=call.call_id, name=call.name, output=output, kind=call.kind, extra=_extra(fields))
 
     def _content(self, fields: Fields) -> tuple[AnyPart, ...]:
         return read_content(fields.raw("content"), fields.at("content"))
@@ -212,7 +223,7 @@ class _Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     index: int | None = None
 
 
-class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A message as clients usually send it, with the empty fields of an answer that some send back."""
 
     role: Literal["user", "assistant", "system", "developer", "tool"]
@@ -227,12 +238,10 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
     annotations: Annotated[list[None], msgspec.Meta(max_length=0)] | None = None
 
 
-_message = msgspec.json.Decoder(_Message)
-SHAPES: tuple[Shape, ...] = (SAID.decode, msgspec.json.Decoder(list[_Message]).decode)
-"""The usual shapes of a whole history, the plainest first."""
+_message = msgspec.json.Decoder(Message)
 
 
-def _usual(raw: msgspec.Raw) -> _Message | None:
+def usual_message(raw: msgspec.Raw) -> Message | None:
     """Read a message of the usual shape; None for any other."""
     try:
         return _message.decode(raw)
@@ -240,10 +249,8 @@ def _usual(raw: msgspec.Raw) -> _Message | None:
         return None
 
 
-def _parts(content: str | list[_Text] | None) -> tuple[AnyPart, ...]:
-    if isinstance(content, list):
-        return tuple([TextPart(text=part.text) for part in content])
-    return (TextPart(text=content),) if content else ()
+def _text_parts(content: list[_Text]) -> tuple[TextPart, ...]:
+    return tuple([TextPart(text=part.text) for part in content])
 
 
 def _read_call(fields: Fields, default_id: str) -> CallItem:

@@ -4,25 +4,89 @@ What Treadle acts on is typed and checked; what it does not know travels on, as 
 same protocol. A refusal names the field as the API would.
 """
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
+from treadle.canon.items import AnyItem
 from treadle.canon.json import write_json
 from treadle.canon.request import Options, Request, Surface
 from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
-from treadle.wire.chat.messages import SHAPES, MessageReader
+from treadle.wire.chat.messages import Message, MessageReader, usual_message
 from treadle.wire.chat.parts import PROTOCOL
 from treadle.wire.chat.tools import ReadTools, read_choice, read_legacy_choice, read_tools
-from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, Fields, missing, open_request, read_value, refusal
+from treadle.wire.fields import (
+    FLAG,
+    LIST,
+    NULL,
+    TEXT,
+    Fields,
+    Opened,
+    Shape,
+    given,
+    given_object,
+    is_null,
+    members_in,
+    missing,
+    open_request,
+    read_known,
+    read_value,
+    refusal,
+    unknown_in,
+    usual_or_raw,
+)
 from treadle.wire.notes import CHOICE, HOSTED, METADATA, Notes, Recent
+from treadle.wire.turns import Said, read_said
 
 OLD_TOKENS_MAX = "max_tokens"
 CHOICES_MAX = 8
 """Each choice is a run of its own, with model calls and tools of its own."""
 
-_STOP: msgspec.json.Decoder[str | list[str]] = msgspec.json.Decoder(str | list[str])
+M = TypeVar("M")
+
+
+class _Asked(msgspec.Struct, Generic[M], kw_only=True, gc=False):
+    """What Treadle acts on of a request, in the order in which it is checked; what has several forms is raw."""
+
+    model: str
+    messages: M
+    tools: msgspec.Raw = NULL
+    functions: list[msgspec.Raw] | None = None
+    tool_choice: msgspec.Raw = NULL
+    function_call: msgspec.Raw = NULL
+    stream_options: msgspec.Raw = NULL
+    stream: bool | None = None
+    n: int | None = None
+    metadata: msgspec.Raw = NULL
+    store: bool | None = None
+    max_completion_tokens: int | None = None
+    max_tokens: int | None = None
+    stop: str | list[str] | None = None
+    parallel_tool_calls: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    reasoning_effort: str | None = None
+    response_format: msgspec.Raw = NULL
+
+
+_KNOWN = frozenset(_Asked.__struct_fields__)
+_asked: msgspec.json.Decoder[_Asked[Any]] = msgspec.json.Decoder(_Asked[msgspec.Raw])
+_mixed = msgspec.json.Decoder(_Asked[list[msgspec.Raw]])
+
+
+def _read_mixed(data: bytes) -> _Asked[Any] | None:
+    asked: _Asked[Any] = _mixed.decode(data)
+    asked.messages = usual_or_raw(asked.messages, usual_message)
+    return None if asked.messages is None else asked
+
+
+SHAPES: tuple[Shape[_Asked[Any]], ...] = (
+    msgspec.json.Decoder(_Asked[list[Said]]).decode,
+    msgspec.json.Decoder(_Asked[list[Message]]).decode,
+    _read_mixed,
+)
+"""The usual shapes of a request by those of its messages, the plainest first."""
 
 
 def _read_list(raw: msgspec.Raw, notes: Notes) -> ReadTools:
@@ -35,10 +99,13 @@ _TOOLS = Recent(_read_list)
 class _Tools(msgspec.Struct, frozen=True, kw_only=True):
     """The tools of a request and the choice among them; `kept` is what only an upstream of Chat can make of it."""
 
-    specs: tuple[ToolSpec, ...]
-    choice: ToolChoice
+    specs: tuple[ToolSpec, ...] = ()
+    choice: ToolChoice = AUTO
     kept: dict[str, msgspec.Raw] = {}
     is_legacy: bool = False
+
+
+_NO_TOOLS = _Tools()
 
 
 def read_request(body: bytes) -> Request:
@@ -46,49 +113,57 @@ def read_request(body: bytes) -> Request:
 
     Raises: ProtocolError, with `param` naming the field.
     """
+    opened = open_request(body, "messages", SHAPES)
+    asked = read_known(_asked, opened) if opened.known is None else opened.known
     notes = Notes()
-    fields, told = _open(body, notes)
-    model = fields.need("model", TEXT)
-    messages = fields.raw("messages")
-    if messages is None:
-        raise missing("messages")
-    items = MessageReader(notes).read(messages, "messages", told)
-    if not items:
-        raise refusal("messages", "at least one message is needed")
-    tools = _read_tools(fields, notes)
-    surface = _read_surface(fields, tools.is_legacy)
+    if opened.mended:
+        notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=opened.mended)
+    items = _read_messages(asked.messages, opened, notes)
+    has_tools = not (asked.tools is asked.tool_choice is NULL and asked.functions is None)
+    tools = _read_tools(asked, notes) if has_tools else _NO_TOOLS
+    if asked.n is not None and not 1 <= asked.n <= CHOICES_MAX:
+        raise refusal("n", f"Expected `int` from 1 to {CHOICES_MAX}")
+    surface = Surface(
+        stream=asked.stream is True,
+        include_usage=asked.stream_options is not NULL and _wants_usage(asked.stream_options),
+        legacy_functions=tools.is_legacy,
+        choices=asked.n or 1,
+        metadata=None if asked.metadata is NULL else given_object(asked.metadata, METADATA),
+    )
+    extra = {**unknown_in(opened, _KNOWN), **tools.kept}
     if surface.metadata is not None:
-        tools.kept[METADATA] = surface.metadata
-    store = fields.get("store", FLAG)
+        extra[METADATA] = surface.metadata
     return Request(
         protocol=PROTOCOL,
-        model=model,
+        model=asked.model,
         items=items,
         tools=tools.specs,
         tool_choice=tools.choice,
-        options=_read_options(fields, tools, notes),
+        options=_read_options(asked, tools.is_legacy, extra, notes),
         surface=surface,
-        store=store is not False,
+        store=asked.store is not False,
         notes=notes.all(),
     )
 
 
-def _open(body: bytes, notes: Notes) -> tuple[Fields, list[Any] | None]:
-    opened = open_request(body, "messages", SHAPES)
-    if opened.mended:
-        notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=opened.mended)
-    try:
-        return Fields(opened.data, "", opened.members), opened.told
-    except ProtocolError as error:
-        raise ProtocolError(f"The body is not a JSON object: {error.message}", code="invalid_json") from None
+def _read_messages(told: list[Any] | msgspec.Raw, opened: Opened[Any], notes: Notes) -> tuple[AnyItem, ...]:
+    if isinstance(told, msgspec.Raw):
+        if is_null(told):
+            raise missing("messages")
+        items = MessageReader(notes).read(told, "messages")
+    elif told and type(told[0]) is Said:
+        return read_said(told)
+    else:
+        items = MessageReader(notes).read_told(told, members_in(opened)["messages"], "messages")
+    if not items:
+        raise refusal("messages", "at least one message is needed")
+    return items
 
 
-def _read_tools(fields: Fields, notes: Notes) -> _Tools:
-    tools = fields.raw("tools")
+def _read_tools(asked: _Asked[Any], notes: Notes) -> _Tools:
+    tools, raw, functions = given(asked.tools), given(asked.tool_choice), asked.functions
     read = ReadTools() if tools is None else _TOOLS.of(tools, notes)
-    functions = fields.get("functions", LIST) or []
-    raw, legacy_raw = fields.raw(CHOICE), fields.raw("function_call")
-    if read != ReadTools() or not functions:
+    if read.specs or read.others or not functions:
         if functions:
             notes.add("functions_dropped", "dropped", "legacy functions beside tools", "functions")
         choice = AUTO if raw is None else read_choice(raw, read.others, notes)
@@ -102,75 +177,54 @@ def _read_tools(fields: Fields, notes: Notes) -> _Tools:
         return _Tools(specs=read.specs, choice=choice or AUTO, kept=kept)
     specs = read_tools(functions, "functions", notes, legacy=True).specs
     notes.add("legacy_functions", "emulated", "an answer shows the first of its calls only", "functions")
-    choice = AUTO if legacy_raw is None else read_legacy_choice(legacy_raw)
-    return _Tools(specs=specs, choice=choice, is_legacy=True)
+    legacy = given(asked.function_call)
+    return _Tools(specs=specs, choice=AUTO if legacy is None else read_legacy_choice(legacy), is_legacy=True)
 
 
-def _read_surface(fields: Fields, legacy: bool) -> Surface:
-    stream_options = fields.object("stream_options")
-    include_usage = stream_options is not None and stream_options.get("include_usage", FLAG) is True
-    return Surface(
-        stream=fields.get("stream", FLAG) is True,
-        include_usage=include_usage,
-        legacy_functions=legacy,
-        choices=_read_count(fields),
-        metadata=fields.json_object("metadata"),
-    )
+def _wants_usage(raw: msgspec.Raw) -> bool:
+    return not is_null(raw) and Fields(raw, "stream_options").get("include_usage", FLAG) is True
 
 
-def _read_count(fields: Fields) -> int:
-    count = fields.get("n", INTEGER)
-    if count is not None and not 1 <= count <= CHOICES_MAX:
-        raise refusal("n", f"Expected `int` from 1 to {CHOICES_MAX}")
-    return count or 1
-
-
-def _read_options(fields: Fields, tools: _Tools, notes: Notes) -> Options:
-    tokens_max = _positive(fields, "max_completion_tokens")
-    old_tokens_max = _positive(fields, OLD_TOKENS_MAX)
-    if tokens_max is not None and old_tokens_max not in (None, tokens_max):
-        notes.add("option_dropped", "dropped", "max_completion_tokens says otherwise", OLD_TOKENS_MAX)
-    stop = fields.get("stop", _STOP)
-    parallel = fields.get("parallel_tool_calls", FLAG)
-    options = Options(
-        max_output_tokens=tokens_max or old_tokens_max,
-        temperature=fields.get("temperature", NUMBER),
-        top_p=fields.get("top_p", NUMBER),
-        stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
-        seed=fields.get("seed", INTEGER),
-        # A legacy answer has room for one call only.
-        parallel_tool_calls=False if tools.is_legacy else parallel,
-        reasoning_effort=fields.get("reasoning_effort", TEXT),
-    )
-    form, other_form = _read_format(fields)
-    extra = {**fields.rest(), **tools.kept}
-    if other_form is not None:
-        extra["response_format"] = other_form
-    if tokens_max is None and old_tokens_max is not None:
+def _read_options(asked: _Asked[Any], is_legacy: bool, extra: dict[str, msgspec.Raw], notes: Notes) -> Options:
+    """Return the options; `extra` is what Treadle does not act on, to be added to."""
+    tokens_max, old_tokens_max, stop = asked.max_completion_tokens, asked.max_tokens, asked.stop
+    for name, count in (("max_completion_tokens", tokens_max), (OLD_TOKENS_MAX, old_tokens_max)):
+        if count is not None and count < 1:
+            raise refusal(name, "Expected `int` >= 1")
+    schema = None if asked.response_format is NULL else _read_format(asked.response_format, extra)
+    if old_tokens_max is not None and tokens_max is None:
         # Older servers know only the old spelling, so the client's own is kept.
         extra[OLD_TOKENS_MAX] = msgspec.Raw(str(old_tokens_max).encode())
-    return msgspec.structs.replace(options, output_schema=form, extra=extra, extra_protocol=PROTOCOL)
+    elif old_tokens_max not in (None, tokens_max):
+        notes.add("option_dropped", "dropped", "max_completion_tokens says otherwise", OLD_TOKENS_MAX)
+    return Options(
+        max_output_tokens=tokens_max or old_tokens_max,
+        temperature=asked.temperature,
+        top_p=asked.top_p,
+        stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
+        seed=asked.seed,
+        # A legacy answer has room for one call only.
+        parallel_tool_calls=False if is_legacy else asked.parallel_tool_calls,
+        reasoning_effort=asked.reasoning_effort,
+        output_schema=schema,
+        extra=extra,
+        extra_protocol=PROTOCOL,
+    )
 
 
-def _read_format(fields: Fields) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
-    """Read `response_format` as the canonical, flat output schema; a kind that only Chat's servers know stays apart."""
-    raw = fields.json_object("response_format")
+def _read_format(given_format: msgspec.Raw, extra: dict[str, msgspec.Raw]) -> msgspec.Raw | None:
+    """Read `response_format` as the canonical, flat output schema; a kind that only Chat's servers know is extra."""
+    raw = given_object(given_format, "response_format")
     if raw is None:
-        return None, None
+        return None
     form = Fields(raw, "response_format")
     kind = form.get("type", TEXT)
     if kind == "text":
-        return None, None
+        return None
     if kind == "json_object":
-        return raw, None
+        return raw
     schema = form.object("json_schema") if kind == "json_schema" else None
     if schema is None:
-        return None, raw
-    return msgspec.Raw(write_json({**schema.rest(), "type": kind})), None
-
-
-def _positive(fields: Fields, name: str) -> int | None:
-    value = fields.get(name, INTEGER)
-    if value is not None and value < 1:
-        raise refusal(name, "Expected `int` >= 1")
-    return value
+        extra["response_format"] = raw
+        return None
+    return msgspec.Raw(write_json({**schema.rest(), "type": kind}))

@@ -46,11 +46,12 @@ from treadle.wire.notes import (
     note_unread,
     unread,
 )
-from treadle.wire.turns import Said, Turn, all_said, is_continued, plain_text, regroup, turn_text
+from treadle.wire.turns import Said, Turn, is_continued, plain_text, regroup, turn_text
 
 ERROR_MARK = "[error]"
 """What stands before the text of a result that failed."""
 
+_WITH_USAGE = {"include_usage": True}
 _OWN_ERROR = '{"error"'
 """How the errors of Treadle's own tools begin: they tell what they are."""
 
@@ -66,16 +67,20 @@ _FROM_RESPONSES = {
 
 def write_request(plan: Plan, *, provider: str = "") -> Written:
     """Write the request; blobs go back only to the `provider` that made them."""
-    notes = Notes()
-    messages: Sequence[Any] | None = all_said(plan.items)
-    note_foreign(() if messages is not None else plan.items, plan.tools, PROTOCOL, notes)
+    notes, options = Notes(), plan.options
+    messages = _usual_messages(plan.items)
+    if messages is None or plan.tools:
+        note_foreign(() if messages is not None else plan.items, plan.tools, PROTOCOL, notes)
     if messages is None:
         messages = _MessageWriter(notes, provider, plan.model).write(plan.items)
     body: dict[str, Any] = {"model": plan.model, "messages": messages}
-    body |= _tool_fields(plan, notes)
-    body |= _option_fields(plan.options)
-    body |= {"stream": True, "stream_options": {"include_usage": True}}
-    body |= _extra_fields(plan.options, body, notes)
+    if plan.tools or options.extra:
+        body |= _tool_fields(plan, notes)
+    _add_options(body, options)
+    body["stream"] = True
+    body["stream_options"] = _WITH_USAGE
+    if options.extra:
+        body |= _extra_fields(options, body, notes)
     return Written(body=write_json(body), notes=notes.all())
 
 
@@ -100,6 +105,51 @@ class _Result(msgspec.Struct, frozen=True, gc=False):
     role: str
     tool_call_id: str
     content: str
+
+
+def _usual_messages(items: Sequence[AnyItem]) -> list[Any] | None:
+    """Return the messages of plain texts, of calls of functions, and of their results directly behind them, in order.
+
+    None for a history in which there is anything else. What follows is one loop without a call for each item, because
+    that would cost as much as all the rest.
+    """
+    messages: list[Any] = []
+    calls: list[_Call] = []
+    answered = 0
+    for item in items:
+        if type(item) is MessageItem:
+            if answered != len(calls) or len(item.content) != 1 or item.blobs:
+                return None
+            part = item.content[0]
+            if type(part) is not TextPart or part.extra is not None or part.annotations is not None:
+                return None
+            if item.extra is not None or item.name is not None or item.phase is not None:
+                return None
+            messages.append(Said(item.role, part.text))
+        elif type(item) is CallItem:
+            if item.blobs or item.extra is not None or item.kind != "function":
+                return None
+            call = _Call(item.call_id, "function", _Function(item.name, item.arguments))
+            if answered != len(calls):
+                if answered:
+                    return None
+                calls.append(call)
+                continue
+            calls, answered = [call], 0
+            last = messages[-1] if messages else None
+            text = messages.pop().content if type(last) is Said and last.role == "assistant" else ""
+            messages.append(_Calls("assistant", text or None, calls))
+        elif type(item) is ResultItem:
+            part = item.output[0] if len(item.output) == 1 else None
+            if answered == len(calls) or calls[answered].id != item.call_id or type(part) is not TextPart:
+                return None
+            if part.extra is not None or item.extra is not None or item.is_error:
+                return None
+            answered += 1
+            messages.append(_Result("tool", item.call_id, part.text))
+        else:
+            return None
+    return messages if answered == len(calls) else None
 
 
 class _MessageWriter:
@@ -318,9 +368,11 @@ def _tool_fields(plan: Plan, notes: Notes) -> dict[str, Any]:
     # Narrowing the list itself says the same as `allowed_tools` and works with every upstream.
     specs = plan.tools if allowed is None else tuple([spec for spec in plan.tools if spec.name in allowed])
     extra = plan.options.extra if plan.options.extra_protocol == PROTOCOL else {}
-    others = LIST.decode(extra.get(HOSTED, b"[]"))
-    hosted = [tool for tool in others if not is_built_in(tool)]
-    note_hosted([tool for tool in others if is_built_in(tool)], notes)
+    hosted: list[msgspec.Raw] = []
+    if HOSTED in extra:
+        others = LIST.decode(extra[HOSTED])
+        hosted = [tool for tool in others if not is_built_in(tool)]
+        note_hosted([tool for tool in others if is_built_in(tool)], notes)
     tools = [*(_TOOLS.of(specs) if allowed is None else _written(specs)), *hosted]
     choice = write_choice(plan.tool_choice, specs)
     if choice is None and CHOICE in extra and not is_continued(plan.items):
@@ -364,18 +416,22 @@ def _extra_fields(options: Options, body: dict[str, Any], notes: Notes) -> dict[
     return {**fields, "logprobs": True} if {"logprobs", "top_logprobs"} & set(fields) else fields
 
 
-def _option_fields(options: Options) -> dict[str, Any]:
-    spelled_old = options.extra_protocol == PROTOCOL and OLD_TOKENS_MAX in options.extra
-    known: dict[str, Any] = {
-        OLD_TOKENS_MAX if spelled_old else "max_completion_tokens": options.max_output_tokens,
-        "temperature": options.temperature,
-        "top_p": options.top_p,
-        "stop": list(options.stop) or None,
-        "seed": options.seed,
-        "reasoning_effort": options.reasoning_effort,
-        "response_format": None if options.output_schema is None else _response_format(options.output_schema),
-    }
-    return {name: value for name, value in known.items() if value is not None}
+def _add_options(body: dict[str, Any], options: Options) -> None:
+    if options.max_output_tokens is not None:
+        is_old = options.extra_protocol == PROTOCOL and OLD_TOKENS_MAX in options.extra
+        body[OLD_TOKENS_MAX if is_old else "max_completion_tokens"] = options.max_output_tokens
+    if options.temperature is not None:
+        body["temperature"] = options.temperature
+    if options.top_p is not None:
+        body["top_p"] = options.top_p
+    if options.stop:
+        body["stop"] = options.stop
+    if options.seed is not None:
+        body["seed"] = options.seed
+    if options.reasoning_effort is not None:
+        body["reasoning_effort"] = options.reasoning_effort
+    if options.output_schema is not None:
+        body["response_format"] = _response_format(options.output_schema)
 
 
 def _response_format(schema: msgspec.Raw) -> msgspec.Raw:

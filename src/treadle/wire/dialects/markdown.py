@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from treadle.wire.dialects.reader import Reader, Wait
 
 _HEAD = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*")
-_HEAD_CHARS = frozenset(" \t-*+.)0123456789`~>")
+HEAD_CHARS = frozenset(" \t-*+.)0123456789`~>")
+"""What may stand before the text of a line without making it an ordinary one."""
+
 _FENCE = re.compile(r"(`{3,}|~{3,})(.*)", re.DOTALL)
 _HEAD_CHARS_MAX = 256
 _RUNS_MAX = 64
@@ -90,7 +92,7 @@ class Lines:
             self._is_fence_line = self._is_fence_line or self._may_toggle(rest)
         elif rest.startswith(">") and self._fence is None:
             self._is_quoted = True
-        is_head = len(self._head) < _HEAD_CHARS_MAX and _HEAD_CHARS.issuperset(self._head)
+        is_head = len(self._head) < _HEAD_CHARS_MAX and HEAD_CHARS.issuperset(self._head)
         if not (self._is_fence_line or is_head):
             self._head = None
 

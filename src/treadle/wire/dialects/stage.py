@@ -5,8 +5,10 @@ answer was not cut and which calls also came in the protocol's own way. Where th
 given back. What was recovered is said as a note, and the call keeps what the model wrote.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -20,6 +22,7 @@ from treadle.canon.events import (
     ModelEvent,
     Noted,
     ReasoningDelta,
+    RefusalDelta,
     TextDelta,
 )
 from treadle.canon.ids import CALL, CALL_ITEM
@@ -33,7 +36,7 @@ from treadle.wire.codec import Decoder
 from treadle.wire.dialects.calls import object_of
 from treadle.wire.dialects.grammar import Dialect, Tier
 from treadle.wire.dialects.table import BY_ID, DIALECTS
-from treadle.wire.dialects.text import HELD_CHARS_MAX, Found, Piece, TextScanner
+from treadle.wire.dialects.text import HELD_CHARS_MAX, Found, Piece, TextScanner, markers_of
 from treadle.wire.dialects.values import Tools, write_arguments
 
 RECOVERED = "call_recovered"
@@ -41,6 +44,7 @@ DUPLICATED = "call_duplicated"
 NOT_RECOVERED = "call_not_recovered"
 MENDED = "arguments_mended"
 _ENDS_WELL = frozenset({"done", "calls", "stop_sequence"})
+_OBJECT: Any = dict
 
 
 class RepairRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,14 +93,20 @@ class Heard:
 
 
 class _Part:
-    """One part of a message: its scanner, how much of it came, and what of it is visible."""
+    """One part of a message, of which so much came.
 
-    __slots__ = ("scanner", "size", "texts")
+    It has a scanner from where something in it may be a call. What `passed` before that is plain text, `texts` are what
+    is visible of the rest.
+    """
 
-    def __init__(self, scanner: TextScanner) -> None:
-        self.scanner = scanner
-        self.size = 0
-        self.texts: list[str] = []
+    scanner: TextScanner | None = None
+    size: int = 0
+    passed: int = 0
+    texts: list[str]
+
+    def visible(self, text: str) -> str:
+        """Return what is visible of the part, all of which is this text."""
+        return text if self.scanner is None else text[: self.passed] + "".join(self.texts)
 
 
 class _Message:
@@ -108,6 +118,15 @@ class _Message:
         self.added: ItemAdded | None = added
         self.parts: dict[int, _Part] = {}
         self.found: list[Found] = []
+
+    def has_passed(self, item: MessageItem) -> bool:
+        """Tell whether this is the message as it was told: plain text, all of it."""
+        for number, part in enumerate(item.content):
+            if type(part) is TextPart:
+                told = self.parts.get(number)
+                if told is None or told.scanner is not None or not told.size or told.size != len(part.text):
+                    return False
+        return True
 
     def told(self, events: list[ModelEvent]) -> list[ModelEvent]:
         """Return events of this message, its begin before the first of them."""
@@ -125,46 +144,28 @@ _TOOLS: Memo[tuple[ToolSpec, ...], Tools] = Memo(_callable)
 
 
 class Scanner:
-    """Looks for calls in the text of one answer."""
+    """Looks for calls of `tools` in the text of one answer."""
+
+    _late: list[ModelEvent] | None = None
+    _thoughts: TextScanner | None = None
+    _heard: Heard | None = None
+    _has_text: bool = False
+    _last: tuple[int, int, _Part, re.Pattern[str]] | None = None
+    _next_index: int = 0
 
     def __init__(self, plan: Plan, rules: RepairRules, *, is_json: bool = False) -> None:
-        self._tools = _TOOLS.of(plan.tools)
+        self.tools = _TOOLS.of(plan.tools)
         self._dialects, self._natives = chosen_dialects(rules, plan.model, is_json=is_json)
         self._chars_max = rules.held_chars_max
-        self._heard = Heard(plan.items)
+        self._items = plan.items
         self._open: dict[int, _Message] = {}
-        self._late: list[ModelEvent] | None = None
         self._found: list[tuple[str, Found]] = []
-        self._calls: set[tuple[str, bytes]] = set()
-        self._thoughts: TextScanner | None = None
+        self._calls: list[tuple[str, str]] = []
         self._thought: list[Found] = []
-        self._has_text = False
-        self._last: tuple[int, int, _Part] | None = None
-        self._next_index = 0
 
     def feed(self, event: ModelEvent) -> list[ModelEvent]:
         """Take one event; return what follows from it."""
-        self._last = None
-        match event:
-            case TextDelta():
-                return self._later(self._text(event))
-            case ItemAdded(item=MessageItem(role="assistant")):
-                self._next_index = max(self._next_index, event.index + 1)
-                self._open[event.index] = _Message(event)
-                return []
-            case ItemDone(item=MessageItem() as item) if event.index in self._open:
-                return self._done(event.index, item)
-            case ReasoningDelta():
-                self._think(event)
-                return self._later([event])
-            case Finished():
-                return self._finished(event)
-            case Failed() | Interrupted():
-                return [*self._give_back(), event]
-            case Noted():
-                return [event]
-            case _:
-                return self._later(self._other(event))
+        return self.feed_all([event])
 
     def feed_all(self, events: list[ModelEvent]) -> list[ModelEvent]:
         """Take the events of one read; return what follows from them."""
@@ -172,14 +173,22 @@ class Scanner:
         for event in events:
             last = self._last
             if last is not None and type(event) is TextDelta and event.index == last[0] and event.part == last[1]:
-                part, text = last[2], event.text
-                if part.scanner.passes(text):
+                part, stray, text = last[2], last[3], event.text
+                if stray.search(text) is None if part.scanner is None else part.scanner.passes(text):
                     part.size += len(text)
-                    part.texts.append(text)
+                    if part.scanner is not None:
+                        part.texts.append(text)
                     told.append(event)
                     continue
-            told += self.feed(event)
+            self._last = None
+            if type(event) is ArgumentsDelta and self._late is None:
+                told.append(event)
+            else:
+                told += _FEEDERS[type(event)](self, event)
         return told
+
+    def _pass(self, event: ModelEvent) -> list[ModelEvent]:
+        return [event]
 
     def _later(self, events: list[ModelEvent]) -> list[ModelEvent]:
         """Keep events behind a message that waits for the end of the answer."""
@@ -188,18 +197,34 @@ class Scanner:
         self._late += events
         return []
 
-    def _other(self, event: ModelEvent) -> list[ModelEvent]:
-        index = getattr(event, "index", -1)
-        self._next_index = max(self._next_index, index + 1)
-        if isinstance(event, ItemDone) and isinstance(event.item, CallItem):
-            return self._call_done(event, event.item)
-        message = self._open.get(index)
-        return message.told([event]) if message else [event]
+    def _item_added(self, event: ItemAdded) -> list[ModelEvent]:
+        if event.index >= self._next_index:
+            self._next_index = event.index + 1
+        item = event.item
+        if type(item) is MessageItem and item.role == "assistant":
+            self._open[event.index] = _Message(event)
+            return []
+        return self._later([event])
+
+    def _item_done(self, event: ItemDone) -> list[ModelEvent]:
+        item = event.item
+        if type(item) is MessageItem and event.index in self._open:
+            return self._done(event, item)
+        return self._later(self._call_done(event, item) if type(item) is CallItem else [event])
+
+    def _delta(self, event: RefusalDelta | ArgumentsDelta) -> list[ModelEvent]:
+        message = self._open.get(event.index)
+        return self._later(message.told([event]) if message else [event])
+
+    def _reasoning(self, event: ReasoningDelta) -> list[ModelEvent]:
+        if self._natives and not event.is_summary:
+            self._think(event.text)
+        return self._later([event])
 
     def _call_done(self, event: ItemDone, call: CallItem) -> list[ModelEvent]:
         """Take a call that came in the protocol's own way; arguments that are nearly right are made right."""
-        arguments = mended_arguments(call, self._tools)
-        self._calls.add(_signature(call.name, arguments or call.arguments))
+        arguments = mended_arguments(call, self.tools)
+        self._calls.append((call.name, arguments or call.arguments))
         if arguments is None:
             return [event]
         raw = call.arguments if call.raw is None else call.raw
@@ -211,23 +236,34 @@ class Scanner:
 
     def _text(self, event: TextDelta) -> list[ModelEvent]:
         message = self._open.get(event.index)
-        if message is None:
-            return [event]
+        return self._later([event] if message is None else self._text_of(message, event))
+
+    def _text_of(self, message: _Message, event: TextDelta) -> list[ModelEvent]:
         part = message.parts.get(event.part)
         if part is None:
-            part = message.parts[event.part] = _Part(self._scanner())
-        part.size += len(event.text)
-        visible = self._visible(message, part, part.scanner.feed(event.text))
-        # Text that passes as it is from here on does not come this way any more.
-        self._last = (event.index, event.part, part) if message.added is None and self._late is None else None
-        if visible == event.text or (not visible and not event.text):
-            return message.told([event])
-        if event.extra is not None:
-            return message.told([TextDelta(index=event.index, text=visible, part=event.part, extra=event.extra)])
-        return message.told([TextDelta(index=event.index, text=visible, part=event.part)]) if visible else []
+            part = message.parts[event.part] = _Part()
+        text, markers = event.text, markers_of(self._dialects, self.tools.names)
+        if part.scanner is None and (not text or markers.let_pass(text, is_first=not part.size)):
+            visible = text
+        else:
+            visible = self._visible(message, part, self._scanner_of(part).feed(text))
+        part.size += len(text)
+        if visible != text:
+            event = TextDelta(index=event.index, text=visible, part=event.part, extra=event.extra)
+        told = message.told([event]) if visible or not text or event.extra is not None else []
+        if message.added is None and self._late is None and part.size:
+            # Text that passes as it is from here on does not come this way any more.
+            self._last = (event.index, event.part, part, markers.stray)
+        return told
 
-    def _scanner(self) -> TextScanner:
-        return TextScanner(self._tools, self._dialects, natives=self._natives, chars_max=self._chars_max)
+    def _scanner_of(self, part: _Part) -> TextScanner:
+        if part.scanner is None:
+            part.passed, part.texts = part.size, []
+            natives, chars_max, is_begun = self._natives, self._chars_max, part.size > 0
+            part.scanner = TextScanner(
+                self.tools, self._dialects, natives=natives, chars_max=chars_max, is_begun=is_begun
+            )
+        return part.scanner
 
     def _visible(self, message: _Message, part: _Part, pieces: list[Piece]) -> str:
         """Return the text of these pieces, and keep the calls among them."""
@@ -237,7 +273,7 @@ class Scanner:
                 texts.append(piece)
             elif not piece.calls:
                 continue
-            elif self._heard.has(piece.raw):
+            elif self._is_heard(piece.raw):
                 texts.append(piece.raw)
             else:
                 message.found.append(piece)
@@ -245,9 +281,19 @@ class Scanner:
         part.texts.append(text)
         return text
 
-    def _done(self, index: int, item: MessageItem) -> list[ModelEvent]:
+    def _is_heard(self, raw: str) -> bool:
+        if self._heard is None:
+            self._heard = Heard(self._items)
+        return self._heard.has(raw)
+
+    def _done(self, event: ItemDone, item: MessageItem) -> list[ModelEvent]:
         """End a message: what was held is told; where calls were found its end waits for that of the answer."""
+        index = event.index
         message = self._open.pop(index)
+        if message.has_passed(item):
+            # Plain text does not begin with a blank.
+            self._has_text = self._has_text or bool(message.parts)
+            return self._later(message.told([event]))
         events: list[ModelEvent] = []
         content: list[AnyPart] = []
         for number, part in enumerate(item.content):
@@ -257,10 +303,10 @@ class Scanner:
             begun = message.parts.get(number)
             rest = part.text[begun.size if begun else 0 :]
             if rest:
-                events += self._text_in(message, index, number, rest)
+                events += self._text_of(message, TextDelta(index=index, text=rest, part=number))
             events += self._rest_of(message, index, number)
             scanned = message.parts.get(number)
-            content.append(_shown(part, "".join(scanned.texts)) if scanned else part)
+            content.append(_shown(part, scanned.visible(part.text)) if scanned else part)
         visible = tuple(part for part in content if not isinstance(part, TextPart) or part.text)
         self._has_text = self._has_text or bool(text_of(visible).strip())
         if not message.found:
@@ -274,27 +320,20 @@ class Scanner:
         self._late = [*(self._late or []), *late]
         return told
 
-    def _text_in(self, message: _Message, index: int, part: int, text: str) -> list[ModelEvent]:
-        """Take text of a whole message that no delta told."""
-        self._open[index] = message
-        events = self._text(TextDelta(index=index, text=text, part=part))
-        del self._open[index]
-        return events
-
     def _rest_of(self, message: _Message, index: int, part: int) -> list[ModelEvent]:
-        scanned = message.parts.get(part)
-        text = self._visible(message, scanned, scanned.scanner.finish()) if scanned else ""
+        begun = message.parts.get(part)
+        if begun is None or begun.scanner is None:
+            return []
+        text = self._visible(message, begun, begun.scanner.finish())
         return message.told([TextDelta(index=index, text=text, part=part)]) if text else []
 
-    def _think(self, event: ReasoningDelta) -> None:
+    def _think(self, text: str) -> None:
         """Read reasoning along: it calls only where it is all of the answer, and in the model's own dialect."""
-        if event.is_summary or not self._natives:
-            return
         if self._thoughts is None:
             own = tuple(each for each in self._dialects if each.id in self._natives)
-            self._thoughts = TextScanner(self._tools, own, chars_max=self._chars_max)
-        if not self._thoughts.passes(event.text):
-            self._thought += [each for each in self._thoughts.feed(event.text) if isinstance(each, Found)]
+            self._thoughts = TextScanner(self.tools, own, chars_max=self._chars_max)
+        if not self._thoughts.passes(text):
+            self._thought += [each for each in self._thoughts.feed(text) if isinstance(each, Found)]
 
     def _finished(self, event: Finished) -> list[ModelEvent]:
         if event.stop not in _ENDS_WELL:
@@ -302,7 +341,9 @@ class Scanner:
         late, self._late = self._late or [], None
         if self._thoughts is not None and not (self._found or self._calls or self._has_text):
             self._thought += [each for each in self._thoughts.finish() if isinstance(each, Found)]
-            self._found += [("", each) for each in self._thought if each.calls and not self._heard.has(each.raw)]
+            self._found += [("", each) for each in self._thought if each.calls and not self._is_heard(each.raw)]
+        if not self._found:
+            return [*late, event]
         recovered = self._recovered()
         if any(isinstance(each, ItemDone) for each in recovered):
             event = msgspec.structs.replace(event, stop="calls", raw_stop=None)
@@ -312,9 +353,10 @@ class Scanner:
         """Return the calls that were found, but for those that came in the protocol's own way too."""
         events: list[ModelEvent] = []
         number = 0
+        called = {_signature(*call) for call in self._calls}
         for message_id, found in self._found:
             for place, call in enumerate(found.calls):
-                if _signature(call.name, call.arguments) in self._calls:
+                if _signature(call.name, call.arguments) in called:
                     events.append(_noted(DUPLICATED, "dropped", f"{call.name} came as a call too", found))
                     continue
                 number += 1
@@ -341,12 +383,15 @@ class Scanner:
             ItemDone(index=index, item=item),
         ]
 
+    def _failed(self, event: Failed | Interrupted) -> list[ModelEvent]:
+        return [*self._give_back(), event]
+
     def _give_back(self) -> list[ModelEvent]:
         """Return what is held as the text it was: the answer was cut, so that nothing in it may become a call."""
         events: list[ModelEvent] = []
         for index, message in list(self._open.items()):
             for part, scanned in message.parts.items():
-                pieces = scanned.scanner.finish()
+                pieces = scanned.scanner.finish() if scanned.scanner else []
                 text = "".join(each if isinstance(each, str) else each.raw for each in pieces)
                 text = "".join(each.raw for each in message.found) + text if part == 0 else text
                 events += message.told([TextDelta(index=index, text=text, part=part)]) if text else []
@@ -357,22 +402,43 @@ class Scanner:
         notes = [_noted(NOT_RECOVERED, "kept", "the answer was cut, so that its calls are text", self._found[0][1])]
         return [*notes, *_with_text(late, raw, self._next_index), *events]
 
+    @staticmethod
+    def feeders() -> "dict[type[ModelEvent], Callable[[Scanner, Any], list[ModelEvent]]]":
+        """Return what is done with each kind of event."""
+        return {
+            ItemAdded: Scanner._item_added,
+            TextDelta: Scanner._text,
+            RefusalDelta: Scanner._delta,
+            ReasoningDelta: Scanner._reasoning,
+            ArgumentsDelta: Scanner._delta,
+            ItemDone: Scanner._item_done,
+            Noted: Scanner._pass,
+            Finished: Scanner._finished,
+            Failed: Scanner._failed,
+            Interrupted: Scanner._failed,
+        }
+
+
+_FEEDERS = Scanner.feeders()
+
 
 def mended_arguments(call: CallItem, tools: Tools) -> str | None:
     """Return a call's arguments made right, where they are nearly: JSON, with lists and objects out of their strings.
 
     What was cut, and what is right already, stays as it is.
     """
-    tool = tools.find(call.name) if call.kind == "function" and call.arguments.strip() else None
-    given = object_of(call.arguments) if tool is not None else None
-    if tool is None or given is None:
+    tool = tools.find(call.name) if call.kind == "function" else None
+    if tool is None:
         return None
-    made = tool.from_json(given)
     try:
-        is_right = read_json(call.arguments) == made
+        right: Any = read_json(call.arguments)
     except BadJson:
-        is_right = False
-    return None if is_right else write_arguments(made)
+        right = None
+    if isinstance(right, _OBJECT) and tool.from_json(right) == right:
+        return None
+    given = object_of(call.arguments) if call.arguments.strip() else None
+    made = None if given is None else tool.from_json(given)
+    return None if made is None or made == right else write_arguments(made)
 
 
 def _with_text(late: list[ModelEvent], raw: str, index: int) -> list[ModelEvent]:
@@ -431,8 +497,8 @@ class ScanningDecoder:
 
 def scanning(decoder: Decoder, plan: Plan, rules: RepairRules | None) -> Decoder:
     """Return a decoder that also looks for calls in text, where the plan has tools that may be called."""
-    if rules is None or plan.tool_choice.mode == "none" or not _TOOLS.of(plan.tools).names:
+    if rules is None or not plan.tools or plan.tool_choice.mode == "none":
         return decoder
     is_json = plan.options.output_schema is not None or "response_format" in plan.options.extra
     scanner = Scanner(plan, rules, is_json=is_json)
-    return ScanningDecoder(decoder, scanner)
+    return ScanningDecoder(decoder, scanner) if scanner.tools.names else decoder

@@ -25,7 +25,7 @@ from treadle.wire.dialects.grammar import (
     Tagged,
     Whole,
 )
-from treadle.wire.dialects.markdown import Lines, inline_end, unpaired
+from treadle.wire.dialects.markdown import HEAD_CHARS, Lines, inline_end, unpaired
 from treadle.wire.dialects.reader import Reader, Wait
 from treadle.wire.dialects.recognise import FENCE, Calls, braces, json_body, named_json, pythonic, whole
 from treadle.wire.dialects.table import FRAME_ENDS, REASONING, RESPONSE
@@ -65,16 +65,27 @@ class _Code(msgspec.Struct, frozen=True):
 
 
 class Markers(msgspec.Struct, frozen=True, kw_only=True):
-    """What may begin a call in a set of dialects, compiled once."""
+    """What may begin a call in a set of dialects, compiled once.
+
+    `stray` finds what may be or become a marker, or changes what the rest of a line means. `opening` matches texts of
+    which more has to be known because they begin a message.
+    """
 
     words: dict[str, tuple[Dialect, ...]]
     line_words: dict[str, tuple[Dialect, ...]]
     wholes: tuple[Dialect, ...]
     pattern: re.Pattern[str]
+    line_pattern: re.Pattern[str]
     prefixes: frozenset[str]
     line_prefixes: frozenset[str]
     gate: frozenset[str]
+    stray: re.Pattern[str]
+    opening: re.Pattern[str]
     chars_max: int
+
+    def let_pass(self, text: str, *, is_first: bool) -> bool:
+        """Tell whether plain text goes on, or begins, with this."""
+        return self.stray.search(text) is None and not (is_first and self.opening.match(text))
 
 
 _COMPILED_MAX = 64
@@ -112,11 +123,24 @@ def _compile(dialects: tuple[Dialect, ...], names: tuple[str, ...]) -> Markers:
         line_words={word: tuple(each) for word, each in line_words.items()},
         wholes=tuple(each for each in dialects if isinstance(each.grammar, Whole)),
         pattern=re.compile("|".join(["\n", "`+", *map(re.escape, ordered)])),
+        line_pattern=re.compile("|".join(map(re.escape, sorted(line_words, key=len, reverse=True))) or r"(?!)"),
         prefixes=prefixes,
         line_prefixes=frozenset(word[:size] for word in line_words for size in range(1, len(word))),
         gate=frozenset({"\n", "`", *(word[0] for word in plain)}),
+        stray=re.compile("|".join(sorted({"\n", "`", *map(_begun, plain)}))),
+        opening=re.compile("|".join([f"[{re.escape(''.join(sorted(HEAD_CHARS)))}\\s{{\\[]", *map(_begun, line_words)])),
         chars_max=max(map(len, plain)),
     )
+
+
+def _begun(word: str) -> str:
+    """Return what finds a word or a beginning of it at the end of a text: a first character that is rare is enough."""
+    if not word[0].isalnum():
+        return re.escape(word[0])
+    rest = ""
+    for char in reversed(word[1:]):
+        rest = rf"(?:\Z|{re.escape(char)}{rest})"
+    return re.escape(word[0]) + rest
 
 
 def recognise(reader: Reader, grammar: AnyGrammar, tools: Tools) -> Wait[Calls]:
@@ -177,13 +201,12 @@ class TextScanner:
     """Scans one text for calls of registered tools.
 
     `natives` are the dialects in which a call may also stand in reasoning that never ends. `refused` is told, in words
-    for a person, why markup stays text.
+    for a person, why markup stays text. `is_begun` says that plain text of the message has passed already.
     """
 
     __slots__ = (
         "_backlog",
         "_call_count",
-        "_gate",
         "_held",
         "_is_barred",
         "_is_blank",
@@ -199,6 +222,7 @@ class TextScanner:
         "_reader",
         "_refused",
         "_spare",
+        "_stray",
         "_tail",
         "_task",
         "_think",
@@ -215,6 +239,7 @@ class TextScanner:
         natives: frozenset[str] | None = None,
         chars_max: int = HELD_CHARS_MAX,
         refused: Callable[[str], None] | None = None,
+        is_begun: bool = False,
     ) -> None:
         self._markers = markers_of(dialects, tools.names)
         self._tools = tools
@@ -233,13 +258,14 @@ class TextScanner:
         self._held: list[Piece] | None = None
         self._pending: list[str] = []
         self._think: str | None = None
-        self._is_blank = True
-        self._is_first = True
+        self._is_blank = self._is_first = not is_begun
         self._is_ended = False
-        self._is_idle = False
-        self._gate = self._markers.gate
+        self._is_idle = is_begun
+        self._stray = self._markers.stray
         self._is_frame_open = False
         self._call_count = 0
+        if is_begun:
+            self._lines.feed("x")
 
     @property
     def held_chars(self) -> int:
@@ -249,7 +275,7 @@ class TextScanner:
 
     def passes(self, text: str) -> bool:
         """Tell whether the text would leave at once, unchanged, and leave no trace: then it need not be fed."""
-        return self._is_idle and self._gate.isdisjoint(text)
+        return self._is_idle and self._stray.search(text) is None
 
     def feed(self, text: str) -> list[Piece]:
         """Take more of the text; return what leaves because of it."""
@@ -281,6 +307,8 @@ class TextScanner:
 
     def _take(self) -> list[Piece]:
         out, self._out = self._out, []
+        if len(out) < 2:
+            return out
         joined: list[Piece] = []
         texts: list[str] = []
         for piece in out:
@@ -446,6 +474,8 @@ class TextScanner:
         if self._lines.is_code and self._think is None:
             return len(text)
         prefixes, gate = self._markers.prefixes, self._markers.gate
+        if self._stray.search(text, at) is None:
+            return len(text)
         for place in range(max(at, len(text) - self._markers.chars_max + 1), len(text)):
             if text[place] in gate and text[place:] in prefixes:
                 return place
@@ -458,8 +488,8 @@ class TextScanner:
         rest = text[at : at + self._markers.chars_max]
         if not is_end and rest in self._markers.line_prefixes and at + len(rest) == len(text):
             return None
-        word = max((word for word in self._markers.line_words if rest.startswith(word)), key=len, default="")
-        dialects = self._markers.line_words.get(word, ())
+        found = self._markers.line_pattern.match(rest)
+        dialects = self._markers.line_words[found[0]] if found else ()
         # What stands before the place and has not left yet is of the message, too.
         if not self._is_first or self._think is not None or not self._markers.wholes or text[start:at].strip():
             return dialects

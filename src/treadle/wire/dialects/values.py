@@ -67,11 +67,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     def from_json(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return arguments with their types, lists and objects that were written as strings undone."""
-        return {key: self._undone(value, self.of(key)) for key, value in arguments.items()}
+        texts = {key: value for key, value in arguments.items() if type(value) is str}
+        return {**arguments, **{key: self._undone(value, self.of(key)) for key, value in texts.items()}}
 
-    def _undone(self, value: Any, schema: Any) -> Any:
-        if not isinstance(value, str):
-            return value
+    def _undone(self, value: str, schema: Any) -> Any:
         kinds = types_of(schema, self.schema)
         if not kinds or not kinds <= {"array", "object", "null"}:
             return value

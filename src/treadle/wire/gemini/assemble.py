@@ -142,9 +142,11 @@ class Assembly(Ledger):
 
     def add_text(self, text: str) -> None:
         """Add to the message, or begin one."""
-        if text:
+        message = self._speaking
+        if text and type(message) is not _Message:
             message = self._message()
-            self._say(message, message.joiner.feed(text))
+        if text and type(message) is _Message:
+            self._say(message, text if text.isascii() and not message.joiner.half else message.joiner.feed(text))
 
     def add_part(self, part: AnyPart, size: int) -> None:
         """Add a part that is not text to the message, or begin one."""

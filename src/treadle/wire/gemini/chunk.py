@@ -5,7 +5,7 @@ Nothing is remembered between chunks.
 """
 
 import json
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -13,13 +13,17 @@ from treadle.canon.errors import ErrorInfo, UpstreamError, UpstreamStatus
 from treadle.canon.events import Stop
 from treadle.canon.json import DEPTH_MAX, BadJson, check_bounds, cut_text, type_errors, write_json
 from treadle.canon.usage import Usage
-from treadle.wire.gemini.spelling import pick
-from treadle.wire.surrogates import HalfJoiner, has_half_escapes, mend_escapes
+from treadle.wire.gemini.spelling import documented
+from treadle.wire.surrogates import has_half_escapes, mend_escapes, mend_text
 
 CHECKED_CHARS = 65_536
 """Chunks beyond this are checked for nodes first, as those with many brackets are for depth."""
 
 MESSAGE_BYTES_MAX = 2_000
+
+_OBJECT: Any = dict
+_LIST: Any = list
+"""What JSON is made of, said so that what is in it stays anything."""
 
 STOPS: dict[str, Stop] = {
     "STOP": "done",
@@ -68,29 +72,33 @@ def read_chunks(data: str) -> list[dict[str, Any]] | None:
     is_small = len(data) <= CHECKED_CHARS and data.count("{") + data.count("[") <= DEPTH_MAX
     if not is_small and not _is_bounded(data):
         return None
+    value: Any
     try:
         value = _decoder.decode(data)
     except type_errors:
         value = _read_halves(data) if has_half_escapes(data) else None
-    values = cast("list[Any]", value) if isinstance(value, list) else [value]
-    return cast("list[dict[str, Any]]", values) if all(isinstance(each, dict) for each in values) else None
+    if isinstance(value, _OBJECT):
+        return [value]
+    if isinstance(value, _LIST) and all(isinstance(each, dict) for each in value):
+        return value
+    return None
 
 
 def read_usage(value: Any) -> Usage | None:
     """Read the tokens used; None where they are not said or cannot be true."""
-    usage = as_object(value)
-    prompt, total = _count(usage, "promptTokenCount"), _count(usage, "totalTokenCount")
-    answer, thoughts = _count(usage, "candidatesTokenCount"), _count(usage, "thoughtsTokenCount") or 0
+    counts = {name: count for name, count in documented(as_object(value)).items() if type(count) is int and count >= 0}
+    prompt, answer = counts.get("promptTokenCount"), counts.get("candidatesTokenCount")
     if prompt is None and answer is None:
         return None
-    spent = (prompt or 0) + (_count(usage, "toolUsePromptTokenCount") or 0)
+    thoughts = counts.get("thoughtsTokenCount", 0)
+    spent = (prompt or 0) + counts.get("toolUsePromptTokenCount", 0)
     if answer is None and not thoughts:
         # Some gateways give the sum alone; Gemini itself leaves out what is zero.
-        answer = max(0, (total or spent) - spent)
+        answer = max(0, (counts.get("totalTokenCount") or spent) - spent)
     return Usage(
         input_tokens=spent,
         output_tokens=(answer or 0) + thoughts,
-        cached_tokens=_count(usage, "cachedContentTokenCount") or 0,
+        cached_tokens=counts.get("cachedContentTokenCount", 0),
         reasoning_tokens=thoughts,
     )
 
@@ -119,12 +127,12 @@ def json_text(value: Any) -> str:
 
 def as_object(value: Any) -> dict[str, Any]:
     """Return an object; anything else is an empty one."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return value if isinstance(value, _OBJECT) else {}
 
 
 def as_list(value: Any) -> list[Any]:
     """Return a list; anything else is an empty one."""
-    return cast("list[Any]", value) if isinstance(value, list) else []
+    return value if isinstance(value, _LIST) else []
 
 
 def as_text(value: Any) -> str:
@@ -134,8 +142,7 @@ def as_text(value: Any) -> str:
 
 def as_word(value: Any) -> str:
     """Return a text that stands for itself, an id or a name: nothing of it is still on its way."""
-    joiner = HalfJoiner()
-    return joiner.feed(as_text(value)) + joiner.finish()
+    return mend_text(value) if isinstance(value, str) else ""
 
 
 def _is_bounded(data: str) -> bool:
@@ -152,8 +159,3 @@ def _read_halves(data: str) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError):
         return None
-
-
-def _count(values: dict[str, Any], name: str) -> int | None:
-    value = pick(values, name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -5,7 +5,7 @@ contents of the model are one turn, and results without an id belong to the open
 """
 
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Generic, Literal, TypeVar, cast
 
 import msgspec
 
@@ -57,12 +57,12 @@ class ContentReader:
         self._end_turn()
         return tuple(self._items)
 
-    def read_told(self, told: Sequence["MessageItem | _Usual"], path: str) -> tuple[AnyItem, ...]:
+    def read_told(self, told: Sequence["AnyItem | _Usual"], path: str) -> tuple[AnyItem, ...]:
         """Read contents that are all of a usual shape.
 
         Raises: ProtocolError.
         """
-        if told and isinstance(told[0], MessageItem):
+        if told and type(told[0]) is MessageItem:
             return tuple(cast("list[AnyItem]", told))
         for position, content in enumerate(cast("list[_Usual]", told)):
             self._place = f"call_{position}"
@@ -190,14 +190,21 @@ class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     role: Literal["user", "model"] | None = None
 
 
-_said: msgspec.json.Decoder[list[_Said]] = msgspec.json.Decoder(list[_Said])
+C = TypeVar("C")
 
 
-def _taking_turns(raw: msgspec.Raw) -> list[AnyItem] | None:
+class _Body(msgspec.Struct, Generic[C], gc=False):
+    contents: C
+
+
+_said = msgspec.json.Decoder(_Body[list[_Said]])
+
+
+def _taking_turns(data: bytes) -> list[AnyItem] | None:
     """Read contents of one text each, between which the model never goes on with its own; None for any others."""
     items: list[AnyItem] = []
     was_model = False
-    for content in _said.decode(raw):
+    for content in _said.decode(data).contents:
         is_model = content.role == "model"
         if len(content.parts) != 1 or (is_model and (was_model or not content.parts[0].text)):
             return None
@@ -223,18 +230,18 @@ class _Usual(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 _usual = msgspec.json.Decoder(_Usual)
-_usuals: msgspec.json.Decoder[list[_Usual]] = msgspec.json.Decoder(list[_Usual])
+_usuals = msgspec.json.Decoder(_Body[list[_Usual]])
 _ROOM = DEPTH_MAX - 8
 """How deep a call or a result may nest: the part that holds it stands less deep than the difference."""
 
 
-def _shaped(raw: msgspec.Raw) -> list[_Usual] | None:
+def _shaped(data: bytes) -> list[_Usual] | None:
     """Decode contents of the usual shape; None if one has a part that its role does not have, or a deep one."""
-    told = _usuals.decode(raw)
+    told = _usuals.decode(data).contents
     return told if all(map(_fits, told)) else None
 
 
-SHAPES: tuple[Shape, ...] = (_taking_turns, _shaped)
+SHAPES: tuple[Shape[Sequence[AnyItem | _Usual]], ...] = (_taking_turns, _shaped)
 """The usual shapes of all contents, the plainest first."""
 
 

@@ -32,7 +32,7 @@ from treadle.wire.gemini.chunk import (
     read_usage,
 )
 from treadle.wire.gemini.parts import RAW_ARGUMENTS, SIGNATURE, read_part
-from treadle.wire.gemini.spelling import CamelFields, pick
+from treadle.wire.gemini.spelling import CamelFields, documented, pick
 
 _CALLED = re.compile(r"(?:default_api[.:]|call:(?!default_api))([A-Za-z_][\w.-]*)")
 """The name in a call that Gemini could not read: `print(default_api.f(x=1))`, `call:f{x:1}`."""
@@ -47,6 +47,9 @@ _ABOUT = (
     "safetyRatings",
 )
 """What a candidate says about its content, for clients of Gemini and whoever can read it."""
+
+
+_ABOUT_NAMES = frozenset(_ABOUT)
 
 
 class Decoder(AnswerDecoder):
@@ -91,16 +94,20 @@ class Decoder(AnswerDecoder):
         if chunk.get("error") or is_error:
             self._fail(read_error(chunk.get("error") or chunk))
             return
-        self._usage = read_usage(pick(chunk, "usageMetadata")) or self._usage
-        self._read_feedback(as_object(pick(chunk, "promptFeedback")))
+        chunk = documented(chunk)
+        if "usageMetadata" in chunk:
+            self._usage = read_usage(chunk["usageMetadata"]) or self._usage
+        if "promptFeedback" in chunk:
+            self._read_feedback(documented(as_object(chunk["promptFeedback"])))
         for candidate in as_list(chunk.get("candidates")):
-            self._read_candidate(as_object(candidate))
-        self._check_bounds()
+            self._read_candidate(documented(as_object(candidate)))
+        if self._assembly.meter.is_over:
+            self._check_bounds()
 
     def _read_feedback(self, feedback: dict[str, Any]) -> None:
-        reason = as_word(pick(feedback, "blockReason"))
+        reason = as_word(feedback.get("blockReason"))
         if reason:
-            said = as_word(pick(feedback, "blockReasonMessage"))
+            said = as_word(feedback.get("blockReasonMessage"))
             self._assembly.note("prompt_blocked", "kept", f"the prompt was blocked: {reason} {said}".rstrip())
             self._reason = reason if STOPS.get(reason) == "filtered" else "PROHIBITED_CONTENT"
 
@@ -112,17 +119,25 @@ class Decoder(AnswerDecoder):
             return
         for part in as_list(as_object(candidate.get("content")).get("parts")):
             self._read_part(as_object(part))
-            if self._assembly.overflow is not None:
+            if self._assembly.meter.is_over:
                 return
+        if not _ABOUT_NAMES.isdisjoint(candidate):
+            self._read_about(candidate)
+        reason = candidate.get("finishReason")
+        if reason is not None:
+            self._read_reason(as_word(reason), candidate)
+
+    def _read_about(self, candidate: dict[str, Any]) -> None:
         for name in _ABOUT:
-            value = pick(candidate, name)
+            value = candidate.get(name)
             if value and not self._assembly.tell(name, msgspec.Raw(json_text(value).encode())):
                 self._leave_out(name)
-        reason = as_word(pick(candidate, "finishReason"))
+
+    def _read_reason(self, reason: str, candidate: dict[str, Any]) -> None:
         # Never let a second reason turn a cut answer into a good one.
         if reason and reason != UNSPECIFIED and (self._reason is None or STOPS.get(reason) in ("length", "filtered")):
             self._reason = reason
-            self._finish_message = as_word(pick(candidate, "finishMessage"))
+            self._finish_message = as_word(candidate.get("finishMessage"))
 
     def _leave_out(self, name: str) -> None:
         """Note once what is said about an answer of calls or of nothing."""
@@ -131,6 +146,11 @@ class Decoder(AnswerDecoder):
             self._assembly.note("field_dropped", "dropped", f"{name} of an answer", name)
 
     def _read_part(self, part: dict[str, Any]) -> None:
+        text = part.get("text")
+        if len(part) == 1 and isinstance(text, str):
+            # What nearly every part is.
+            self._assembly.add_text(text)
+            return
         blobs = self._blobs(as_word(pick(part, "thoughtSignature")))
         call = pick(part, "functionCall")
         if isinstance(call, dict):

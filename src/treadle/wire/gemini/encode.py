@@ -6,34 +6,28 @@ them. Every frame has a part, because clients drop a turn that has an empty one,
 clients read them as JSON.
 """
 
-from typing import Any, assert_never
+from collections.abc import Callable
+from typing import Any, ClassVar, assert_never
 
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    ArgumentsDelta,
     ItemAdded,
     ItemDone,
     KeptAlive,
-    Noted,
     ReasoningDelta,
     RefusalDelta,
-    RoundBroken,
-    RoundStarted,
     RunEnded,
     RunEvent,
     RunStarted,
     TextDelta,
-    ToolFinished,
     ToolStarted,
 )
 from treadle.canon.ids import IdSource
 from treadle.canon.items import (
-    AnyItem,
     AnyPart,
     Blob,
     CallItem,
+    Extra,
     MessageItem,
     OpaqueItem,
     OpaquePart,
@@ -59,12 +53,13 @@ _UNKNOWN = ErrorInfo(code="upstream_error", message="The run failed.", status=50
 _BREAK = "\n\n"
 _EMPTY: dict[str, Any] = {"text": ""}
 _SIGNED = "thoughtSignature"
+_TEXTS = (TextPart, RefusalPart)
 
 
 class Candidate:
-    """Writes one run as one candidate: entries for a client that streams, folded into one for a client that waits.
+    """Writes one run as one candidate: responses for a client that streams, folded into one for a client that waits.
 
-    With `names_calls` the ids of calls travel in their signatures too.
+    With `names_calls` the ids of calls travel in their signatures too. `responses` are those that were not taken yet.
     """
 
     def __init__(self, index: int, surface: Surface, *, names_calls: bool = False) -> None:
@@ -75,57 +70,46 @@ class Candidate:
         self._sent: dict[int, int] = {}
         self._parts: dict[int, int] = {}
         self._shown: set[tuple[int, int]] = set()
-        self._open: dict[int, AnyItem] = {}
+        self._open: dict[int, type] = {}
         self._held: set[int] = set()
         self._about: dict[str, Any] = {}
         self._has_refused = False
         self._reason: str | None = None
-        self._entries: list[bytes] = []
+        self._tail = b""
+        self.responses: list[bytes] = []
+
+    def begin(self, tail: bytes) -> None:
+        """Say what stands behind the candidate in each response; nothing is written before."""
+        self._tail = b'],"role":"model"},"index":%d}]' % self._index + tail
 
     def feed(self, event: RunEvent) -> None:
         """Take an event of the run."""
-        match event:
-            case ItemAdded():
-                self._begin(event.index, event.item)
-            case TextDelta():
-                self._say(event.index, event.text, event.part)
-                self._show_early(event)
-            case RefusalDelta():
-                self._has_refused = True
-                self._say(event.index, event.text, event.part)
-            case ReasoningDelta():
-                self._think(event.index, event.text)
-            case ItemDone():
-                self._complete(event.index, event.item)
-            case ToolStarted():
-                self._tell_status(event.call)
-            case KeptAlive():
-                self._send(_EMPTY)
-            case RunEnded():
-                reason = _FINISH_REASONS.get(event.stop) if event.status == "incomplete" else None
-                self._reason = reason or ("SAFETY" if self._has_refused else "STOP")
-                self._entries.append(write_json(self._entry([_EMPTY])))
-            case RunStarted() | ArgumentsDelta() | RoundStarted() | RoundBroken() | ToolFinished() | Noted():
-                pass
-            case ApprovalRequested() | ApprovalDecided():
-                pass
-            case _:
-                assert_never(event)
+        if type(event) is TextDelta:
+            self._say(event.index, event.text, event.part)
+            if event.extra is not None:
+                self._show_early(event, event.extra)
+        elif (read := self._readers.get(type(event))) is not None:
+            read(self, event)
 
-    def take(self) -> list[bytes]:
-        """Return the entries since the last time."""
-        entries, self._entries = self._entries, []
-        return entries
+    def finish(self, ended: RunEnded) -> None:
+        """End the candidate of a run that ended well."""
+        reason = _FINISH_REASONS.get(ended.stop) if ended.status == "incomplete" else None
+        self._reason = reason or ("SAFETY" if self._has_refused else "STOP")
+
+    def last(self) -> dict[str, Any]:
+        """Return the candidate as the last response of a stream has it."""
+        return self._entry([_EMPTY])
 
     def whole(self) -> dict[str, Any]:
         """Return the whole candidate, once the run has ended."""
         return self._entry(self._fold.parts() or [_EMPTY])
 
-    def _begin(self, index: int, item: AnyItem) -> None:
+    def _begin(self, event: ItemAdded) -> None:
         """Open an item; while another of its kind is open it is held, because all texts are one content here."""
-        if any(type(other) is type(item) for other in self._open.values()):
-            self._held.add(index)
-        self._open[index] = item
+        kind = type(event.item)
+        if kind in self._open.values():
+            self._held.add(event.index)
+        self._open[event.index] = kind
 
     def _say(self, index: int, text: str, part: int) -> None:
         if part > self._parts.get(index, -1) + 1:
@@ -137,7 +121,14 @@ class Candidate:
             self._sent[index] = self._sent.get(index, 0) + len(text)
             self._send({"text": self._broken(text) if is_first else text})
 
-    def _think(self, index: int, text: str) -> None:
+    def _decline(self, event: RefusalDelta) -> None:
+        self._has_refused = True
+        self._say(event.index, event.text, event.part)
+
+    def _think(self, event: ReasoningDelta) -> None:
+        self._say_thought(event.index, event.text)
+
+    def _say_thought(self, index: int, text: str) -> None:
         if text and index not in self._held:
             self._sent[index] = self._sent.get(index, 0) + len(text)
             self._send({"text": text, "thought": True})
@@ -146,8 +137,9 @@ class Candidate:
         """Part a text from the one before: those of several rounds are one content here."""
         return _BREAK + text if self._fold.has_text else text
 
-    def _complete(self, index: int, item: AnyItem) -> None:
+    def _complete(self, event: ItemDone) -> None:
         """Send what of an item was not streamed."""
+        index, item = event.index, event.item
         self._open.pop(index, None)
         self._held.discard(index)
         sent = self._sent.get(index, 0)
@@ -155,7 +147,7 @@ class Candidate:
             case MessageItem():
                 self._complete_message(index, item)
             case ReasoningItem():
-                self._think(index, "".join((*item.summary, *item.text))[sent:])
+                self._say_thought(index, "".join((*item.summary, *item.text))[sent:])
                 self._sign({"text": "", "thought": True}, item.blobs)
             case CallItem():
                 if item.side == "client":
@@ -173,19 +165,20 @@ class Candidate:
         """Send the parts that were not streamed, each in its place."""
         sent = self._sent.get(index, 0)
         for place, part in enumerate(item.content):
-            if not isinstance(part, TextPart | RefusalPart):
+            if not isinstance(part, _TEXTS):
                 if (index, place) not in self._shown:
                     self._show(part)
                 continue
-            self._has_refused = self._has_refused or isinstance(part, RefusalPart)
+            self._has_refused = self._has_refused or type(part) is RefusalPart
             self._say(index, part.text[sent:], self._parts.get(index, -1))
             sent = max(0, sent - len(part.text))
-        self._about |= own_fields(item.extra)
+        if item.extra is not None:
+            self._about |= own_fields(item.extra)
         self._sign(_EMPTY, item.blobs)
 
-    def _show_early(self, event: TextDelta) -> None:
+    def _show_early(self, event: TextDelta, extra: Extra) -> None:
         """Send a part that came between the texts, unless its message has to wait."""
-        raw = own_fields(event.extra).get(PART)
+        raw = own_fields(extra).get(PART)
         if raw is not None and event.index not in self._held:
             self._shown.add((event.index, event.part))
             self._show(OpaquePart(protocol=PROTOCOL, raw=raw))
@@ -205,9 +198,22 @@ class Candidate:
         if blobs:
             self._send({**part, _SIGNED: seal(blobs)})
 
-    def _tell_status(self, call: CallItem) -> None:
+    def _tell_status(self, event: ToolStarted) -> None:
         if self._surface.tool_status:
-            self._send({"text": self._broken(f"Calling {call.name}…")})
+            self._send({"text": self._broken(f"Calling {event.call.name}…")})
+
+    def _keep_alive(self, _: KeptAlive) -> None:
+        self._send(_EMPTY)
+
+    _readers: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+        ItemAdded: _begin,
+        RefusalDelta: _decline,
+        ReasoningDelta: _think,
+        ItemDone: _complete,
+        ToolStarted: _tell_status,
+        KeptAlive: _keep_alive,
+    }
+    """What is done with an event; of others a candidate shows nothing."""
 
     def _entry(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the entry that ends the candidate, with what its provider says about it."""
@@ -217,8 +223,8 @@ class Candidate:
     def _send(self, part: dict[str, Any]) -> None:
         self._fold.add(part)
         if self._surface.stream:
-            entry = b'{"content":{"parts":[' + write_json(part) + b'],"role":"model"},"index":%d}' % self._index
-            self._entries.append(entry)
+            assert self._tail, "a run begins with RunStarted"
+            self.responses.append(b'{"candidates":[{"content":{"parts":[' + write_json(part) + self._tail)
 
 
 class Candidates:
@@ -229,8 +235,7 @@ class Candidates:
 
     def __init__(self, request: Request, ids: IdSource, count: int) -> None:
         self._surface = request.surface
-        self._tail: dict[str, Any] = {"modelVersion": request.model, "responseId": ""}
-        self._tail_json = b""
+        self._tail: dict[str, Any] = {}
         self._run_ids = [""] * count
         # AI SDK's provider of Gemini drops the ids of calls and keeps signatures (opencode 1.18, 2026-11-15).
         is_read = request.options.extra_protocol == PROTOCOL
@@ -244,14 +249,18 @@ class Candidates:
         """Return the frames to send for an event of the run of that candidate; none when the client does not stream."""
         if self.is_over or choice in self._ended:
             return []
-        if isinstance(event, RunStarted):
+        if type(event) is RunStarted:
             self._start(choice, event)
-        if isinstance(event, RunEnded):
-            objects = self._end(choice, event)
-        else:
-            self._candidates[choice].feed(event)
-            objects = [self._framed(entry) for entry in self._candidates[choice].take()]
-        return self._written(objects) if self._surface.stream else []
+            return []
+        if type(event) is RunEnded:
+            self._end(choice, event)
+            return self._ending(choice, event) if self._surface.stream else []
+        own = self._candidates[choice]
+        own.feed(event)
+        if not own.responses:
+            return []
+        responses, own.responses = own.responses, []
+        return self._written(responses)
 
     def body(self) -> bytes:
         """Return the whole response, or the error envelope of one that failed. It must be over."""
@@ -264,35 +273,37 @@ class Candidates:
 
     def _start(self, choice: int, event: RunStarted) -> None:
         self._run_ids[choice] = event.run_id
-        if not self._tail_json:
-            self._tail = {"modelVersion": event.model, "responseId": event.response_id}
-            self._tail_json = b"," + write_json(self._tail)[1:]
+        self._tail = self._tail or {"modelVersion": event.model, "responseId": event.response_id}
+        self._candidates[choice].begin(b"," + write_json(self._tail)[1:])
 
-    def _end(self, choice: int, event: RunEnded) -> list[bytes]:
+    def _end(self, choice: int, event: RunEnded) -> None:
         self._ended[choice] = event
         self.is_over = event.status in ("failed", "cancelled") or len(self._ended) == len(self._candidates)
         if event.status == "failed":
             self._failure = event.error or _UNKNOWN
-            return [write_error(PROTOCOL, self._failure)]
-        if event.status == "cancelled":
+        elif event.status == "cancelled":
             self._failure = event.error or _CANCELLED
-            return []
-        candidate = self._candidates[choice]
-        candidate.feed(event)
-        *entries, last = candidate.take()
-        ending = {**(self._usage() if self.is_over else {}), **self._tail, **self._limit(choice)}
-        return [*map(self._framed, entries), _joined(last, b"," + write_json(ending)[1:])]
+        else:
+            self._candidates[choice].finish(event)
 
-    def _framed(self, entry: bytes) -> bytes:
-        assert self._tail_json, "a run begins with RunStarted"
-        return _joined(entry, self._tail_json)
+    def _ending(self, choice: int, event: RunEnded) -> list[bytes]:
+        if event.status == "cancelled":
+            return self._written([])
+        if self._failure is not None:
+            return self._written([write_error(PROTOCOL, self._failure)])
+        usage = self._usage() if self.is_over else {}
+        last = {"candidates": [self._candidates[choice].last()], **usage, **self._tail, **self._limit(choice)}
+        return self._written([write_json(last)])
 
-    def _written(self, objects: list[bytes]) -> list[bytes]:
-        """Return response objects as frames, or as elements of the array."""
-        if not self._surface.is_array:
-            return [write_frame(each) for each in objects]
+    def _written(self, responses: list[bytes]) -> list[bytes]:
+        """Return responses as frames, or as elements of the array."""
         frames: list[bytes] = []
-        for each in objects:
+        if not self._surface.is_array:
+            for each in responses:
+                is_line = b"\n" not in each and b"\r" not in each
+                frames.append(b"data: %b\n\n" % each if is_line else write_frame(each))
+            return frames
+        for each in responses:
             frames.append((b",\n" if self._has_begun else b"[") + each)
             self._has_begun = True
         if self.is_over:
@@ -325,10 +336,6 @@ class Encoder:
         return self._candidates.body()
 
 
-def _joined(entry: bytes, tail: bytes) -> bytes:
-    return b'{"candidates":[' + entry + b"]" + tail
-
-
 class _Fold:
     """The parts that the frames so far amount to: what a client that does not stream is given."""
 
@@ -349,7 +356,8 @@ class _Fold:
             self._append({**part}, [part["text"]])
             return
         self._texts[-1].append(part["text"])
-        last |= {name: value for name, value in part.items() if name != "text"}
+        if len(part) > 1:
+            last |= {**part, "text": last["text"]}
 
     def parts(self) -> list[dict[str, Any]]:
         """Return the parts; empty texts that say nothing are left out."""

@@ -4,14 +4,25 @@ The model and whether to stream stand in the address, not in the body, so the ca
 is typed and checked; what it does not know travels on, as it was written, to upstreams of Gemini.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
 from treadle.canon.json import write_json
 from treadle.canon.request import Options, Request, Surface
-from treadle.wire.fields import FLAG, INTEGER, LIST, NUMBER, TEXT, open_request, read_value, refusal, starts_with
+from treadle.wire.fields import (
+    FLAG,
+    INTEGER,
+    LIST,
+    NUMBER,
+    TEXT,
+    members_in,
+    open_request,
+    read_value,
+    refusal,
+    starts_with,
+)
 from treadle.wire.gemini.contents import SHAPES, ContentReader, read_parts
 from treadle.wire.gemini.spelling import PROTOCOL, CamelFields
 from treadle.wire.gemini.tools import Toolset, json_schema, read_choice, read_tools
@@ -63,14 +74,11 @@ def read_request(body: bytes, *, model: str = "", stream: bool = False, is_array
     )
 
 
-def _open(body: bytes, notes: Notes) -> tuple[CamelFields, list[Any] | None]:
+def _open(body: bytes, notes: Notes) -> tuple[CamelFields, Sequence[Any] | None]:
     opened = open_request(body, "contents", SHAPES)
     if opened.mended:
         notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=opened.mended)
-    try:
-        return CamelFields(opened.data, "", opened.members), opened.told
-    except ProtocolError as error:
-        raise ProtocolError(f"The body is not a JSON object: {error.message}", code="invalid_json") from None
+    return CamelFields(opened.data, "", members_in(opened)), opened.known
 
 
 def _contents(fields: CamelFields) -> list[msgspec.Raw]:

@@ -35,6 +35,14 @@ def pick(value: dict[str, Any], name: str) -> Any:
     return value.get(snake(name)) if found is None else found
 
 
+def documented(value: dict[str, Any]) -> dict[str, Any]:
+    """Return an object with its fields as `pick` finds them; the same one where all of them are documented."""
+    if "_" not in "".join(value):
+        return value
+    other = {camel(name): found for name, found in value.items() if "_" in name}
+    return {**value, **{name: found for name, found in other.items() if value.get(name) is None}}
+
+
 class CamelFields(Fields):
     """One JSON object whose fields may come in either spelling; where both are given the documented one counts."""
 

@@ -50,13 +50,16 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
     body: dict[str, Any] = {"contents": history.contents}
     if history.system:
         body["systemInstruction"] = {"parts": history.system}
-    kept = _kept(plan.options, notes)
-    body |= _tool_fields(plan, kept, notes)
+    kept = _kept(plan.options, notes) if plan.options.extra else {}
+    if plan.tools or kept:
+        body |= _tool_fields(plan, kept, notes)
     config = _object(kept.pop("generationConfig", None)) | _config(plan.options)
-    config |= _thinking(plan.options, model, notes) if "thinkingConfig" not in config else {}
+    if plan.options.reasoning_effort is not None and "thinkingConfig" not in config:
+        config |= _thinking(plan.options.reasoning_effort, model, notes)
     if config:
         body["generationConfig"] = config
-    note_foreign(plan.items if said is None else (), plan.tools, PROTOCOL, notes)
+    if said is None or plan.tools:
+        note_foreign(plan.items if said is None else (), plan.tools, PROTOCOL, notes)
     return Written(body=write_json({**kept, **body}), notes=notes.all())
 
 
@@ -112,11 +115,8 @@ def _response_fields(form: msgspec.Raw) -> dict[str, Any]:
     return {"responseMimeType": JSON_TYPE, "responseJsonSchema": fields.get("schema") or nested.get("schema")}
 
 
-def _thinking(options: Options, model: str, notes: Notes) -> dict[str, Any]:
+def _thinking(effort: str, model: str, notes: Notes) -> dict[str, Any]:
     """Say how hard to think in the words of the model's generation."""
-    effort = options.reasoning_effort
-    if effort is None:
-        return {}
     is_budgeted = _BUDGETED.match(model) is not None
     if effort not in _LEVELS or (_OLD.match(model) and not is_budgeted):
         notes.add("effort_dropped", "dropped", f"{model!r} cannot be told the effort {effort!r}", "reasoning_effort")

@@ -12,7 +12,7 @@ import msgspec
 from treadle.canon import ids as prefixes
 from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, ReasoningDelta, TextDelta
 from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyItem, CallItem, Extra, MessageItem, OpaqueItem, ReasoningItem, TextPart
+from treadle.canon.items import CallItem, Extra, MessageItem, OpaqueItem, ReasoningItem, TextPart
 from treadle.canon.json import BadJson, read_json, write_json
 from treadle.wire.answer.ledger import Bounds, Ledger, Maker
 from treadle.wire.arguments import Arguments, FinalArguments
@@ -58,9 +58,12 @@ class _Message(_Draft):
             self.citations.append([])
         return len(self.texts) - 1
 
+    def begun(self) -> MessageItem:
+        return MessageItem(id=self.id, role="assistant")
+
     def item(self) -> MessageItem:
-        parts = (_part("".join(texts), cited) for texts, cited in zip(self.texts, self.citations, strict=True))
-        return MessageItem(id=self.id, role="assistant", content=tuple(part for part in parts if part is not None))
+        parts = [_part("".join(texts), cited) for texts, cited in zip(self.texts, self.citations, strict=True)]
+        return MessageItem(id=self.id, role="assistant", content=tuple([part for part in parts if part is not None]))
 
 
 class _Reasoning(_Draft):
@@ -70,6 +73,9 @@ class _Reasoning(_Draft):
         self.secret = ""
         self.kind = SIGNATURE
         self._maker = maker
+
+    def begun(self) -> ReasoningItem:
+        return ReasoningItem(id=self.id)
 
     def item(self) -> ReasoningItem:
         text = "".join(self.texts)
@@ -85,6 +91,9 @@ class _Call(_Draft):
         self.arguments = Arguments()
         self.final: FinalArguments | None = None
 
+    def begun(self) -> CallItem:
+        return self.call
+
     def item(self) -> CallItem:
         if self.final is None:
             return self.call
@@ -98,9 +107,12 @@ class _Opaque(_Draft):
         self.pieces: list[str] = []
         self.rest: dict[str, list[str] | msgspec.Raw] = {}
 
+    def begun(self) -> OpaqueItem:
+        return OpaqueItem(id=self.id, protocol=PROTOCOL, raw=self.raw)
+
     def item(self) -> OpaqueItem:
         if not self.pieces and not self.rest:
-            return OpaqueItem(id=self.id, protocol=PROTOCOL, raw=self.raw)
+            return self.begun()
         rest = {
             name: value if isinstance(value, msgspec.Raw) else mend_text("".join(value))
             for name, value in self.rest.items()
@@ -142,7 +154,7 @@ class Assembly(Ledger):
     @property
     def has_calls(self) -> bool:
         """Tell whether the model called anything."""
-        return any(isinstance(draft, _Call) for draft in self._order)
+        return _Call in map(type, self._order)
 
     @property
     def calls_are_complete(self) -> bool:
@@ -202,7 +214,7 @@ class Assembly(Ledger):
         draft = self._new_draft(kind, block, raw)
         self._order.append(draft)
         self._emit_done()
-        self.events.append(ItemAdded(index=draft.index, item=_bare(draft.item())))
+        self.events.append(ItemAdded(index=draft.index, item=draft.begun()))
         return _Block(draft, kind, said_id=said_id)
 
     def _new_draft(self, kind: str, block: BlockIn, raw: msgspec.Raw) -> _AnyDraft:
@@ -243,7 +255,8 @@ class Assembly(Ledger):
     def _grow(self, block: _Block, delta: DeltaIn) -> None:
         draft = block.draft
         if isinstance(draft, _Message):
-            self._say(draft, block, as_text(delta.text))
+            if delta.text is not None:
+                self._say(draft, block, as_text(delta.text))
             if delta.type == "citations_delta" and delta.citation is not None:
                 self._cite(draft, block, delta.citation)
         elif isinstance(draft, _Reasoning):
@@ -255,10 +268,14 @@ class Assembly(Ledger):
             self._extend(draft, delta)
 
     def _say(self, message: _Message, block: _Block, text: str) -> None:
-        self._pass_text(message, block, block.joiner.feed(text))
+        if block.joiner.half or not text.isascii():
+            text = block.joiner.feed(text)
+        if text:
+            self._pass_text(message, block, text)
 
     def _pass_text(self, message: _Message, block: _Block, text: str) -> None:
-        if text and self._has_room(text):
+        self._meter.add(text)
+        if not self._meter.is_over:
             message.texts[block.part].append(text)
             self.events.append(TextDelta(index=message.index, text=text, part=block.part))
 
@@ -280,10 +297,15 @@ class Assembly(Ledger):
             thought.secret = secret.encode("utf-8", "replace").decode()
 
     def _argue(self, call: _Call, text: str) -> None:
-        if not text or not self._has_room(text):
+        if not text:
+            return
+        self._meter.add(text)
+        if self._meter.is_over:
             return
         ready = call.arguments.feed(text)
-        if self._check_arguments(call.arguments.size) and ready:
+        if call.arguments.size > self._bounds.arguments_bytes_max:
+            self._check_arguments(call.arguments.size)
+        elif ready:
             self.events.append(ArgumentsDelta(index=call.index, text=ready))
 
     def _extend(self, draft: _Opaque, delta: DeltaIn) -> None:
@@ -303,9 +325,10 @@ class Assembly(Ledger):
                 draft.rest[name] = [value]
 
     def _close(self, block: _Block) -> None:
-        draft, late = block.draft, block.joiner.finish()
+        draft, late = block.draft, block.joiner.finish() if block.joiner.half else ""
         if isinstance(draft, _Message):
-            self._pass_text(draft, block, late)
+            if late:
+                self._pass_text(draft, block, late)
         elif isinstance(draft, _Reasoning):
             self._think(draft, late)
         elif isinstance(draft, _Call):
@@ -349,17 +372,6 @@ def _whole_input(raw: msgspec.Raw) -> str:
     if starts_with(raw, '"'):
         return TEXT.decode(raw) or "{}"
     return bytes(msgspec.json.format(raw, indent=-1)).decode()
-
-
-def _bare(item: AnyItem) -> AnyItem:
-    """Return an item as it is when it begins."""
-    match item:
-        case MessageItem():
-            return MessageItem(id=item.id, role="assistant")
-        case ReasoningItem():
-            return ReasoningItem(id=item.id)
-        case _:
-            return item
 
 
 def _is_whole(draft: _Call) -> bool:

@@ -34,10 +34,20 @@ Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
 Source = AnyItem | ToolStarted | ToolFinished
 
 _BREAK = "\n\n"
+_DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":'
+_TEXT = b'"text_delta","text":'
+_CITATION = b'"citations_delta","citation":'
+_THOUGHT = b'"thinking_delta","thinking":'
+_SIGNATURE = b'"signature_delta","signature":'
+_INPUT = b'"input_json_delta","partial_json":'
+"""How the deltas begin."""
 
 
 class Outlet:
-    """Where blocks go: as events to a client that streams, and folded into the content of the message."""
+    """Where blocks go: as events to a client that streams, and folded into the content of the message.
+
+    `frames` are those that were not taken yet.
+    """
 
     def __init__(self, *, streams: bool, is_claude_code: bool = False) -> None:
         # Claude Code 2.1.325 hangs up on an input delta of an MCP call, which others want (2026-11-15).
@@ -48,19 +58,16 @@ class Outlet:
         self.message: dict[str, Any] = {}
         self._streams = streams
         self._is_begun = False
-        self._frames: list[bytes] = []
+        self.frames: list[bytes] = []
 
     def open(self, block: dict[str, Any] | msgspec.Raw) -> None:
         """Begin a block."""
         self.send("content_block_start", {"index": len(self.content), "content_block": block})
 
-    def delta(self, kind: str, **fields: Any) -> None:
-        """Send more of the open block."""
+    def delta(self, kind: bytes, value: Any) -> None:
+        """Send more of the open block; `kind` is how its deltas begin, up to the value."""
         if self._streams:
-            if not self._is_begun:
-                self.begin()
-            head = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":'
-            self._frames.append(head % len(self.content) + write_json({"type": kind, **fields}) + b"}\n\n")
+            self.frames.append(b"".join((_DELTA % len(self.content), kind, write_json(value), b"}}\n\n")))
 
     def close(self, block: dict[str, Any] | msgspec.Raw) -> None:
         """End the open block; `block` is all of it."""
@@ -77,17 +84,12 @@ class Outlet:
         """Send an event."""
         if self._streams:
             self.begin()
-            self._frames.append(write_frame(write_json({"type": kind, **fields}), kind))
+            self.frames.append(write_frame(write_json({"type": kind, **fields}), kind))
 
     def send_frame(self, frame: bytes) -> None:
         """Send a frame that needs no message around it."""
         if self._streams:
-            self._frames.append(frame)
-
-    def take(self) -> list[bytes]:
-        """Return the frames since the last time."""
-        frames, self._frames = self._frames, []
-        return frames
+            self.frames.append(frame)
 
 
 class Writer(Protocol):
@@ -117,18 +119,19 @@ class TextWriter:
 
     def feed(self, delta: Delta) -> None:
         """Send more text; a refusal is text too, and the reason why the message ends."""
-        if isinstance(delta, TextDelta) and delta.part == self._part and self._said and delta.extra is None:
-            if delta.text:
+        if type(delta) is TextDelta:
+            if delta.part == self._part and self._said and delta.text:
                 self._said.append(delta.text)
-                self._out.delta("text_delta", text=delta.text)
-            return
-        if not isinstance(delta, TextDelta | RefusalDelta):
-            return
-        self._turn_to(delta.part)
-        self._out.has_refusal = self._out.has_refusal or isinstance(delta, RefusalDelta)
-        self._say(delta.text)
-        if isinstance(delta, TextDelta):
-            self._cite(_citations(delta.extra))
+                self._out.delta(_TEXT, delta.text)
+            else:
+                self._turn_to(delta.part)
+                self._say(delta.text)
+            if delta.extra is not None:
+                self._cite(_citations(delta.extra))
+        elif type(delta) is RefusalDelta:
+            self._turn_to(delta.part)
+            self._out.has_refusal = True
+            self._say(delta.text)
 
     def settle(self, final: Source) -> None:
         """Send the rest of the open part and the parts that were never streamed."""
@@ -136,19 +139,23 @@ class TextWriter:
             return
         late: list[str] = []
         for position, part in enumerate(final.content):
-            if isinstance(part, ImagePart | FilePart):
+            if type(part) is TextPart or type(part) is RefusalPart:
+                if position >= self._part:
+                    self._complete(position, part)
+            elif isinstance(part, ImagePart | FilePart):
                 late.append(_named(part))
-                continue
-            if position < self._part or not isinstance(part, TextPart | RefusalPart):
-                continue
-            self._turn_to(position)
-            self._out.has_refusal = self._out.has_refusal or isinstance(part, RefusalPart)
-            said = "".join(self._said)
-            self._say(part.text[len(said) :] if part.text.startswith(said) else "")
-            self._cite(_citations(part.extra)[len(self._cited) :])
         if late:
             self._turn_to(len(final.content))
             self._say("\n".join(late))
+
+    def _complete(self, position: int, part: TextPart | RefusalPart) -> None:
+        self._turn_to(position)
+        self._out.has_refusal = self._out.has_refusal or type(part) is RefusalPart
+        said = "".join(self._said)
+        if part.text.startswith(said):
+            self._say(part.text[len(said) :])
+        if part.extra is not None:
+            self._cite(_citations(part.extra)[len(self._cited) :])
 
     def close(self) -> None:
         """End the block."""
@@ -169,13 +176,13 @@ class TextWriter:
         if text:
             self._open()
             self._said.append(text)
-            self._out.delta("text_delta", text=text)
+            self._out.delta(_TEXT, text)
 
     def _cite(self, citations: list[msgspec.Raw]) -> None:
         for citation in citations:
             self._open()
             self._cited.append(citation)
-            self._out.delta("citations_delta", citation=citation)
+            self._out.delta(_CITATION, citation)
 
     def _open(self) -> None:
         if not self._said and not self._cited:
@@ -192,7 +199,7 @@ class ReasoningWriter:
 
     def feed(self, delta: Delta) -> None:
         """Send more thoughts; parts of them are paragraphs of one block."""
-        if isinstance(delta, ReasoningDelta) and delta.text:
+        if type(delta) is ReasoningDelta and delta.text:
             place = (delta.is_summary, delta.part)
             self._think((_BREAK if self._place not in (None, place) else "") + delta.text)
             self._place = place
@@ -212,7 +219,7 @@ class ReasoningWriter:
         if not self._said and data:
             self._open()
         if data:
-            self._out.delta("signature_delta", signature=data)
+            self._out.delta(_SIGNATURE, data)
         self._end(data)
 
     def close(self) -> None:
@@ -224,7 +231,7 @@ class ReasoningWriter:
             if not self._said:
                 self._open()
             self._said.append(text)
-            self._out.delta("thinking_delta", thinking=text)
+            self._out.delta(_THOUGHT, text)
 
     def _open(self) -> None:
         self._out.open({"type": "thinking", "thinking": "", "signature": ""})
@@ -253,7 +260,7 @@ class CallWriter:
 
     def feed(self, delta: Delta) -> None:
         """Send more arguments; the free text of a custom tool waits until it can be wrapped whole."""
-        if isinstance(delta, ArgumentsDelta):
+        if type(delta) is ArgumentsDelta:
             self._fed.append(delta.text)
             if not self._is_free:
                 self._say(self._object.feed(delta.text))
@@ -284,7 +291,7 @@ class CallWriter:
     def _say(self, text: str) -> None:
         if text:
             self._told.append(text)
-            self._out.delta("input_json_delta", partial_json=text)
+            self._out.delta(_INPUT, text)
 
     def _end(self, given: Any) -> None:
         """End the block; `given` is told where nothing was, for most of it may be told already."""
@@ -312,7 +319,7 @@ class ServerCallWriter:
         whole = {**head, "input": given}
         out.open(whole if out.is_claude_code else head)
         if given and not out.is_claude_code:
-            out.delta("input_json_delta", partial_json=write_json(given).decode())
+            out.delta(_INPUT, write_json(given).decode())
         out.close(whole)
 
     def feed(self, delta: Delta) -> None:
@@ -362,8 +369,8 @@ def _named(part: ImagePart | FilePart) -> str:
     return f"[{what} of type {url.removeprefix('data:').partition(',')[0].partition(';')[0] or 'text/plain'}]"
 
 
-def _citations(extra: Extra | None) -> list[msgspec.Raw]:
-    if extra is None or extra.protocol != PROTOCOL or "citations" not in extra.fields:
+def _citations(extra: Extra) -> list[msgspec.Raw]:
+    if extra.protocol != PROTOCOL or "citations" not in extra.fields:
         return []
     return LIST.decode(extra.fields["citations"])
 

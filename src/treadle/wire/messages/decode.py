@@ -87,10 +87,16 @@ class Decoder(AnswerDecoder):
 
     def _read_frame(self, name: str, data: str) -> None:
         event = read_event(data)
-        if event is not None:
-            self._read_event(event, event.type if isinstance(event.type, str) else name)
-        else:
+        if event is None:
             self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that are not an event")
+            return
+        kind = event.type if isinstance(event.type, str) else name
+        if kind == "content_block_delta" and event.error is None:
+            # What nearly every event of a stream is.
+            if event.delta is not None:
+                self._assembly.add(_key(event.index), event.delta)
+        else:
+            self._read_event(event, kind)
 
     def _read_event(self, event: EventIn, kind: str) -> None:
         assembly = self._assembly
@@ -98,9 +104,6 @@ class Decoder(AnswerDecoder):
             self._read_error(event)
         elif kind == "content_block_start":
             self._start(_key(event.index), event.content_block)
-        elif kind == "content_block_delta":
-            if event.delta is not None:
-                assembly.add(_key(event.index), event.delta)
         elif kind == "content_block_stop":
             assembly.stop(_key(event.index))
         elif kind == "message_start":

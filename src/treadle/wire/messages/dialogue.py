@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.canon.items import (
     AnyItem,
-    Blob,
+    AnyPart,
     CallItem,
     FilePart,
     ImagePart,
@@ -31,7 +31,7 @@ from treadle.wire.fields import NULL, starts_with
 from treadle.wire.messages.parts import own_fields, write_part, write_text
 from treadle.wire.messages.seal import INVALID_JSON, PROTOCOL, REDACTED, SIGNATURE, shown_id
 from treadle.wire.notes import Notes
-from treadle.wire.turns import INTERRUPTED, Said, all_said, partners, plain_text
+from treadle.wire.turns import INTERRUPTED, Said, partners, plain_text
 
 Block = dict[str, Any] | msgspec.Raw
 
@@ -58,6 +58,12 @@ class Dialogue:
 
     def __init__(self, items: Sequence[AnyItem], notes: Notes, provider: str, model: str) -> None:
         self.system: list[MessageItem] = []
+        leading = _leading(items)
+        self._usual = _usual_turns(items[leading:] if leading else items, provider, model)
+        if self._usual is not None:
+            items = items[:leading]
+            if not items:
+                return
         self._messages: list[tuple[str, list[Block]]] = []
         self._notes = notes
         self._provider = provider
@@ -68,10 +74,7 @@ class Dialogue:
         self._answered = False
         self._shown: set[str] = set()
         self._numbers: dict[str, int] = {}
-        leading = _leading(items)
-        self._said = _taking_turns(items[leading:])
-        left = items if self._said is None else items[:leading]
-        self._called, self._results = partners(left)
+        self._called, self._results = partners(items)
         adders: dict[type[AnyItem], Callable[[Any], None]] = {
             MessageItem: self._add_message,
             ReasoningItem: self._think,
@@ -80,13 +83,13 @@ class Dialogue:
             OpaqueItem: self._add_opaque,
             ReferenceItem: self._refer,
         }
-        for item in left:
+        for item in items:
             adders[type(item)](item)
 
-    def messages(self) -> Sequence[Said | dict[str, Any]]:
+    def messages(self) -> Sequence[Any]:
         """Return the messages, complete."""
-        if self._said is not None:
-            return self._said
+        if self._usual is not None:
+            return self._usual
         self._end_turn()
         self._note_leftovers()
         if not self._messages or self._messages[0][0] == "assistant":
@@ -160,18 +163,11 @@ class Dialogue:
 
     def _think(self, item: ReasoningItem) -> None:
         self._begin_reply()
-        blob = next((blob for blob in item.blobs if self._is_ours(blob)), None)
-        if blob is None:
+        thought = _thought(item, self._provider, self._model)
+        if thought is None:
             self._notes.add("reasoning_dropped", "dropped", "reasoning that this provider did not sign")
-        elif blob.kind == REDACTED:
-            self._turn.append({"type": "redacted_thinking", "data": blob.data})
         else:
-            self._turn.append({"type": "thinking", "thinking": "".join(item.text), "signature": blob.data})
-
-    def _is_ours(self, blob: Blob) -> bool:
-        if blob.kind not in (SIGNATURE, REDACTED) or not self._provider or blob.provider != self._provider:
-            return False
-        return not (blob.model and self._model) or blob.model == self._model
+            self._turn.append(thought)
 
     def _call(self, item: CallItem) -> None:
         self._begin_reply()
@@ -285,24 +281,148 @@ class Dialogue:
 def _leading(items: Sequence[AnyItem]) -> int:
     """Return how many items stand before the dialogue, as its system prompt."""
     for place, item in enumerate(items):
-        if not isinstance(item, MessageItem) or item.role not in _SYSTEM_ROLES:
+        if type(item) is not MessageItem or item.role not in _SYSTEM_ROLES:
             return place
     return len(items)
 
 
-def _taking_turns(items: Sequence[AnyItem]) -> list[Said] | None:
-    """Return a history of plain texts in which a user and the model take turns, the user first; None for any other."""
-    said = all_said(items)
-    if not said or [each.role for each in said] != [*_SPEAKERS * (len(said) // 2), *_SPEAKERS[: len(said) % 2]]:
+class _Text(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="text"):
+    text: str
+
+
+class _Use(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="tool_use"):
+    id: str
+    name: str
+    input: msgspec.Raw
+
+
+class _Result(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type", tag="tool_result"):
+    tool_use_id: str
+    content: str
+    is_error: bool = False
+
+
+class _Blocks(msgspec.Struct, frozen=True, gc=False):
+    """A message of several blocks, or of one that is no plain text."""
+
+    role: str
+    content: list[Any]
+
+
+def _usual_turns(items: Sequence[AnyItem], provider: str, model: str) -> list[Any] | None:
+    """Return the messages of a dialogue that a user begins.
+
+    Of texts, thoughts that can go back and are followed up, calls of functions, and their results in order; None for a
+    history in which there is anything else.
+    """
+    messages: list[Said | _Blocks] = []
+    role, called, waiting, answered, is_thinking = "", set[str](), list[str](), 0, False
+    for item in items:
+        if answered and answered == len(waiting) and type(item) is not ResultItem:
+            waiting, answered = [], 0
+        if type(item) is MessageItem:
+            speaker, content = item.role, item.content
+            if waiting or item.name is not None or item.blobs or speaker not in _SPEAKERS:
+                return None
+            if is_thinking and speaker == "user":
+                return None
+            is_thinking = False
+            part = content[0] if len(content) == 1 else None
+            if speaker != role and type(part) is TextPart and part.extra is None:
+                # The API refuses text without a visible character.
+                if not part.text or part.text.isspace():
+                    return None
+                messages.append(Said(speaker, part.text))
+                role = speaker
+                continue
+            blocks = _usual_texts(content)
+        elif type(item) is CallItem and not answered:
+            speaker, blocks, is_thinking = "assistant", _usual_call(item, called), False
+            waiting.append(item.call_id)
+        elif type(item) is ResultItem and answered < len(waiting) and waiting[answered] == item.call_id:
+            speaker, blocks = "user", _usual_result(item)
+            answered += 1
+        elif type(item) is ReasoningItem and not waiting:
+            thought = _thought(item, provider, model)
+            speaker, blocks, is_thinking = "assistant", None if thought is None else [thought], True
+        else:
+            return None
+        if not blocks:
+            return None
+        last = messages[-1] if role == speaker else None
+        if last is None:
+            messages.append(_Blocks(speaker, blocks))
+        elif type(last) is Said:
+            messages[-1] = _Blocks(speaker, [_Text(last.content), *blocks])
+        elif type(last) is _Blocks:
+            last.content.extend(blocks)
+        role = speaker
+    return _ended(messages) if answered == len(waiting) else None
+
+
+def _ended(messages: list[Said | _Blocks]) -> list[Said | _Blocks] | None:
+    if not messages or messages[0].role != "user":
         return None
-    # The API refuses text without a visible character.
-    if [each for each in said if not each.content or each.content.isspace()]:
-        return None
-    last = said[-1]
+    last = messages[-1]
     if last.role == "assistant":
+        if type(last) is not Said:
+            return None
         # An answer that the model shall continue must not end in white space.
-        said[-1] = Said("assistant", last.content.rstrip())
-    return said
+        messages[-1] = Said("assistant", last.content.rstrip())
+    return messages
+
+
+def _thought(item: ReasoningItem, provider: str, model: str) -> dict[str, Any] | None:
+    """Write a thought; None if this provider did not sign it."""
+    for blob in item.blobs:
+        if blob.kind in (SIGNATURE, REDACTED) and provider and blob.provider == provider:
+            if blob.model and model and blob.model != model:
+                continue
+            if blob.kind == REDACTED:
+                return {"type": "redacted_thinking", "data": blob.data}
+            return {"type": "thinking", "thinking": "".join(item.text), "signature": blob.data}
+    return None
+
+
+def _usual_texts(parts: Sequence[AnyPart]) -> list[Any] | None:
+    blocks: list[Any] = []
+    for part in parts:
+        if type(part) is not TextPart or not part.text or part.text.isspace():
+            return None
+        if part.extra is None:
+            blocks.append(_Text(part.text))
+        elif part.extra.protocol == PROTOCOL:
+            blocks.append(write_text(part.text, part.extra.fields))
+        else:
+            return None
+    return blocks
+
+
+def _usual_call(item: CallItem, called: set[str]) -> list[Any] | None:
+    """Write a call of a function by an id that can be shown and was not used before."""
+    call_id, arguments, extra = item.call_id, item.arguments or "{}", item.extra
+    if item.kind != "function" or item.blobs or call_id in called or shown_id(call_id) != call_id:
+        return None
+    called.add(call_id)
+    try:
+        _object.decode(arguments)
+    except (*type_errors, UnicodeEncodeError):
+        return None
+    given = msgspec.Raw(arguments)
+    if extra is None:
+        return [_Use(call_id, item.name, given)]
+    if extra.protocol != PROTOCOL:
+        return None
+    return [{"type": "tool_use", "id": call_id, "name": item.name, "input": given, **extra.fields}]
+
+
+def _usual_result(item: ResultItem) -> list[Any] | None:
+    """Write a result that is one plain text."""
+    part = item.output[0] if len(item.output) == 1 else None
+    if type(part) is not TextPart or part.extra is not None or item.extra is not None:
+        return None
+    text = "" if part.text.isspace() else part.text
+    return [_Result(item.call_id, text or _NO_WORDS, True) if item.is_error else _Result(item.call_id, text)]
 
 
 def _content(blocks: list[Block]) -> str | list[Block]:

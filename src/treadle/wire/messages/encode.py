@@ -5,12 +5,11 @@ items waits in their lanes, which are bounded because the upstream's text and ar
 there is something to say, so that a run that fails at once can still be answered with a status.
 """
 
-from typing import Any, assert_never
+from collections.abc import Callable
+from typing import Any, ClassVar, assert_never
 
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import (
-    ApprovalDecided,
-    ApprovalRequested,
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -18,7 +17,6 @@ from treadle.canon.events import (
     Noted,
     ReasoningDelta,
     RefusalDelta,
-    RoundBroken,
     RoundStarted,
     RunEnded,
     RunEvent,
@@ -30,7 +28,7 @@ from treadle.canon.events import (
 from treadle.canon.ids import MESSAGE, IdSource
 from treadle.canon.items import AnyItem, CallItem, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
 from treadle.canon.json import write_json
-from treadle.canon.request import Note, Request
+from treadle.canon.request import Request
 from treadle.canon.usage import Usage
 from treadle.wire.answer.ledger import STOPPED_BY
 from treadle.wire.carry.retell import Retelling
@@ -56,6 +54,9 @@ _CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled.", statu
 _UNKNOWN = ErrorInfo(code="upstream_error", message="The run failed.", status=502)
 
 Opening = ItemAdded | ItemDone | ToolStarted | ToolFinished
+_OWN = (ItemAdded, ItemDone)
+_OPENINGS = (ItemAdded, ItemDone, ToolStarted, ToolFinished)
+_RETOLD = frozenset({ItemAdded, ItemDone, RunEnded})
 
 
 class _Lane:
@@ -75,7 +76,8 @@ class Encoder:
     def __init__(self, request: Request, ids: IdSource) -> None:
         self._request = request
         self._ids = ids
-        is_claude_code = any(name.startswith("claude-code-") for name in request.options.betas)
+        betas = request.options.betas
+        is_claude_code = bool(betas) and any(name.startswith("claude-code-") for name in betas)
         self._out = Outlet(streams=request.surface.stream, is_claude_code=is_claude_code)
         self._retelling = Retelling(PROTOCOL)
         self._lanes: dict[int, _Lane] = {}
@@ -86,12 +88,17 @@ class Encoder:
 
     def feed(self, event: RunEvent) -> list[bytes]:
         """Return the frames to send; none when the client does not stream, or after the end."""
-        if isinstance(event, TextDelta) and self._ended is None:
-            self._write(event)
-        elif self._ended is None:
-            for told in self._retelling.feed(event):
-                self._read(told)
-        return self._out.take()
+        if self._ended is not None:
+            return []
+        if type(event) is TextDelta:
+            self._grow(event)
+        else:
+            for told in self._retelling.feed(event) if type(event) in _RETOLD else (event,):
+                read = self._readers.get(type(told))
+                if read is not None:
+                    read(self, told)
+        frames, self._out.frames = self._out.frames, []
+        return frames
 
     def body(self) -> bytes:
         """Return the whole message, or the error envelope of a run that has none. The run must have ended."""
@@ -102,29 +109,35 @@ class Encoder:
         message = {**self._out.message, "content": self._out.content, **self._ending(ended)}
         return write_json({**message, "usage": _usage(ended.usage), **self._limit(ended)})
 
-    def _read(self, event: RunEvent) -> None:
-        match event:
-            case TextDelta() | ArgumentsDelta() | ReasoningDelta() | RefusalDelta():
-                self._write(event)
-            case ItemAdded() | ItemDone() | ToolStarted() | ToolFinished():
-                self._write(event)
-            case RunStarted():
-                self._start(event)
-            case KeptAlive():
-                self._out.send("ping", {})
-            case RunEnded():
-                self._end(event)
-            case Noted():
-                self._hear(event.note)
-            case RoundStarted():
-                self._kept_reason = self._sequence = ""
-            case RoundBroken() | ApprovalRequested() | ApprovalDecided():
-                pass
-            case _:
-                assert_never(event)
+    def _grow(self, delta: Delta) -> None:
+        """Write more of an item, or let it wait until the items before it are done."""
+        lane = self._lanes.get(delta.index)
+        if lane is None:
+            return
+        if lane.writer is not None:
+            lane.writer.feed(delta)
+        else:
+            lane.waiting.append(delta)
 
-    def _hear(self, note: Note) -> None:
+    def _write(self, event: Opening) -> None:
+        """Write an item's beginning or end, or let it wait until the items before it are done."""
+        lane = self._lanes.get(event.index)
+        if lane is None:
+            if not _is_shown(event):
+                return
+            lane = self._lanes[event.index] = _Lane()
+        lane.waiting.append(event)
+        self._advance()
+
+    def _keep_alive(self, _: KeptAlive) -> None:
+        self._out.send("ping", {})
+
+    def _start_round(self, _: RoundStarted) -> None:
+        self._kept_reason = self._sequence = ""
+
+    def _hear(self, event: Noted) -> None:
         """Take what an upstream said of the end of its answer and the canonical events have no field for."""
+        note = event.note
         if note.code in KEPT_REASONS:
             self._kept_reason = note.code
         elif note.code == STOPPED_BY:
@@ -143,19 +156,6 @@ class Encoder:
             "usage": _usage(None),
         }
 
-    def _write(self, event: Opening | Delta) -> None:
-        """Write an event of an item, or let it wait until the items before it are done."""
-        lane = self._lanes.get(event.index)
-        if lane is None:
-            if not isinstance(event, Opening) or not _is_shown(event):
-                return
-            lane = self._lanes[event.index] = _Lane()
-        if isinstance(event, TextDelta) and lane.writer is not None and len(self._lanes) == 1:
-            lane.writer.feed(event)
-            return
-        lane.waiting.append(event)
-        self._advance()
-
     def _advance(self) -> None:
         """Write what the first lane holds, and go on with the next as long as the first is whole."""
         while self._lanes:
@@ -170,14 +170,14 @@ class Encoder:
     def _write_to(self, lane: _Lane, event: Opening | Delta) -> None:
         if lane.is_settled:
             return
-        if not isinstance(event, Opening):
+        if not isinstance(event, _OPENINGS):
             assert lane.writer is not None, "an item begins before it goes on"
             lane.writer.feed(event)
             return
-        source = event if isinstance(event, ToolStarted | ToolFinished) else event.item
+        source = event.item if isinstance(event, _OWN) else event
         if lane.writer is None:
             lane.writer = _writer(self._out, source)
-        if isinstance(event, ItemDone | ToolFinished):
+        if type(event) is ItemDone or type(event) is ToolFinished:
             lane.writer.settle(source)
             lane.is_settled = True
 
@@ -200,6 +200,22 @@ class Encoder:
         delta = {"delta": self._ending(event), "usage": _usage(event.usage), **self._limit(event)}
         self._out.send("message_delta", delta)
         self._out.send("message_stop", {})
+
+    _readers: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+        ArgumentsDelta: _grow,
+        ReasoningDelta: _grow,
+        RefusalDelta: _grow,
+        ItemAdded: _write,
+        ItemDone: _write,
+        ToolStarted: _write,
+        ToolFinished: _write,
+        RunStarted: _start,
+        RoundStarted: _start_round,
+        KeptAlive: _keep_alive,
+        Noted: _hear,
+        RunEnded: _end,
+    }
+    """What is done with an event; of others a message shows nothing."""
 
     def _ending(self, event: RunEnded) -> dict[str, Any]:
         reason = self._reason(event)
@@ -243,20 +259,14 @@ def _writer(out: Outlet, source: AnyItem | ToolStarted | ToolFinished) -> Writer
 
 def _is_shown(event: Opening) -> bool:
     """Tell whether an event begins a block: server calls are shown by their run, results inside the call."""
-    if isinstance(event, ToolStarted | ToolFinished):
+    if not isinstance(event, _OWN):
         return True
     item = event.item
-    match item:
-        case CallItem():
-            return item.side == "client"
-        case OpaqueItem():
-            return item.protocol == PROTOCOL
-        case MessageItem() | ReasoningItem():
-            return True
-        case ResultItem() | ReferenceItem():
-            return False
-        case _:
-            assert_never(item)
+    if type(item) is CallItem:
+        return item.side == "client"
+    if type(item) is OpaqueItem:
+        return item.protocol == PROTOCOL
+    return type(item) is MessageItem or type(item) is ReasoningItem
 
 
 def _usage(usage: Usage | None) -> dict[str, Any]:

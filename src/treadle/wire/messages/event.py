@@ -120,13 +120,11 @@ def read_counts(value: Any) -> dict[str, int]:
     if not isinstance(value, dict):
         return {}
     usage = cast("dict[str, Any]", value)
-    counts = {name: usage[name] for name in _COUNTS if _is_count(usage.get(name))}
+    said = {name: usage.get(name) for name in _COUNTS}
     details = usage.get("output_tokens_details")
     if isinstance(details, dict):
-        thinking = cast("dict[str, Any]", details).get("thinking_tokens")
-        if _is_count(thinking):
-            counts["thinking_tokens"] = cast("int", thinking)
-    return counts
+        said["thinking_tokens"] = cast("dict[str, Any]", details).get("thinking_tokens")
+    return {name: count for name, count in said.items() if type(count) is int and count >= 0}
 
 
 def usage_of(counts: dict[str, int]) -> Usage | None:
@@ -168,10 +166,6 @@ def json_text(value: Any) -> str:
 def as_text(value: Any) -> str:
     """Return a text; anything else is none."""
     return value if isinstance(value, str) else ""
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _is_bounded(data: str) -> bool:

@@ -5,7 +5,7 @@ is refused, with the path as the API writes it (`messages.1.content.0.text`).
 """
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import msgspec
 
@@ -22,11 +22,10 @@ from treadle.canon.items import (
     TextPart,
 )
 from treadle.canon.json import DEPTH_MAX, opens_less, type_errors
-from treadle.wire.fields import FLAG, LIST, NULL, TEXT, Fields, Shape, at, is_null, read_value, starts_with
+from treadle.wire.fields import FLAG, LIST, NULL, TEXT, Fields, is_null, read_value
 from treadle.wire.messages.parts import CONTENT, extra_of, open_block, read_content, read_part
 from treadle.wire.messages.seal import PROTOCOL, REDACTED, SIGNATURE, read_reasoning, real_id
 from treadle.wire.notes import Notes
-from treadle.wire.turns import SAID, Said, read_said
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "developer"}
 _PARTS = frozenset({"text", "image", "document"})
@@ -43,61 +42,70 @@ class HistoryReader:
         self._names: dict[str, str] = {}
         self._foreign: set[str] = set()
 
-    def read(self, raw: msgspec.Raw, path: str, told: Sequence["Said | _Message"] | None = None) -> tuple[AnyItem, ...]:
-        """Read a list of messages; `told` are the same ones, if all of them have a usual shape.
+    def read(self, raw: msgspec.Raw, path: str) -> tuple[AnyItem, ...]:
+        """Read a list of messages.
 
         Raises: ProtocolError.
         """
-        if told and isinstance(told[0], Said):
-            return read_said(cast("list[Said]", told))
-        if told is not None:
-            for position, message in enumerate(cast("list[_Message]", told)):
-                self._take(message, path, position)
-            return tuple(self._items)
-        for position, each in enumerate(read_value(LIST, raw, path)):
-            message = _usual(each)
-            if message is None:
-                self._read_odd(each, path, position)
+        return self.read_told([usual_message(each) or each for each in read_value(LIST, raw, path)], path)
+
+    def read_told(self, told: Sequence["Message | msgspec.Raw"], path: str) -> tuple[AnyItem, ...]:
+        """Read messages, usual or not.
+
+        Raises: ProtocolError.
+        """
+        for position, message in enumerate(told):
+            if isinstance(message, msgspec.Raw):
+                self._read_odd(message, path, position)
             else:
                 self._take(message, path, position)
         return tuple(self._items)
 
-    def _take(self, message: "_Message", path: str, number: int) -> None:
+    def _take(self, message: "Message", path: str, number: int) -> None:
         """Read a message of the usual shape."""
-        content, role = message.content, message.role
+        content, role, items = message.content, message.role, self._items
         if not isinstance(content, list):
-            self._items.append(MessageItem(role=role, content=(TextPart(text=content),) if content else ()))
+            items.append(MessageItem(role=role, content=(TextPart(text=content),) if content else ()))
+            return
+        if len(content) == 1:
+            block = content[0]
+            if type(block) is _Text:
+                items.append(MessageItem(role=role, content=(_part(block),)))
+            else:
+                items.append(self._taken(block, path, number, 0))
             return
         said: list[AnyPart] = []
         for position, block in enumerate(content):
             if type(block) is _Text:
-                extra = None if block.cache_control is NULL else _extra(block.cache_control)
-                said.append(TextPart(text=block.text, extra=extra))
+                said.append(_part(block))
                 continue
             self._end_message(role, said)
-            self._items.append(self._taken(block, path, number, position))
+            items.append(self._taken(block, path, number, position))
         if said or not content:
-            self._items.append(MessageItem(role=role, content=tuple(said)))
+            items.append(MessageItem(role=role, content=tuple(said)))
 
     def _taken(self, block: "_Block", path: str, number: int, position: int) -> AnyItem:
         if type(block) is _Use:
-            place = f"{path}.{number}.content.{position}"
-            call_id = real_id(block.id or "") or f"call_{place.replace('.', '_')}"
+            call_id = real_id(block.id or "") or f"call_{path}_{number}_content_{position}"
             self._names[call_id] = block.name
-            raw = None if is_null(block.input) else block.input
-            arguments = _arguments(raw, at(place, "input"))
-            extra = _extra(block.cache_control)
+            raw = block.input
+            arguments = _object_text(raw) or _read_text(raw, f"{path}.{number}.content.{position}.input")
+            extra = None if block.cache_control is NULL else _extra(block.cache_control)
             return CallItem(call_id=call_id, name=block.name, arguments=arguments, extra=extra)
         if type(block) is _Result:
-            call_id = real_id(block.tool_use_id)
+            call_id, content = real_id(block.tool_use_id), block.content
+            if isinstance(content, list):
+                output = tuple([_part(each) for each in content])
+            else:
+                output = (TextPart(text=content),) if content else ()
             return ResultItem(
                 call_id=call_id,
                 name=self._names.get(call_id, ""),
-                output=_parts(block.content),
+                output=output,
                 is_error=block.is_error is True,
-                extra=_extra(block.cache_control),
+                extra=None if block.cache_control is NULL else _extra(block.cache_control),
             )
-        assert isinstance(block, _Thinking)
+        assert type(block) is _Thinking
         return read_reasoning(block.thinking or "", block.signature or "", SIGNATURE)
 
     def _read_odd(self, raw: msgspec.Raw, path: str, position: int) -> None:
@@ -155,7 +163,8 @@ class HistoryReader:
         call_id = real_id(fields.get("id", TEXT) or "") or f"call_{fields.path.replace('.', '_')}"
         name = fields.need("name", TEXT)
         self._names[call_id] = name
-        arguments = _arguments(fields.raw("input"), fields.at("input"))
+        raw = fields.raw("input") or NULL
+        arguments = _object_text(raw) or _read_text(raw, fields.at("input"))
         return CallItem(call_id=call_id, name=name, arguments=arguments, extra=extra_of(fields))
 
     def _read_result(self, fields: Fields) -> AnyItem:
@@ -221,50 +230,45 @@ class _Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False,
 class _Thinking(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_field="type", tag="thinking"):
     thinking: str | None = None
     signature: str | None = None
+    cache_control: ClassVar[msgspec.Raw] = NULL
 
 
 _Block = _Text | _Use | _Result | _Thinking
 
 
-class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A message as clients usually send it."""
 
     role: Role
     content: str | list[_Block] | None = None
 
 
-_message = msgspec.json.Decoder(_Message)
-_messages: msgspec.json.Decoder[list[_Message]] = msgspec.json.Decoder(list[_Message])
+_message = msgspec.json.Decoder(Message)
 
 
-def _shaped(raw: msgspec.Raw) -> list[_Message] | None:
-    """Decode a history of usual messages; None if what stands in one may nest too deep."""
-    told = _messages.decode(raw)
-    for message in told:
-        if isinstance(message.content, list) and not all(map(_is_shallow, message.content)):
-            return None
-    return told
-
-
-def _is_shallow(block: _Block) -> bool:
-    if type(block) is _Text:
-        return block.cache_control is NULL or opens_less(block.cache_control, _ROOM)
-    if type(block) is _Use:
-        return opens_less(block.input, _ROOM) and opens_less(block.cache_control, _ROOM)
-    if type(block) is _Result:
-        parts = block.content if isinstance(block.content, list) else ()
-        return all(map(_is_shallow, parts)) and opens_less(block.cache_control, _ROOM)
+def are_shallow(messages: list[Message]) -> bool:
+    """Tell whether nothing that stands in messages may nest too deep; neither texts nor short values can."""
+    for message in messages:
+        if isinstance(message.content, list):
+            for block in message.content:
+                if block.cache_control is not NULL and not opens_less(block.cache_control, _ROOM):
+                    return False
+                if type(block) is _Use and len(block.input) >= _ROOM and not opens_less(block.input, _ROOM):
+                    return False
+                if type(block) is _Result and isinstance(block.content, list) and not _are_shallow(block.content):
+                    return False
     return True
 
 
-SHAPES: tuple[Shape, ...] = (SAID.decode, _shaped)
-"""The usual shapes of a whole history, the plainest first."""
+def _are_shallow(texts: list[_Text]) -> bool:
+    return all(each.cache_control is NULL or opens_less(each.cache_control, _ROOM) for each in texts)
+
 
 _ROOM = DEPTH_MAX - 8
 """How deep a value in a block may nest: the block itself stands less deep than the difference."""
 
 
-def _usual(raw: msgspec.Raw) -> _Message | None:
+def usual_message(raw: msgspec.Raw) -> Message | None:
     """Read a message of the usual shape; None for any other."""
     try:
         return _message.decode(raw)
@@ -272,16 +276,14 @@ def _usual(raw: msgspec.Raw) -> _Message | None:
         return None
 
 
-def _parts(content: str | list[_Text] | None) -> tuple[AnyPart, ...]:
-    if isinstance(content, list):
-        return tuple([TextPart(text=part.text, extra=_extra(part.cache_control)) for part in content])
-    return (TextPart(text=content),) if content else ()
+def _part(block: _Text) -> TextPart:
+    if block.cache_control is NULL:
+        return TextPart(text=block.text)
+    return TextPart(text=block.text, extra=_extra(block.cache_control))
 
 
 def _extra(cache_control: msgspec.Raw) -> Extra | None:
-    if cache_control is NULL or is_null(cache_control):
-        return None
-    return Extra(protocol=PROTOCOL, fields={"cache_control": cache_control.copy()})
+    return None if is_null(cache_control) else Extra(protocol=PROTOCOL, fields={"cache_control": cache_control.copy()})
 
 
 def _read_thinking(fields: Fields) -> ReasoningItem:
@@ -292,10 +294,12 @@ def _read_redacted(fields: Fields) -> ReasoningItem:
     return read_reasoning("", fields.need("data", TEXT), REDACTED)
 
 
-def _arguments(raw: msgspec.Raw | None, path: str) -> str:
-    """Return the input as the canonical text: clients send an object, whatever spacing the model used."""
-    if raw is None:
-        return "{}"
-    if starts_with(raw, "{"):
-        return bytes(msgspec.json.format(raw, indent=-1)).decode()
+def _object_text(raw: msgspec.Raw) -> str | None:
+    """Return an input as the canonical text, whatever spacing the model used; None for one that is no object."""
+    text = msgspec.json.format(raw, indent=-1).decode()
+    return text if text[0] == "{" else "{}" if text == "null" else None
+
+
+def _read_text(raw: msgspec.Raw, path: str) -> str:
+    """Read an input that is the text of an object."""
     return read_value(TEXT, raw, path) or "{}"

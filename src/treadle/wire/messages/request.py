@@ -4,33 +4,42 @@ What Treadle acts on is typed and checked; what it does not know travels on, as 
 same protocol. A thread that goes on inherits what its request leaves out. A refusal names the field as the API would.
 """
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import TextPart
+from treadle.canon.items import AnyItem, TextPart
 from treadle.canon.json import write_json
 from treadle.canon.request import Options, Request, Surface
 from treadle.canon.tools import AUTO, ToolChoice
 from treadle.wire.fields import (
-    FLAG,
     INTEGER,
     LIST,
-    NUMBER,
+    NULL,
     TEXT,
     Fields,
+    Opened,
+    Shape,
+    given,
+    given_object,
+    is_null,
     missing,
     open_request,
+    read_known,
     read_value,
     refusal,
     starts_with,
+    unknown_in,
+    usual_or_raw,
 )
-from treadle.wire.messages.history import SHAPES, HistoryReader
+from treadle.wire.messages.history import HistoryReader, Message, are_shallow, usual_message
 from treadle.wire.messages.parts import read_content
 from treadle.wire.messages.seal import PROTOCOL
 from treadle.wire.messages.tools import ToolShelf, read_choice
 from treadle.wire.notes import Notes, Recent
+from treadle.wire.turns import Said, read_said
+
+M = TypeVar("M")
 
 SCHEMA_NAME = "output"
 """The name that other APIs demand of an output schema and this one has no place for."""
@@ -39,37 +48,84 @@ EFFORT_BUDGETS = ((4_096, "low"), (16_384, "medium"))
 """Up to how many tokens of thinking an effort of that name amounts to; more is high."""
 
 
+class _Asked(msgspec.Struct, Generic[M], kw_only=True, gc=False):
+    """What Treadle acts on of a request, in the order in which it is checked; what has several forms is raw."""
+
+    model: str
+    mcp_servers: msgspec.Raw = NULL
+    messages: M
+    thread: msgspec.Raw = NULL
+    tools: msgspec.Raw = NULL
+    tool_choice: msgspec.Raw = NULL
+    system: msgspec.Raw = NULL
+    stream: bool | None = None
+    thinking: msgspec.Raw = NULL
+    output_config: msgspec.Raw = NULL
+    output_format: msgspec.Raw = NULL
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop_sequences: list[msgspec.Raw] | None = None
+
+
+_KNOWN = frozenset(_Asked.__struct_fields__)
+_asked: msgspec.json.Decoder[_Asked[Any]] = msgspec.json.Decoder(_Asked[msgspec.Raw])
+_usual = msgspec.json.Decoder(_Asked[list[Message]])
+
+
+_mixed = msgspec.json.Decoder(_Asked[list[msgspec.Raw]])
+
+
+def _read_usual(data: bytes) -> _Asked[Any] | None:
+    """Decode a request whose messages are usual; None if what stands in one may nest too deep."""
+    asked = _usual.decode(data)
+    return asked if are_shallow(asked.messages) else None
+
+
+def _read_mixed(data: bytes) -> _Asked[Any] | None:
+    asked: _Asked[Any] = _mixed.decode(data)
+    told = asked.messages = usual_or_raw(asked.messages, usual_message)
+    is_shallow = told is not None and are_shallow([each for each in told if isinstance(each, Message)])
+    return asked if is_shallow else None
+
+
+SHAPES: tuple[Shape[_Asked[Any]], ...] = (
+    msgspec.json.Decoder(_Asked[list[Said]]).decode,
+    _read_usual,
+    _read_mixed,
+)
+"""The usual shapes of a request by those of its messages, the plainest first."""
+
+
 def read_request(body: bytes) -> Request:
     """Read a client's request.
 
     Raises: ProtocolError, with `param` naming the field.
     """
+    opened = open_request(body, "messages", SHAPES)
+    asked = read_known(_asked, opened) if opened.known is None else opened.known
     notes = Notes()
-    fields, told = _open(body, notes)
-    model = fields.need("model", TEXT)
+    if opened.mended:
+        notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=opened.mended)
     kept: dict[str, msgspec.Raw] = {}
-    reader = HistoryReader(notes, _servers(fields, kept))
-    messages = fields.raw("messages")
-    if messages is None:
-        raise missing("messages")
-    items = reader.read(messages, "messages", told)
-    previous = _read_thread(fields)
+    items, definitions = _read_messages(asked, kept, notes)
+    previous = None if asked.thread is NULL else _read_thread(asked.thread)
     if not items and previous is None:
         raise refusal("messages", "at least one message is required")
-    shelf = _shelf(fields, reader, kept, notes)
-    choice, parallel = _read_choice(fields, shelf, kept, notes)
-    instructions = _read_system(fields, kept)
-    surface = Surface(stream=fields.get("stream", FLAG) is True)
-    options = _read_options(fields, kept)
+    shelf = _NO_TOOLS if asked.tools is NULL and not definitions else _shelf(asked.tools, definitions, kept, notes)
+    choice, parallel = AUTO, None
+    if asked.tool_choice is not NULL:
+        choice, parallel = _read_choice(asked.tool_choice, shelf, kept, notes)
+    instructions = None if asked.system is NULL else _read_system(asked.system, kept)
     return Request(
         protocol=PROTOCOL,
-        model=model,
+        model=asked.model,
         items=items,
         instructions=instructions,
         tools=shelf.specs,
         tool_choice=choice,
-        options=msgspec.structs.replace(options, parallel_tool_calls=parallel, extra={**fields.rest(), **kept}),
-        surface=surface,
+        options=_read_options(asked, opened, parallel, kept),
+        surface=Surface(stream=asked.stream is True),
         previous_response_id=previous,
         inherits=previous is not None,
         notes=notes.all(),
@@ -90,20 +146,26 @@ def effort_of(budget_tokens: int) -> str:
     return next((effort for bound, effort in EFFORT_BUDGETS if budget_tokens <= bound), "high")
 
 
-def _open(body: bytes, notes: Notes) -> tuple[Fields, list[Any] | None]:
-    opened = open_request(body, "messages", SHAPES)
-    if opened.mended:
-        notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=opened.mended)
-    try:
-        return Fields(opened.data, "", opened.members), opened.told
-    except ProtocolError as error:
-        raise ProtocolError(f"The body is not a JSON object: {error.message}", code="invalid_json") from None
+def _read_messages(
+    asked: _Asked[Any], kept: dict[str, msgspec.Raw], notes: Notes
+) -> tuple[tuple[AnyItem, ...], list[tuple[str, msgspec.Raw]]]:
+    """Return the items, and the tools that are defined among them, with their paths."""
+    servers = frozenset[str]() if asked.mcp_servers is NULL else _servers(asked.mcp_servers, kept)
+    told: list[Any] | msgspec.Raw = asked.messages
+    if isinstance(told, msgspec.Raw):
+        if is_null(told):
+            raise missing("messages")
+        reader = HistoryReader(notes, servers)
+        return reader.read(told, "messages"), reader.definitions
+    if told and type(told[0]) is Said:
+        return read_said(told), []
+    reader = HistoryReader(notes, servers)
+    return reader.read_told(told, "messages"), reader.definitions
 
 
-def _read_system(fields: Fields, kept: dict[str, msgspec.Raw]) -> str | None:
+def _read_system(raw: msgspec.Raw, kept: dict[str, msgspec.Raw]) -> str | None:
     """Return the system prompt as text; its blocks are kept where they say more than the text does."""
-    raw = fields.raw("system")
-    if raw is None:
+    if is_null(raw):
         return None
     text = system_text(raw)
     if text and not starts_with(raw, '"'):
@@ -111,18 +173,17 @@ def _read_system(fields: Fields, kept: dict[str, msgspec.Raw]) -> str | None:
     return text or None
 
 
-def _read_thread(fields: Fields) -> str | None:
+def _read_thread(raw: msgspec.Raw) -> str | None:
     """Return the message that this request goes on from; a thread that begins needs nothing but its id."""
-    thread = fields.object("thread")
-    if thread is None or thread.need("type", TEXT) != "continue":
+    if is_null(raw):
         return None
-    return thread.need("previous_message_id", TEXT)
+    thread = Fields(raw, "thread")
+    return thread.need("previous_message_id", TEXT) if thread.need("type", TEXT) == "continue" else None
 
 
-def _servers(fields: Fields, kept: dict[str, msgspec.Raw]) -> frozenset[str]:
+def _servers(raw: msgspec.Raw, kept: dict[str, msgspec.Raw]) -> frozenset[str]:
     """Return the names of the MCP servers that the upstream shall call."""
-    raw = fields.raw("mcp_servers")
-    if raw is None:
+    if is_null(raw):
         return frozenset()
     kept["mcp_servers"] = raw.copy()
     servers = enumerate(read_value(LIST, raw, "mcp_servers"))
@@ -130,13 +191,15 @@ def _servers(fields: Fields, kept: dict[str, msgspec.Raw]) -> frozenset[str]:
     return frozenset(name for name in names if name)
 
 
-def _shelf(fields: Fields, reader: HistoryReader, kept: dict[str, msgspec.Raw], notes: Notes) -> ToolShelf:
-    tools = fields.raw("tools")
-    if reader.definitions:
+def _shelf(
+    raw: msgspec.Raw, definitions: list[tuple[str, msgspec.Raw]], kept: dict[str, msgspec.Raw], notes: Notes
+) -> ToolShelf:
+    tools = given(raw)
+    if definitions:
         shelf = ToolShelf() if tools is None else _read_shelf(tools, notes)
-        shelf.add(reader.definitions, notes)
+        shelf.add(definitions, notes)
     else:
-        shelf = ToolShelf() if tools is None else _SHELVES.of(tools, notes)
+        shelf = _NO_TOOLS if tools is None else _SHELVES.of(tools, notes)
     if shelf.hosted:
         kept["tools"] = msgspec.Raw(write_json(shelf.hosted))
     return shelf
@@ -149,13 +212,13 @@ def _read_shelf(raw: msgspec.Raw, notes: Notes) -> ToolShelf:
 
 
 _SHELVES = Recent(_read_shelf)
+_NO_TOOLS = ToolShelf()
 
 
 def _read_choice(
-    fields: Fields, shelf: ToolShelf, kept: dict[str, msgspec.Raw], notes: Notes
+    raw: msgspec.Raw, shelf: ToolShelf, kept: dict[str, msgspec.Raw], notes: Notes
 ) -> tuple[ToolChoice, bool | None]:
-    raw = fields.raw("tool_choice")
-    if raw is None:
+    if is_null(raw):
         return AUTO, None
     choice, parallel = read_choice(raw, notes)
     if shelf.can_choose(choice):
@@ -164,23 +227,32 @@ def _read_choice(
     return AUTO, parallel
 
 
-def _read_options(fields: Fields, kept: dict[str, msgspec.Raw]) -> Options:
-    budget = _budget(fields, kept)
-    effort, schema = _read_output(fields, kept, has_budget=budget is not None)
+def _read_options(
+    asked: _Asked[Any], opened: Opened[Any], parallel: bool | None, kept: dict[str, msgspec.Raw]
+) -> Options:
+    budget = None if asked.thinking is NULL else _budget(asked.thinking, kept)
+    effort, schema = None, None
+    if not (asked.output_config is asked.output_format is NULL):
+        effort, schema = _read_output(asked, kept, has_budget=budget is not None)
+    if asked.max_tokens is not None and asked.max_tokens < 0:
+        raise refusal("max_tokens", "Expected `int` >= 0")
+    stop = enumerate(asked.stop_sequences or ())
     return Options(
-        max_output_tokens=_count(fields, "max_tokens"),
-        temperature=fields.get("temperature", NUMBER),
-        top_p=fields.get("top_p", NUMBER),
-        stop=_read_stop(fields),
+        max_output_tokens=asked.max_tokens,
+        temperature=asked.temperature,
+        top_p=asked.top_p,
+        stop=tuple([read_value(TEXT, raw, f"stop_sequences.{place}") for place, raw in stop]),
+        parallel_tool_calls=parallel,
         reasoning_effort=effort or (None if budget is None else effort_of(budget)),
         output_schema=schema,
+        extra={**unknown_in(opened, _KNOWN), **kept},
         extra_protocol=PROTOCOL,
     )
 
 
-def _budget(fields: Fields, kept: dict[str, msgspec.Raw]) -> int | None:
+def _budget(given_thinking: msgspec.Raw, kept: dict[str, msgspec.Raw]) -> int | None:
     """Return how many tokens the model may think, if that is said."""
-    raw = fields.json_object("thinking")
+    raw = given_object(given_thinking, "thinking")
     if raw is None:
         return None
     kept["thinking"] = raw
@@ -188,11 +260,11 @@ def _budget(fields: Fields, kept: dict[str, msgspec.Raw]) -> int | None:
 
 
 def _read_output(
-    fields: Fields, kept: dict[str, msgspec.Raw], *, has_budget: bool
+    asked: _Asked[Any], kept: dict[str, msgspec.Raw], *, has_budget: bool
 ) -> tuple[str | None, msgspec.Raw | None]:
     """Return the effort and the output schema; what else is said of the output is kept."""
-    config = fields.object("output_config")
-    form = fields.object("output_format")
+    config = None if is_null(asked.output_config) else Fields(asked.output_config, "output_config")
+    form = None if is_null(asked.output_format) else Fields(asked.output_format, "output_format")
     if config is None:
         return None, _read_format(form)
     effort = config.get("effort", TEXT)
@@ -214,15 +286,3 @@ def _read_format(form: Fields | None) -> msgspec.Raw | None:
     if schema is None:
         return msgspec.Raw(b'{"type":"json_object"}')
     return msgspec.Raw(write_json({"type": "json_schema", "name": SCHEMA_NAME, "schema": schema, **form.rest()}))
-
-
-def _read_stop(fields: Fields) -> tuple[str, ...]:
-    raws = fields.get("stop_sequences", LIST) or ()
-    return tuple(read_value(TEXT, raw, f"stop_sequences.{place}") for place, raw in enumerate(raws))
-
-
-def _count(fields: Fields, name: str) -> int | None:
-    value = fields.get(name, INTEGER)
-    if value is not None and value < 0:
-        raise refusal(name, "Expected `int` >= 0")
-    return value

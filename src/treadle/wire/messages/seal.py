@@ -25,7 +25,7 @@ REDACTED = "redacted"
 
 _ID_PREFIX = "x64_"
 _SEAL_PREFIX = "treadle.1."
-_PLAIN_ID = re.compile(r"[A-Za-z0-9_-]+")
+_PLAIN_ID = re.compile(rf"(?!{_ID_PREFIX})[A-Za-z0-9_-]+")
 
 
 class Sealed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,7 +40,7 @@ _sealed = msgspec.json.Decoder(Sealed)
 
 def shown_id(call_id: str) -> str:
     """Return the id as the API may see it; different ids stay different."""
-    if _PLAIN_ID.fullmatch(call_id) and not call_id.startswith(_ID_PREFIX):
+    if _PLAIN_ID.fullmatch(call_id):
         return call_id
     return _ID_PREFIX + _encoded(call_id.encode("utf-8", "surrogatepass"))
 

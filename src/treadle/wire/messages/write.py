@@ -35,28 +35,29 @@ _COMPOSED = frozenset({"system", "tools", "tool_choice", "output_config"})
 
 def write_request(plan: Plan, *, provider: str = "") -> Written:
     """Write the request; blobs go back only to the `provider` that made them."""
-    notes = Notes()
-    kept = _kept(plan.options, notes)
+    notes, options = Notes(), plan.options
+    kept = _kept(options, notes) if options.extra else {}
     dialogue = Dialogue(plan.items, notes, provider, plan.model)
-    body: dict[str, Any] = {"model": plan.model, "max_tokens": _tokens_max(plan.options, kept, notes)}
+    body: dict[str, Any] = {"model": plan.model, "max_tokens": _tokens_max(options, kept, notes)}
     body["messages"] = dialogue.messages()
-    system = _system(dialogue.system, kept.get("system"), notes)
-    if system:
+    if dialogue.system and (system := _system(dialogue.system, kept.get("system"), notes)):
         body["system"] = system
-    hosted = LIST.decode(kept["tools"]) if "tools" in kept else []
-    body |= write_tools(plan, hosted, notes)
+    if plan.tools or "tools" in kept:
+        body |= write_tools(plan, LIST.decode(kept["tools"]) if "tools" in kept else [], notes)
     if "tool_choice" in kept and plan.tool_choice.mode == "auto" and not is_continued(plan.items):
         body["tool_choice"] = kept["tool_choice"]
-    body |= _option_fields(plan.options, kept, notes)
+    _add_options(body, options, kept, notes)
     body["stream"] = True
-    body |= {name: raw for name, raw in kept.items() if name not in body and name not in _COMPOSED}
-    return Written(body=write_json(body), notes=notes.all(), headers=_headers(plan.options))
+    for name, raw in kept.items():
+        if name not in _COMPOSED:
+            body.setdefault(name, raw)
+    return Written(body=write_json(body), notes=notes.all(), headers=_headers(options))
 
 
 def _headers(options: Options) -> tuple[tuple[str, str], ...]:
     """Say beside the body what the client said there."""
-    said = (("anthropic-version", options.api_version), ("anthropic-beta", ",".join(options.betas)))
-    return tuple((name, value) for name, value in said if value)
+    version = (("anthropic-version", options.api_version),) if options.api_version else ()
+    return (*version, ("anthropic-beta", ",".join(options.betas))) if options.betas else version
 
 
 def _kept(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
@@ -69,7 +70,7 @@ def _kept(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
 
 def _tokens_max(options: Options, kept: dict[str, msgspec.Raw], notes: Notes) -> int:
     """Return how long the answer may be: the thoughts count too, so that they need less than that."""
-    budget = _budget(kept) or 0
+    budget = (_budget(kept["thinking"]) or 0) if "thinking" in kept else 0
     if options.max_output_tokens is None:
         bound = OUTPUT_TOKENS_DEFAULT + budget
         notes.add("max_tokens_default", "coerced", f"the API demands a bound; {bound} tokens were set", "max_tokens")
@@ -96,23 +97,24 @@ def _system(items: list[MessageItem], raw: msgspec.Raw | None, notes: Notes) -> 
     return blocks
 
 
-def _option_fields(options: Options, kept: dict[str, msgspec.Raw], notes: Notes) -> dict[str, Any]:
+def _add_options(body: dict[str, Any], options: Options, kept: dict[str, msgspec.Raw], notes: Notes) -> None:
     if options.seed is not None:
         notes.add("seed_dropped", "dropped", "the API has no seed", "seed")
-    stop = [sequence for sequence in options.stop if sequence.strip()]
+    stop = [sequence for sequence in options.stop if sequence.strip()] if options.stop else []
     if len(stop) < len(options.stop):
         notes.add("stop_dropped", "dropped", "the API refuses stop sequences of white space", "stop")
-    known: dict[str, Any] = {
-        "temperature": _temperature(options.temperature, notes),
-        "top_p": options.top_p,
-        "stop_sequences": stop or None,
-        **_thinking(options, kept, notes),
-    }
-    return {name: value for name, value in known.items() if value is not None}
+    if options.temperature is not None:
+        body["temperature"] = _temperature(options.temperature, notes)
+    if options.top_p is not None:
+        body["top_p"] = options.top_p
+    if stop:
+        body["stop_sequences"] = stop
+    if options.reasoning_effort is not None or options.output_schema is not None or "output_config" in kept:
+        body |= _thinking(options, kept, notes)
 
 
-def _temperature(value: float | None, notes: Notes) -> float | None:
-    if value is None or value <= 1:
+def _temperature(value: float, notes: Notes) -> float:
+    if value <= 1:
         return value
     notes.add("temperature_capped", "coerced", f"a temperature of {value} is over the API's 1", "temperature")
     return 1
@@ -122,7 +124,7 @@ def _thinking(options: Options, kept: dict[str, msgspec.Raw], notes: Notes) -> d
     """Write how hard the model shall think, and the form of its answer."""
     config: dict[str, Any] = dict(OBJECT.decode(kept["output_config"])) if "output_config" in kept else {}
     fields: dict[str, Any] = {}
-    is_restated = _budget(kept) is not None and "effort" not in config
+    is_restated = "thinking" in kept and _budget(kept["thinking"]) is not None and "effort" not in config
     config.pop("effort", None)
     effort = options.reasoning_effort
     if effort == "none":
@@ -140,8 +142,8 @@ def _thinking(options: Options, kept: dict[str, msgspec.Raw], notes: Notes) -> d
     return {**fields, "output_config": config} if config else fields
 
 
-def _budget(kept: dict[str, msgspec.Raw]) -> int | None:
-    budget = OBJECT.decode(kept["thinking"]).get("budget_tokens") if "thinking" in kept else None
+def _budget(thinking: msgspec.Raw) -> int | None:
+    budget = OBJECT.decode(thinking).get("budget_tokens")
     return None if budget is None or is_null(budget) else INTEGER.decode(budget)
 
 

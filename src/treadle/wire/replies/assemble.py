@@ -5,7 +5,7 @@ id are known. Nothing here knows the names of events or how an answer ends.
 """
 
 from collections import Counter
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -37,6 +37,7 @@ FAMILIES: dict[str, Family] = {
     "function_call": "call",
     "custom_tool_call": "call",
 }
+_NAMELESS = Named()
 _SPEAKERS: dict[PartKind, Family] = {
     "text": "message",
     "refusal": "message",
@@ -71,7 +72,9 @@ class Assembly(Ledger):
 
     def add_text(self, place: Place, key: int, piece: Spoken) -> None:
         """Add to a part of a message or of reasoning, or begin it."""
-        draft = self._spoken(place, piece.kind) if piece.text else None
+        if not piece.text:
+            return
+        draft = self._spoken(place, piece.kind)
         if draft is None:
             return
         if draft.is_closed:
@@ -174,13 +177,15 @@ class Assembly(Ledger):
 
     def _spoken(self, place: Place, kind: PartKind) -> SpokenDraft | None:
         family = _SPEAKERS[kind]
-        draft = self._register.of_piece(family, place) or self._new(family, place, ItemIn(type=family))
-        return cast("SpokenDraft | None", draft)
+        draft: Any = self._register.of_piece(family, place)
+        return draft if draft is not None else cast("SpokenDraft | None", self._new(family, place, ItemIn(type=family)))
 
     def _call(self, place: Place, kind: CallKind) -> CallDraft | None:
+        draft: Any = self._register.of_piece("call", place)
+        if draft is not None:
+            return draft
         begun = ItemIn(type="custom_tool_call" if kind == "custom" else "function_call")
-        draft = self._register.of_piece("call", place) or self._new("call", place, begun)
-        return cast("CallDraft | None", draft)
+        return cast("CallDraft | None", self._new("call", place, begun))
 
     def _new(self, family: Family, place: Place, item: ItemIn, raw: msgspec.Raw | None = None) -> Draft | None:
         if len(self._drafts) >= ITEMS_MAX:
@@ -279,6 +284,12 @@ class Assembly(Ledger):
             draft = self._register.of_output(family, word_of(item.id), word_of(item.call_id))
             found.append(None if draft is None or id(draft) in taken else draft)
             taken.add(id(draft))
+        if None in found:
+            self._claim_left(items, found, taken)
+        return [(raw, item, draft) for (raw, item), draft in zip(items, found, strict=True)]
+
+    def _claim_left(self, items: list[tuple[msgspec.Raw, ItemIn]], found: list[Draft | None], taken: set[int]) -> None:
+        """Find drafts for the items that were not found by their ids, among those that are not taken."""
         free: dict[Family, list[Draft]] = {}
         for family, draft in self._drafts:
             if id(draft) not in taken:
@@ -289,7 +300,6 @@ class Assembly(Ledger):
                 family = _family(item)
                 found[position] = self._unclaimed(free.get(family, []), family, position, item, left[family])
                 left[family] -= 1
-        return [(raw, item, draft) for (raw, item), draft in zip(items, found, strict=True)]
 
     def _unclaimed(self, free: list[Draft], family: Family, position: int, item: ItemIn, left: int) -> Draft | None:
         """Find a draft for an item whose ids say nothing; where there are enough for all, the next one is it."""
@@ -304,7 +314,7 @@ class Assembly(Ledger):
 
 
 def _family(item: ItemIn) -> Family:
-    return FAMILIES.get(kind_of(item), "opaque")
+    return FAMILIES.get(item.type or kind_of(item), "opaque")
 
 
 def _placed(place: Place, item: ItemIn) -> Place:
@@ -314,5 +324,7 @@ def _placed(place: Place, item: ItemIn) -> Place:
 
 
 def _named(item: ItemIn) -> Named:
+    if item.call_id is NULL and item.name is NULL and item.namespace is NULL:
+        return _NAMELESS
     name = flat_name(word_of(item.name), word_of(item.namespace) or None)
     return Named(call_id=word_of(item.call_id), name=name)

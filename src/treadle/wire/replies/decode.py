@@ -20,6 +20,7 @@ from treadle.wire.replies.drafts import KINDS, Voice, final_of, objects_of
 from treadle.wire.replies.event import (
     NULL,
     PART,
+    PIECE,
     RESPONSE,
     EventIn,
     ResponseIn,
@@ -78,6 +79,12 @@ _CALLS: dict[str, tuple[CallKind, Voice]] = {
     "response.output_tool_call": ("function", "extended"),
 }
 
+_PIECES: dict[str, PartKind | None] = {
+    **{f"{name}.delta": kind for name, kind in _TEXTS.items()},
+    "response.function_call_arguments.delta": None,
+}
+"""Events of pieces by their names, with the kind of part for those of texts."""
+
 
 class Decoder(AnswerDecoder):
     """Turns the answer of one model call into events."""
@@ -98,6 +105,8 @@ class Decoder(AnswerDecoder):
         self._strangers: set[str] = set()
 
     def _read_frame(self, name: str, data: str) -> None:
+        if name in _PIECES and self._add_piece(name, data):
+            return
         event = read_event(data)
         if event is None:
             self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that are not an event")
@@ -114,6 +123,20 @@ class Decoder(AnswerDecoder):
             self._fail(read_failure(event.error, event.code, event.message))
         elif kind not in _QUIET and not kind.startswith(_PROGRESS):
             self._note_stranger(kind)
+
+    def _add_piece(self, name: str, data: str) -> bool:
+        """Add what nearly every event is; tell whether this is one."""
+        piece = read(PIECE, data)
+        if piece is None or piece.type != name or not piece.item_id:
+            return False
+        place = Place(item_id=piece.item_id, output_index=piece.output_index)
+        kind = _PIECES[name]
+        if kind is None:
+            self._assembly.add_arguments(place, "function", "official", piece.delta)
+        else:
+            key = piece.summary_index if kind == "summary" else piece.content_index
+            self._assembly.add_text(place, key, Spoken(kind=kind, text=piece.delta))
+        return True
 
     def _note_stranger(self, kind: str) -> None:
         shown = kind[:64].encode("utf-8", "replace").decode()

@@ -25,7 +25,7 @@ from treadle.canon.items import (
 from treadle.canon.json import BadJson, read_json, write_json
 from treadle.wire.answer.ledger import Maker, Meter
 from treadle.wire.arguments import Arguments, FinalArguments, FreeText
-from treadle.wire.replies.event import PART, ItemIn, PartIn, is_null, is_object, list_of, read, text_of, word_of
+from treadle.wire.replies.event import NULL, PART, ItemIn, PartIn, is_null, is_object, list_of, read, text_of, word_of
 from treadle.wire.replies.parts import Part, PartKind, PartRow, Said, Spoken
 from treadle.wire.responses.content import PROTOCOL
 from treadle.wire.responses.seal import SEALED
@@ -117,7 +117,7 @@ class SpokenDraft(_Draft):
         return not self.row.parts or bool(finals and self.row.parts[0].said.begins(finals[0].text))
 
     def _say(self, part: Part, text: str) -> None:
-        tokens = _array(part.take_logprobs())
+        tokens = _array(part.take_logprobs()) if part.waiting else None
         match part.kind:
             case "text":
                 self._send(TextDelta(index=self.index, part=part.number, text=text, logprobs=tokens))
@@ -354,7 +354,7 @@ def final_of(part: PartIn) -> Spoken:
 
 def objects_of(raw: msgspec.Raw) -> list[msgspec.Raw]:
     """Return the objects of a list, freed of the event around them so that they can be kept."""
-    return [element.copy() for element in list_of(raw) if is_object(element)]
+    return [] if raw is NULL else [element.copy() for element in list_of(raw) if is_object(element)]
 
 
 def kind_of(item: ItemIn) -> str:
@@ -387,10 +387,11 @@ def _opaque(raw: msgspec.Raw) -> OpaquePart:
 
 
 def _part(part: Part) -> AnyPart:
-    tokens = _array(part.logprobs)
+    tokens = _array(part.logprobs) if part.logprobs else None
     if part.kind == "refusal":
         return RefusalPart(text=part.said.text, logprobs=tokens)
-    return TextPart(text=part.said.text, annotations=_array(part.annotations), logprobs=tokens)
+    annotations = _array(part.annotations) if part.annotations else None
+    return TextPart(text=part.said.text, annotations=annotations, logprobs=tokens)
 
 
 def _array(values: list[msgspec.Raw]) -> msgspec.Raw | None:

@@ -47,6 +47,18 @@ class EventIn(msgspec.Struct, frozen=True):
     message: msgspec.Raw = NULL
 
 
+class PieceIn(msgspec.Struct, frozen=True, gc=False):
+    """What nearly every event is: a piece of a text or of arguments, with every leaf as it should be."""
+
+    type: str
+    delta: str
+    item_id: str
+    output_index: int | None = None
+    content_index: int = 0
+    summary_index: int = 0
+    logprobs: tuple[()] | None = None
+
+
 class ItemIn(msgspec.Struct, frozen=True, rename={"is_async": "async"}):
     """An output item."""
 
@@ -107,7 +119,10 @@ class _Details(msgspec.Struct, frozen=True):
     reasoning_tokens: msgspec.Raw = NULL
 
 
+_NO_DETAILS = _Details()
+
 EVENT: msgspec.json.Decoder[EventIn] = msgspec.json.Decoder(EventIn)
+PIECE: msgspec.json.Decoder[PieceIn] = msgspec.json.Decoder(PieceIn)
 ITEM: msgspec.json.Decoder[ItemIn] = msgspec.json.Decoder(ItemIn)
 PART: msgspec.json.Decoder[PartIn] = msgspec.json.Decoder(PartIn)
 RESPONSE: msgspec.json.Decoder[ResponseIn] = msgspec.json.Decoder(ResponseIn)
@@ -156,21 +171,29 @@ def text_of(raw: msgspec.Raw) -> str:
 
 def word_of(raw: msgspec.Raw) -> str:
     """Return an id, a name or a status as text; anything but text and whole numbers is none."""
+    if raw is NULL:
+        return ""
     first = memoryview(raw)[0]
     if first == 0x22:
-        return text_of(raw).encode("utf-8", "replace").decode()
-    return "" if index_of(raw) is None else bytes(raw).decode()
+        text = text_of(raw)
+        return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return "" if first == 0x6E or index_of(raw) is None else bytes(raw).decode()
 
 
 def index_of(raw: msgspec.Raw) -> int | None:
     """Return a whole number, or None."""
     first = memoryview(raw)[0]
-    return read(_integer, raw) if first == 0x2D or 0x30 <= first <= 0x39 else None
+    if first != 0x2D and not 0x30 <= first <= 0x39:
+        return None
+    try:
+        return _integer.decode(raw)
+    except type_errors:
+        return None
 
 
 def list_of(raw: msgspec.Raw) -> list[msgspec.Raw]:
     """Return the elements of a list; anything else, and a list beyond the bounds, has none."""
-    if memoryview(raw)[0] != 0x5B:
+    if raw is NULL or memoryview(raw)[0] != 0x5B:
         return []
     if len(memoryview(raw)) > CHECKED_BYTES:
         try:
@@ -194,8 +217,9 @@ def read_usage(raw: msgspec.Raw) -> Usage | None:
     spent, made = _count(usage.input_tokens), _count(usage.output_tokens)
     if (spent is None and made is None) or usage.unknown == _TRUE:
         return None
-    before = read(_details, usage.input_tokens_details) or _Details()
-    after = read(_details, usage.output_tokens_details) or _Details()
+    asked, answered = usage.input_tokens_details, usage.output_tokens_details
+    before = _NO_DETAILS if asked is NULL else read(_details, asked) or _NO_DETAILS
+    after = _NO_DETAILS if answered is NULL else read(_details, answered) or _NO_DETAILS
     return Usage(
         input_tokens=spent or 0,
         output_tokens=made or 0,
@@ -225,7 +249,7 @@ def _compact(raw: msgspec.Raw) -> bytes:
 
 
 def _count(raw: msgspec.Raw) -> int | None:
-    value = index_of(raw)
+    value = None if raw is NULL else index_of(raw)
     return value if value is not None and value >= 0 else None
 
 

@@ -32,7 +32,7 @@ from treadle.wire.replies.pairs import paired
 from treadle.wire.responses.content import PROTOCOL
 from treadle.wire.responses.seal import SEALED
 from treadle.wire.responses.tools import bare_name
-from treadle.wire.turns import all_said, plain_text
+from treadle.wire.turns import plain_text
 
 _EMPTY = msgspec.Raw(b"[]")
 _ATTACHMENTS = frozenset({ImagePart, FilePart})
@@ -45,10 +45,94 @@ class _Said(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="messag
     content: str
 
 
-def write_said(items: Sequence[AnyItem]) -> list[Any] | None:
-    """Write items that are all plain texts; None if there is any other. An answer without a word is no message."""
-    said = all_said(items, _Said)
-    return None if said is None else [each for each in said if each.content or each.role != "assistant"]
+class _Call(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="function_call"):
+    call_id: str
+    name: str
+    arguments: str
+
+
+class _Result(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="function_call_output"):
+    call_id: str
+    output: str
+
+
+def write_usual(items: Sequence[AnyItem], *, provider: str, model: str) -> list[Any] | None:
+    """Write plain texts, reasoning that can go back and is followed up, calls of functions, and their results in order.
+
+    None for a history in which there is anything else. What follows is one loop without a call for each item, because
+    that would cost as much as all the rest.
+    """
+    written: list[Any] = []
+    called: set[str] = set()
+    waiting: list[str] = []
+    answered = 0
+    is_thinking = False
+    for item in items:
+        if type(item) is MessageItem:
+            if answered != len(waiting) or len(item.content) != 1 or item.blobs:
+                return None
+            if is_thinking and item.role != "assistant":
+                return None
+            part = item.content[0]
+            if type(part) is not TextPart or part.extra is not None or part.annotations is not None:
+                return None
+            if item.extra is not None or item.name is not None or item.phase is not None:
+                return None
+            # An answer without a word is no message.
+            if part.text or item.role != "assistant":
+                written.append(_Said(item.role, part.text))
+                is_thinking = False
+        elif type(item) is CallItem:
+            if item.blobs or item.extra is not None or item.kind != "function" or item.namespace is not None:
+                return None
+            if item.call_id in called or (answered and answered != len(waiting)):
+                return None
+            if answered:
+                waiting, answered = [], 0
+            called.add(item.call_id)
+            waiting.append(item.call_id)
+            written.append(_Call(item.call_id, item.name, item.arguments or "{}"))
+            is_thinking = False
+        elif type(item) is ResultItem:
+            part = item.output[0] if len(item.output) == 1 else None
+            if answered == len(waiting) or waiting[answered] != item.call_id or type(part) is not TextPart:
+                return None
+            if part.extra is not None or item.extra is not None or item.is_error:
+                return None
+            answered += 1
+            written.append(_Result(item.call_id, part.text))
+        else:
+            thought = _thought(item, provider, model) if type(item) is ReasoningItem else None
+            if thought is None or answered != len(waiting):
+                return None
+            written.append(thought)
+            is_thinking = True
+    return written if answered == len(waiting) and not is_thinking else None
+
+
+def _thought(item: ReasoningItem, provider: str, model: str) -> dict[str, Any] | None:
+    """Write reasoning; None if this upstream cannot read it again."""
+    own = {blob.kind: blob.data for blob in item.blobs if _is_own(blob, provider, model)}
+    if SEALED not in own and not (ITEM_ID in own and any(item.text)):
+        return None
+    thought: dict[str, Any] = {"type": "reasoning"}
+    if ITEM_ID in own:
+        thought["id"] = own[ITEM_ID]
+    thought["summary"] = [{"type": "summary_text", "text": text} for text in item.summary]
+    if item.text:
+        thought["content"] = [{"type": "reasoning_text", "text": text} for text in item.text]
+    if SEALED in own:
+        thought["encrypted_content"] = own[SEALED]
+    return _with_extra(thought, item.extra)
+
+
+def _is_own(blob: Blob, provider: str, model: str) -> bool:
+    is_same_model = not blob.model or not model or blob.model == model
+    return bool(provider) and blob.provider == provider and is_same_model
+
+
+def _with_extra(written: dict[str, Any], extra: Extra | None) -> dict[str, Any]:
+    return {**extra.fields, **written} if extra is not None and extra.protocol == PROTOCOL else written
 
 
 def write_history(items: Sequence[AnyItem], notes: Notes, *, provider: str, model: str) -> list[Any]:
@@ -119,20 +203,11 @@ class _Writer:
         self._written.append(_Said(role, text))
 
     def _add_reasoning(self, item: ReasoningItem) -> None:
-        own = {blob.kind: blob.data for blob in item.blobs if self._is_own(blob)}
-        is_readable = SEALED in own or (ITEM_ID in own and any(item.text))
-        if not is_readable:
+        thought = _thought(item, self._provider, self._model)
+        if thought is None:
             self._notes.add("reasoning_dropped", "dropped", "reasoning that this upstream cannot read again")
-            return
-        thought: dict[str, Any] = {"type": "reasoning"}
-        if ITEM_ID in own:
-            thought["id"] = own[ITEM_ID]
-        thought["summary"] = [{"type": "summary_text", "text": text} for text in item.summary]
-        if item.text:
-            thought["content"] = [{"type": "reasoning_text", "text": text} for text in item.text]
-        if SEALED in own:
-            thought["encrypted_content"] = own[SEALED]
-        self._thoughts.append(self._with_extra(thought, item.extra))
+        else:
+            self._thoughts.append(thought)
 
     def _add_call(self, item: CallItem) -> None:
         self._continue_turn()
@@ -194,16 +269,16 @@ class _Writer:
     def _input_part(self, part: AnyPart) -> dict[str, Any] | msgspec.Raw | None:
         match part:
             case TextPart() | RefusalPart():
-                return self._with_extra({"type": "input_text", "text": part.text}, part.extra)
+                return _with_extra({"type": "input_text", "text": part.text}, part.extra)
             case ImagePart():
                 known = {"image_url": part.url, "file_id": part.file_id}
                 image = {"type": "input_image", **_given(known), "detail": part.detail or "auto"}
-                return self._with_extra(image, part.extra)
+                return _with_extra(image, part.extra)
             case FilePart():
                 is_data = part.url is not None and part.url.startswith("data:")
                 place = {"file_data" if is_data else "file_url": part.url, "file_id": part.file_id}
                 file = {"type": "input_file", **_given({"filename": part.filename, **place})}
-                return self._with_extra(file, part.extra)
+                return _with_extra(file, part.extra)
             case OpaquePart():
                 return self._opaque_part(part)
             case _:
@@ -213,9 +288,9 @@ class _Writer:
         match part:
             case TextPart():
                 text = {"type": "output_text", "text": part.text, "annotations": part.annotations or _EMPTY}
-                return self._with_extra(text, part.extra)
+                return _with_extra(text, part.extra)
             case RefusalPart():
-                return self._with_extra({"type": "refusal", "refusal": part.text}, part.extra)
+                return _with_extra({"type": "refusal", "refusal": part.text}, part.extra)
             case OpaquePart():
                 return self._opaque_part(part)
             case ImagePart() | FilePart():
@@ -245,17 +320,10 @@ class _Writer:
             self._thoughts.clear()
 
     def _write(self, item: dict[str, Any], extra: Extra | None = None) -> None:
-        self._written.append(self._with_extra(item, extra))
-
-    def _with_extra(self, written: dict[str, Any], extra: Extra | None) -> dict[str, Any]:
-        return {**extra.fields, **written} if extra is not None and self._has_fields(extra) else written
+        self._written.append(_with_extra(item, extra))
 
     def _has_fields(self, extra: Extra | None) -> bool:
         return extra is not None and extra.protocol == PROTOCOL
-
-    def _is_own(self, blob: Blob) -> bool:
-        is_same_model = not blob.model or not self._model or blob.model == self._model
-        return bool(self._provider) and blob.provider == self._provider and is_same_model
 
     def _note_blobs(self, blobs: tuple[Blob, ...]) -> None:
         if blobs:

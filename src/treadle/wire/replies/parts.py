@@ -46,7 +46,9 @@ class Said:
 
     def add(self, text: str) -> str:
         """Add a piece and return what of it is complete: half of a surrogate pair waits for the other."""
-        return self._keep(self._joiner.feed(text))
+        if self._joiner.half or not text.isascii():
+            text = self._joiner.feed(text)
+        return self._keep(text)
 
     def end(self) -> str:
         """Return what a half that waits in vain becomes."""
@@ -107,7 +109,8 @@ class PartRow:
         if part is None:
             part = self._begin(piece.kind, key) if piece.text else None
         if part is not None and not part.is_closed:
-            self._weigh(part, piece.logprobs)
+            if piece.logprobs:
+                self._weigh(part, piece.logprobs)
             self._pass(part, part.said.add(piece.text))
 
     def find(self, kind: PartKind, key: int) -> Part | None:

@@ -65,7 +65,11 @@ class Register:
 
     def of_piece(self, family: Family, place: Place) -> Draft | None:
         """Return the draft that a piece of content belongs to; it may be closed if the piece names it by its id."""
-        if place.is_empty:
+        if place.item_id:
+            known = self._pairs.get((family, place.item_id, place.output_index))
+            if known is not None:
+                return known
+        elif place.is_empty:
             return _if_open(self._latest.get(family))
         named = self._named(family, place)
         return named if named is not None else _if_open(self._indexes.get((family, place.output_index)))

@@ -30,7 +30,7 @@ from treadle.wire.notes import (
     note_unread,
     unread,
 )
-from treadle.wire.replies.history import write_history, write_said
+from treadle.wire.replies.history import write_history, write_usual
 from treadle.wire.responses.content import PROTOCOL
 from treadle.wire.responses.tools import ABOUT, bare_name
 from treadle.wire.turns import is_continued
@@ -63,37 +63,41 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
     """Write the request; sealed reasoning goes back only to the `provider` that made it."""
     notes = Notes()
     instructions, items = _instructions(plan.items)
-    said = write_said(items)
-    note_foreign(() if said is not None else plan.items, plan.tools, PROTOCOL, notes)
-    extra = _extra_fields(plan, notes)
+    written = write_usual(items, provider=provider, model=plan.model)
+    if written is None or plan.tools:
+        note_foreign(() if written is not None else plan.items, plan.tools, PROTOCOL, notes)
+    extra = _extra_fields(plan.options, notes) if plan.options.extra else {}
     body: dict[str, Any] = {"model": plan.model}
     if instructions is not None:
         body["instructions"] = instructions
-    body["input"] = write_history(items, notes, provider=provider, model=plan.model) if said is None else said
-    body |= _tool_fields(plan, extra)
-    body |= _option_fields(plan.options, extra, notes)
-    body |= {"stream": True, "store": False}
+    body["input"] = write_history(items, notes, provider=provider, model=plan.model) if written is None else written
+    if plan.tools or extra:
+        body |= _tool_fields(plan, extra)
+    _add_options(body, plan.options, extra, notes)
+    body["stream"], body["store"] = True, False
     include = _include(extra, plan.model)
     if include:
         body["include"] = include
-    body |= {name: raw for name, raw in extra.items() if name not in body}
+    for name, raw in extra.items():
+        body.setdefault(name, raw)
     return Written(body=write_json(body), notes=notes.all())
 
 
 def _instructions(items: tuple[AnyItem, ...]) -> tuple[str | None, tuple[AnyItem, ...]]:
     """Take a leading system text for the field of its own; any other stays where it stands."""
     first = items[0] if items else None
-    if not isinstance(first, MessageItem) or first.role != "system" or len(first.content) != 1:
+    if type(first) is not MessageItem or first.role != "system" or len(first.content) != 1:
         return None, items
     part = first.content[0]
-    if not isinstance(part, TextPart) or first.extra is not None or part.extra is not None:
+    if type(part) is not TextPart or first.extra is not None or part.extra is not None:
         return None, items
     return part.text, items[1:]
 
 
 def _tool_fields(plan: Plan, extra: dict[str, msgspec.Raw]) -> dict[str, Any]:
     kept = extra.pop(CHOICE, None)
-    tools = [*_TOOLS.of(plan.tools), *LIST.decode(extra.pop(HOSTED, b"[]"))]
+    hosted = extra.pop(HOSTED, None)
+    tools = [*_TOOLS.of(plan.tools), *(() if hosted is None else LIST.decode(hosted))]
     if not tools:
         return {}
     fields: dict[str, Any] = {"tools": tools}
@@ -165,40 +169,46 @@ def _reference(name: str, known: dict[str, ToolSpec]) -> dict[str, str]:
     return reference if spec.namespace is None else {**reference, "namespace": spec.namespace}
 
 
-def _option_fields(options: Options, extra: dict[str, msgspec.Raw], notes: Notes) -> dict[str, Any]:
-    for name, value in (("stop", options.stop or None), ("seed", options.seed)):
-        if value is not None:
-            notes.add("option_dropped", "dropped", f"the Responses API has no {name!r}", name)
-    reasoning = _merged(extra.pop("reasoning", None), {"effort": options.reasoning_effort})
-    text = _merged(extra.pop("text", None), {"format": options.output_schema})
-    known: dict[str, Any] = {
-        "max_output_tokens": options.max_output_tokens,
-        "temperature": options.temperature,
-        "top_p": options.top_p,
-        "reasoning": reasoning or None,
-        "text": text or None,
-    }
-    return {name: value for name, value in known.items() if value is not None}
+def _add_options(body: dict[str, Any], options: Options, extra: dict[str, msgspec.Raw], notes: Notes) -> None:
+    if options.stop:
+        notes.add("option_dropped", "dropped", "the Responses API has no 'stop'", "stop")
+    if options.seed is not None:
+        notes.add("option_dropped", "dropped", "the Responses API has no 'seed'", "seed")
+    if options.max_output_tokens is not None:
+        body["max_output_tokens"] = options.max_output_tokens
+    if options.temperature is not None:
+        body["temperature"] = options.temperature
+    if options.top_p is not None:
+        body["top_p"] = options.top_p
+    if options.reasoning_effort is not None or "reasoning" in extra:
+        _merge(body, "reasoning", extra, "effort", options.reasoning_effort)
+    if options.output_schema is not None or "text" in extra:
+        _merge(body, "text", extra, "format", options.output_schema)
 
 
-def _merged(raw: msgspec.Raw | None, known: dict[str, Any]) -> dict[str, Any]:
-    given: dict[str, Any] = {} if raw is None else OBJECT.decode(raw)
-    return {**given, **{name: value for name, value in known.items() if value is not None}}
+def _merge(body: dict[str, Any], name: str, extra: dict[str, msgspec.Raw], inner: str, value: Any) -> None:
+    """Write an object of which the client gave some fields and Treadle knows another; an empty one is left out."""
+    raw = extra.pop(name, None)
+    fields: dict[str, Any] = {} if raw is None else OBJECT.decode(raw)
+    if value is not None:
+        fields[inner] = value
+    if fields:
+        body[name] = fields
 
 
 def _include(extra: dict[str, msgspec.Raw], model: str) -> list[str]:
     """Ask for sealed reasoning beside what the client wants included: without it reasoning cannot be continued."""
-    try:
-        asked = _words.decode(extra.pop("include", b"[]"))
-    except msgspec.DecodeError:
-        asked = []
-    others = [name for name in asked if name != SEALED_REASONING]
+    others: list[str] = []
+    if "include" in extra:
+        try:
+            others = [name for name in _words.decode(extra.pop("include")) if name != SEALED_REASONING]
+        except msgspec.DecodeError:
+            others = []
     return others if _THOUGHTLESS.match(model) else [*others, SEALED_REASONING]
 
 
-def _extra_fields(plan: Plan, notes: Notes) -> dict[str, msgspec.Raw]:
+def _extra_fields(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
     """Return the fields that Treadle does not act on and this API knows; the others are noted."""
-    options = plan.options
     if options.extra_protocol == PROTOCOL:
         return {name: raw for name, raw in options.extra.items() if name not in _OURS}
     hosted = _borrowed(options, notes)

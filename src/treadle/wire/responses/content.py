@@ -1,6 +1,6 @@
 """Reading content: the parts of a message or of a tool's output. A part of an unknown kind is kept as it came."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -12,18 +12,13 @@ from treadle.wire.fields import read_value as read
 PROTOCOL = "responses"
 
 
-class Tally(msgspec.Struct, kw_only=True):
-    """Counts what is worth a note, so that a long history gives one note of a kind and not hundreds."""
-
-    seen: dict[str, tuple[Note, int]] = {}
-
-    def count(self, note: Note) -> None:
-        """Remember that this happened once more."""
-        self.seen[note.code] = (note, self.seen.get(note.code, (note, 0))[1] + 1)
-
-    def notes(self) -> list[Note]:
-        """Return what was counted, one note for each kind."""
-        return [msgspec.structs.replace(note, count=count) for note, count in self.seen.values()]
+def counted(notes: Iterable[Note]) -> list[Note]:
+    """Return one note of each kind, with how often it was made: a long history gives one and not hundreds."""
+    counts: dict[str, tuple[Note, int]] = {}
+    for note in notes:
+        found = counts.get(note.code)
+        counts[note.code] = (note, 1 if found is None else found[1] + 1)
+    return [msgspec.structs.replace(note, count=count) for note, count in counts.values()]
 
 
 class _Head(msgspec.Struct, kw_only=True):

@@ -5,7 +5,8 @@ terminal event. A run that was cancelled ends in `response.incomplete` with stat
 status but no event of that name, and `response.failed` would make clients try again.
 """
 
-from typing import assert_never
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -16,7 +17,6 @@ from treadle.canon.events import (
     ItemAdded,
     ItemDone,
     KeptAlive,
-    Noted,
     ReasoningDelta,
     RefusalDelta,
     RoundBroken,
@@ -34,7 +34,9 @@ from treadle.wire.carry.retell import Retelling
 from treadle.wire.responses.content import PROTOCOL
 from treadle.wire.responses.events import LifecycleEvent, Outlet
 from treadle.wire.responses.lanes import Lanes
+from treadle.wire.responses.parts import OpenPart
 from treadle.wire.responses.response import ResponseObject, begun, ended
+from treadle.wire.responses.writers import Delta
 
 _TERMINALS = {
     "completed": "response.completed",
@@ -42,6 +44,8 @@ _TERMINALS = {
     "failed": "response.failed",
     "cancelled": "response.incomplete",
 }
+
+_RETOLD = frozenset({ItemAdded, ItemDone, RunEnded})
 
 
 class Encoder:
@@ -55,18 +59,26 @@ class Encoder:
         )
         self._retelling = Retelling(PROTOCOL)
         self._lanes = Lanes(self._out, ids, request.tools)
+        self._text: OpenPart | None = None
         self._response: ResponseObject | None = None
         self._questions: list[ApprovalRequested] = []
         self._is_over = False
 
     def feed(self, event: RunEvent) -> list[bytes]:
         """Return the frames for an event; none when the request does not stream."""
-        if isinstance(event, TextDelta):
-            self._lanes.feed(event)
+        if type(event) is TextDelta:
+            frames = None if self._text is None else self._text.grow(event)
+            if frames is not None:
+                return frames
+            self._text = self._lanes.grow(event)
         else:
-            for told in self._retelling.feed(event):
-                self._read(told)
-        return self._out.take()
+            self._text = None
+            for told in self._retelling.feed(event) if type(event) in _RETOLD else (event,):
+                read = self._readers.get(type(told))
+                if read is not None:
+                    read(self, told)
+        frames, self._out.frames = self._out.frames, []
+        return frames
 
     def body(self) -> bytes:
         """Return the response object as it is now, with the items that are whole; after the end, all of it."""
@@ -77,37 +89,32 @@ class Encoder:
 
     def renumber(self, number: int) -> None:
         """Give the next event that number: after a break the client may have seen more than is known here."""
-        self._out.renumber(number)
+        self._out.number = number
 
-    def _read(self, event: RunEvent) -> None:
-        match event:
-            case TextDelta() | ArgumentsDelta() | ReasoningDelta() | RefusalDelta() | ItemAdded() | ItemDone():
-                self._lanes.feed(event)
-            case ToolStarted() | ToolFinished():
-                self._lanes.feed(event)
-            case ApprovalRequested():
-                self._questions.append(event)
-            case ApprovalDecided():
-                self._lanes.approve(event)
-            case RunStarted():
-                self._start(event)
-            case RoundStarted():
-                self._lanes.settle()
-            case KeptAlive():
-                self._keep_alive()
-            case RunEnded():
-                self._end(event)
-            case RoundBroken():
-                self._lanes.end(is_cut=False)
-            case Noted():
-                pass
-            case _:
-                assert_never(event)
+    def _grow(self, event: Delta) -> None:
+        self._lanes.grow(event)
+
+    def _write(self, event: ItemAdded | ItemDone | ToolStarted | ToolFinished) -> None:
+        self._lanes.feed(event)
+
+    def _ask(self, event: ApprovalRequested) -> None:
+        self._questions.append(event)
+
+    def _approve(self, event: ApprovalDecided) -> None:
+        self._lanes.approve(event)
+
+    def _settle(self, _: RoundStarted) -> None:
+        self._lanes.settle()
+
+    def _break(self, _: RoundBroken) -> None:
+        self._lanes.end(is_cut=False)
 
     def _start(self, event: RunStarted) -> None:
         self._response = begun(self._request, event)
-        self._announce("response.created")
-        self._announce("response.in_progress")
+        if self._out.streams:
+            written = msgspec.Raw(msgspec.json.encode(self._response))
+            self._announce("response.created", written)
+            self._announce("response.in_progress", written)
 
     def _end(self, event: RunEnded) -> None:
         assert not self._is_over, "a run ends once"
@@ -118,20 +125,39 @@ class Encoder:
                 self._lanes.feed(question)
         self._lanes.end(is_cut=event.status == "incomplete")
         self._response = ended(self._current(), event, self._lanes.done)
-        self._announce(_TERMINALS[self._response.status])
-        if self._out.extended:
-            self._announce("response.done")
+        if self._out.streams:
+            self._announce(_TERMINALS[self._response.status], self._response)
+        if self._out.streams and self._out.extended:
+            self._announce("response.done", self._response)
             self._out.end()
 
-    def _keep_alive(self) -> None:
+    def _keep_alive(self, _: KeptAlive) -> None:
         """Say once more what the client knows, under the last number: a stream told again has the same numbers."""
-        number = self._out.last
-        self._out.send(LifecycleEvent(type="response.in_progress", sequence_number=number, response=self._current()))
+        number = max(0, self._out.number - 1)
+        event = LifecycleEvent(type="response.in_progress", sequence_number=number, response=self._current())
+        if self._out.streams:
+            self._out.send_again(event)
 
-    def _announce(self, kind: str) -> None:
-        self._out.send(
-            LifecycleEvent(type=kind, sequence_number=self._out.number(), response=self._current()),
-        )
+    _readers: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+        ArgumentsDelta: _grow,
+        ReasoningDelta: _grow,
+        RefusalDelta: _grow,
+        ItemAdded: _write,
+        ItemDone: _write,
+        ToolStarted: _write,
+        ToolFinished: _write,
+        ApprovalRequested: _ask,
+        ApprovalDecided: _approve,
+        RunStarted: _start,
+        RoundStarted: _settle,
+        RoundBroken: _break,
+        KeptAlive: _keep_alive,
+        RunEnded: _end,
+    }
+    """What is done with an event; notes are not shown."""
+
+    def _announce(self, kind: str, response: ResponseObject | msgspec.Raw) -> None:
+        self._out.send(LifecycleEvent(type=kind, sequence_number=self._out.number, response=response))
 
     def _current(self) -> ResponseObject:
         assert self._response is not None, "a run starts before anything else happens in it"

@@ -20,9 +20,12 @@ class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LifecycleEvent(StreamEvent, frozen=True, kw_only=True):
-    """response.created, .in_progress, .completed, .incomplete, .failed; S2's response.done."""
+    """response.created, .in_progress, .completed, .incomplete, .failed; S2's response.done.
 
-    response: ResponseObject
+    The response may be written already: the first two events have the same.
+    """
+
+    response: ResponseObject | msgspec.Raw
 
 
 class ItemEvent(StreamEvent, frozen=True, kw_only=True):
@@ -78,41 +81,53 @@ class CallEvent(StreamEvent, frozen=True, kw_only=True):
     name: str | UnsetType = UNSET
 
 
+class Refrain:
+    """The frame of a delta, which is the same every time but for its number and its text."""
+
+    __slots__ = ("before", "between", "end")
+
+    def __init__(self, event: StreamEvent) -> None:
+        """Take the frame apart; the event's number is 0 and its delta empty."""
+        before, _, rest = _frame(event).partition(b'"sequence_number":0')
+        between, _, self.end = rest.partition(b'"delta":""')
+        self.before = before + b'"sequence_number":'
+        self.between = between + b'"delta":'
+
+
 class Outlet:
-    """Numbers events from 0 and frames them; when nobody streams it only counts."""
+    """Numbers events from 0 and frames them. When nobody `streams` there is no need to make any.
+
+    `number` is that of the next event; `frames` are those that were not taken yet.
+    """
 
     def __init__(self, *, streams: bool, extended: bool) -> None:
+        self.streams = streams
         self.extended = extended
-        self._streams = streams
-        self._count = 0
-        self._frames: list[bytes] = []
-
-    def number(self) -> int:
-        """Return the next sequence number."""
-        number = self._count
-        self._count += 1
-        return number
-
-    @property
-    def last(self) -> int:
-        """Return the last sequence number."""
-        return max(0, self._count - 1)
-
-    def renumber(self, number: int) -> None:
-        """Count on from that number."""
-        self._count = number
+        self.number = 0
+        self.frames: list[bytes] = []
 
     def send(self, event: StreamEvent) -> None:
-        """Frame an event."""
-        if self._streams:
-            self._frames.append(write_frame(_encode(event), event.type))
+        """Send the next event."""
+        self.number += 1
+        self.frames.append(_frame(event))
+
+    def send_again(self, event: StreamEvent) -> None:
+        """Send an event that has the number of an earlier one."""
+        self.frames.append(_frame(event))
+
+    def repeat(self, refrain: Refrain, text: str) -> bytes:
+        """Return the frame of the next event, which is a delta."""
+        number = self.number
+        self.number += 1
+        return b"%b%d%b%b%b" % (refrain.before, number, refrain.between, _encode(text), refrain.end)
 
     def end(self) -> None:
-        """Frame the terminator, which only S2's clients expect on this API."""
-        if self._streams:
-            self._frames.append(write_frame(b"[DONE]"))
+        """Send the terminator, which only S2's clients expect on this API."""
+        self.frames.append(write_frame(b"[DONE]"))
 
-    def take(self) -> list[bytes]:
-        """Return the frames since the last time."""
-        frames, self._frames = self._frames, []
-        return frames
+
+def _frame(event: StreamEvent) -> bytes:
+    data = _encode(event)
+    if b"\n" in data or b"\r" in data:
+        return write_frame(data, event.type)
+    return b"event: %b\ndata: %b\n\n" % (event.type.encode(), data)

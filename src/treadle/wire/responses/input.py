@@ -6,7 +6,7 @@ back apart; nothing is looked up here, a reference stays a reference.
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
@@ -24,13 +24,13 @@ from treadle.canon.items import (
 )
 from treadle.canon.json import type_errors
 from treadle.canon.request import Assent, Note
-from treadle.wire.fields import LIST, NULL, Shape, at, missing
+from treadle.wire.fields import LIST, NULL, at, missing
 from treadle.wire.fields import read_value as read
-from treadle.wire.responses.content import PROTOCOL, Tally, extra_of, read_content, read_output, text_parts
+from treadle.wire.responses.content import PROTOCOL, extra_of, read_content, read_output, text_parts
 from treadle.wire.responses.hosted import arguments_of, is_own, read_question, read_server_call
 from treadle.wire.responses.seal import unseal
 from treadle.wire.responses.tools import flat_name
-from treadle.wire.turns import SAID, OpenCalls, Said, read_said
+from treadle.wire.turns import OpenCalls, Said, open_calls, read_said
 
 _ROLES: frozenset[str] = frozenset({"system", "developer", "user", "assistant"})
 _UPSTREAM_QUESTION = "mcpr_"
@@ -54,15 +54,16 @@ _ODD_ROLE = Note(
 class Reading(msgspec.Struct, kw_only=True):
     """What the input held: its items, the tool lists that travelled inside it (with their paths), and notes.
 
-    `open` are the calls that still want a result, `servers` the labels of MCP servers that the upstream calls,
-    `named` the ids of the items so far, `approvals` the answers to what Treadle asked.
+    `open` are the calls that still want a result, once a result came without the id of its call; `servers` the labels
+    of MCP servers that the upstream calls, `named` the ids of the items so far, `approvals` the answers to what
+    Treadle asked.
     """
 
     items: list[AnyItem] = []
     approvals: list[Assent] = []
     tools: list[tuple[str, list[msgspec.Raw]]] = []
-    tally: Tally = msgspec.field(default_factory=Tally)
-    open: OpenCalls = msgspec.field(default_factory=OpenCalls)
+    notes: list[Note] = []
+    open: OpenCalls | None = None
     servers: frozenset[str] = frozenset()
     named: set[str] = set()
 
@@ -133,34 +134,34 @@ _reference = msgspec.json.Decoder(_Reference)
 _answer = msgspec.json.Decoder(_Answer)
 
 
-def read_input(value: str | list[msgspec.Raw], servers: frozenset[str] = frozenset()) -> Reading:
+def read_input(value: str | list[Any], servers: frozenset[str] = frozenset(), raw: msgspec.Raw = NULL) -> Reading:
     """Read the whole input, a text or a list of items; `servers` are the MCP servers that the upstream shall call.
 
-    Raises: ProtocolError, naming the field.
-    """
-    if not isinstance(value, str):
-        return _read_items(value, [_usual_of(raw) for raw in value], servers)
-    return Reading(servers=servers, items=[MessageItem(role="user", content=text_parts(value))])
-
-
-def read_told(told: Sequence["Said | _Usual"], raw: msgspec.Raw, servers: frozenset[str] = frozenset()) -> Reading:
-    """Read an input, `raw`, of which all items have one of the usual shapes.
+    Items may be in one of the usual shapes or raw; `raw` is the same list as it was written.
 
     Raises: ProtocolError, naming the field.
     """
-    if told and isinstance(told[0], Said):
-        return Reading(servers=servers, items=list(read_said(cast("list[Said]", told))))
-    return _read_items(LIST.decode(raw), cast("list[_Usual]", told), servers)
-
-
-def _read_items(raws: list[msgspec.Raw], usual: Sequence["_Usual | None"], servers: frozenset[str]) -> Reading:
     reading = Reading(servers=servers)
-    for index, item in enumerate(usual):
-        if item is None or not _TAKERS[item.type](reading, item):
+    if isinstance(value, str):
+        reading.items.append(MessageItem(role="user", content=text_parts(value)))
+    elif value and type(value[0]) is Said:
+        reading.items = list(read_said(value))
+    else:
+        _read_items(reading, value, raw)
+    return reading
+
+
+def _read_items(reading: Reading, told: Sequence["Usual | msgspec.Raw"], raw: msgspec.Raw) -> None:
+    raws: list[msgspec.Raw] = []
+    for index, item in enumerate(told):
+        if isinstance(item, msgspec.Raw):
+            _read_odd(reading, item, f"input[{index}]")
+        elif not _TAKERS[item.type](reading, item):
+            # What is decoded already is seldom gone through again.
+            raws = raws or LIST.decode(raw)
             _read_odd(reading, raws[index], f"input[{index}]")
         elif item.id is not None:
             reading.named.add(item.id)
-    return reading
 
 
 def _read_odd(reading: Reading, raw: msgspec.Raw, path: str) -> None:
@@ -183,7 +184,7 @@ class _Summary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
     text: str
 
 
-class _Usual(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Usual(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """An item as clients usually send it: a message, a call, its result, or reasoning."""
 
     type: (
@@ -211,30 +212,29 @@ class _Usual(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     encrypted_content: str | None = None
 
 
-_usual = msgspec.json.Decoder(_Usual)
-SHAPES: tuple[Shape, ...] = (SAID.decode, msgspec.json.Decoder(list[_Usual]).decode)
-"""The usual shapes of a whole input, the plainest first."""
+_usual = msgspec.json.Decoder(Usual)
 
 
-def _usual_of(raw: msgspec.Raw) -> _Usual | None:
+def usual_item(raw: msgspec.Raw) -> Usual | None:
+    """Read an item of the usual shape; None for any other."""
     try:
         return _usual.decode(raw)
     except type_errors:
         return None
 
 
-def _take_message(reading: Reading, item: _Usual) -> bool:
+def _take_message(reading: Reading, item: Usual) -> bool:
     """Read a message; false, as for every kind, where a field is missing or belongs to another kind."""
     if item.role is None or (item.content is None and item.role != "assistant") or item.call_id is not None:
         return False
     if not item.name is item.arguments is item.input is item.output is item.summary is item.encrypted_content is None:
         return False
-    content = _parts_of(item.content)
-    reading.items.append(MessageItem(id=item.id or "", role=item.role, content=content, phase=item.phase))
+    parts = _parts_of(item.content)
+    reading.items.append(MessageItem(id=item.id or "", role=item.role, content=parts, phase=item.phase))
     return True
 
 
-def _take_call(reading: Reading, item: _Usual) -> bool:
+def _take_call(reading: Reading, item: Usual) -> bool:
     if item.call_id is None or item.name is None:
         return False
     if not item.role is item.content is item.phase is item.output is item.summary is item.encrypted_content is None:
@@ -253,13 +253,14 @@ def _take_call(reading: Reading, item: _Usual) -> bool:
     return True
 
 
-def _take_result(reading: Reading, item: _Usual) -> bool:
+def _take_result(reading: Reading, item: Usual) -> bool:
     if item.call_id is None or item.input is not None or item.arguments is not None:
         return False
     if not item.role is item.content is item.phase is item.summary is item.encrypted_content is None:
         return False
     is_error = item.status == "incomplete"
-    reading.open.take_id(item.call_id)
+    if reading.open is not None:
+        reading.open.take_id(item.call_id)
     result = ResultItem(
         id=item.id or "",
         call_id=item.call_id,
@@ -270,11 +271,11 @@ def _take_result(reading: Reading, item: _Usual) -> bool:
         rc="failed" if is_error else "ok",
     )
     reading.items.append(result)
-    reading.tally.count(_ADDED)
+    reading.notes.append(_ADDED)
     return True
 
 
-def _take_reasoning(reading: Reading, item: _Usual) -> bool:
+def _take_reasoning(reading: Reading, item: Usual) -> bool:
     if not item.role is item.content is item.phase is item.call_id is item.name is item.arguments is None:
         return False
     if item.input is not None or item.output is not None:
@@ -285,7 +286,7 @@ def _take_reasoning(reading: Reading, item: _Usual) -> bool:
     return True
 
 
-_TAKERS: dict[str | None, Callable[[Reading, _Usual], bool]] = {
+_TAKERS: dict[str | None, Callable[[Reading, Usual], bool]] = {
     None: _take_message,
     "message": _take_message,
     "function_call": _take_call,
@@ -297,8 +298,10 @@ _TAKERS: dict[str | None, Callable[[Reading, _Usual], bool]] = {
 
 
 def _parts_of(content: str | list[_Part] | None) -> tuple[TextPart, ...]:
+    if isinstance(content, list) and len(content) == 1:
+        content = content[0].text
     if not isinstance(content, list):
-        return text_parts(content)
+        return (TextPart(text=content),) if content else ()
     return tuple([TextPart(text=part.text) for part in content]) if any(part.text for part in content) else ()
 
 
@@ -314,7 +317,7 @@ def _kind_of(head: _Head, path: str) -> str:
 def _read_message(reading: Reading, raw: msgspec.Raw, path: str) -> None:
     message = read(_message, raw, path)
     if message.role not in _ROLES:
-        reading.tally.count(_ODD_ROLE)
+        reading.notes.append(_ODD_ROLE)
         _read_opaque(reading, raw, path)
         return
     if message.content is None and message.role != "assistant":
@@ -355,9 +358,10 @@ def _add_call(reading: Reading, raw: msgspec.Raw, call: _Call, kind: CallKind, a
 def _append_call(reading: Reading, item: CallItem) -> None:
     if reading.items and _is_empty_turn(reading.items[-1]):
         reading.items.pop()
-        reading.tally.count(_ATTACHED)
+        reading.notes.append(_ATTACHED)
     reading.items.append(item)
-    reading.open.add(item)
+    if reading.open is not None:
+        reading.open.add(item)
 
 
 def _is_empty_turn(item: AnyItem) -> bool:
@@ -388,14 +392,17 @@ def _add_result(reading: Reading, raw: msgspec.Raw, path: str, kind: CallKind) -
         extra=extra_of(raw, *_Result.__struct_fields__),
     )
     reading.items.append(item)
-    reading.tally.count(_ADDED)
+    reading.notes.append(_ADDED)
 
 
 def _called(reading: Reading, result: _Result, name: str, path: str) -> str:
     """Return the id of the call that a result answers; one that names none answers the oldest that is open."""
     if result.call_id is not None:
-        reading.open.take_id(result.call_id)
+        if reading.open is not None:
+            reading.open.take_id(result.call_id)
         return result.call_id
+    if reading.open is None:
+        reading.open = open_calls(reading.items)
     call = reading.open.take_name(name) if name else reading.open.take_oldest()
     if call is None:
         raise missing(at(path, "call_id"))

@@ -12,7 +12,6 @@ from treadle.canon.events import (
     ApprovalRequested,
     ItemAdded,
     ItemDone,
-    TextDelta,
     ToolFinished,
     ToolStarted,
 )
@@ -21,7 +20,7 @@ from treadle.canon.items import CallItem, ImagePart, MessageItem, OpaqueItem, Re
 from treadle.canon.tools import ToolSpec
 from treadle.wire.responses.content import PROTOCOL
 from treadle.wire.responses.events import Outlet
-from treadle.wire.responses.parts import Place, picture_of
+from treadle.wire.responses.parts import OpenPart, Place, picture_of
 from treadle.wire.responses.response import OutputItem
 from treadle.wire.responses.writers import (
     CallWriter,
@@ -42,10 +41,16 @@ PICTURE = "img"
 
 Opening = ItemAdded | ItemDone | ToolStarted | ToolFinished | ApprovalRequested
 LaneEvent = Opening | Delta | Picture
+_OWN = (ItemAdded, ItemDone)
+_ITEMS = (MessageItem, ReasoningItem, CallItem, OpaqueItem, ResultItem, ReferenceItem)
+_OPENINGS = (ItemAdded, ItemDone, ToolStarted, ToolFinished, ApprovalRequested)
+_ENDS = frozenset({ItemDone, ToolFinished, ApprovalRequested})
 
 
 class _Lane:
     """One item: the events it still waits to write, and its writer once it is open."""
+
+    __slots__ = ("is_settled", "waiting", "writer")
 
     def __init__(self) -> None:
         self.waiting: list[LaneEvent] = []
@@ -59,7 +64,7 @@ class Lanes:
     def __init__(self, out: Outlet, ids: IdSource, tools: tuple[ToolSpec, ...]) -> None:
         self._out = out
         self._ids = ids
-        self._specs = {spec.name: spec for spec in tools}
+        self._tools = tools
         self._lanes: dict[int, _Lane] = {}
         self._done: list[OutputItem] = []
         self._pictures = 0
@@ -70,20 +75,30 @@ class Lanes:
         """Return the items that are done, in the order of their output_index."""
         return tuple(self._done)
 
-    def feed(self, event: LaneEvent) -> None:
-        """Write an event of an item, or let it wait until the items before it are done."""
+    def grow(self, delta: Delta) -> OpenPart | None:
+        """Write more of an item, or let it wait until the items before it are done.
+
+        Return the part that takes more text by itself, until anything else happens.
+        """
+        lane = self._lanes.get(delta.index)
+        if lane is None or lane.is_settled:
+            return None
+        if lane.writer is not None:
+            return lane.writer.feed(delta)
+        lane.waiting.append(delta)
+        return None
+
+    def feed(self, event: Opening) -> None:
+        """Write an item's beginning or end, or let it wait until the items before it are done."""
         lane = self._lanes.get(event.index)
         if lane is None:
-            if not isinstance(event, Opening) or not _is_shown(event):
+            if not _is_shown(event):
                 return
             lane = self._lanes[event.index] = _Lane()
         if lane.is_settled:
             return
-        if len(self._lanes) == 1 and lane.writer is not None and isinstance(event, TextDelta):
-            lane.writer.feed(event)
-            return
         lane.waiting.append(event)
-        if isinstance(event, ItemDone) and isinstance(event.item, MessageItem):
+        if type(event) is ItemDone and type(event.item) is MessageItem:
             self._add_pictures(event.item)
         self._advance()
 
@@ -117,7 +132,7 @@ class Lanes:
 
     def _add_pictures(self, message: MessageItem) -> None:
         """Give the images of a message lanes of their own, behind it."""
-        images = [part for part in message.content if isinstance(part, ImagePart)]
+        images = [part for part in message.content if type(part) is ImagePart]
         for number, found in enumerate(filter(None, map(picture_of, images))):
             self._pictures += 1
             item_id = f"{PICTURE}_{message.id}_{number}" if message.id else self._ids.new(PICTURE)
@@ -125,28 +140,30 @@ class Lanes:
             lane.waiting.append(Picture(index=-self._pictures, id=item_id, format=found[0], data=found[1]))
 
     def _write(self, lane: _Lane, event: LaneEvent) -> None:
-        if isinstance(event, Picture):
-            lane.writer = PictureWriter(self._out, Place(item_id=event.id, output_index=len(self._done)), event)
-            lane.is_settled = True
-        elif isinstance(event, Opening):
-            source = event.item if isinstance(event, ItemAdded | ItemDone) else event
+        if isinstance(event, _OPENINGS):
+            source = event.item if isinstance(event, _OWN) else event
             if lane.writer is None:
-                lane.writer = self._open(source)
-            if isinstance(event, ItemDone | ToolFinished | ApprovalRequested):
+                lane.writer = self._open(event.index, source)
+            if type(event) in _ENDS:
                 lane.writer.settle(source)
                 lane.is_settled = True
+        elif isinstance(event, Picture):
+            place = Place(item_id=event.id, output_index=len(self._done), index=event.index)
+            lane.writer = PictureWriter(self._out, place, event)
+            lane.is_settled = True
         elif lane.writer is not None:
             lane.writer.feed(event)
 
-    def _open(self, source: Source) -> ItemWriter:
-        place = Place(item_id=self._item_id(source), output_index=len(self._done))
+    def _open(self, index: int, source: Source) -> ItemWriter:
+        place = Place(item_id=self._item_id(source), output_index=len(self._done), index=index)
         match source:
             case MessageItem():
                 return MessageWriter(self._out, place, source)
             case ReasoningItem():
                 return ReasoningWriter(self._out, place)
             case CallItem():
-                return CallWriter(self._out, place, source, self._specs.get(source.name))
+                spec = next((spec for spec in self._tools if spec.name == source.name), None)
+                return CallWriter(self._out, place, source, spec)
             case ToolStarted() | ToolFinished():
                 return ServerCallWriter(self._out, place, source, self._approvals.get(source.index, ""))
             case ApprovalRequested():
@@ -159,11 +176,11 @@ class Lanes:
                 assert_never(source)
 
     def _item_id(self, source: Source) -> str:
-        if isinstance(source, ToolStarted | ToolFinished):
-            return server_call_id(source.call) or self._ids.new(SERVER_CALL)
+        if isinstance(source, _ITEMS):
+            return source.id or self._ids.new(_PREFIXES.get(type(source), MESSAGE))
         if isinstance(source, ApprovalRequested):
             return source.approval_id
-        return source.id or self._ids.new(_PREFIXES.get(type(source), MESSAGE))
+        return server_call_id(source.call) or self._ids.new(SERVER_CALL)
 
     def _close_first(self, status: str) -> None:
         lane = self._lanes.pop(next(iter(self._lanes)))
@@ -181,19 +198,11 @@ def server_call_id(call: CallItem) -> str:
 
 def _is_shown(event: Opening) -> bool:
     """Tell whether an event begins an output item: server calls are shown by their run, results inside the call."""
-    if isinstance(event, ApprovalRequested):
-        return event.is_deferred
-    if isinstance(event, ToolStarted | ToolFinished):
-        return True
+    if not isinstance(event, _OWN):
+        return event.is_deferred if isinstance(event, ApprovalRequested) else True
     item = event.item
-    match item:
-        case CallItem():
-            return item.side == "client"
-        case OpaqueItem():
-            return item.protocol == PROTOCOL
-        case MessageItem() | ReasoningItem():
-            return True
-        case ResultItem() | ReferenceItem():
-            return False
-        case _:
-            assert_never(item)
+    if type(item) is CallItem:
+        return item.side == "client"
+    if type(item) is OpaqueItem:
+        return item.protocol == PROTOCOL
+    return type(item) is MessageItem or type(item) is ReasoningItem

@@ -11,19 +11,21 @@ from typing import assert_never
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from treadle.canon.events import TextDelta
 from treadle.canon.items import AnyPart, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
 from treadle.wire.fields import LIST
-from treadle.wire.responses.events import AnnotationEvent, Outlet, PartEvent, TextEvent
+from treadle.wire.responses.events import AnnotationEvent, Outlet, PartEvent, Refrain, TextEvent
 from treadle.wire.responses.response import EMPTY, ContentPart, OutputText, ReasoningText, Refusal, SummaryText
 
 _PICTURE = re.compile(r"data:image/(?P<format>[\w.+-]+);base64,(?P<data>.+)", re.DOTALL)
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an item stands in the stream."""
+    """Where an item stands in the stream, and the key that its events have."""
 
     item_id: str
     output_index: int
+    index: int
 
 
 class Finality(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +119,7 @@ class PartRow:
     def __init__(self, out: Outlet, place: Place) -> None:
         self._out = out
         self._place = place
-        self._open: _OpenPart | None = None
+        self._open: OpenPart | None = None
         self._bodies: list[ContentPart] = []
 
     @property
@@ -125,13 +127,15 @@ class PartRow:
         """Return the closed parts, whole."""
         return tuple(self._bodies)
 
-    def feed(self, kind: PartKind, part: int, text: str, logprobs: msgspec.Raw | None = None) -> None:
+    def feed(self, kind: PartKind, part: int, text: str, logprobs: msgspec.Raw | None = None) -> "OpenPart":
         """Send more text of a part, opening it first if it is new."""
         open_part = self._open
         if open_part is None or open_part.kind is not kind or open_part.part != part:
-            self.close()
+            if open_part is not None:
+                self.close()
             open_part = self._start(kind, part)
         open_part.feed(text, logprobs)
+        return open_part
 
     def settle(self, finals: list[Finality]) -> None:
         """Close all parts as the item says them; what was never opened is sent whole."""
@@ -149,12 +153,14 @@ class PartRow:
             self._bodies.append(self._open.close(final))
             self._open = None
 
-    def _start(self, kind: PartKind, part: int) -> "_OpenPart":
-        self._open = _OpenPart(self._out, self._place, kind, part, len(self._bodies))
+    def _start(self, kind: PartKind, part: int) -> "OpenPart":
+        self._open = OpenPart(self._out, self._place, kind, part, len(self._bodies))
         return self._open
 
 
-class _OpenPart:
+class OpenPart:
+    """A part that grows."""
+
     def __init__(self, out: Outlet, place: Place, kind: PartKind, part: int, index: int) -> None:
         self.kind = kind
         self.part = part
@@ -163,38 +169,44 @@ class _OpenPart:
         self._content_index = UNSET if kind.is_summary else index
         self._summary_index = index if kind.is_summary else UNSET
         self._said: list[str] = []
-        self._delta = f"{kind.text}.delta"
+        self._delta: Refrain | None = None
         self._send_part("added", kind.body("", None))
 
+    def grow(self, delta: TextDelta) -> list[bytes] | None:
+        """Return the frames of more text; None where it is another's, or more than text."""
+        if delta.index != self._place.index or delta.part != self.part or delta.logprobs is not None:
+            return None
+        text = delta.text
+        if not text:
+            return []
+        self._said.append(text)
+        return [self._out.repeat(self._delta or self._refrain(), text)] if self._out.streams else []
+
     def feed(self, text: str, logprobs: msgspec.Raw | None = None) -> None:
+        """Send more of the text."""
         if not text:
             return
         self._said.append(text)
-        event = TextEvent(
-            type=self._delta,
-            sequence_number=self._out.number(),
-            item_id=self._place.item_id,
-            output_index=self._place.output_index,
-            content_index=self._content_index,
-            summary_index=self._summary_index,
-            delta=text,
-            logprobs=(logprobs or EMPTY) if self.kind.has_logprobs else UNSET,
-        )
-        self._out.send(event)
+        if not self._out.streams:
+            return
+        if logprobs is None:
+            self._out.frames.append(self._out.repeat(self._delta or self._refrain(), text))
+        else:
+            self._out.send(self._text_event(self._out.number, logprobs, delta=text))
 
     def close(self, final: Finality | None) -> ContentPart:
+        """Send the rest of the text and that the part is done, and return it whole."""
         said = "".join(self._said)
         text = said if final is None else final.text
-        if text.startswith(said):
+        if len(text) > len(said) and text.startswith(said):
             self.feed(text[len(said) :])
-        self._annotate(EMPTY if final is None else final.annotations)
-        tokens = EMPTY if final is None else final.logprobs
-        if self.kind.is_refusal:
-            self._send_done(tokens, refusal=text)
-        else:
-            self._send_done(tokens, text=text)
         body = self.kind.body(text, final)
-        self._send_part("done", body)
+        if self._out.streams:
+            annotations, logprobs = (EMPTY, EMPTY) if final is None else (final.annotations, final.logprobs)
+            if annotations is not EMPTY:
+                self._annotate(annotations)
+            self._out.send(self._text_event(self._out.number, logprobs, whole=text))
+            self._send_part("done", body)
         return body
 
     def _annotate(self, annotations: msgspec.Raw) -> None:
@@ -202,7 +214,7 @@ class _OpenPart:
         for index, annotation in enumerate(LIST.decode(annotations)):
             event = AnnotationEvent(
                 type=f"{self.kind.text}.annotation.added",
-                sequence_number=self._out.number(),
+                sequence_number=self._out.number,
                 item_id=self._place.item_id,
                 output_index=self._place.output_index,
                 content_index=self._content_index,
@@ -211,26 +223,32 @@ class _OpenPart:
             )
             self._out.send(event)
 
-    def _send_done(
-        self, logprobs: msgspec.Raw, text: str | UnsetType = UNSET, refusal: str | UnsetType = UNSET
-    ) -> None:
-        event = TextEvent(
-            type=f"{self.kind.text}.done",
-            sequence_number=self._out.number(),
+    def _refrain(self) -> Refrain:
+        self._delta = Refrain(self._text_event(0, EMPTY, delta=""))
+        return self._delta
+
+    def _text_event(
+        self, number: int, logprobs: msgspec.Raw, *, delta: str | UnsetType = UNSET, whole: str | UnsetType = UNSET
+    ) -> TextEvent:
+        return TextEvent(
+            type=f"{self.kind.text}.{'done' if delta is UNSET else 'delta'}",
+            sequence_number=number,
             item_id=self._place.item_id,
             output_index=self._place.output_index,
             content_index=self._content_index,
             summary_index=self._summary_index,
-            text=text,
-            refusal=refusal,
+            delta=delta,
+            text=UNSET if self.kind.is_refusal else whole,
+            refusal=whole if self.kind.is_refusal else UNSET,
             logprobs=logprobs if self.kind.has_logprobs else UNSET,
         )
-        self._out.send(event)
 
     def _send_part(self, step: str, body: ContentPart) -> None:
+        if not self._out.streams:
+            return
         event = PartEvent(
             type=f"{self.kind.part}.{step}",
-            sequence_number=self._out.number(),
+            sequence_number=self._out.number,
             item_id=self._place.item_id,
             output_index=self._place.output_index,
             content_index=self._content_index,

@@ -4,18 +4,23 @@ What Treadle acts on is typed; every other field is carried as it came. Unknown 
 never refused, because stock clients send new ones all the time; a wrong type is, and the error names the field.
 """
 
+from typing import Any, Generic, TypeVar
+
 import msgspec
 
 from treadle.canon.errors import ProtocolError
 from treadle.canon.json import write_json
 from treadle.canon.request import Note, Options, Request, Surface
 from treadle.canon.tools import AUTO
-from treadle.wire.fields import LIST, NULL, missing, open_request
+from treadle.wire.fields import LIST, NULL, OBJECT, Shape, given, missing, open_request, unknown_in, usual_or_raw
 from treadle.wire.fields import read_value as read
 from treadle.wire.notes import CHOICE, HOSTED, METADATA, Notes, Recent
-from treadle.wire.responses.content import PROTOCOL
-from treadle.wire.responses.input import SHAPES, Reading, read_input, read_told
+from treadle.wire.responses.content import PROTOCOL, counted
+from treadle.wire.responses.input import Reading, Usual, read_input, usual_item
 from treadle.wire.responses.tools import ToolShelf, mcp_servers, read_choice
+from treadle.wire.turns import Said
+
+Input = TypeVar("Input")
 
 
 class _Reasoning(msgspec.Struct, kw_only=True):
@@ -30,9 +35,9 @@ class _Text(msgspec.Struct, kw_only=True):
     format: msgspec.Raw = NULL
 
 
-class _Body(msgspec.Struct, kw_only=True):
+class _Body(msgspec.Struct, Generic[Input], kw_only=True, gc=False):
     model: str
-    input: str | list[msgspec.Raw] | None = None
+    input: Input | None = None
     instructions: str | None = None
     tools: list[msgspec.Raw] | None = None
     tool_choice: msgspec.Raw = NULL
@@ -59,9 +64,23 @@ _TAKEN = frozenset(_Body.__struct_fields__) - _KEPT
 _FOR_HOSTED = frozenset({"max_tool_calls"})
 """Fields that Treadle heeds for its own tools and the upstream for those that it runs."""
 
-_EMPTY = msgspec.Raw(b"[]")
-_body = msgspec.json.Decoder(_Body)
-_fields: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_body: msgspec.json.Decoder[_Body[Any]] = msgspec.json.Decoder(_Body[str | list[msgspec.Raw]])
+_mixed = msgspec.json.Decoder(_Body[list[msgspec.Raw]])
+
+
+def _read_mixed(data: bytes) -> _Body[Any] | None:
+    body: _Body[Any] = _mixed.decode(data)
+    body.input = usual_or_raw(body.input or [], usual_item)
+    return None if body.input is None else body
+
+
+SHAPES: tuple[Shape[_Body[Any]], ...] = (
+    msgspec.json.Decoder(_Body[str | list[Said]]).decode,
+    msgspec.json.Decoder(_Body[list[Usual]]).decode,
+    _read_mixed,
+)
+"""The usual shapes of a request by those of its input, the plainest first."""
+
 _format: msgspec.json.Decoder[_Format | None] = msgspec.json.Decoder(_Format | None)
 
 
@@ -71,18 +90,19 @@ def read_request(body: bytes) -> Request:
     Raises: ProtocolError, naming the field.
     """
     opened = open_request(body, "input", SHAPES)
-    fields = opened.members if opened.members is not None else read(_fields, opened.data)
-    # An input that is decoded already need not be gone through again.
-    typed = read(_body, opened.data if opened.told is None else write_json({**fields, "input": _EMPTY}))
+    fields = opened.members if opened.members is not None else read(OBJECT, opened.data)
+    typed = read(_body, opened.data) if opened.known is None else opened.known
     _check(typed)
     tools = None if typed.tools is None else _TOOLS.of(fields["tools"], Notes())
     servers = frozenset[str]() if tools is None else tools.servers
-    if opened.told is not None:
-        reading = read_told(opened.told, fields["input"], servers)
-    else:
-        reading = read_input(typed.input if typed.input is not None else [], servers)
-    shelf = _shelf(tools, reading)
-    choice = read_choice(typed.tool_choice, shelf)
+    reading = read_input([] if typed.input is None else typed.input, servers, fields.get("input", NULL))
+    is_bare = tools is None and typed.tool_choice is NULL and not reading.tools
+    shelf = _NO_TOOLS if is_bare else _shelf(tools, reading)
+    choice = AUTO if typed.tool_choice is NULL else read_choice(typed.tool_choice, shelf)
+    taken = _TAKEN if choice is not None and not shelf.hosted else _taken(shelf.hosted, is_hosted=choice is None)
+    extra = unknown_in(opened, taken)
+    if shelf.hosted:
+        extra[HOSTED] = msgspec.Raw(write_json(shelf.hosted))
     return Request(
         protocol=PROTOCOL,
         model=typed.model,
@@ -90,23 +110,24 @@ def read_request(body: bytes) -> Request:
         instructions=typed.instructions,
         tools=shelf.specs,
         tool_choice=choice or AUTO,
-        options=_options(typed, fields, shelf.hosted, is_hosted=choice is None),
+        options=_options(typed, extra),
         surface=_surface(typed, fields),
         store=typed.store is not False,
         background=bool(typed.background),
         previous_response_id=typed.previous_response_id,
         max_tool_calls=typed.max_tool_calls,
         approvals=tuple(reading.approvals),
-        notes=(*_mended(opened.mended), *reading.tally.notes(), *shelf.notes),
+        notes=(*_mended(opened.mended), *counted(reading.notes), *shelf.notes),
     )
 
 
-def _check(body: _Body) -> None:
+def _check(body: _Body[Any]) -> None:
     """Refuse what contradicts itself or gives the model nothing to answer."""
-    has_history = body.previous_response_id is not None or body.conversation != NULL
-    if body.input is None and not has_history and body.prompt == NULL:
+    has_conversation = given(body.conversation) is not None
+    has_history = body.previous_response_id is not None or has_conversation
+    if body.input is None and not has_history and given(body.prompt) is None:
         raise missing("input")
-    if body.previous_response_id is not None and body.conversation != NULL:
+    if body.previous_response_id is not None and has_conversation:
         raise ProtocolError(
             "'previous_response_id' and 'conversation' exclude each other: send one of them",
             code="mutually_exclusive_parameters",
@@ -114,8 +135,7 @@ def _check(body: _Body) -> None:
         )
     if body.background and body.store is False:
         raise ProtocolError("a background response must be stored: leave 'store' out or set it to true", param="store")
-    for name in ("max_output_tokens", "max_tool_calls"):
-        value: int | None = getattr(body, name)
+    for name, value in (("max_output_tokens", body.max_output_tokens), ("max_tool_calls", body.max_tool_calls)):
         if value is not None and value < 1:
             raise ProtocolError(f"'{name}' must be at least 1, got {value}", param=name)
 
@@ -145,6 +165,7 @@ def _read_tools(raw: msgspec.Raw, notes: Notes) -> _Tools:
 
 
 _TOOLS = Recent(_read_tools)
+_NO_TOOLS = ToolShelf()
 
 
 def _shelf(tools: _Tools | None, reading: Reading) -> ToolShelf:
@@ -154,44 +175,37 @@ def _shelf(tools: _Tools | None, reading: Reading) -> ToolShelf:
     return shelf
 
 
-def _options(body: _Body, fields: dict[str, msgspec.Raw], hosted: list[msgspec.Raw], *, is_hosted: bool) -> Options:
-    """Return the options; what only the upstream's own tools heed is kept beside them."""
-    taken = _TAKEN - (_FOR_HOSTED if hosted else frozenset()) - ({CHOICE} if is_hosted else frozenset())
-    extra = {name: raw for name, raw in fields.items() if name not in taken and raw != NULL}
-    if hosted:
-        extra[HOSTED] = msgspec.Raw(write_json(hosted))
+def _taken(hosted: list[msgspec.Raw], *, is_hosted: bool) -> frozenset[str]:
+    """Return the fields that have a place of their own, but those that the upstream's own tools heed."""
+    return _TAKEN - (_FOR_HOSTED if hosted else frozenset()) - ({CHOICE} if is_hosted else frozenset())
+
+
+def _options(body: _Body[Any], extra: dict[str, msgspec.Raw]) -> Options:
     return Options(
         max_output_tokens=body.max_output_tokens,
         temperature=body.temperature,
         top_p=body.top_p,
         parallel_tool_calls=body.parallel_tool_calls,
         reasoning_effort=body.reasoning.effort if body.reasoning else None,
-        output_schema=_output_schema(body.text),
+        output_schema=None if body.text is None else _output_schema(body.text),
         extra=extra,
         extra_protocol=PROTOCOL,
     )
 
 
-def _output_schema(text: _Text | None) -> msgspec.Raw | None:
+def _output_schema(text: _Text) -> msgspec.Raw | None:
     """Return `text.format` unless it asks for plain text, which is what a model gives anyway."""
-    if text is None:
-        return None
     form = read(_format, text.format, "text.format")
     return None if form is None or form.type == "text" else text.format
 
 
-def _surface(body: _Body, fields: dict[str, msgspec.Raw]) -> Surface:
+def _surface(body: _Body[Any], fields: dict[str, msgspec.Raw]) -> Surface:
     return Surface(
-        stream=bool(body.stream),
-        metadata=_given(fields, "metadata"),
-        tools_echo=_given(fields, "tools"),
-        tool_choice_echo=_given(fields, "tool_choice"),
+        stream=body.stream is True,
+        metadata=None if body.metadata is None else fields[METADATA],
+        tools_echo=None if body.tools is None else fields[HOSTED],
+        tool_choice_echo=given(body.tool_choice),
     )
-
-
-def _given(fields: dict[str, msgspec.Raw], name: str) -> msgspec.Raw | None:
-    raw = fields.get(name, NULL)
-    return None if raw == NULL else raw
 
 
 def _mended(count: int) -> tuple[Note, ...]:

@@ -200,7 +200,7 @@ class ResponseObject(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float
     text: dict[str, Any]
     tool_choice: msgspec.Raw
-    tools: list[dict[str, msgspec.Raw]]
+    tools: msgspec.Raw
     top_logprobs: msgspec.Raw
     top_p: float
     truncation: msgspec.Raw
@@ -318,11 +318,15 @@ def _filled(raw: msgspec.Raw | None, defaults: dict[str, Any]) -> dict[str, Any]
     return {**defaults, **{name: value for name, value in fields.items() if value is not None}}
 
 
-def _shown_tools(raw: msgspec.Raw | None) -> list[dict[str, msgspec.Raw]]:
-    """Return the tools as the client wrote them, with the keys that typed clients expect of a function."""
+def _shown_tools(raw: msgspec.Raw | None) -> msgspec.Raw:
+    """Return the tools as the client wrote them, with the keys that typed clients expect of a function.
+
+    They are many, and the same in every event that shows the response: so they are written once.
+    """
     if raw is None:
-        return []
-    return [{**_FUNCTION_KEYS, **tool} if _is_flat(tool) else tool for tool in _tools.decode(raw)]
+        return EMPTY
+    shown = [{**_FUNCTION_KEYS, **tool} if _is_flat(tool) else tool for tool in _tools.decode(raw)]
+    return msgspec.Raw(msgspec.json.encode(shown))
 
 
 def _is_flat(tool: dict[str, msgspec.Raw]) -> bool:

@@ -29,9 +29,19 @@ from treadle.canon.items import (
     text_of,
 )
 from treadle.canon.tools import ToolSpec
-from treadle.wire.responses.events import CallEvent, ItemEvent, Outlet
+from treadle.wire.responses.events import CallEvent, ItemEvent, Outlet, Refrain
 from treadle.wire.responses.hosted import OWN_LABEL
-from treadle.wire.responses.parts import REASONING, REFUSAL, SUMMARY, TEXT, Finality, PartRow, Place, finalities
+from treadle.wire.responses.parts import (
+    REASONING,
+    REFUSAL,
+    SUMMARY,
+    TEXT,
+    Finality,
+    OpenPart,
+    PartRow,
+    Place,
+    finalities,
+)
 from treadle.wire.responses.response import (
     ApprovalRequest,
     CustomCall,
@@ -54,8 +64,8 @@ Source = AnyItem | ToolStarted | ToolFinished | ApprovalRequested
 class ItemWriter(Protocol):
     """Writes one item."""
 
-    def feed(self, delta: Delta) -> None:
-        """Send more of the content."""
+    def feed(self, delta: Delta) -> OpenPart | None:
+        """Send more of the content; return what takes more text by itself."""
         ...
 
     def settle(self, final: Source) -> None:
@@ -76,9 +86,11 @@ class _Writer:
 
     def announce(self, step: str, item: OutputItem) -> OutputItem:
         """Send response.output_item.added or .done."""
+        if not self.out.streams:
+            return item
         event = ItemEvent(
             type=f"response.output_item.{step}",
-            sequence_number=self.out.number(),
+            sequence_number=self.out.number,
             output_index=self.place.output_index,
             item=item,
             item_id=self.place.item_id if self.out.extended else UNSET,
@@ -88,9 +100,11 @@ class _Writer:
 
     def send(self, kind: str, **fields: str) -> None:
         """Send an event of a call."""
+        if not self.out.streams:
+            return
         event = CallEvent(
             type=kind,
-            sequence_number=self.out.number(),
+            sequence_number=self.out.number,
             item_id=self.place.item_id,
             output_index=self.place.output_index,
             **fields,
@@ -107,15 +121,13 @@ class MessageWriter(_Writer):
         self._row = PartRow(out, place)
         self.announce("added", self._item("in_progress"))
 
-    def feed(self, delta: Delta) -> None:
+    def feed(self, delta: Delta) -> OpenPart | None:
         """Send more text, or more of a refusal."""
-        match delta:
-            case TextDelta():
-                self._row.feed(TEXT, delta.part, delta.text, delta.logprobs)
-            case RefusalDelta():
-                self._row.feed(REFUSAL, delta.part, delta.text, delta.logprobs)
-            case ReasoningDelta() | ArgumentsDelta():
-                pass
+        if type(delta) is TextDelta:
+            return self._row.feed(TEXT, delta.part, delta.text, delta.logprobs)
+        if type(delta) is RefusalDelta:
+            self._row.feed(REFUSAL, delta.part, delta.text, delta.logprobs)
+        return None
 
     def settle(self, final: Source) -> None:
         """Close the parts."""
@@ -187,6 +199,7 @@ class CallWriter(_Writer):
         # An upstream without custom tools was given a function with one string `input`.
         self._is_wrapped = self._is_custom and item.kind == "function"
         self._family = "response.custom_tool_call_input" if self._is_custom else "response.function_call_arguments"
+        self._delta: Refrain | None = None
         self._said: list[str] = []
         self.announce("added", self._item("in_progress", ""))
         self._extend("begin", call_id=self._call_id, name=self._name)
@@ -218,10 +231,24 @@ class CallWriter(_Writer):
         return self.announce("done", self._item(status, "".join(self._said)))
 
     def _say(self, text: str) -> None:
-        if text:
-            self._said.append(text)
-            self.send(f"{self._family}.delta", delta=text)
+        if not text:
+            return
+        self._said.append(text)
+        if self.out.streams:
+            self.out.frames.append(self.out.repeat(self._delta or self._refrain(), text))
             self._extend("delta", delta=text)
+
+    def _refrain(self) -> Refrain:
+        place = self.place
+        event = CallEvent(
+            type=f"{self._family}.delta",
+            sequence_number=0,
+            item_id=place.item_id,
+            output_index=place.output_index,
+            delta="",
+        )
+        self._delta = Refrain(event)
+        return self._delta
 
     def _item(self, status: str, text: str) -> OutputItem:
         if self._is_custom:

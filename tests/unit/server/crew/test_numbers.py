@@ -20,7 +20,7 @@ class Worker:
     def answer(self, times: int = 1) -> None:
         """Count requests."""
         for _ in range(times):
-            self.metrics.requests.labels("/v1/models", "200").inc()
+            self.metrics.requests.inc("/v1/models", "200")
             self.metrics.request_latency.observe(0.02)
 
 

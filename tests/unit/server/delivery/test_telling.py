@@ -1,8 +1,10 @@
 """Runs told and told again: frames are counted, and a break is met as each protocol can."""
 
+import msgspec
 import pytest
 
 from treadle.canon.events import (
+    ArgumentsDelta,
     ItemAdded,
     ItemDone,
     KeptAlive,
@@ -14,7 +16,7 @@ from treadle.canon.events import (
     RunStarted,
     TextDelta,
 )
-from treadle.canon.items import MessageItem, TextPart
+from treadle.canon.items import CallItem, MessageItem, TextPart
 from treadle.canon.request import Protocol as ProtocolName
 from treadle.canon.request import Request, Surface
 from treadle.server.delivery.telling import FoldedRun, Frames, MendedRun, NumberedRun, OneRun, RunIds
@@ -143,6 +145,62 @@ async def test_what_is_told_in_one_piece_leaves_out_what_was_broken(protocol: Pr
     assert telling.ended == COMPLETED
 
 
+@pytest.mark.parametrize("protocol", MENDED)
+async def test_a_break_in_a_later_round_repeats_nothing_of_the_rounds_before(protocol: ProtocolName) -> None:
+    """What a client has read of the broken round alone is compared; nothing is told twice."""
+    first = [STARTED, ROUND, *_whole(0, "One.")]
+    second = RoundStarted(round=2, fingerprint="g")
+    events = [*first, second, *_begun(1, "Tw"), RoundBroken(round=2), second, *_whole(2, "T", "wo."), COMPLETED]
+    body = b"".join(await _told(MendedRun(_encoder(protocol)), *events))
+    assert [body.count(b"One."), body.count(b'Tw"'), body.count(b'"o."'), DIVERGED.encode() in body] == [1, 1, 1, False]
+
+
+class Heard:
+    """An encoder that remembers what it was fed."""
+
+    def __init__(self) -> None:
+        self.events: list[RunEvent] = []
+
+    def feed(self, event: RunEvent) -> list[bytes]:
+        self.events.append(event)
+        return []
+
+    def body(self) -> bytes:
+        return b"{}"
+
+
+def _heard(*events: RunEvent) -> list[RunEvent]:
+    """Return what the encoder of an answer in one piece is told of a run."""
+    encoder = Heard()
+    telling = FoldedRun(lambda: encoder)
+    for event in events:
+        telling.feed(Numbered(event=event))
+    assert encoder.events == []
+    telling.body()
+    return encoder.events
+
+
+def test_pieces_of_an_item_that_is_whole_are_not_told() -> None:
+    """An answer in one piece is made of the items; nothing is encoded before it has ended."""
+    call = CallItem(call_id="call_1", name="f", arguments="{}")
+    asked = [ItemAdded(index=1, item=call), ArgumentsDelta(index=1, text="{}"), ItemDone(index=1, item=call)]
+    whole = _whole(0, "Hel", "lo")
+    events = [STARTED, ROUND, *whole, *asked, COMPLETED]
+    assert _heard(*events) == [STARTED, ROUND, whole[0], whole[-1], asked[0], asked[-1], COMPLETED]
+
+
+def test_pieces_that_an_item_may_not_have_are_told() -> None:
+    """Those of an item that was cut off, of items that overlap, and those that say more than text."""
+    cut = [STARTED, ROUND, *_begun(0, "Hel", "lo"), COMPLETED]
+    assert _heard(*cut) == cut
+    (one, *_), (other, *_) = _begun(0, "x"), _begun(1, "y")
+    ends = [_whole(0, "a")[-1], _whole(1, "b")[-1]]
+    texts = [TextDelta(index=0, text="a"), TextDelta(index=1, text="b")]
+    assert _heard(STARTED, one, other, *texts, *ends) == [STARTED, one, other, *texts, *ends]
+    likely = TextDelta(index=0, text="a", logprobs=msgspec.Raw(b'[{"token":"a"}]'))
+    assert _heard(STARTED, one, likely, texts[0], ends[0]) == [STARTED, one, likely, ends[0]]
+
+
 class Pins:
     """Remembers the first number of each entry, as a store does."""
 
@@ -177,6 +235,14 @@ async def test_numbers_stay_dense_for_a_client_that_saw_less() -> None:
     pins = Pins()
     frames = await _told(NumberedRun(_encoder("responses"), pin=pins.pin, frames=Frames(after=2)), *BREAK)
     assert _numbers(frames) == list(range(2, 2 + len(frames)))
+
+
+async def test_an_answer_in_one_piece_settles_no_number() -> None:
+    """It has no frames: whoever streams the run later counts on from what was told before the break."""
+    pins = Pins()
+    assert await _told(NumberedRun(_encoder("responses", stream=False), pin=pins.pin), *BREAK) == []
+    frames = await _told(NumberedRun(_encoder("responses"), pin=pins.pin), *BREAK)
+    assert _numbers(frames) == list(range(len(frames)))
 
 
 async def test_a_broken_item_is_closed_incomplete_and_a_new_one_opened() -> None:

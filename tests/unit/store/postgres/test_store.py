@@ -88,11 +88,11 @@ async def test_close_finishes_what_was_asked_for_and_wakes_who_waits() -> None:
     store = PostgresStore(address)
     await store.open()
     journal = await store.start_run(ROW, [], owner="o", lease_s=1.0)
-    writes = [asyncio.create_task(journal.append([Entry(kind="note", at=float(n))])) for n in range(100)]
+    writes = [journal.append([Entry(kind="note", at=float(n))]) for n in range(100)]
     waiting = asyncio.create_task(store.wait_change("run_2", 60.0))
     await asyncio.sleep(0)
     await store.close()
-    assert [entry.seq for [entry] in await asyncio.gather(*writes)] == list(range(1, 101))
+    assert await asyncio.gather(*writes) == list(range(1, 101))
     await asyncio.wait_for(waiting, 30.0)
     again = PostgresStore(address)
     await again.open()

@@ -36,7 +36,7 @@ async def test_a_full_queue_makes_callers_wait(monkeypatch: pytest.MonkeyPatch) 
     assert writes.QUEUED_WRITES_MAX == 1_000
     monkeypatch.setattr(writes, "QUEUED_WRITES_MAX", 3)
     queue, gate = Writes(ADDRESS), Gate()
-    callers = [asyncio.create_task(queue.submit(gate)) for _ in range(5)]
+    callers = [queue.submit(gate) for _ in range(5)]
     await turns()
     assert (gate.begun, queue.queued) == (3, 3)
     gate.is_open.set()
@@ -47,7 +47,7 @@ async def test_a_full_queue_makes_callers_wait(monkeypatch: pytest.MonkeyPatch) 
 async def test_a_caller_that_leaves_does_not_stop_its_write() -> None:
     """It is done, and closing waits for it."""
     queue, gate = Writes(ADDRESS), Gate()
-    caller = asyncio.create_task(queue.submit(gate))
+    caller = queue.submit(gate)
     await turns()
     caller.cancel()
     await turns()
@@ -64,15 +64,37 @@ async def test_a_caller_that_leaves_while_waiting_leaves_no_trace(monkeypatch: p
     """Its work never begins, and its place is for others."""
     monkeypatch.setattr(writes, "QUEUED_WRITES_MAX", 1)
     queue, gate = Writes(ADDRESS), Gate()
-    first = asyncio.create_task(queue.submit(gate))
+    first = queue.submit(gate)
     await turns()
-    second = asyncio.create_task(queue.submit(gate))
+    second = queue.submit(gate)
     await turns()
     second.cancel()
     gate.is_open.set()
     assert await first == "done"
     assert await queue.submit(gate) == "done"
     assert gate.begun == 2
+
+
+async def test_what_is_done_elsewhere_counts_and_may_go_on_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes room until it leaves, closing waits for it, and where it goes on its own future is told."""
+    monkeypatch.setattr(writes, "QUEUED_WRITES_MAX", 2)
+    queue, gate = Writes(ADDRESS), Gate()
+    queue.enter()
+    queue.enter()
+    assert (queue.queued, queue.has_room) == (2, False)
+    waiting, another = queue.submit(gate), queue.submit(gate)
+    queue.leave()
+    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    queue.go_on(gate, future)
+    await turns()
+    assert (gate.begun, queue.queued) == (2, 2)
+    closing = asyncio.create_task(queue.close())
+    await turns()
+    assert (gate.begun, closing.done()) == (3, False)
+    gate.is_open.set()
+    await closing
+    assert await asyncio.gather(waiting, another, future) == ["done"] * 3
+    assert (queue.queued, queue.has_room) == (0, False)
 
 
 async def test_a_closed_queue_takes_nothing() -> None:

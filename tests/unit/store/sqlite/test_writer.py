@@ -90,9 +90,9 @@ async def test_queued_jobs_share_a_transaction_up_to_the_bound(connection: apsw.
     """What queues up behind a slow job is committed in batches, in order."""
     seen = begins(connection)
     gate = Gate()
-    slow = asyncio.create_task(writer.submit(gate))
+    slow = writer.submit(gate)
     await asyncio.to_thread(gate.is_reached.wait, WAIT_S)
-    many = [asyncio.create_task(writer.submit(insert(n))) for n in range(BATCH_JOBS_MAX + 10)]
+    many = [writer.submit(insert(n)) for n in range(BATCH_JOBS_MAX + 10)]
     await asyncio.sleep(0)
     gate.open()
     assert await slow == "through"
@@ -103,9 +103,9 @@ async def test_queued_jobs_share_a_transaction_up_to_the_bound(connection: apsw.
 async def test_the_loop_hears_of_a_batch_by_one_callback(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred jobs in one batch wake the loop once."""
     gate = Gate()
-    slow = asyncio.create_task(writer.submit(gate))
+    slow = writer.submit(gate)
     await asyncio.to_thread(gate.is_reached.wait, WAIT_S)
-    many = [asyncio.create_task(writer.submit(insert(n))) for n in range(100)]
+    many = [writer.submit(insert(n)) for n in range(100)]
     await asyncio.sleep(0)
     loop = asyncio.get_running_loop()
     wakes: list[str] = []
@@ -134,7 +134,7 @@ async def test_a_job_that_breaks_a_rule_harms_no_neighbour(connection: apsw.Conn
 
     gate = Gate()
     jobs = [gate, insert(1), half, insert(2), twice, insert(3)]
-    tasks = [asyncio.create_task(writer.submit(job)) for job in jobs]
+    tasks = [writer.submit(job) for job in jobs]
     await asyncio.sleep(0)
     gate.open()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
@@ -150,7 +150,7 @@ async def test_a_full_database_fails_the_batch_and_the_writer_goes_on(
     connection.pragma("max_page_count", int(str(pages)) + 10)
     gate = Gate()
     jobs = [gate, insert(1), insert(2, bytes(1_000_000)), insert(3)]
-    tasks = [asyncio.create_task(writer.submit(job)) for job in jobs]
+    tasks = [writer.submit(job) for job in jobs]
     await asyncio.sleep(0)
     gate.open()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
@@ -199,8 +199,8 @@ async def test_submitting_waits_while_too_many_are_queued(writer: Writer) -> Non
         nonlocal reached
         reached += 1
 
-    tasks = [asyncio.create_task(writer.submit(gate))]
-    tasks += [asyncio.create_task(writer.submit(counting)) for _ in range(QUEUED_JOBS_MAX + 99)]
+    tasks = [writer.submit(gate)]
+    tasks += [writer.submit(counting) for _ in range(QUEUED_JOBS_MAX + 99)]
     await asyncio.sleep(0)
     assert writer.queued == QUEUED_JOBS_MAX
     gate.open()
@@ -209,10 +209,43 @@ async def test_submitting_waits_while_too_many_are_queued(writer: Writer) -> Non
     assert writer.queued == 0
 
 
+async def test_jobs_run_in_the_order_in_which_they_came(writer: Writer) -> None:
+    """Also those that waited for space, and those that came while these were let in."""
+    ran: list[int] = []
+
+    def numbered(n: int) -> Any:
+        return lambda connection: ran.append(n)
+
+    gate = Gate()
+    futures = [writer.submit(gate)]
+    count = QUEUED_JOBS_MAX + 300
+    futures += [writer.submit(numbered(n)) for n in range(count)]
+    futures[1].add_done_callback(lambda _: futures.append(writer.submit(numbered(count))))
+    gate.open()
+    while len(futures) < count + 2 or not all(future.done() for future in futures):
+        await asyncio.wait_for(asyncio.gather(*futures), WAIT_S)
+    assert ran == list(range(count + 1))
+
+
+async def test_a_caller_that_leaves_before_there_is_space_leaves_no_trace(writer: Writer) -> None:
+    """Its job never runs, those behind it do; and so does one that was taken already."""
+    gate = Gate()
+    count = 3 * QUEUED_JOBS_MAX
+    futures = [writer.submit(job) for job in (gate, *(insert(n) for n in range(count)))]
+    assert writer.queued == QUEUED_JOBS_MAX
+    futures[1].cancel()
+    left = range(QUEUED_JOBS_MAX - 1, count - 1)
+    for n in left:
+        futures[n + 1].cancel()
+    gate.open()
+    await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), WAIT_S)
+    assert await writer.submit(numbers) == [*range(QUEUED_JOBS_MAX - 1), count - 1]
+
+
 async def test_a_cancelled_caller_gives_its_place_back(writer: Writer) -> None:
     """Cancelling does not stop a queued job, and takes no space for ever."""
     gate = Gate()
-    tasks = [asyncio.create_task(writer.submit(job)) for job in (gate, insert(1), insert(2))]
+    tasks = [writer.submit(job) for job in (gate, insert(1), insert(2))]
     await asyncio.sleep(0)
     tasks[1].cancel()
     gate.open()
@@ -225,18 +258,19 @@ async def test_closing_runs_what_is_queued_and_takes_no_more(connection: apsw.Co
     """Close drains; afterwards, and a second time, it only says that it is closed."""
     writer = Writer(connection, "writer.db")
     gate = Gate()
-    tasks = [asyncio.create_task(writer.submit(job)) for job in (gate, *(insert(n) for n in range(300)))]
+    count = QUEUED_JOBS_MAX + 300
+    tasks = [writer.submit(job) for job in (gate, *(insert(n) for n in range(count)))]
     await asyncio.sleep(0)
     closing = asyncio.create_task(writer.close())
     await asyncio.sleep(0)
     with pytest.raises(StoreError, match=r"writer\.db is closed"):
-        await writer.submit(insert(999))
+        await writer.submit(insert(9_999))
     gate.open()
     await asyncio.wait_for(closing, WAIT_S)
-    assert await asyncio.gather(*tasks) == ["through", *range(300)]
+    assert await asyncio.gather(*tasks) == ["through", *range(count)]
     await asyncio.wait_for(writer.close(), WAIT_S)
     assert writer.is_open is False
-    assert numbers(connection) == list(range(300))
+    assert numbers(connection) == list(range(count))
     connection.close()
 
 
@@ -258,7 +292,7 @@ async def test_a_bug_in_a_job_stops_the_writer_and_leaves_nobody_waiting(
     monkeypatch.setattr(threading, "excepthook", hook)
     writer = Writer(connection, "writer.db")
     gate = Gate()
-    tasks = [asyncio.create_task(writer.submit(job)) for job in (gate, insert(1), bug, insert(2))]
+    tasks = [writer.submit(job) for job in (gate, insert(1), bug, insert(2))]
     await asyncio.to_thread(gate.is_reached.wait, WAIT_S)
     gate.open()
     outcomes = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT_S)
@@ -278,7 +312,7 @@ def test_a_loop_that_went_away_does_not_stop_the_commit(connection: apsw.Connect
 
     async def leave() -> None:
         writer = Writer(connection, "writer.db")
-        tasks = [asyncio.create_task(writer.submit(job)) for job in (gate, insert(1))]
+        tasks = [writer.submit(job) for job in (gate, insert(1))]
         await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
@@ -303,7 +337,7 @@ async def test_only_a_batch_without_anything_durable_is_not_synced(writer: Write
     assert await writer.submit(safety, is_durable=False) == 1
     assert await writer.submit(safety) == 2
     gate = Gate()
-    held = asyncio.create_task(writer.submit(gate, is_durable=False))
+    held = writer.submit(gate, is_durable=False)
     assert await asyncio.to_thread(gate.is_reached.wait, WAIT_S)
     batch = asyncio.gather(writer.submit(safety, is_durable=False), writer.submit(safety))
     await asyncio.sleep(0)

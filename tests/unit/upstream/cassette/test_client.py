@@ -41,6 +41,8 @@ async def ask(taped_client: TapedClient) -> bytes:
         try:
             while chunk := await stream.read():
                 body += chunk
+        except OSError as error:
+            raise stream.failure(error) from None
         finally:
             await stream.close()
     finally:

@@ -46,9 +46,8 @@ class Network:
         self.clock = clock
         self.is_closed = False
 
-    @property
-    def is_over(self) -> bool:
-        """Not looked at."""
+    async def end(self) -> None:
+        """Not asked for."""
         raise AssertionError("what is recorded is read to its end")
 
     @property

@@ -1,7 +1,7 @@
 """A guarded model: retries, fallbacks, places and the breaker, all before the first event."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import Sequence
 
 import pytest
 
@@ -17,6 +17,7 @@ from treadle.canon.errors import (
 from treadle.canon.events import Failed, Finished, ModelEvent, Noted, TextDelta
 from treadle.canon.plan import Plan
 from treadle.upstream.endpoint import Endpoint
+from treadle.upstream.model import Begun
 from treadle.upstream.ward import Bed, BreakerRules, GuardedModel, RetryRules, Ward, WardRules
 
 PLAN = Plan(model="m", items=())
@@ -57,6 +58,41 @@ class Counted:
         self.said.append((upstream, "elsewhere" if elsewhere else "again"))
 
 
+class Spoken:
+    """An answer that is its own decoder: each byte stands for a batch, or for a failure of the network."""
+
+    def __init__(self, batches: Sequence[list[ModelEvent] | UpstreamError], gate: asyncio.Event | None = None) -> None:
+        self._left = list(batches)
+        self._first = len(self._left)
+        self._gate = gate
+
+    async def read(self) -> bytes:
+        if self._gate is not None and len(self._left) < self._first:
+            await self._gate.wait()
+        if not self._left:
+            return b""
+        if isinstance(coming := self._left[0], UpstreamError):
+            raise coming
+        return b"."
+
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        batch = self._left.pop(0)
+        assert isinstance(batch, list)
+        return list(batch)
+
+    def finish(self) -> list[ModelEvent]:
+        return [Failed(error=BrokenStream("it just ended").info)]
+
+    def failure(self, error: OSError) -> UpstreamError:
+        raise AssertionError("the network is not asked") from error
+
+    async def end(self) -> None:
+        """Have nothing to wait for."""
+
+    async def close(self) -> None:
+        """Have nothing to give back."""
+
+
 class Played:
     """A model whose calls go as told: an error to raise, or batches to yield; the last of them for ever."""
 
@@ -66,13 +102,13 @@ class Played:
         self._calls = list(calls)
         self.made = 0
 
-    async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+    async def begin(self, plan: Plan, run_id: str) -> Begun:
         call = self._calls[min(self.made, len(self._calls) - 1)]
         self.made += 1
         if isinstance(call, UpstreamError):
             raise call
-        for batch in call:
-            yield list(batch)
+        answer = Spoken(call)
+        return Begun(answer, answer)
 
 
 class Hall:
@@ -171,12 +207,13 @@ async def test_others_are_let_through_as_soon_as_a_trial_is_answered():
         with pytest.raises(UpstreamStatus):
             await hall.ask()
     hall.timer.time = 10.0
-    await hall.wards[0].take_place()
+    held = await hall.wards[0].enter()
     hall.timer.time = 9.0
     with pytest.raises(CircuitOpen):
         await hall.ask()
     hall.timer.time = 10.0
-    hall.wards[0].leave_place()
+    hall.wards[0].breaker.give_back(held, 10.0, ok=None)
+    hall.wards[0].leave()
     trial = hall.model.stream(PLAN, "run_1")
     assert await anext(trial) == [TEXT]
     assert hall.wards[0].health().breaker == "closed"
@@ -185,18 +222,19 @@ async def test_others_are_let_through_as_soon_as_a_trial_is_answered():
 
 
 async def test_a_model_that_raises_after_its_first_event_is_not_asked_again():
-    """Its contract forbids that; a client would hear the beginning twice."""
+    """A client would hear the beginning twice; it hears what happened."""
 
     class Broken(Played):
-        async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+        async def begin(self, plan: Plan, run_id: str) -> Begun:
             self.made += 1
-            yield [TEXT]
-            raise UpstreamError("reset")
+            answer = Spoken([[TEXT], UpstreamError("reset")])
+            return Begun(answer, answer)
 
     model, other = Broken("a"), Played("b", [[DONE]])
-    with pytest.raises(UpstreamError, match="reset"):
-        await Hall(model, other).ask()
+    hall = Hall(model, other)
+    assert await hall.ask() == [TEXT, Failed(error=UpstreamError("reset").info)]
     assert (model.made, other.made) == (1, 0)
+    assert hall.meter.said == [("a", "failed")]
 
 
 async def test_an_answer_that_breaks_off_counts_against_the_upstream_and_one_that_was_left_does_not():
@@ -249,10 +287,9 @@ async def test_who_finds_no_place_in_time_is_told_so():
     gate = asyncio.Event()
 
     class Slow(Played):
-        async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
-            yield [TEXT]
-            await gate.wait()
-            yield [DONE]
+        async def begin(self, plan: Plan, run_id: str) -> Begun:
+            answer = Spoken([[TEXT], [DONE]], gate)
+            return Begun(answer, answer)
 
     hall = Hall(Slow("a"), rules=WardRules(streams_max=1, queue_s=0.01))
     first = hall.model.stream(PLAN, "run_1")

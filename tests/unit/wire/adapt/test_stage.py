@@ -175,3 +175,24 @@ def test_ids_of_exact_length_pair_up():
     plan = adapt(PLAN, traits).plan
     assert [len(call.call_id) for call in calls(plan)] == [9, 9]
     assert [call.call_id for call in calls(plan)] == [result.call_id for result in results(plan)]
+
+
+@pytest.mark.parametrize("protocol", ["chat", "messages"])
+def test_a_plan_that_fits_is_the_same_object(protocol):
+    """Nothing is copied for an upstream that takes everything as it is, calls and results included."""
+    call, result = (
+        CallItem(call_id="c", name="f", arguments="{}"),
+        ResultItem(call_id="c", name="f", output=(TextPart(text="done"),)),
+    )
+    plan = Plan(items=(text_message("user", "hi"), call, result), model="m", tools=(ToolSpec(name="f"),))
+    assert adapt(plan, TRAITS[protocol]).plan is plan
+
+
+def test_tools_are_kept_as_they_were_written_for_each_upstream():
+    """The same tools give the same objects and the same notes again; other traits have their own."""
+    spec = ToolSpec(name="f", strict=True)
+    plan = Plan(items=(text_message("user", "hi"),), model="m", tools=(spec,))
+    first, second = adapt(plan, TRAITS["gemini"]), adapt(plan, TRAITS["gemini"])
+    assert first.plan.tools is second.plan.tools
+    assert [note.code for note in second.notes] == [note.code for note in first.notes] == ["strict_dropped"]
+    assert adapt(plan, TRAITS["chat"]).plan.tools == (spec,)

@@ -65,7 +65,7 @@ def test_text_and_refusal_are_parts_of_one_message() -> None:
     """Each switch begins a new part; a half left waiting is closed in its own part."""
     assembly = _assembly()
     assembly.add_text("a\ud83d")
-    assembly.add_text("no", is_refusal=True)
+    assembly.add_said("no", is_refusal=True)
     assembly.finish()
     events = assembly.take()
     assert events[1:] == [
@@ -238,10 +238,10 @@ def test_late_state_goes_to_what_is_open_at_the_end() -> None:
 def test_logprobs_travel_with_the_text_they_belong_to() -> None:
     """Those of a token without text wait for the next text; the part has all of them."""
     assembly = _assembly()
-    assembly.add_text("a", tokens=[{"token": "a"}])
-    assembly.add_text("", tokens=[{"token": "?"}])
-    assembly.add_text("b", tokens=[{"token": "b"}])
-    assembly.add_text("", tokens=[{"token": "end"}])
+    assembly.add_said("a", tokens=[{"token": "a"}])
+    assembly.add_said("", tokens=[{"token": "?"}])
+    assembly.add_said("b", tokens=[{"token": "b"}])
+    assembly.add_said("", tokens=[{"token": "end"}])
     assert assembly.take()[1:] == [
         TextDelta(index=0, text="a", logprobs=msgspec.Raw(b'[{"token":"a"}]')),
         TextDelta(index=0, text="b", logprobs=msgspec.Raw(b'[{"token":"?"},{"token":"b"}]')),
@@ -267,7 +267,7 @@ def test_what_is_only_kept_counts_against_the_bound() -> None:
     for add in (
         lambda assembly: assembly.add_state("s", "x" * 20),
         lambda assembly: assembly.add_thought_state("s", ["x" * 20]),
-        lambda assembly: assembly.add_text("", tokens=["x" * 20]),
+        lambda assembly: assembly.add_said("", tokens=["x" * 20]),
         lambda assembly: assembly.attach(ImagePart(url="x" * 20), 20),
         lambda assembly: assembly.add_call(Piece(id="a", name="f"), ("s", "x" * 20)),
     ):

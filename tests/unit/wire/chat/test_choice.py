@@ -26,10 +26,10 @@ MAKER = {"provider": "p", "model": "m"}
 
 def _choice(*events: Any, index: int = 0, **surface: Any) -> tuple[Choice, list[Any]]:
     choice = Choice(index, Surface(**{"stream": True, **surface}))
-    for event in events:
-        choice.feed(event)
+    choice.begin(b"", b"")
+    entries = [entry for event in events for entry in choice.feed(event)]
     choice.finish(ENDED)
-    return choice, [json.loads(entry) for entry in choice.take()]
+    return choice, [json.loads(entry) for entry in [*entries, *choice.take()]]
 
 
 def _deltas(*events: Any) -> list[Any]:
@@ -54,6 +54,7 @@ def test_entries_carry_the_number_of_their_choice() -> None:
 def test_a_choice_is_opened_once() -> None:
     """An opening says the role and nothing else."""
     choice = Choice(0, Surface(stream=True))
+    choice.begin(b"", b"")
     assert not choice.is_open
     choice.open()
     choice.open()

@@ -341,3 +341,26 @@ def test_images_are_parts_of_the_message(image_url: Any) -> None:
     for delta in ({"images": [image]}, {"content": [image]}):
         events = decode(Decoder(CountingIds()), stream(chunk(delta), finish("stop"), DONE))
         assert events[-2] == ItemDone(index=0, item=item)
+
+
+def test_more_arguments_are_told_of_the_call_at_their_index() -> None:
+    """However the pieces of two calls alternate; one for an index that nobody began begins a call without a name."""
+    pieces = [
+        call(0, "a", "f", '{"x"'),
+        call(1, "b", "g", ""),
+        call(0, args=":1}"),
+        call(1, args="{}"),
+        call(7, args="["),
+    ]
+    events = decode(Decoder(CountingIds()), stream(*[calls(piece) for piece in pieces], finish("tool_calls"), DONE))
+    result = answer(events)
+    assert result.items == (("call", "f", '{"x":1}'), ("call", "g", "{}"), ("call", "unnamed", "["))
+    assert result.notes == ("index_sparse", "call_without_name", "call_without_id", "arguments_before_name")
+
+
+def test_one_piece_that_is_no_list_is_noted_though_it_only_goes_on() -> None:
+    """The call is whole, and the note says how it was spelled."""
+    more = chunk({"tool_calls": call(0, args="{}")})
+    result = answer(decode(Decoder(CountingIds()), stream(calls(call(0, "a", "f")), more, finish("tool_calls"), DONE)))
+    assert result.items == (("call", "f", "{}"),)
+    assert result.notes == ("calls_not_listed",)

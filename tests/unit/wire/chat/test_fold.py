@@ -48,17 +48,17 @@ def test_deltas_add_up_to_a_message(deltas: tuple[dict[str, Any], ...], message:
 def test_interleaved_calls_are_put_together_by_index() -> None:
     """Functions and custom tools keep their own words."""
     custom = {"index": 1, "id": "b", "type": "custom", "custom": {"name": "p", "input": ""}}
-    message = _folded(
-        {"tool_calls": [_call(0, "a", "f"), custom]},
-        {"tool_calls": [{"index": 1, "custom": {"input": "x"}}]},
-        {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
-    )
+    fold = MessageFold()
+    fold.add({"tool_calls": [_call(0, "a", "f"), custom]})
+    fold.add_arguments(1, "x")
+    fold.add_arguments(0, "{}", {"more": 1})
+    message = fold.message()
     assert message == {
         "role": "assistant",
         "content": None,
         "refusal": None,
         "tool_calls": [
-            {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+            {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}, "more": 1},
             {"id": "b", "type": "custom", "custom": {"name": "p", "input": "x"}},
         ],
     }

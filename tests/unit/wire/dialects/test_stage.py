@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from treadle.canon.errors import UpstreamError
 from treadle.canon.events import (
@@ -23,6 +25,8 @@ from treadle.canon.items import CallItem, MessageItem, ReasoningItem, ResultItem
 from treadle.canon.plan import Plan
 from treadle.canon.tools import NONE, ToolSpec
 from treadle.wire.dialects.stage import RepairRules, Scanner, chosen_dialects, scanning
+from treadle.wire.dialects.text import Found, TextScanner
+from treadle.wire.dialects.values import Tools
 
 BODY = '{"name": "ring_bell", "arguments": {"times": 2}}'
 CALL = f"<tool_call>{BODY}</tool_call>"
@@ -292,3 +296,28 @@ def test_arguments_that_are_cut_or_right_stay_as_they_are(arguments: str) -> Non
     """Nothing is completed, and nothing rewritten without need."""
     call = CallItem(id="fc_1", call_id="call_1", name="tag", arguments=arguments)
     assert scan([ItemDone(index=0, item=call)], tools=(LIST_TOOL,)) == [ItemDone(index=0, item=call)]
+
+
+PARTS = ["a", "f", "func", "function", "<", "<tool", CALL, "\n", "`", "```", "- ", "1.", "> ", " ", "Action:", "[", "é"]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=12), st.integers(1, 9))
+def test_plain_text_before_a_call_changes_nothing_of_it(parts: list[str], size: int) -> None:
+    """Text that passes unread leaves what follows it as it would be if all of it had been read."""
+    text = "".join(parts)
+    cut, whole = scan(answer(text, size=size)), scan(answer(text, size=len(text) or 1))
+    assert (said(cut), messages(cut), calls(cut)) == (said(whole), messages(whole), calls(whole))
+    found = TextScanner(Tools([TOOL]), *chosen_dialects(RepairRules(), "m")[:1])
+    pieces = [*found.feed(text), *found.finish()]
+    assert said(whole) == "".join(piece for piece in pieces if isinstance(piece, str))
+    assert len(calls(whole)) == sum(len(piece.calls) for piece in pieces if isinstance(piece, Found))
+
+
+@pytest.mark.parametrize("text", ["The end.", "of functions", "a functional"])
+def test_plain_text_is_passed_on_as_the_same_event(text: str) -> None:
+    """What cannot be a call is not even copied."""
+    events = answer(text, size=99)
+    told = scan(events)
+    assert told == events
+    assert told[1] is events[1]
+    assert told[2] is events[2]

@@ -2,7 +2,7 @@ import pytest
 
 from treadle.canon.errors import ProtocolError
 from treadle.wire.fields import TEXT
-from treadle.wire.gemini.spelling import CamelFields, camel, pick, snake
+from treadle.wire.gemini.spelling import CamelFields, camel, documented, pick, snake
 
 NAMES = [
     ("functionCall", "function_call"),
@@ -12,12 +12,12 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(("documented", "other"), NAMES)
-def test_both_spellings_of_a_name_are_the_same(documented: str, other: str) -> None:
+@pytest.mark.parametrize(("name", "other"), NAMES)
+def test_both_spellings_of_a_name_are_the_same(name: str, other: str) -> None:
     """Each spelling turns into the other."""
-    assert (camel(other), camel(documented)) == (documented, documented)
-    assert snake(documented) == other
-    assert pick({documented: 1}, documented) == pick({other: 1}, documented) == 1
+    assert (camel(other), camel(name)) == (name, name)
+    assert snake(name) == other
+    assert pick({name: 1}, name) == pick({other: 1}, name) == 1
 
 
 def test_a_name_that_is_nobodys_stays_as_it_is() -> None:
@@ -41,3 +41,11 @@ def test_a_wrong_type_is_refused_by_its_documented_name() -> None:
     with pytest.raises(ProtocolError) as caught:
         CamelFields(b'{"mime_type":5}', "parts[0]").get("mimeType", TEXT)
     assert (caught.value.param, caught.value.info.code) == ("parts[0].mimeType", "invalid_type")
+
+
+def test_an_object_is_read_in_the_documented_spelling() -> None:
+    """The documented one counts unless it is null; an object without any other is the same one."""
+    plain = {"finishReason": "STOP", "text": 1}
+    assert documented(plain) is plain
+    found = documented({"finish_reason": "a", "blockReason": "b", "block_reason": "c", "topP": None, "top_p": 1})
+    assert (found["finishReason"], found["blockReason"], found["topP"]) == ("a", "b", 1)

@@ -34,7 +34,7 @@ def test_an_outlet_that_does_not_stream_only_folds() -> None:
     writer.settle(MessageItem(role="assistant", content=(TextPart(text="ab"), TextPart(text=""), TextPart(text="c"))))
     writer.close()
     assert out.content == [{"type": "text", "text": "ab"}, {"type": "text", "text": "c"}]
-    assert out.take() == []
+    assert out.frames == []
 
 
 def test_what_differs_from_what_was_sent_is_not_sent_again() -> None:

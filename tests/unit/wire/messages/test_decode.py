@@ -161,3 +161,9 @@ def test_what_is_said_about_the_end_is_told(fields: dict[str, Any], codes: list[
     ending["delta"] |= fields
     events = _events(*said(0, "x"), ending, last)
     assert [event.note.code for event in events if isinstance(event, Noted)] == codes
+
+
+def test_an_error_in_the_shape_of_a_piece_is_an_error() -> None:
+    """Whatever its type says."""
+    broken = {**delta(0, "text_delta", text="x"), "error": {"type": "overloaded_error", "message": "busy"}}
+    assert _error(_events(start(0), broken)) == "overloaded_error"

@@ -134,3 +134,14 @@ def test_strange_events_are_noted_once_each_and_not_without_end() -> None:
         "events of the type '?.odd'",
         "events of the type 'response.odd.0'",
     ]
+
+
+def test_pieces_are_the_same_with_and_without_names_of_events() -> None:
+    """Also where a leaf of one is not as it should be."""
+    odd = {**text("c"), "item_id": 5}
+    events = [added(message("", id="5")), text("a", id="5"), odd, ev("output_text.delta", item_id="5", delta=None)]
+    named = frames(*events, *called(A, 1), completed())
+    bare = b"".join(line + b"\n" for line in named.split(b"\n") if not line.startswith(b"event:"))
+    assert b"event:" in named
+    assert read(named) == read(bare)
+    assert "ac" in [part for kind, part, *_ in answer(read(named)).items if kind == "text"]

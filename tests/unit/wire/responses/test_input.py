@@ -136,7 +136,7 @@ def test_unknown_role_is_kept_exactly() -> None:
     item = {"type": "message", "role": "critic", "content": "hm", "id": "msg_1"}
     read = reading(item)
     assert read.items == [OpaqueItem(id="msg_1", protocol="responses", raw=raw(item))]
-    assert [note.code for note in read.tally.notes()] == ["unknown_role"]
+    assert [note.code for note in read.notes] == ["unknown_role"]
 
 
 @pytest.mark.parametrize("content", ["", [], None, [{"type": "output_text", "text": ""}]])
@@ -145,7 +145,7 @@ def test_empty_assistant_message_before_a_call_is_dropped(content: Any, kind: st
     """The empty turn that some clients put before a call is only the call."""
     read = reading({"role": "assistant", "content": content}, {**CALL, "type": kind})
     assert [type(item) for item in read.items] == [CallItem]
-    assert [note.code for note in read.tally.notes()] == ["input_call_attached"]
+    assert [note.code for note in read.notes] == ["input_call_attached"]
 
 
 def test_other_messages_before_a_call_are_kept() -> None:

@@ -129,6 +129,12 @@ def test_plain_text_is_no_output_schema(format_: Any) -> None:
     assert read_request(body(text={"format": format_})).options.output_schema is None
 
 
+def test_an_empty_text_is_an_input_and_an_empty_list_is_none() -> None:
+    """Somebody said nothing, which is not the same as nobody."""
+    assert read_request(body(input="")).items == (MessageItem(role="user"),)
+    assert read_request(body(input=[])).items == ()
+
+
 def test_conversation_is_carried() -> None:
     """A conversation gives the history, so an input is not needed beside it."""
     request = read_request(json.dumps({"model": "m", "conversation": "conv_1"}).encode())
