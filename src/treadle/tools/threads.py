@@ -85,21 +85,26 @@ class Threads:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            _do(job)
-            del job
+            ended = _ended(job)
+            # Free first, and then heard of: whoever hears of it and asks at once shall find this thread.
             with self._lock:
                 self._open -= 1
+            _report(job, ended)
+            del job, ended
         with self._lock:
             self._count -= 1
 
 
-def _do(job: Job) -> None:
+def _ended(job: Job) -> Ended:
     if job.future.done():
-        return
+        return LATE
     try:
-        ended = Ended(value=job.function())
+        return Ended(value=job.function())
     except BaseException as error:  # noqa: BLE001 - the thread must live on, and the runner names every failure
-        ended = Ended(raised=error)
+        return Ended(raised=error)
+
+
+def _report(job: Job, ended: Ended) -> None:
     try:
         job.loop.call_soon_threadsafe(_tell, job.future, ended)
     except RuntimeError:
