@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from treadle.access.client import Client
-from treadle.canon.errors import Exhausted
+from treadle.canon.errors import Exhausted, ProtocolError
 from treadle.canon.request import Request
 from treadle.runs import Idempotency, Instead, RunHandle
 from treadle.runs.record.rounds import StoredRun
@@ -18,7 +18,7 @@ from treadle.server.login.gate import Gate, make_gate
 from treadle.server.talk.changes import Changes
 
 GRACE_S = 10.0
-
+MODEL_CHARS_MAX = 512
 
 WriteScenario = Callable[[Sequence[StoredRun]], str]
 """Writes the runs of a conversation as a scenario for evaluations. The room that can is above this one."""
@@ -79,11 +79,13 @@ class Service:
     async def admit(self, client: Client, model: str | None = None) -> None:
         """Let a client begin a run with a model, unless the process is leaving.
 
-        Raises: HttpError, Forbidden, Exhausted, StoreError.
+        Raises: HttpError, ProtocolError, Forbidden, Exhausted, StoreError.
         """
         if self.is_draining:
             raise HttpError(503, "shutting_down", "This server is shutting down.", retry_after_s=1.0)
         if model is not None:
+            if len(model) > MODEL_CHARS_MAX:
+                raise ProtocolError(f"The name of the model is over {MODEL_CHARS_MAX} characters.", param="model")
             client.check_model(model or self.runtime.settings.model)
         await self.runtime.accounts.admit(client)
 

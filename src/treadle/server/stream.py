@@ -209,6 +209,7 @@ class Reply:
         self._has_answer = self._is_visible = manner.is_resumed
         self._is_gone = False
         self._is_carrying = False
+        self._is_breaking = False
         self._presence: Presence | None = None
         self._taken = 0
 
@@ -267,7 +268,7 @@ class Reply:
 
     def _hear(self, batch: list[Numbered]) -> bool:
         """Carry a batch in the turn of the run itself, if nothing about it has to wait."""
-        if self._streams and not self._exchange.is_flowing:
+        if self._is_breaking or (self._streams and not self._exchange.is_flowing):
             return False
         for numbered in batch:
             if type(numbered.event) in _WAITING:
@@ -299,7 +300,11 @@ class Reply:
         is_open = self._has_answer and self._telling.ended is None
         if is_open and not self._is_carrying:
             self._frames += self._telling.feed(Numbered(event=KeptAlive()))
-            await self._flush()
+            self._is_breaking = True
+            try:
+                await self._flush()
+            finally:
+                self._is_breaking = False
 
     def _encode(self, batch: list[Numbered]) -> None:
         feed = self._telling.feed

@@ -9,6 +9,7 @@ import pytest
 from treadle.canon.usage import Usage
 from treadle.config import ServerSection, ToolsSection
 from treadle.server.app import App
+from treadle.server.service import MODEL_CHARS_MAX
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import ScriptTurn
 from unit.server.conftest import OpenApp, scripted
@@ -46,6 +47,12 @@ async def test_a_stream_ends_with_done_and_says_the_same(app: App) -> None:
     visit = await _ask(app, stream=True).run()
     assert visit.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in _data(visit)) == whole
+
+
+async def test_the_name_of_a_model_has_a_bound(app: App) -> None:
+    """Nothing is kept under a name that long; the error names the field."""
+    visit = await _ask(app, model="m" * (MODEL_CHARS_MAX + 1)).run()
+    assert (visit.status, visit.json()["error"]["param"]) == (400, "model")
 
 
 @pytest.mark.parametrize("stream", [True, False])

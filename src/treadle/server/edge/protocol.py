@@ -66,6 +66,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection. Its own fields are slots: a dict of over 30 names is no longer shared between connections."""
 
     __slots__ = (
+        "_answering",
         "_bounds",
         "_head_bytes",
         "_head_timer",
@@ -79,6 +80,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, bounds: "Bounds", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._bounds = bounds
+        self._answering: RequestResponseCycle | None = None
         self._look_timer: asyncio.TimerHandle | None = None
         self._paused_at = 0.0
         self.url = b""
@@ -100,15 +102,27 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_looking()
         super().connection_lost(exc)
         self._tell_gone()
+        for cycle in (self._answering, self.cycle, *(waiting for waiting, _ in self.pipeline)):
+            if cycle is not None:  # pyright: ignore[reportUnnecessaryComparison]
+                # A ring of this connection and its last requests would stay until the collector comes by.
+                cast("dict[str, object]", cycle.scope).pop(EDGE_IN_SCOPE, None)
 
     def _tell_gone(self) -> None:
-        """Tell whoever answers here that nobody waits for it any more."""
-        if not self._is_answering():
+        """Tell whoever answers here that nobody waits for it any more; uvicorn tells only who came last."""
+        cycle = self._answering
+        if cycle is None or cycle.response_complete:
             return
-        scope = cast("dict[str, object]", self.cycle.scope)
+        cycle.disconnected = True
+        cycle.message_event.set()
+        scope = cast("dict[str, object]", cycle.scope)
         gone, scope[GONE_IN_SCOPE] = scope.get(GONE_IN_SCOPE), True
         if callable(gone):
             gone()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Know which request is being answered: others may have come behind it."""
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def pause_writing(self) -> None:
         """Wait for a client that takes less than it is sent, and look from time to time."""
@@ -124,7 +138,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _look(self) -> None:
         """Cut a client off that has taken too little for too long."""
         waited_s = self.loop.time() - self._paused_at
-        count = None if self.cycle is None else self.cycle.scope.get(BEHIND_IN_SCOPE)  # pyright: ignore
+        count = None if self._answering is None else self._answering.scope.get(BEHIND_IN_SCOPE)
         behind = 0 if count is None else cast("Behind", count)()
         if waited_s < self._bounds.send_s and behind <= BEHIND_BYTES_MAX:
             self._look_timer = self.loop.call_later(min(LOOK_S, self._bounds.send_s - waited_s), self._look)
@@ -187,9 +201,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self, scope: dict[str, Any], status: int, headers: list[Header], data: bytes, *, is_whole: bool
     ) -> bool:
         """Send the head of an answer with all of its body, or with the beginning of its stream, in one write."""
-        cycle = self.cycle
+        cycle = self._answering
         is_plain = scope["http_version"] == "1.1" and scope["method"] != "HEAD" and status not in _BODILESS
-        if not is_plain or not self.is_flowing(scope) or cycle.response_started:
+        if cycle is None or not is_plain or not self.is_flowing(scope) or cycle.response_started:
             return False
         lines = [STATUS_LINE[status]]
         for name, value in (*cycle.default_headers, *headers):
@@ -215,7 +229,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def write_now(self, scope: dict[str, Any], data: bytes) -> bool:
         """Send more of a stream."""
-        if not self.is_flowing(scope) or not self.cycle.chunked_encoding:
+        cycle = self._answering
+        if cycle is None or not self.is_flowing(scope) or not cycle.chunked_encoding:
             return False
         self.transport.write(_chunk(data))
         return True
@@ -229,16 +244,16 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle.on_response()
 
     def _answers(self, scope: dict[str, Any]) -> bool:
-        """Tell whether a request is the last that came, and still open: another one may have come behind it."""
-        cycle = self.cycle
-        return cycle.scope is scope and not (cycle.disconnected or cycle.response_complete)
+        """Tell whether a request is the one whose answer is under way."""
+        cycle = self._answering
+        return cycle is not None and cycle.scope is scope and not (cycle.disconnected or cycle.response_complete)
 
     def send_400_response(self, msg: str) -> None:
         """Say that this is not HTTP, in the envelope of the API that was called, if that much was readable."""
         self._refuse(400, "invalid_http", "This is not a request that HTTP/1.1 allows.")
 
     def _is_answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
+        return self._answering is not None and not self._answering.response_complete
 
     def _wait_for_head(self) -> None:
         self._head_timer = self.loop.call_later(self._bounds.head_s, self._time_out)
@@ -263,12 +278,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer without an application, and close once the client has had time to read that."""
         self._stop_waiting()
         self._is_refused = True
-        if self._is_answering():
-            if self.cycle.response_started or self.transport.is_closing():
+        cycle = self._answering
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started or self.transport.is_closing():
                 self.transport.close()
                 return
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
             self._tell_gone()
         path = self.url.partition(b"?")[0].decode("latin-1")
         body = write_refusal(envelope_of(path), ErrorInfo(code=code, message=message, status=status))

@@ -67,7 +67,9 @@ class Outlet:
     def delta(self, kind: bytes, value: Any) -> None:
         """Send more of the open block; `kind` is how its deltas begin, up to the value."""
         if self._streams:
-            self.frames.append(b"".join((_DELTA % len(self.content), kind, write_json(value), b"}}\n\n")))
+            # What an upstream said is carried as its own bytes, which may hold line breaks.
+            told = write_json(value).translate(None, b"\r\n")
+            self.frames.append(b"".join((_DELTA % len(self.content), kind, told, b"}}\n\n")))
 
     def close(self, block: dict[str, Any] | msgspec.Raw) -> None:
         """End the open block; `block` is all of it."""

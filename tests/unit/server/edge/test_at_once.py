@@ -1,10 +1,13 @@
 """What our own server does at once: an answer in one write, a stream without waiting; and what it leaves to ASGI."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
 
+from treadle.server.edge.protocol import BoundedProtocol
 from treadle.server.http import EDGE_IN_SCOPE, Exchange
 from unit.server.edge.test_protocol import exchange, serving
 
@@ -118,12 +121,54 @@ async def test_a_header_that_would_break_the_head_is_never_sent(value: bytes) ->
 
 
 async def test_requests_that_came_at_once_are_answered_in_their_order() -> None:
-    """While another waits behind it the first is answered by ASGI; nothing of the two is mixed."""
+    """Nothing of the two is mixed."""
     app = Answering()
     async with serving(app=app) as port:
         said = await exchange(port, request(b"/stream1") + request(b"/stream2", CLOSING))
     assert said.index(b"/stream1\r\n5\r\n-more\r\n0\r\n\r\n") < said.index(b"/stream2\r\n5\r\n-more\r\n0\r\n\r\n")
-    assert app.at_once == [False, True]
+    assert app.at_once == [True, True]
+
+
+@pytest.mark.parametrize("behind", [b"", request(b"/b")], ids=["alone", "with another behind it"])
+async def test_whoever_answers_hears_of_a_client_that_is_gone(behind: bytes) -> None:
+    """Also when it had asked for something else meanwhile, which nobody has begun to answer."""
+    gone, begun = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        answering = Exchange(scope, receive, send, "req_1")
+        assert answering.tell_gone(gone.set)
+        begun.set()
+        await answering.disconnected()
+
+    async with serving(app=app) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request(b"/a") + behind)
+        await asyncio.wait_for(begun.wait(), 20)
+        writer.transport.abort()
+        await asyncio.wait_for(gone.wait(), 20)
+
+
+async def test_a_connection_that_is_closed_is_freed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in no ring with its last request, for which the collector would have to come by."""
+    connections, made = list[weakref.ref[BoundedProtocol]](), BoundedProtocol.connection_made
+
+    def known(self: BoundedProtocol, transport: asyncio.Transport) -> None:
+        connections.append(weakref.ref(self))
+        made(self, transport)
+
+    monkeypatch.setattr(BoundedProtocol, "connection_made", known)
+    async with serving(app=Answering()) as port:
+        await exchange(port, request(b"/a", CLOSING))
+        gc.disable()
+        try:
+            for _ in range(10):
+                await exchange(port, request(b"/a", CLOSING))
+                await exchange(port, request(b"/stream1") + request(b"/b", CLOSING))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert sum(each() is not None for each in connections) <= 2
+        finally:
+            gc.enable()
 
 
 async def test_a_client_that_is_gone_is_sent_nothing() -> None:
@@ -133,9 +178,10 @@ async def test_a_client_that_is_gone_is_sent_nothing() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         answering = Exchange(scope, receive, send, "req_1")
         await answering.body(10, 5.0)
+        edge = scope[EDGE_IN_SCOPE]
         await answering.begin(data=b"a")
         await answering.disconnected()
-        seen.append(answering.is_flowing or scope[EDGE_IN_SCOPE].write_now(scope, b"b"))
+        seen.append(answering.is_flowing or edge.write_now(scope, b"b"))
         gone.set()
 
     async with serving(app=app) as port:
