@@ -287,8 +287,9 @@ def test_reasoning_without_anything_is_not_shown() -> None:
     assert judge([ItemDone(index=0, item=ReasoningItem()), COMPLETED]).content == []
 
 
-def test_each_part_of_a_message_is_a_block_and_citations_stay_with_it() -> None:
-    """Also when they stream, and also when only the finished item has them."""
+@pytest.mark.parametrize("indent", [None, 1], ids=["in one line", "in several lines"])
+def test_each_part_of_a_message_is_a_block_and_citations_stay_with_it(indent: int | None) -> None:
+    """Also when they stream, when only the finished item has them, and however the upstream wrote them."""
     cited = {
         "type": "char_location",
         "cited_text": "x",
@@ -297,7 +298,7 @@ def test_each_part_of_a_message_is_a_block_and_citations_stay_with_it() -> None:
         "start_char_index": 0,
         "end_char_index": 1,
     }
-    raw = msgspec.Raw(json.dumps([cited]).encode())
+    raw = msgspec.Raw(json.dumps([cited], indent=indent).encode())
     extra = Extra(protocol="messages", fields={"citations": raw})
     whole = MessageItem(
         id="msg_1", role="assistant", content=(TextPart(text="a", extra=extra), TextPart(text="b", extra=extra))

@@ -67,9 +67,7 @@ class Outlet:
     def delta(self, kind: bytes, value: Any) -> None:
         """Send more of the open block; `kind` is how its deltas begin, up to the value."""
         if self._streams:
-            # What an upstream said is carried as its own bytes, which may hold line breaks.
-            told = write_json(value).translate(None, b"\r\n")
-            self.frames.append(b"".join((_DELTA % len(self.content), kind, told, b"}}\n\n")))
+            self.frames.append(b"".join((_DELTA % len(self.content), kind, write_json(value), b"}}\n\n")))
 
     def close(self, block: dict[str, Any] | msgspec.Raw) -> None:
         """End the open block; `block` is all of it."""
@@ -184,7 +182,8 @@ class TextWriter:
         for citation in citations:
             self._open()
             self._cited.append(citation)
-            self._out.delta(_CITATION, citation)
+            # It is carried as the upstream's own bytes, whose line breaks would tear the frame.
+            self._out.delta(_CITATION, msgspec.Raw(bytes(citation).translate(None, b"\r\n")))
 
     def _open(self) -> None:
         if not self._said and not self._cited:
