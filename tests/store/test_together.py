@@ -168,3 +168,21 @@ async def test_a_group_whose_connection_is_lost_is_there_once(proxy: Proxy, loss
         assert await asyncio.gather(*(each.append([said("on")]) for each in again)) == [2] * RUNS
     finally:
         await store.close()
+
+
+async def test_a_former_owner_beside_the_new_one_writes_nothing(store: Store, clock: SetClock) -> None:
+    """In the same group too: it hears that it lost the run, and the new owner goes on."""
+    journals = await begin(store)
+    clock.now += LEASE_S * 2
+    taken = await store.claim_abandoned(OTHER, LEASE_S, 1, run_id=journals[0].run_id)
+    [(_, new)] = taken
+    others = [journal for _, journal in await store.claim_abandoned(OWNER, LEASE_S, RUNS)]
+    for _ in range(2):  # the first time it may go alone, for nobody else was there lately
+        writes = [new.renew(), journals[0].append([said("stale")]), *(each.append([said("x")]) for each in others)]
+        _, stale, *rest = await asyncio.gather(*writes, return_exceptions=True)
+        assert isinstance(stale, StoreError)
+        assert stale.info.code == LEASE_LOST
+        assert not any(isinstance(each, BaseException) for each in rest)
+    assert await new.append([said("right")]) == 2
+    assert await store.entries(new.run_id) == numbered([said("go", is_input=True), said("right")])
+    assert await is_sound(store, new.run_id)

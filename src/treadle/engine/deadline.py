@@ -50,7 +50,7 @@ class Limit:
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
         self._is_over = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self.is_cut = False
 
     def __enter__(self) -> None:
@@ -58,7 +58,9 @@ class Limit:
             self._task = asyncio.current_task()
             assert self._task is not None
             self._cancelled_before = self._task.cancelling()
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._expire)
+            loop = asyncio.get_running_loop()
+            has_time = self._seconds > 0
+            self._timer = loop.call_later(self._seconds, self._expire) if has_time else loop.call_soon(self._expire)
 
     def _expire(self) -> None:
         assert self._task is not None

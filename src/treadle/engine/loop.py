@@ -192,11 +192,17 @@ class Loop:
     async def _round(self, ask: AskModel) -> Decision:
         """Make one model call and pass on what it says."""
         await self._flush()
+        past, known = self._past, None
+        if past is not None:
+            known = past.round(self._asked)
+            if known is not None and known.reply is None and past.abort is not None:
+                # It was stopped between its plan and the model's first word.
+                raise Stopped(past.abort.error)
         number, self._asked = self._asked, self._asked + 1
         self._said = []
-        if self._past is not None:
-            if self._past.round(number) is not None:
-                return await self._hear(self._past, number)
+        if past is not None:
+            if known is not None:
+                return await self._hear(past, number)
             self._go_live()
         return await self._ask(ask)
 

@@ -286,7 +286,8 @@ class Runs:
             await self._supervisor.see_through(live)
         finally:
             self._metrics.live_runs.dec()
-            self._live.pop(live.row.id, None)
+            if self._live.get(live.row.id) is live:
+                del self._live[live.row.id]
             self._has_room.set()
             self._rooms.tolls.leave(live.row)
             self._sessions.leave(live.seat)

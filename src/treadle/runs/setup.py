@@ -181,7 +181,7 @@ def open_run(
     entries = [
         Entry(kind="status", content="running", data=_raw(started), at=at),
         *[entry_of_item(item, at=at, is_input=True) for item in added],
-        Entry(kind="frame", data=_JSON.of(blueprint.frame), at=at),
+        Entry(kind="frame", data=_frame_json(blueprint.frame), at=at),
     ]
     for note in notes:
         entries.append(Entry(kind="note", content=note.message, data=_raw(note), at=at))
@@ -205,3 +205,8 @@ def _usual(offered: Offered) -> Memo[Limits, Frame]:
 
 _USUAL: Memo[Offered, Memo[Limits, Frame]] = Memo(_usual)
 _JSON: Memo[Frame, msgspec.Raw] = Memo(_raw)
+
+
+def _frame_json(frame: Frame) -> msgspec.Raw:
+    """Return a frame as JSON; one that holds what somebody said is not remembered beyond its run."""
+    return _JSON.of(frame) if frame.carried is None and not frame.tainted else _raw(frame)

@@ -103,3 +103,12 @@ def test_a_run_without_a_bound_is_never_over() -> None:
     deadline.spare(1.0)
     clock.time += 1e9
     assert not deadline.is_over
+
+
+async def test_no_time_left_is_noticed_at_the_first_wait() -> None:
+    """What needs one turn of the loop is not heard any more."""
+    limit, heard = Limit(0.0), list[str]()
+    with limit:
+        await asyncio.sleep(0)
+        heard.append("late")
+    assert (limit.is_cut, heard) == (True, [])

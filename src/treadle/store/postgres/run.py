@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from treadle.canon.errors import StoreError
 from treadle.canon.events import ENDED, RunEnded
@@ -17,6 +17,7 @@ from treadle.store.postgres.rows import EndColumns, ended_columns
 from treadle.store.postgres.writes import Writes
 from treadle.store.together.postgres import Beginning, Group, Told, Wish
 
+T = TypeVar("T")
 APPEND_WAIT_S = 10.0
 """How long a run that goes on waits for a database that is away: less than a lease, so that it can still be held."""
 
@@ -111,7 +112,7 @@ class PostgresRunJournal:
 
     async def release(self) -> None:
         """Give the run up, so that it can be claimed at once."""
-        await self._desk.writes.submit(lambda: self._release(self._turn.take()))
+        await self._queue(self._release)
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
         """Let other processes read what the run says, before it is durable.
@@ -120,17 +121,33 @@ class PostgresRunJournal:
         """
         assert chunk.first > 0, chunk.first
         assert chunk.count > 0, chunk.count
-        await self._desk.writes.submit(lambda: self._tell(self._turn.take(), chunk, keep_from))
+        await self._queue(lambda turn: self._tell(turn, chunk, keep_from))
+
+    def _queue(self, work: Callable[[asyncio.Future[None]], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
+        """Do some work in this run's turn, which is over with the task that does it, however that ends."""
+        turns: list[asyncio.Future[None]] = []
+
+        def begin() -> Coroutine[Any, Any, T]:
+            turns.append(self._turn.take())
+            return work(turns[0])
+
+        return self._desk.writes.submit(begin, lambda: self._end_turn(turns[0]))
+
+    def _end_turn(self, turn: asyncio.Future[None]) -> None:
+        if turn.done() and not turn.cancelled():
+            self._leave()
+        else:
+            turn.cancel()  # it never came
 
     def _submit(self, entries: Sequence[Entry], end: EndColumns | None) -> asyncio.Future[int]:
         """Begin a write: beside those of other runs where there are any, which takes no task of its own."""
         desk = self._desk
         is_free = self._turn.is_free and not self._is_end_unknown
         if not is_free or desk.appends.is_idle or not desk.writes.has_room:
-            return desk.writes.submit(lambda: self._append(self._turn.take(), entries, end))
+            return self._queue(lambda turn: self._append(turn, entries, end))
         batch = fence.make_batch(entries, self.run_id, self.epoch, self._place)
         if batch.blobs:
-            return desk.writes.submit(lambda: self._append(self._turn.take(), entries, end))
+            return self._queue(lambda turn: self._append(turn, entries, end))
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._turn.is_free = False
         desk.writes.enter()
@@ -141,7 +158,7 @@ class PostgresRunJournal:
     def _land(self, future: asyncio.Future[int], entries: Sequence[Entry], wish: Wish, told: Told[bool]) -> None:
         """Hear what became of a write beside others; where it was not done, it goes on alone."""
         if told.value is None:
-            self._desk.writes.go_on(lambda: self._go_on(entries, wish.end, told), future)
+            self._desk.writes.go_on(lambda: self._go_on(entries, wish.end, told), future, self._leave)
             return
         self._place = wish.batch.place
         if not future.done():
@@ -158,12 +175,9 @@ class PostgresRunJournal:
         return await self._go_on(entries, end)
 
     async def _go_on(self, entries: Sequence[Entry], end: EndColumns | None, told: Told[bool] | None = None) -> int:
-        """Write in this run's turn, and end it; `told` is what became of the write beside others."""
-        try:
-            await self._write(entries, end, told)
-            return self._place.head
-        finally:
-            self._leave()
+        """Write in this run's turn; `told` is what became of the write beside others."""
+        await self._write(entries, end, told)
+        return self._place.head
 
     async def _wait_for_turn(self) -> None:
         """Wait before the time of the write itself begins: a slow database must not be taken for a dead one."""
@@ -227,23 +241,17 @@ class PostgresRunJournal:
 
     async def _release(self, turn: asyncio.Future[None]) -> None:
         await turn
-        try:
-            await self._desk.pool.certain(lambda connection: fence.release(connection, self._hold), APPEND_WAIT_S)
-        finally:
-            self._leave()
+        await self._desk.pool.certain(lambda connection: fence.release(connection, self._hold), APPEND_WAIT_S)
 
     async def _tell(self, turn: asyncio.Future[None], chunk: Chunk, keep_from: int) -> None:
         await turn
         earlier = [each for each in self._told if keep_from < each.first + each.count <= chunk.first]
         self._told = [*earlier, chunk]
         lease = self._desk.lease(self._lease_s)
-        try:
-            kept = await self._tell_now([chunk], keep_from, lease)
-            if kept < len(earlier):
-                # The death of the database emptied its table, or it was away when they were told.
-                await self._tell_now(self._told, keep_from, lease)
-        finally:
-            self._leave()
+        kept = await self._tell_now([chunk], keep_from, lease)
+        if kept < len(earlier):
+            # The death of the database emptied its table, or it was away when they were told.
+            await self._tell_now(self._told, keep_from, lease)
 
     async def _tell_now(self, chunks: Sequence[Chunk], keep_from: int, lease: fence.Lease) -> int:
         async def work(connection: Connection) -> int:

@@ -13,6 +13,8 @@ QUEUED_WRITES_MAX = 1_000
 
 T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, Any]]
+Left = Callable[[], None]
+"""Is called when work that has begun is over, also when it was cancelled before its first step."""
 
 
 class Writes:
@@ -21,7 +23,7 @@ class Writes:
     def __init__(self, address: PostgresAddress) -> None:
         self._address = address
         self._queued = 0
-        self._waiting: deque[tuple[Work, asyncio.Future[Any]]] = deque()
+        self._waiting: deque[tuple[Work, asyncio.Future[Any], Left | None]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_open = True
         self._emptied = asyncio.Event()
@@ -36,7 +38,7 @@ class Writes:
         """Tell whether a write would begin at once."""
         return self._is_open and self._queued < QUEUED_WRITES_MAX
 
-    def submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> "asyncio.Future[T]":
+    def submit(self, work: Callable[[], Coroutine[Any, Any, T]], left: Left | None = None) -> "asyncio.Future[T]":
         """Do the work to its end, whoever still waits for it; the future gets its value, or what it raises.
 
         While too many are queued it does not begin, and never does if by then nobody waits any longer.
@@ -44,9 +46,9 @@ class Writes:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self.has_room:
             self.enter()
-            self.go_on(work, future)
+            self.go_on(work, future, left)
         elif self._is_open:
-            self._waiting.append((work, future))
+            self._waiting.append((work, future, left))
         else:
             future.set_exception(closed(self._address))
         return future
@@ -55,11 +57,11 @@ class Writes:
         """Count a write that is done elsewhere, until it leaves or goes on here."""
         self._queued += 1
 
-    def go_on(self, work: Work, future: asyncio.Future[Any]) -> None:
+    def go_on(self, work: Work, future: asyncio.Future[Any], left: Left | None = None) -> None:
         """Do the work of a write that has entered, and tell its future."""
         task = asyncio.create_task(work())
         self._tasks.add(task)
-        task.add_done_callback(partial(self._finish, future))
+        task.add_done_callback(partial(self._finish, future, left))
 
     def leave(self) -> None:
         """Make room, now that a write is done."""
@@ -80,13 +82,13 @@ class Writes:
     def _let_in(self, count: int) -> None:
         """Begin so many of those that are still waited for, those first that came first."""
         while self._waiting and count > 0:
-            work, future = self._waiting.popleft()
+            work, future, left = self._waiting.popleft()
             if not future.done():
                 self.enter()
-                self.go_on(work, future)
+                self.go_on(work, future, left)
                 count -= 1
 
-    def _finish(self, future: asyncio.Future[Any], task: asyncio.Task[Any]) -> None:
+    def _finish(self, future: asyncio.Future[Any], left: Left | None, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if task.cancelled():
@@ -95,4 +97,6 @@ class Writes:
             future.set_exception(error)
         elif not future.done():
             future.set_result(task.result())
+        if left is not None:
+            left()
         self.leave()

@@ -130,7 +130,7 @@ class Group(Generic[W, V]):
         self._is_calm = True
         self._is_boarding = False
         self._waiting: list[tuple[W, Land[V]]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[list[Told[V]]]] = set()
 
     @property
     def is_idle(self) -> bool:
@@ -180,22 +180,22 @@ class Group(Generic[W, V]):
             _tell(group, [Told()])
             return
         self._flying += 1
-        task = asyncio.create_task(self._fly(group))
+        wishes = [wish for wish, _ in group]
+        task = asyncio.create_task(self._write(wishes))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._come_back, group))
 
     def _land(self) -> None:
         """Let those who wait go, now that something has come back."""
         self._flying -= 1
         self._board()
 
-    async def _fly(self, group: "list[tuple[W, Land[V]]]") -> None:
-        told = [Told[V](in_doubt=True)] * len(group)
-        try:
-            told = await self._write([wish for wish, _ in group])
-        finally:
-            _tell(group, told)
-            self._land()
+    def _come_back(self, group: "list[tuple[W, Land[V]]]", task: "asyncio.Task[list[Told[V]]]") -> None:
+        """Tell everybody, also when the task was cancelled before its first step."""
+        self._tasks.discard(task)
+        is_known = not task.cancelled() and task.exception() is None
+        _tell(group, task.result() if is_known else [Told(in_doubt=True)] * len(group))
+        self._land()
 
     async def _write(self, wishes: list[W]) -> list[Told[V]]:
         try:
@@ -227,12 +227,16 @@ class Wish(NamedTuple):
 
 
 async def append_together(connection: Connection, wishes: Sequence[Wish]) -> list[bool | None]:
-    """Do many writes to different runs, none of them with blobs; None for each whose run stands elsewhere.
+    """Do many writes, none of them with blobs; None for each that was not done, and has to go alone.
+
+    That is one whose run stands elsewhere, and all but one of the same run: those are its owners of different times,
+    and the statement tells them apart by the run alone.
 
     Raises: asyncpg.PostgresError, and then none of them was done.
     """
+    only = {wish.hold.run: wish for wish in wishes}
     # Everybody locks runs in the same order, so that nobody waits in a circle.
-    wanted = sorted(wishes, key=lambda wish: wish.hold.run)
+    wanted = sorted(only.values(), key=lambda wish: wish.hold.run)
     rows = [
         (hold.run, bind_text(hold.owner), hold.epoch, *batch.before, *batch.place, lease.seconds, end is not None)
         for hold, batch, lease, end in wanted
@@ -246,7 +250,7 @@ async def append_together(connection: Connection, wishes: Sequence[Wish]) -> lis
     }
     rows = await connection.fetch(_APPEND.text, *_APPEND.bind(values))
     done = {row[0] for row in rows}
-    return [wish.hold.run in done or None for wish in wishes]
+    return [(wish.hold.run in done and only[wish.hold.run] is wish) or None for wish in wishes]
 
 
 class Beginning(NamedTuple):

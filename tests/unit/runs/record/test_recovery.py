@@ -1,5 +1,6 @@
 """A run is cut at every entry of its journal, gone on with in another process, and driven again as a proof."""
 
+import asyncio
 from collections import Counter
 
 import msgspec
@@ -229,3 +230,20 @@ async def test_an_ended_run_is_proved_from_its_journal(ending):
         assert proof.is_same, proof.problem
         assert proof.events == len(told)
         assert tools.ran == ran
+
+
+async def test_a_run_that_was_cancelled_before_its_model_was_asked_is_proved():
+    """Its plan is durable and nothing was heard: driven again, it stops at the same place."""
+    model = FakeModel(say("never"))
+    async with running(model, toolbox(), *TOOLS) as (runs, store):
+        starting = asyncio.ensure_future(runs.start(asking()))
+        await asyncio.sleep(0)
+        [live] = runs._live.values()
+        live.cancel()
+        handle = await starting
+        assert (await handle.wait()).status == "cancelled"
+        assert model.plans == []
+        found = await store.find_run(handle.run_id)
+        assert found is not None
+        proof = await runs.prove(found)
+    assert proof.is_same, proof.problem

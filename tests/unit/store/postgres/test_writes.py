@@ -117,3 +117,16 @@ async def test_a_failure_reaches_the_caller() -> None:
     with pytest.raises(StoreError, match="no"):
         await queue.submit(fail)
     assert queue.queued == 0
+
+
+@pytest.mark.parametrize("steps", [0, 1], ids=["before its first step", "amid it"])
+async def test_work_that_is_cancelled_is_left_all_the_same(steps: int) -> None:
+    """As when a loop ends: whoever comes behind it must not wait for ever."""
+    queue, gate, left = Writes(ADDRESS), Gate(), list[str]()
+    future = queue.submit(gate, lambda: left.append("left"))
+    await turns(steps)
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.wait([future], timeout=5)
+    assert (gate.begun, future.cancelled(), left, queue.queued) == (steps, True, ["left"], 0)
