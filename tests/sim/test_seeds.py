@@ -29,7 +29,7 @@ def test_no_promise_is_broken_in_any_world(first: int):
     results = [simulate(seed) for seed in range(first, first + GROUP)]
     assert {result.seed: result.problems for result in results if result.problems} == {}
     assert sum(result.runs for result in results) > GROUP
-    assert sum(result.takeovers for result in results) > 3
+    assert sum(result.takeovers for result in results) > 1
 
 
 def test_the_same_seed_is_the_same_world():
