@@ -151,6 +151,9 @@ class Taking:
         self._status = status
         self._sent = sent
 
+    def is_asked_by(self, send: Any) -> bool:
+        return True
+
     def is_flowing(self, scope: dict[str, Any]) -> bool:
         return True
 

@@ -69,6 +69,10 @@ class Edge(Protocol):
     Each tells whether it did so; where it could not, nothing has happened, and ASGI's way is open.
     """
 
+    def is_asked_by(self, send: Send) -> bool:
+        """Tell whether nobody stands between who sends and this server, and would miss what is sent past them."""
+        ...
+
     def is_flowing(self, scope: dict[str, Any]) -> bool:
         """Tell whether the client takes what it is sent."""
         ...
@@ -200,7 +204,8 @@ class Exchange:
         self.content = b""
         self.digest = ""
         self._scope: dict[str, Any] = scope  # type: ignore[assignment]  # what the edge adds has no type
-        self._edge: Edge | None = self._scope.get(EDGE_IN_SCOPE)
+        edge: Edge | None = self._scope.get(EDGE_IN_SCOPE)
+        self._edge = edge if edge is not None and edge.is_asked_by(send) else None
         self._query = scope["query_string"]
         self._receive = receive
         self._send = send

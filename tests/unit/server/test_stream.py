@@ -104,6 +104,9 @@ class Edge:
         self._visit = visit
         self.takes = True
 
+    def is_asked_by(self, send: object) -> bool:
+        return True
+
     def is_flowing(self, scope: object) -> bool:
         return self.takes
 

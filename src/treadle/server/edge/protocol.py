@@ -27,6 +27,7 @@ from treadle.server.http import (
     WHOLE_IN_SCOPE,
     Behind,
     Header,
+    Send,
     envelope_of,
     write_refusal,
 )
@@ -192,6 +193,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._is_in_body and not self.transport.is_closing():
             self._linger()
+
+    def is_asked_by(self, send: Send) -> bool:
+        """Tell whether it is uvicorn's own `send` of the request that is being answered, and not wrapped in another."""
+        return getattr(send, "__self__", None) is self._answering
 
     def is_flowing(self, scope: dict[str, Any]) -> bool:
         """Tell whether the client takes what it is sent; nobody waits for what a client that is gone would be sent."""

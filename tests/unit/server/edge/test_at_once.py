@@ -6,12 +6,26 @@ import weakref
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from treadle.server.edge.protocol import BoundedProtocol
 from treadle.server.http import EDGE_IN_SCOPE, Exchange
 from unit.server.edge.test_protocol import exchange, serving
 
 CLOSING = b"connection: close\r\n"
+SENT: list[str] = []
+"""What went ASGI's way."""
+
+
+@pytest.fixture(autouse=True)
+def _watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = RequestResponseCycle.send
+
+    async def send(self: RequestResponseCycle, message: Any) -> None:
+        SENT.append(message["type"])
+        await real(self, message)
+
+    monkeypatch.setattr(RequestResponseCycle, "send", send)
 
 
 def request(path: bytes, *headers: bytes, method: bytes = b"GET", version: bytes = b"1.1") -> bytes:
@@ -27,13 +41,8 @@ class Answering:
         self.at_once: list[bool] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        sent: list[str] = []
-
-        async def watched(message: Any) -> None:
-            sent.append(message["type"])
-            await send(message)
-
-        answering = Exchange(scope, receive, watched, "req_1")
+        SENT.clear()
+        answering = Exchange(scope, receive, send, "req_1")
         if scope["path"].startswith("/stream"):
             await answering.begin(self.headers, data=scope["path"].encode())
             if answering.is_flowing:
@@ -42,7 +51,7 @@ class Answering:
                 await answering.write(b"-more")
         else:
             await answering.answer(200, scope["path"].encode(), headers=self.headers)
-        self.at_once.append(not sent)
+        self.at_once.append(not SENT)
         if scope["path"].startswith("/stream"):
             await answering.end()
 
@@ -74,6 +83,23 @@ async def test_a_stream_begins_with_its_first_piece_and_goes_on_at_once() -> Non
     assert b"transfer-encoding: chunked\r\n" in said
     assert said.endswith(b"\r\n\r\n7\r\n/stream\r\n5\r\n-more\r\n0\r\n\r\n")
     assert app.at_once == [True]
+
+
+async def test_who_stands_between_sees_everything() -> None:
+    """An application that is wrapped in another is answered through it."""
+    seen: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        async def between(message: Any) -> None:
+            seen.append(message["type"])
+            await send(message)
+
+        await Answering()(scope, receive, between)
+
+    async with serving(app=app) as port:
+        said = await exchange(port, request(b"/stream", CLOSING))
+    assert said.endswith(b"\r\n\r\n7\r\n/stream\r\n5\r\n-more\r\n0\r\n\r\n")
+    assert seen == ["http.response.start", *["http.response.body"] * 3]
 
 
 async def test_a_piece_of_nothing_does_not_end_a_stream() -> None:
