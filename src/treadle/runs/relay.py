@@ -1,6 +1,6 @@
 """Lets other processes read what a run says before it is durable: the events of the model call that is going on.
 
-Chunks are written at most every 40 ms. A call that is over sooner writes none: the journal has it. All runs of a
+Chunks are written at most every 100 ms. A call that is over sooner writes none: the journal has it. All runs of a
 process write at the same moments, so that the store commits their chunks together.
 """
 
@@ -16,7 +16,7 @@ from treadle.store.journal import Chunk, RunJournal
 
 log = logging.getLogger("treadle.runs")
 
-FLUSH_S = 0.04
+FLUSH_S = 0.1
 _APART: frozenset[type] = frozenset({RoundStarted, ToolStarted, ToolFinished, RunEnded})
 """Events that are no part of a model call, and come only when the one before them is in the journal."""
 
