@@ -40,7 +40,7 @@ class Deadline:
 
 
 class Limit:
-    """Ends the work of a task after so many seconds, as `asyncio.timeout` does, at a third of its cost.
+    """Ends the work of a task after so many seconds, as `asyncio.timeout` does, but without awaiting.
 
     What stands in its `with` is then cancelled and the cancellation goes no further; `is_cut` says so.
     """

@@ -6,6 +6,7 @@ middle becomes a Failed event, so that every stream ends in exactly one Finished
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple, NoReturn, Protocol, Self, cast
@@ -200,7 +201,7 @@ class Begun(NamedTuple):
     clean: Callable[[ErrorInfo], ErrorInfo] | None = None
 
 
-class Answering:
+class Answering(ABC):
     """The events of one model call, the notes before them. Fits `Batches`; closing it closes the bytes.
 
     Every event passes here alone, so this is no generator: a chain of them costs more than to decode what they pass on.
@@ -247,9 +248,9 @@ class Answering:
         self._is_over = True
         await self._leave(None)
 
+    @abstractmethod
     async def _start(self) -> list[ModelEvent]:
         """Return the first batch. Raises: UpstreamError."""
-        raise NotImplementedError
 
     async def _take_up(self, begun: Begun) -> list[ModelEvent]:
         """Return the first events of an answer, the notes before them; who is told of an error has to leave.
