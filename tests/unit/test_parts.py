@@ -2,6 +2,7 @@
 
 import os
 import threading
+from itertools import pairwise
 
 from treadle.runtime import RandomIds
 
@@ -11,7 +12,16 @@ def test_ids_are_all_different_and_hold_their_prefix():
     ids = RandomIds()
     made = [ids.new("run") for _ in range(1_000)]
     assert len(set(made)) == 1_000
-    assert all(each.startswith("run_") and len(each) == 28 and int(each[4:], 16) >= 0 for each in made)
+    assert all(each.startswith("run_") and len(each) == 35 and int(each[4:], 16) >= 0 for each in made)
+
+
+def test_ids_are_in_the_order_of_their_making():
+    """So that what is written together stands together in the journal's indexes."""
+    ids = RandomIds()
+    made = [ids.new("run") for _ in range(1_000)]
+    clock = [each[:15] for each in made]
+    assert clock == sorted(clock)
+    assert sum(before < after for before, after in pairwise(made)) > 900
 
 
 def test_threads_do_not_get_the_same_ids():

@@ -16,7 +16,7 @@ DEMO_DELAY_S = 0.02
 """How long the demo model pauses between pieces of its answer, so that a person sees it stream."""
 
 
-_ID_BYTES = 12
+_CHANCE_BYTES = 10
 _IDS_AHEAD = 128
 _ahead: list[str] = []
 # A child process must not give out what its parent has.
@@ -35,17 +35,21 @@ class SystemClock:
 
 
 class RandomIds:
-    """Ids that nobody can guess. Chance is asked for many of them at a time: the system takes long over each answer."""
+    """Ids that nobody can guess, in the order of their making: neighbours in time are neighbours in an index.
+
+    A clock's milliseconds, then chance. Both are asked for many ids at a time: the system takes long over each answer.
+    """
 
     def new(self, prefix: str) -> str:
         """Return a new id."""
         try:
             return f"{prefix}_{_ahead.pop()}"
         except IndexError:
-            chance, width = os.urandom(_ID_BYTES * _IDS_AHEAD).hex(), 2 * _ID_BYTES
-            own, *others = [chance[start : start + width] for start in range(0, len(chance), width)]
-            _ahead.extend(others)
-            return f"{prefix}_{own}"
+            now, width = f"{time.time_ns() >> 20:011x}", 2 * _CHANCE_BYTES
+            chance = os.urandom(_CHANCE_BYTES * _IDS_AHEAD).hex()
+            *later, first = sorted((now + chance[at : at + width] for at in range(0, len(chance), width)), reverse=True)
+            _ahead.extend(later)
+            return f"{prefix}_{first}"
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
