@@ -138,7 +138,7 @@ async def _send(
     return Canned(_answer(body), is_slow=b'"slow-' in body)
 
 
-@tool
+@tool(effect="read")
 def cost_add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
@@ -147,6 +147,8 @@ def cost_add(a: int, b: int) -> int:
 class Taking:
     """A client of our own server that takes everything at once. Fits `http.Edge`."""
 
+    is_flowing = True
+
     def __init__(self, status: list[int], sent: list[bytes]) -> None:
         self._status = status
         self._sent = sent
@@ -154,17 +156,13 @@ class Taking:
     def is_asked_by(self, send: Any) -> bool:
         return True
 
-    def is_flowing(self, scope: dict[str, Any]) -> bool:
-        return True
-
-    def begin_now(self, scope: dict[str, Any], status: int, headers: Any, data: bytes, *, is_whole: bool) -> bool:
+    def begin_now(self, status: int, headers: Any, data: bytes, *, is_whole: bool) -> bool:
         self._status.append(status)
         self._sent.append(data)
         return True
 
-    def write_now(self, scope: dict[str, Any], data: bytes) -> bool:
+    def write_now(self, data: bytes) -> None:
         self._sent.append(data)
-        return True
 
 
 class Rig:

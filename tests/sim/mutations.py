@@ -10,6 +10,7 @@ from sim.store import CURRENT
 from treadle.canon.events import Numbered, RunEnded
 from treadle.engine import loop
 from treadle.engine.loop import Loop
+from treadle.engine.minutes import Minutes
 from treadle.store.sqlite import fence
 from treadle.store.sqlite.rows import Place
 
@@ -59,14 +60,15 @@ def sequence_from_memory(patch: pytest.MonkeyPatch) -> None:
 def told_before_commit(patch: pytest.MonkeyPatch) -> None:
     """Tell everything at once and write it afterwards."""
 
-    async def flush(self: Loop, ended: RunEnded | None = None) -> None:
-        steps, self._steps = self._steps, []
+    async def write(self: Minutes, ended: RunEnded | None = None) -> None:
+        steps = self.steps.copy()
+        self.steps.clear()
         self._publish([Numbered(event=event) for event, _ in steps if event is not None])
         entries = [entry for _, entry in steps if entry is not None]
         if entries and self._journal is not None:
             await self._journal.append(entries, ended)
 
-    patch.setattr(Loop, "_flush", flush)
+    patch.setattr(Minutes, "write", write)
 
 
 MUTATIONS: dict[str, Mutation] = {

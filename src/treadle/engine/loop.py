@@ -1,25 +1,25 @@
 """The shell of a run: does what `turn` decides, through the five ports, and tells what happens as events.
 
 What must be durable before anybody sees it is journalled here first: a call before its tool starts, a result before
-the next model call, an item before its `done`, the end before the terminal event. Deltas are told at once.
+the next model call, an item before its `done`, the end before the terminal event. Deltas are told at once. A call of a
+tool that only reads may run meanwhile: where it answers at once, both are written together.
 
 With a `Past` the loop is driven again: it takes the same way through what the journal knows, tells it as it was told,
 and from the first thing that the journal does not know goes on by itself.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream, ErrorInfo, RequestError, StoreError, TreadleError, UpstreamError
+from treadle.canon.errors import BrokenStream, ErrorInfo, RequestError, UpstreamError
 from treadle.canon.events import (
     Failed,
     Finished,
     ItemDone,
     ModelEvent,
     Noted,
-    Numbered,
     RunEnded,
     RunEvent,
 )
@@ -39,20 +39,18 @@ from treadle.engine.approval import (
 )
 from treadle.engine.deadline import Deadline
 from treadle.engine.early import Early, unused
+from treadle.engine.minutes import Minutes, Publish
 from treadle.engine.past import Ending, Past
 from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Toolbox, Verdict
 from treadle.engine.schedule import in_order
 from treadle.engine.steps import Step, policy_of, record_of, source_of, unless_failed
 from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn
-from treadle.engine.waiting import wait_out
 
 UNKNOWN = failure("interrupted", "Interrupted, outcome unknown.")
 RETRYABLE = frozenset({"read", "idempotent"})
 """Effect classes of tools that may run again after a crash: the others never do."""
 
 _ENDS = frozenset({Finished, Failed})
-
-Publish = Callable[[list[Numbered]], None]
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,15 +97,14 @@ class Loop:
         self._context = context
         self._deadline = Deadline(ports.clock, wall_s)
         self._final_s = final_s
-        self._steps: list[Step] = []
+        self._minutes = Minutes()
+        self._steps = self._minutes.steps
         self._started: set[str] = set()
         self._announced: set[str] = set()
         self._answered: set[str] = set()
         self._outcomes: dict[str, Outcome] = {}
         self._early = Early(ports.clock)
         self._first: AskModel | RunTools | None = None
-        self._journal: Journal | None = None
-        self._publish: Publish = _tell_nobody
 
     @property
     def has_run_tools(self) -> bool:
@@ -166,11 +163,11 @@ class Loop:
 
     def attach(self, journal: Journal, publish: Publish) -> None:
         """Say where to write and whom to tell."""
-        self._journal, self._publish = journal, publish
+        self._minutes.attach(journal, publish)
 
     def detach(self) -> None:
-        """Let go of both when the run is over here: they hold the loop too, and such a ring is not freed at once."""
-        self._journal, self._publish = None, _tell_nobody
+        """Let go of both when the run is over here."""
+        self._minutes.detach()
 
     async def abort(self, error: ErrorInfo | None = None) -> RunEnded:
         """End a run whose `run` was cancelled or broke: every open call gets its result, then comes the end."""
@@ -191,7 +188,7 @@ class Loop:
 
     async def _round(self, ask: AskModel) -> Decision:
         """Make one model call and pass on what it says."""
-        await self._flush()
+        await self._minutes.write()
         past, known = self._past, None
         if past is not None:
             known = past.round(self._asked)
@@ -218,7 +215,7 @@ class Loop:
                     self._feed(batch)
                     if turn.is_round_over:
                         break
-                    await self._flush()
+                    await self._minutes.write()
                     if self._early.is_marked:
                         self._early.begin(self._run_early)
             if limit.is_cut:
@@ -304,9 +301,13 @@ class Loop:
                 planned = unless_failed(calls[at], calls, failed.intersection(needed[at])) if failed else calls[at]
                 wave.append(await self._judge(planned))
             self._announce(wave)
-            await self._flush()
             if self._past is not None:
+                await self._minutes.write()
                 wave = await self._wake(self._past, wave)
+            elif _only_reads(wave):
+                self._minutes.write_soon()
+            else:
+                await self._minutes.write()
             outcomes = await self._run_wave(wave)
             if group is groups[-1]:
                 self._reach_again()
@@ -316,7 +317,7 @@ class Loop:
                     failed.add(at)
                 results.append(self._answer(planned, outcome))
             if group is not groups[-1]:
-                await self._flush()
+                await self._minutes.write()
         decision = self._turn.settle(results)
         if type(decision) is AskModel:
             self._steps.append(self._asking(decision))
@@ -387,7 +388,7 @@ class Loop:
             if self._past is not None and self._past.abort is not None:
                 raise Stopped(self._past.abort.error)
             self._go_live()
-            await self._flush()
+            await self._minutes.write()
             begun = self._ports.clock.monotonic()
             known = record_of(
                 await self._ports.approver.hear(planned.approval_id, self._context_of(planned)), planned.approval_id
@@ -425,7 +426,7 @@ class Loop:
         for planned in cut:
             if policy_of(planned).effect in RETRYABLE:
                 self._mark_start(planned, past.starts(planned.call.call_id) + 1)
-        await self._flush()
+        await self._minutes.write()
         return [
             msgspec.structs.replace(planned, outcome=UNKNOWN)
             if planned in cut and policy_of(planned).effect not in RETRYABLE
@@ -512,7 +513,7 @@ class Loop:
             self._steps.append((None, entry_of_item(item, at=self._now())))
         ended = msgspec.structs.replace(end.ended, ended_at=self._now())
         self._steps.append((ended, steps.status_entry(ended)))
-        await self._flush(ended)
+        await self._minutes.write(ended)
         return ended
 
     def _announce(self, wave: list[PlannedCall]) -> None:
@@ -554,41 +555,10 @@ class Loop:
         is_early = call_id in self._early or (self._past is not None and self._past.is_early(call_id))
         self._answer(planned, unused(outcome) if is_early else outcome)
 
-    async def _flush(self, ended: RunEnded | None = None) -> None:
-        """Tell what may be told at once, make the rest durable, then tell it, in order.
-
-        A cancellation that comes meanwhile is raised afterwards; one that comes with the end is too late.
-        """
-        due, self._steps = self._steps, []
-        first = 0
-        while first < len(due) and due[first][1] is None:
-            first += 1
-        if first:
-            self._publish([Numbered(event=event) for event, _ in due[:first] if event is not None])
-        if first == len(due):
-            return
-        assert self._journal is not None
-        entries = [entry for _, entry in due[first:] if entry is not None]
-        write = self._journal.append(entries, ended)
-        cancelled = await wait_out(write)
-        try:
-            seq = write.result() - len(entries)
-        except StoreError:
-            raise
-        except TreadleError as error:
-            raise StoreError(f"The journal refused the entry: {error.message}", code=error.info.code) from error
-        batch: list[Numbered] = []
-        for event, entry in due[first:]:
-            seq += entry is not None
-            if event is not None:
-                batch.append(Numbered(event=event, seq=0 if entry is None else seq))
-        self._publish(batch)
-        if cancelled is not None and ended is None:
-            raise cancelled
-
     def _asking(self, ask: AskModel) -> Step:
         return steps.round_step(ask, self._turn.budget.limit, self._now())
 
 
-def _tell_nobody(_: list[Numbered]) -> None:
-    """Drop the events of a run that nobody watches."""
+def _only_reads(wave: list[PlannedCall]) -> bool:
+    """Tell whether nothing in the world changes by these calls: they need not be durable before they run."""
+    return not [planned for planned in wave if planned.outcome is None and policy_of(planned).effect != "read"]

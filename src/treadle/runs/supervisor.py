@@ -9,8 +9,8 @@ import msgspec
 
 from treadle.canon.errors import Conflict, ErrorInfo, StoreError, TreadleError
 from treadle.canon.events import DELTAS, Numbered, RunEnded
+from treadle.engine.minutes import wait_out
 from treadle.engine.ports import Clock
-from treadle.engine.waiting import wait_out
 from treadle.runs.approval.turns import Carriage
 from treadle.runs.live import LiveRun
 from treadle.runs.record.continuation import Continuation, Diverged

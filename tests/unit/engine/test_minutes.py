@@ -1,0 +1,127 @@
+"""What is durable when: a call, its result, and what is told of them."""
+
+import asyncio
+
+import pytest
+
+from treadle.canon.errors import StoreError
+from treadle.canon.events import ToolFinished, ToolStarted
+from treadle.canon.messages import Entry
+from treadle.canon.tools import Outcome
+from treadle.engine import minutes
+from treadle.engine.minutes import Minutes
+from unit.engine.fakes import Bench, FakeJournal, FakeModel, FakeToolbox, ask_for, call, ok, say, server
+
+
+def bench_of(toolbox: FakeToolbox, effect: str) -> Bench:
+    """One round with one call, which the model makes in one piece, then an answer."""
+    batches = ask_for(call("look"))
+    assert isinstance(batches, list)
+    whole = [event for batch in batches for event in batch]
+    offer = server("look", effect=effect, approval="never")
+    return Bench(FakeModel([whole], say("done")), toolbox, offer)
+
+
+async def test_a_read_that_answers_at_once_is_written_with_its_result():
+    """One commit for the round, one for the answer; the order of the entries is kept."""
+    bench = bench_of(FakeToolbox(look=ok()), "read")
+    await bench.run()
+    assert bench.journal.commits == 2
+    assert bench.journal.kinds()[:5] == ["tool_call", "reply", "tool_start", "tool_result", "plan"]
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "write", "destructive"])
+async def test_a_call_that_may_change_something_is_durable_before_it_runs(effect: str):
+    """Its start stands in the journal when its tool begins."""
+    known: list[list[str]] = []
+
+    def look(_: object) -> Outcome:
+        known.append(bench.journal.kinds())
+        return Outcome(text="fine")
+
+    bench = bench_of(FakeToolbox(look=look), effect)
+    await bench.run()
+    assert known == [["tool_call", "reply", "tool_start"]]
+    assert bench.journal.commits == 3
+
+
+async def test_the_call_of_a_read_that_takes_its_time_is_durable_and_told_while_it_runs():
+    """Who watches does not wait for its result."""
+    answer, told = asyncio.Event(), asyncio.Event()
+    bench = bench_of(FakeToolbox(look=answer), "read")
+
+    def hear(batch: list) -> None:
+        bench.events.extend(batch)
+        if bench.of(ToolStarted):
+            told.set()
+
+    running = asyncio.create_task(bench.loop.run(bench.journal, hear))
+    await told.wait()
+    assert bench.journal.kinds() == ["tool_call", "reply", "tool_start"]
+    assert not bench.of(ToolFinished)
+    answer.set()
+    await running
+    numbers = [numbered.seq for numbered in bench.events if numbered.seq]
+    assert numbers == sorted(set(numbers))
+    assert bench.journal.commits == 3
+
+
+def watch(bench: Bench) -> tuple[asyncio.Event, asyncio.Event]:
+    """Return what is set when the first write begins, and when it has ended."""
+    begun, over = asyncio.Event(), asyncio.Event()
+    append = bench.journal.append
+
+    def watched(*arguments: object) -> asyncio.Future[int]:
+        write = append(*arguments)
+        begun.set()
+        write.add_done_callback(lambda _: over.set())
+        return write
+
+    bench.journal.append = watched
+    return begun, over
+
+
+async def test_a_call_that_cannot_be_written_while_its_read_runs_ends_the_run():
+    """Nothing of it is told, and its result is not written either."""
+    answer = asyncio.Event()
+    bench = bench_of(FakeToolbox(look=answer), "read")
+    bench.journal.fail_at_commit = 1
+    _, refused = watch(bench)
+    running = asyncio.create_task(bench.run())
+    await refused.wait()
+    answer.set()
+    with pytest.raises(StoreError, match="disk full"):
+        await running
+    assert bench.journal.entries == []
+    assert not bench.of(ToolStarted)
+
+
+async def test_a_run_that_is_cancelled_while_the_call_of_a_read_is_written_waits_for_that():
+    """Its end comes behind it, once and in order."""
+    bench = bench_of(FakeToolbox(look=asyncio.Event()), "read")
+    bench.journal.gate = asyncio.Event()
+    begun, _ = watch(bench)
+    running = asyncio.create_task(bench.run())
+    await begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    ending = asyncio.create_task(bench.loop.abort())
+    bench.journal.gate.set()
+    ended = await ending
+    assert ended.status == "cancelled"
+    assert bench.journal.kinds() == ["tool_call", "reply", "tool_start", "error", "tool_result", "status"]
+    assert [type(event) for event in bench.of(ToolStarted) + bench.of(ToolFinished)] == [ToolStarted, ToolFinished]
+
+
+async def test_a_write_that_was_put_off_is_not_begun_after_the_run_was_let_go(monkeypatch: pytest.MonkeyPatch):
+    """Nobody is there any more to write for."""
+    monkeypatch.setattr(minutes, "SOON_S", 0.0)
+    book, journal = Minutes(), FakeJournal()
+    book.attach(journal, lambda _: None)
+    book.steps.append((None, Entry(kind="note", at=1.0)))
+    book.write_soon()
+    book.detach()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert journal.commits == 0
