@@ -7,6 +7,7 @@ nobody reads is not read ahead without end. Silence while somebody waits ends th
 import asyncio
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Protocol, cast
 
 import httptools
@@ -35,6 +36,12 @@ class _Unpacker(Protocol):
     def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
 
 
+@lru_cache(maxsize=256)
+def _small(name: bytes) -> str:
+    """Return the name of a header in small letters: most answers have the same ones."""
+    return name.decode("latin-1").lower()
+
+
 class Connection(asyncio.Protocol):
     """A connection. One answer at a time, each of at most `bytes_max`; `lost` is called when it is gone."""
 
@@ -49,7 +56,10 @@ class Connection(asyncio.Protocol):
         self._linger: asyncio.TimerHandle | None = None
         self._silent_since = 0.0
         self._pieces: list[bytes] = []
+        self._said: dict[bytes, bytes] = {}
+        # The parser tells pieces and headers to these themselves; of a header that is repeated the first is kept.
         self.on_body = self._pieces.append
+        self.on_header = self._said.setdefault
         self._is_busy = False
         self._begin(0.0)
 
@@ -57,6 +67,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         # What nobody read of the last answer is not the next one's.
         self._pieces.clear()
+        self._said.clear()
         self.status = 0
         self.headers: dict[str, str] = {}
         self._idle_s = idle_s
@@ -95,7 +106,10 @@ class Connection(asyncio.Protocol):
 
     def _pass_over(self) -> None:
         """Forget what has come, and tell if it was the end."""
-        self._forget()
+        self._pieces.clear()
+        self._unread = 0
+        if self._is_paused:
+            self._resume()
         if self._is_whole or self._transport is None:
             over, self._over = self._over, None
             assert over is not None
@@ -138,9 +152,16 @@ class Connection(asyncio.Protocol):
 
         Raises: BrokenOff, TimeoutError.
         """
+        pieces = self._pieces
         while True:
-            if self._pieces or self._packed:
-                data = self._take()
+            if pieces or self._packed:
+                data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                pieces.clear()
+                self._unread = 0
+                if self._is_paused:
+                    self._resume()
+                if self._unpacker is not None:
+                    data = self._unpack(self._unpacker, self._packed + data)
                 self._bytes_left -= len(data)
                 if self._bytes_left < 0:
                     raise TooLarge("the answer is larger than it may be")
@@ -153,17 +174,10 @@ class Connection(asyncio.Protocol):
             else:
                 await self._wait()
 
-    def _take(self) -> bytes:
-        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._forget()
-        return data if self._unpacker is None else self._unpack(self._unpacker, self._packed + data)
-
-    def _forget(self) -> None:
-        """Keep no more of what has come, so that more can."""
-        self._pieces.clear()
-        self._unread = 0
-        if self._is_paused and self._transport is not None:
-            self._is_paused = False
+    def _resume(self) -> None:
+        """Let more come, now that what came is taken."""
+        self._is_paused = False
+        if self._transport is not None:
             self._transport.resume_reading()
 
     def _unpack(self, unpacker: _Unpacker, data: bytes) -> bytes:
@@ -233,10 +247,10 @@ class Connection(asyncio.Protocol):
             self._is_paused = True
             assert self._transport is not None
             self._transport.pause_reading()
-        if self._over is None:
-            self._wake()
-        else:
+        if self._over is not None:
             self._pass_over()
+        elif self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Take the end: of a body that only the end of its connection ends it is the end, of any other it is a cut."""
@@ -258,21 +272,18 @@ class Connection(asyncio.Protocol):
         if self._is_whole:
             raise BrokenOff("more came than was asked for")
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; of one that is repeated the first."""
-        self.headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "replace"))
-
     def on_headers_complete(self) -> None:
-        """Take the status, unless this only says that the answer is still to come."""
+        """Take the status and the headers, unless this only says that the answer is still to come."""
         status = self._parser.get_status_code()
         self._is_passing = 100 <= status < 200
         if not self._is_passing:
             self.status = status
+            for name, value in self._said.items():
+                self.headers.setdefault(_small(name), value.decode("utf-8", "replace"))
+        self._said.clear()
 
     def on_message_complete(self) -> None:
         """Take the end of the body."""
-        if self._is_passing:
-            self.headers.clear()
-        else:
+        if not self._is_passing:
             self._is_whole = True
             self._is_kept = self._parser.should_keep_alive()

@@ -107,7 +107,11 @@ class Pool:
         target, headers = self._aim(url, headers)
         length = b"\r\n" if method == "GET" else b"Content-Length: %d\r\n\r\n" % len(body)
         request = b"".join((write_head(method, target, tuple(headers.items())), length, body))
-        connection = self._reuse(target.place) or await self._open_within(target.place, connect_s)
+        connection = self._idle_one(target.place) if self._left > 0 else None
+        if connection is not None:
+            self._left -= 1
+        else:
+            connection = await self._open_within(target.place, connect_s)
         try:
             await connection.ask(request, idle_s)
         except BaseException:
@@ -125,7 +129,9 @@ class Pool:
         place = self._busy.pop(connection, None)
         if place is None:
             return
-        self._free()
+        self._left += 1
+        if self._waiters:
+            self._pass_turn()
         if not connection.is_reusable:
             connection.abort()
             return
@@ -155,14 +161,8 @@ class Pool:
         # Sockets are closed when the loop comes to it.
         await asyncio.sleep(0)
 
-    def _reuse(self, place: Place) -> Connection | None:
-        """Return a connection that waits for work, the one used last, if another one may be used."""
-        if self._left <= 0 or (connection := self._idle_one(place)) is None:
-            return None
-        self._left -= 1
-        return connection
-
     def _idle_one(self, place: Place) -> Connection | None:
+        """Return a connection that waits for work, the one used last."""
         idle = self._idle.get(place)
         while idle:
             connection = idle.pop()

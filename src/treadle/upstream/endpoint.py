@@ -48,6 +48,14 @@ class Secret:
 _KEY_HEADERS: dict[str, str] = {"messages": "x-api-key", "gemini": "x-goog-api-key"}
 """Where a protocol wants its key, unless it is a bearer token."""
 
+_ALWAYS = {
+    "Content-Type": "application/json",
+    "Accept": "text/event-stream, application/json",
+    "Accept-Encoding": "identity",
+    "User-Agent": "treadle",
+}
+"""They ask for an uncompressed answer: compression would hold small events back until its block is full."""
+
 _VERSION = re.compile(r"v[0-9]\w*")
 _VERSIONS: dict[str, str] = {"messages": "v1", "gemini": "v1beta"}
 _FIXED_HEADERS: dict[str, dict[str, str]] = {"messages": {"anthropic-version": "2023-06-01"}}
@@ -114,6 +122,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def profile(self, model: str) -> QuirkProfile:
         """Return what the quirks of this host come to for one of its models."""
         return profile_of(self.protocol, self.host, model, self.quirks)
+
+    @cached_property
+    def sent_headers(self) -> Mapping[str, str]:
+        """Return the headers of every request."""
+        return {**_ALWAYS, **self.request_headers}
 
     @cached_property
     def request_headers(self) -> Mapping[str, str]:

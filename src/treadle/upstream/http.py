@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn, Protocol
 
+import msgspec
+
 from treadle.canon.errors import CROWDED, BrokenStream, UpstreamError, UpstreamTimeout
 from treadle.network import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, Pool, TooLarge
 from treadle.upstream.endpoint import Endpoint
@@ -66,32 +68,26 @@ class Answer(Protocol):
         ...
 
 
-class HttpStream:
+class HttpStream(msgspec.Struct, frozen=True):
     """The body of one answer, read as it arrives; `read` waits for more of it, and fails as the network does.
 
-    `request_id` is the provider's own, for its support and our logs.
+    `end` passes over the rest and closes it. `request_id` is the provider's own, for its support and our logs.
     """
 
-    __slots__ = ("_endpoint", "_response", "read", "request_id", "status")
-
-    def __init__(self, endpoint: Endpoint, response: Answer) -> None:
-        self.status = response.status
-        self.request_id = response.headers.get("x-request-id") or response.headers.get("request-id", "")
-        self.read = response.content.readany
-        self._endpoint = endpoint
-        self._response = response
+    endpoint: Endpoint
+    response: Answer
+    read: Callable[[], Awaitable[bytes]]
+    end: Callable[[], Awaitable[None]]
+    status: int
+    request_id: str
 
     def failure(self, error: OSError) -> UpstreamError:
         """Say what it means that the network failed in the middle of this."""
-        return _failure(self._endpoint, error, begun=True)
-
-    def end(self) -> Awaitable[None]:
-        """Pass over the rest, and close it."""
-        return self._response.end()
+        return _failure(self.endpoint, error, begun=True)
 
     async def close(self) -> None:
         """Give it up, whether or not it was read to its end."""
-        self._response.close()
+        self.response.close()
 
 
 class HttpClient:
@@ -119,12 +115,15 @@ class HttpClient:
         Raises: UpstreamStatus, UpstreamTimeout, BrokenStream, UpstreamError.
         """
         try:
-            response = await self.send(endpoint, path, body, _headers(endpoint, headers), run_id)
+            said = _headers(endpoint, headers) if headers else endpoint.sent_headers
+            response = await self.send(endpoint, path, body, said, run_id)
         except OSError as error:
             raise _failure(endpoint, error, begun=False) from None
         if response.status >= 300 or response.content_type in _PAGES:
             await self._refuse(endpoint, response)
-        return HttpStream(endpoint, response)
+        told = response.headers
+        request_id = told.get("x-request-id") or told.get("request-id", "")
+        return HttpStream(endpoint, response, response.content.readany, response.end, response.status, request_id)
 
     def send(
         self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str
@@ -133,7 +132,7 @@ class HttpClient:
 
         Raises: OSError.
         """
-        return self._open().request(
+        return (self._network or self._open()).request(
             "POST", endpoint.url(path), headers, body, connect_s=endpoint.connect_s, idle_s=endpoint.idle_s
         )
 
@@ -150,7 +149,7 @@ class HttpClient:
 
     async def _fetch(self, endpoint: Endpoint, path: str) -> bytes:
         response = await self._open().request(
-            "GET", endpoint.url(path), _headers(endpoint), connect_s=endpoint.connect_s, idle_s=endpoint.idle_s
+            "GET", endpoint.url(path), endpoint.sent_headers, connect_s=endpoint.connect_s, idle_s=endpoint.idle_s
         )
         try:
             if response.status >= 300 or response.content_type in _PAGES:
@@ -211,20 +210,9 @@ async def _read_start(content: Body) -> bytes:
     return body[:ERROR_BYTES_MAX]
 
 
-_ALWAYS = {
-    "Content-Type": "application/json",
-    "Accept": "text/event-stream, application/json",
-    "Accept-Encoding": "identity",
-    "User-Agent": "treadle",
-}
-"""They ask for an uncompressed answer: compression would hold small events back until its block is full."""
-
-
-def _headers(endpoint: Endpoint, said: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
+def _headers(endpoint: Endpoint, said: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return the headers of a request with what the client `said` of its own: what is configured goes before that."""
-    headers = {**_ALWAYS, **endpoint.request_headers}
-    if not said:
-        return headers
+    headers = {**endpoint.sent_headers}
     configured = {name.lower(): name for name in endpoint.headers}
     for name, value in said:
         own = configured.get(name)

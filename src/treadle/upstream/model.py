@@ -9,7 +9,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple, NoReturn, Protocol, Self, cast
+from typing import NoReturn, Protocol, Self, cast
 from urllib.parse import quote
 
 import msgspec
@@ -25,11 +25,11 @@ from treadle.upstream.endpoint import Endpoint, ProtocolName
 from treadle.upstream.failure import clean_failure
 from treadle.upstream.http import HttpClient, drain
 from treadle.upstream.quirks import QuirkProfile, profile_of
-from treadle.upstream.quirks.edits import edit_body
+from treadle.upstream.quirks.edits import NO_EDITS, edit_body
 from treadle.wire.adapt import Adapted, RestoringDecoder, adapt, check_fidelity
 from treadle.wire.carry import Bearer, BearingDecoder, carry_options
 from treadle.wire.codec import Decoder
-from treadle.wire.dialects.stage import RepairRules, scanning
+from treadle.wire.dialects.stage import RepairRules, scanner_of
 from treadle.wire.notes import Notes
 from treadle.wire.protocols import UPSTREAMS
 
@@ -93,22 +93,19 @@ class UpstreamModel:
 
         Raises: UpstreamError, UnsupportedFeature.
         """
-        call = self._open(plan)
-        if plan.is_strict:
-            check_fidelity(call.notes)
-        stream = await self._client.post(self.endpoint, call.path, call.body, call.headers, run_id)
-        upstream_request.set(stream.request_id)
-        if log.isEnabledFor(logging.DEBUG):
-            said = (run_id, self.endpoint.name, stream.status, stream.request_id or "-")
-            log.debug("run %s: upstream %s answered %d, its request id %s", *said)
-        return Begun(stream, call.decoder, call.notes, self._clean)
-
-    def _open(self, plan: Plan) -> Call:
         endpoint = self.endpoint
         if self.name and self.name != plan.model:
             plan = msgspec.structs.replace(plan, model=self.name)
         profile = self._profile or endpoint.profile(plan.model)
-        return open_call(endpoint.protocol, plan, self._ids, endpoint.name, profile, endpoint.repair)
+        call = open_call(endpoint.protocol, plan, self._ids, endpoint.name, profile, endpoint.repair)
+        if plan.is_strict:
+            check_fidelity(call.notes)
+        stream = await self._client.post(endpoint, call.path, call.body, call.headers, run_id)
+        upstream_request.set(stream.request_id)
+        if log.isEnabledFor(logging.DEBUG):
+            said = (run_id, endpoint.name, stream.status, stream.request_id or "-")
+            log.debug("run %s: upstream %s answered %d, its request id %s", *said)
+        return Begun(stream, call.decoder, call.notes, self._clean)
 
 
 _DECODERS = {name: cast("DecoderMaker", codec.decoder) for name, codec in UPSTREAMS.items()}
@@ -128,14 +125,21 @@ def open_call(
     """
     profile = profile or profile_of(protocol, "")
     adapted = adapt(plan, profile.traits)
-    notes = Notes()
-    fitted, options = adapted.plan, carry_options(adapted.plan.options, protocol, notes)
-    if options is not fitted.options:
-        fitted = msgspec.structs.replace(fitted, options=options)
-    written = edit_body(UPSTREAMS[protocol].write_request(fitted, provider=provider), profile.edits)
-    taken = _call_ids(plan)
-    if adapted.plan.items is not plan.items:
-        taken |= _call_ids(adapted.plan)
+    fitted, notes = adapted.plan, adapted.notes
+    if fitted.options.extra or fitted.options.betas:
+        lost = Notes()
+        options = carry_options(fitted.options, protocol, lost)
+        if options is not fitted.options:
+            fitted = msgspec.structs.replace(fitted, options=options)
+        notes += lost.all()
+    written = UPSTREAMS[protocol].write_request(fitted, provider=provider)
+    if profile.edits is not NO_EDITS:
+        written = edit_body(written, profile.edits)
+    taken: frozenset[str] = frozenset()
+    if adapted.has_calls:
+        taken = _call_ids(plan)
+        if fitted.items is not plan.items:
+            taken |= _call_ids(fitted)
     decoder = _DECODERS[protocol](
         ids,
         provider=provider,
@@ -143,7 +147,8 @@ def open_call(
         arguments_bytes_max=ARGUMENTS_BYTES_MAX,
         taken_call_ids=taken,
     )
-    restored: Decoder = RestoringDecoder(scanning(decoder, adapted.plan, repair), adapted.restorer)
+    scanner = scanner_of(adapted.plan, repair)
+    restored: Decoder = RestoringDecoder(decoder, adapted.restorer, None if scanner is None else scanner.feed_all)
     client = plan.options.extra_protocol
     if client not in ("", protocol):
         # It reads the answer in its own protocol; who speaks none is shown everything as it is.
@@ -153,7 +158,7 @@ def open_call(
         body=written.body,
         decoder=restored,
         adapted=adapted,
-        notes=(*adapted.notes, *notes.all(), *written.notes),
+        notes=notes + written.notes,
         headers=written.headers,
     )
 
@@ -183,8 +188,9 @@ class Source(Protocol):
         """Say what it means that the network failed."""
         ...
 
-    def end(self) -> Awaitable[None]:
-        """Close what was understood to its end: the rest is passed over."""
+    @property
+    def end(self) -> Callable[[], Awaitable[None]]:
+        """Return what closes an answer that was understood to its end: the rest is passed over."""
         ...
 
     async def close(self) -> None:
@@ -192,7 +198,7 @@ class Source(Protocol):
         ...
 
 
-class Begun(NamedTuple):
+class Begun(msgspec.Struct, frozen=True):
     """An answer that has begun: its bytes, who reads them, what was lost in asking, how its failures are worded."""
 
     source: Source
@@ -208,12 +214,10 @@ class Answering(ABC):
     How an answer is got to begin is said by `_start`.
     """
 
-    __slots__ = ("_begun", "_is_over", "_last")
-
-    def __init__(self) -> None:
-        self._begun: Begun | None = None
-        self._is_over = False
-        self._last: ModelEvent | None = None
+    _begun: Begun | None = None
+    _is_over: bool = False
+    _is_leaving: bool = False
+    _last: ModelEvent | None = None
 
     def __aiter__(self) -> Self:
         """Return itself."""
@@ -279,23 +283,27 @@ class Answering(ABC):
         return events
 
     async def _leave(self, error: BaseException | None) -> None:
-        """Close the bytes, for whatever reason."""
-        begun, self._begun = self._begun, None
-        if begun is None:
+        """Close the bytes, for whatever reason; whoever comes while that is being done leaves it at that."""
+        if self._is_leaving:
             return
-        if type(self._last) is Finished:
-            await begun.source.end()
-        else:
-            await begun.source.close()
+        self._is_leaving = True
+        begun, self._begun = self._begun, None
+        try:
+            if begun is not None:
+                await (begun.source.end() if type(self._last) is Finished else begun.source.close())
+        finally:
+            self._is_leaving = False
+            self._settle(error)
+
+    @abstractmethod
+    def _settle(self, error: BaseException | None) -> None:
+        """Tell whoever has to know that the call is over."""
 
 
 class Unguarded(Answering):
     """A model call that is made once, wherever `begin` makes it."""
 
-    __slots__ = ("_begin",)
-
     def __init__(self, begin: Callable[[], Awaitable[Begun]]) -> None:
-        super().__init__()
         self._begin = begin
 
     async def _start(self) -> list[ModelEvent]:
@@ -304,6 +312,9 @@ class Unguarded(Answering):
         except BaseException:
             await self.aclose()
             raise
+
+    def _settle(self, error: BaseException | None) -> None:
+        """Tell nobody."""
 
 
 class _Chunks:

@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from treadle.canon.json import BadJson, read_json
+from treadle.canon.json import BadJson, members_of, read_json
 
 _OUTSIDE = re.compile(r'["{}\[\]]')
 _INSIDE = re.compile(r'["\\]')
@@ -26,53 +26,58 @@ class FinalArguments(msgspec.Struct, frozen=True, kw_only=True):
     repair: str | None = None
 
 
-class Arguments:
-    """The text of one call's arguments, fed in pieces, in time linear in its length."""
+class Arguments(msgspec.Struct):
+    """The text of one call's arguments, fed in pieces, in time linear in its length.
 
-    __slots__ = ("_depth", "_head", "_in_string", "_passed", "_skip_next", "_state", "_tail", "size")
+    `passed` was passed on; the `head` and the `tail` are held back, while the `state` of the object between them is
+    not known, or once it is closed.
+    """
 
-    def __init__(self) -> None:
-        self.size = 0
-        self._state = "start"
-        self._head: str = ""
-        self._passed: list[str] = []
-        self._tail: list[str] = []
-        self._depth = 0
-        self._in_string = False
-        self._skip_next = False
+    size: int = 0
+    state: str = "start"
+    head: str = ""
+    passed: list[str] = []
+    tail: list[str] = []
+    depth: int = 0
+    in_string: bool = False
+    skip_next: bool = False
 
     @property
     def is_closed(self) -> bool:
         """Tell whether a complete object has been read."""
-        return self._state == "closed"
+        return self.state == "closed"
 
     @property
     def text(self) -> str:
         """Return what has been passed on so far."""
-        return "".join(self._passed)
+        return "".join(self.passed)
 
     def feed(self, text: str) -> str:
         """Add a piece and return what can be passed on now."""
         self.size += len(text) if text.isascii() else len(text.encode())
-        if self._state == "start":
+        if self.state == "start":
             text = self._begin(text)
         if not text:
             return ""
-        if self._state != "open":
-            self._tail.append(text)
+        if self.state != "open":
+            self.tail.append(text)
             return ""
-        text = self._until_closed(text)
-        self._passed.append(text)
+        if not self.passed and text[-1] == "}" and members_of(text.encode("utf-8", "surrogatepass")) is not None:
+            # All of it at once, as most calls with few arguments come.
+            self.state = "closed"
+        else:
+            text = self._until_closed(text)
+        self.passed.append(text)
         return text
 
     def finish(self) -> FinalArguments:
         """Return the whole: nothing at all is an empty object."""
-        if self._state == "start":
-            text = "" if self._head == "null" else self._head.removeprefix(_EMPTY)
+        if self.state == "start":
+            text = "" if self.head == "null" else self.head.removeprefix(_EMPTY)
             text = text or _EMPTY
             return FinalArguments(text=text, rest=text)
-        passed, tail = self.text, "".join(self._tail)
-        if self._state == "quoted":
+        passed, tail = "".join(self.passed), "".join(self.tail)
+        if self.state == "quoted":
             return _unquoted(tail)
         if not tail.strip():
             return FinalArguments(text=passed, rest="")
@@ -82,58 +87,56 @@ class Arguments:
 
     def _begin(self, text: str) -> str:
         """Return the text from where it is sure to be more than nothing."""
-        head = self._head + text
+        head = self.head + text
         found = _NOTHING.match(head)
         assert found is not None
         rest = head[found.end() :]
         # Some servers announce a call with `{}` and send the real object later.
         announced = _EMPTY if "}" in found[0] else ""
         if not rest or (rest[0] == "{" and not rest[1:].lstrip()):
-            self._head = announced + rest.rstrip()
+            self.head = announced + rest.rstrip()
             return ""
         if rest[0] != "{":
             rest = announced + rest
         if "null".startswith(rest):
-            self._head = rest
+            self.head = rest
             return ""
-        self._head = ""
-        self._state = "quoted" if rest[0] == '"' else "open"
+        self.head = ""
+        self.state = "quoted" if rest[0] == '"' else "open"
         return rest
 
     def _until_closed(self, text: str) -> str:
         """Return the text up to the end of the object; what is behind it is held."""
         position = 0
-        if self._skip_next:
-            self._skip_next, position = False, 1
+        if self.skip_next:
+            self.skip_next, position = False, 1
         while True:
-            found = (_INSIDE if self._in_string else _OUTSIDE).search(text, position)
+            found = (_INSIDE if self.in_string else _OUTSIDE).search(text, position)
             if found is None:
                 return text
             position = found.end()
             char = found[0]
             if char == '"':
-                self._in_string = not self._in_string
+                self.in_string = not self.in_string
             elif char == "\\":
                 if position == len(text):
-                    self._skip_next = True
+                    self.skip_next = True
                 position += 1
             else:
-                self._depth += 1 if char in "{[" else -1
-                if self._depth == 0:
-                    self._state = "closed"
-                    self._tail.append(text[position:])
+                self.depth += 1 if char in "{[" else -1
+                if self.depth == 0:
+                    self.state = "closed"
+                    self.tail.append(text[position:])
                     return text[:position]
 
 
 class FreeText(Arguments):
     """The input of a custom tool: any text, passed on as it comes."""
 
-    __slots__ = ()
-
     def feed(self, text: str) -> str:
         """Add a piece and return it."""
         self.size += len(text) if text.isascii() else len(text.encode())
-        self._passed.append(text)
+        self.passed.append(text)
         return text
 
     def finish(self) -> FinalArguments:

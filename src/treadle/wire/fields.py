@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import reduce
 from types import NoneType
-from typing import Any, Generic, NamedTuple, TypeVar, get_args
+from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 
@@ -169,7 +169,7 @@ class Fields:
             return read_value(decoder, value, self.at(name))
 
 
-class Opened(NamedTuple, Generic[T]):
+class Opened(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """A request's body as JSON that may be decoded: whole, and by field where it is an object.
 
     `known` is what Treadle knows of it, if that has one of the shapes that were asked for. `mended` halves of
@@ -194,7 +194,14 @@ def open_request(body: bytes, history: str = "", shapes: Sequence[Shape[T]] = ()
     if members is None:
         data, mended = mend_escapes(data)
         members = members_of(data) if mended else None
-    known = None if members is None else _known(data, shapes)
+    known = None
+    for shape in shapes if members is not None else ():
+        try:
+            known = shape(data)
+        except type_errors:
+            continue
+        if known is not None:
+            break
     try:
         str(data, "utf-8")
         if members is None:
@@ -209,17 +216,6 @@ def open_request(body: bytes, history: str = "", shapes: Sequence[Shape[T]] = ()
             raise refusal(error.field[:NAME_CHARS_MAX], str(error), error.code) from None
         raise ProtocolError(f"The body cannot be read: {error}.", code="invalid_json") from None
     return Opened(data, members, mended, known)
-
-
-def _known(data: bytes, shapes: Sequence[Shape[T]]) -> T | None:
-    for shape in shapes:
-        try:
-            known = shape(data)
-        except type_errors:
-            continue
-        if known is not None:
-            return known
-    return None
 
 
 def usual_or_raw(raws: list[msgspec.Raw], usual: Callable[[msgspec.Raw], T | None]) -> list[T | msgspec.Raw] | None:
@@ -269,7 +265,7 @@ def _without_null(kind: Any) -> Any:
 
 def unknown_in(opened: Opened[Any], known: frozenset[str]) -> dict[str, msgspec.Raw]:
     """Return the fields of a body that are none of those, without the nulls."""
-    members = members_in(opened)
+    members = opened.members or members_in(opened)
     if known.issuperset(members):
         return {}
     return {name: raw.copy() for name, raw in members.items() if name not in known and not is_null(raw)}

@@ -92,23 +92,25 @@ NOTES_MAX = 256
 """What a client makes up without end is not told one by one."""
 
 
-class Notes:
-    """One note for each code and field, however often the same thing happens; beyond a bound they are only counted."""
+class Notes(msgspec.Struct):
+    """One note for each code and field, however often the same thing happens; beyond a bound they are only counted.
 
-    def __init__(self) -> None:
-        self.added = 0
-        self._notes: dict[tuple[str, str | None], Note] = {}
+    So many were `added`; those `made` are found by their code and field.
+    """
+
+    added: int = 0
+    made: dict[tuple[str, str | None], Note] = {}
 
     def add(self, code: str, action: NoteAction, message: str, field: str | None = None, count: int = 1) -> None:
         """Add a note, or count it."""
         self.added += 1
-        if len(self._notes) >= NOTES_MAX and (code, field) not in self._notes:
+        if len(self.made) >= NOTES_MAX and (code, field) not in self.made:
             code, message, field = f"more_{action}", f"more was {action} than is told here", None
-        seen = self._notes.get((code, field))
+        seen = self.made.get((code, field))
         if seen is not None:
-            self._notes[code, field] = msgspec.structs.replace(seen, count=seen.count + count)
+            self.made[code, field] = msgspec.structs.replace(seen, count=seen.count + count)
         else:
-            self._notes[code, field] = Note(code=code, action=action, message=message, field=field, count=count)
+            self.made[code, field] = Note(code=code, action=action, message=message, field=field, count=count)
 
     def repeat(self, notes: Iterable[Note]) -> None:
         """Add notes that were made before."""
@@ -117,7 +119,7 @@ class Notes:
 
     def all(self) -> tuple[Note, ...]:
         """Return the notes in the order of their first appearance."""
-        return tuple(self._notes.values())
+        return tuple(self.made.values())
 
 
 class Recent(Generic[V]):

@@ -8,6 +8,8 @@ import json
 import re
 from typing import Any
 
+import msgspec
+
 from treadle.canon.json import write_json
 
 _HALF = re.compile("[\ud800-\udfff]")
@@ -17,7 +19,7 @@ _ESCAPE = re.compile(
 )
 
 
-class HalfJoiner:
+class HalfJoiner(msgspec.Struct, gc=False):
     """Joins the halves in the pieces of one text; `half` is one that waits for the other."""
 
     half: str = ""

@@ -81,7 +81,7 @@ def _done_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def _dialects_unread(patch: pytest.MonkeyPatch) -> None:
     """Leave calls in text where they are."""
-    patch.setattr(model, "scanning", lambda decoder, plan, rules: decoder)
+    patch.setattr(model, "scanner_of", lambda plan, rules: None)
 
 
 def _names_not_restored(patch: pytest.MonkeyPatch) -> None:

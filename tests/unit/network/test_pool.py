@@ -215,6 +215,20 @@ async def test_word_that_the_answer_is_to_come_is_passed_over() -> None:
 
 
 @on_both_loops
+async def test_of_a_header_that_is_repeated_the_first_counts() -> None:
+    """However it is spelled the next time, and though more of it comes behind the body; the next answer has its own."""
+    head = b"HTTP/1.1 200 OK\r\nX-A: one\r\nx-a: two\r\nX-A: three\r\n"
+    trailed = head + b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx-b: late\r\n\r\n"
+    async with serving(Server(trailed, WHOLE)) as (server, connections):
+        first = await get(connections, server.url)
+        assert (first.headers["x-a"], await read_all(first)) == ("one", b"hello")
+        second = await get(connections, server.url)
+        assert not {"x-a", "x-b"} & second.headers.keys()
+        assert await read_all(second) == b"hello"
+    assert server.connections == 1
+
+
+@on_both_loops
 async def test_what_comes_unasked_ends_a_connection() -> None:
     """An answer that nobody asked for never belongs to the next request."""
     async with serving(Server(WHOLE + WHOLE, WHOLE)) as (server, connections):

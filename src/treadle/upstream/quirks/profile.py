@@ -11,7 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from treadle.canon.errors import ConfigError
-from treadle.upstream.quirks.edits import BodyEdits, known_edits
+from treadle.upstream.quirks.edits import NO_EDITS, BodyEdits, known_edits
 from treadle.wire.adapt import TRAITS, Rule, Traits
 
 
@@ -387,7 +387,7 @@ class QuirkProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     traits: Traits
     names: tuple[str, ...] = ()
-    edits: BodyEdits = BodyEdits()
+    edits: BodyEdits = NO_EDITS
     key_header: str | None = None
 
 
@@ -425,7 +425,7 @@ def _profile(protocol: str, host: str, model: str, configured: tuple[str, ...]) 
         # Equal traits are one object: what is made for an upstream is found by it.
         traits=_TRAITS.setdefault(traits, traits),
         names=tuple(named),
-        edits=_edits(chosen),
+        edits=_edits(chosen) if chosen else NO_EDITS,
         key_header=next((quirk.key_header for quirk in chosen if quirk.key_header), None),
     )
 

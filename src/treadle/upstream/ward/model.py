@@ -43,50 +43,43 @@ class GuardedModel:
 class Guarded(Answering):
     """The events of one model call, wherever it is answered."""
 
-    __slots__ = ("_beds", "_plan", "_run_id", "_visit")
-
     def __init__(self, beds: tuple[Bed, ...], plan: Plan, run_id: str) -> None:
-        super().__init__()
+        self._visit: Visit | None = None
+        self._is_over = False
+        self._begun = self._last = None
         self._beds = beds
         self._plan = plan
         self._run_id = run_id
-        self._visit: Visit | None = None
 
     async def _start(self) -> list[ModelEvent]:
         """Return the first batch, and before it what had to be done to get it."""
         notes: list[ModelEvent] = []
-        for number, bed in enumerate(self._beds, start=1):
-            try:
-                batch = await self._ask(bed, notes)
-            except UpstreamError as error:
-                if number == len(self._beds) or not goes_elsewhere(error):
-                    raise
-                bed.ward.repeat(elsewhere=True)
-                notes.append(_note("fallback", f"{error.message}; {self._beds[number].ward.endpoint.name} was asked"))
-            else:
-                return [*notes, *batch] if notes else batch
-        raise AssertionError("the last endpoint answers or refuses")
-
-    async def _ask(self, bed: Bed, notes: list[ModelEvent]) -> list[ModelEvent]:
-        """Ask one endpoint until it answers or it is no use. Raises: UpstreamError."""
-        ward, attempt = bed.ward, 1
-        ward.budget.earn()
+        left, attempt = list(self._beds), 1
+        left[0].ward.budget.earn()
         while True:
             try:
-                return await self._call(bed)
+                batch = await self._call(left[0])
             except UpstreamError as error:
-                wait_s = pause_s(error, attempt, ward.rules.retry, ward.dice)
-                if wait_s is None or not ward.budget.spend():
+                ward = left[0].ward
+                if await _may_repeat(ward, error, attempt, notes):
+                    attempt += 1
+                    continue
+                if len(left) == 1 or not goes_elsewhere(error):
                     raise
-                notes.append(_note("retried", error.message))
-                ward.repeat(elsewhere=False)
-                await ward.clock.sleep(wait_s)
-                attempt += 1
+                ward.repeat(elsewhere=True)
+                del left[0]
+                notes.append(_note("fallback", f"{error.message}; {left[0].ward.endpoint.name} was asked"))
+                left[0].ward.budget.earn()
+                attempt = 1
+            else:
+                return [*notes, *batch] if notes else batch
 
     async def _call(self, bed: Bed) -> list[ModelEvent]:
         """Make one call with the endpoint's leave and return its first batch. Raises: UpstreamError."""
         ward, model, plan = bed.ward, bed.model, self._plan
-        permit = await ward.enter()
+        if ward.places is not None:
+            await ward.wait_for_place(ward.places)
+        permit = ward.enter()
         endpoint = model.endpoint
         call = ModelCall(
             upstream=endpoint.name, protocol=endpoint.protocol, host=endpoint.host, model=model.name or plan.model
@@ -103,34 +96,12 @@ class Guarded(Answering):
             visit.begin(self._last)
         return batch
 
-    async def _leave(self, error: BaseException | None) -> None:
-        """End the call that is under way, if one is."""
-        visit, self._visit = self._visit, None
-        try:
-            await super()._leave(error)
-        finally:
-            if visit is not None:
-                visit.end(self._last, error)
-
-
-class Visit:
-    """A call that is under way, with the endpoint's leave; its ward is told what came of it."""
-
-    __slots__ = ("_call", "_permit", "_ward")
-
-    def __init__(self, ward: Ward, permit: Permit, call: ModelCall) -> None:
-        self._ward = ward
-        self._permit = permit
-        self._call = call
-
-    def begin(self, last: ModelEvent | None) -> None:
-        """Hear that a trial was answered, unless that was its end and a failure."""
-        if type(last) is not Failed or _outcome_of(last.error)[0] != "failed":
-            self._permit = self._ward.breaker.begin(self._permit, self._ward.clock.monotonic())
-
-    def end(self, last: ModelEvent | None, error: BaseException | None) -> None:
-        """Hear how the call ended, and give back what it had."""
-        ward, call = self._ward, self._call
+    def _settle(self, error: BaseException | None) -> None:
+        """Tell the ward of the call that was under way, if one was, how it ended, and give back what it had."""
+        visit, self._visit, last = self._visit, None, self._last
+        if visit is None:
+            return
+        ward, call = visit.ward, visit.call
         outcome, said = "left", ""
         if type(last) is Finished:
             outcome = "ok"
@@ -140,9 +111,32 @@ class Visit:
         elif isinstance(error, UpstreamError) and error.info.code != CROWDED:
             outcome, said = ("failed", error.message) if is_sickness(error) else ("refused", "")
         now = call.ended_at = ward.clock.monotonic()
-        ward.count(outcome, said)
-        ward.breaker.give_back(self._permit, now, ok=_GOOD.get(outcome))
-        ward.leave()
+        ward.leave(outcome, said)
+        ward.breaker.give_back(visit.permit, now, ok=_GOOD.get(outcome))
+
+
+class Visit(msgspec.Struct):
+    """A call that is under way, with the endpoint's leave; its ward is told what came of it."""
+
+    ward: Ward
+    permit: Permit
+    call: ModelCall
+
+    def begin(self, last: ModelEvent | None) -> None:
+        """Hear that a trial was answered, unless that was its end and a failure."""
+        if type(last) is not Failed or _outcome_of(last.error)[0] != "failed":
+            self.permit = self.ward.breaker.begin(self.permit, self.ward.clock.monotonic())
+
+
+async def _may_repeat(ward: Ward, error: UpstreamError, attempt: int, notes: list[ModelEvent]) -> bool:
+    """Wait before an endpoint is asked once more; tell whether that is any use."""
+    wait_s = pause_s(error, attempt, ward.rules.retry, ward.dice)
+    if wait_s is None or not ward.budget.spend():
+        return False
+    notes.append(_note("retried", error.message))
+    ward.repeat(elsewhere=False)
+    await ward.clock.sleep(wait_s)
+    return True
 
 
 _GOOD = {"ok": True, "refused": True, "failed": False}

@@ -99,7 +99,7 @@ class Ward:
         self.meter = meter
         self.clock = clock or _SystemClock()
         self.dice = dice
-        self._places = asyncio.Semaphore(self.rules.streams_max) if self.rules.streams_max else None
+        self.places = asyncio.Semaphore(self.rules.streams_max) if self.rules.streams_max else None
         self._live = 0
         self._waiting = 0
         self._calls = 0
@@ -107,24 +107,27 @@ class Ward:
         self._last_error = ""
         self._last_error_at: float | None = None
 
-    async def enter(self) -> Permit:
-        """Take leave to make a call, and one of the endpoint's places for as long as it lasts: `leave` gives it back.
+    def enter(self) -> Permit:
+        """Take leave to make a call; where there are places, with one of them. `leave` gives both back.
+
+        Raises: CircuitOpen.
+        """
+        permit = self.breaker.take(self.clock.monotonic())
+        if permit is None:
+            if self.places is not None:
+                self.places.release()
+            raise self._closed()
+        self._live += 1
+        return permit
+
+    async def wait_for_place(self, places: asyncio.Semaphore) -> None:
+        """Take one of the endpoint's places, which a call has as long as it lasts.
 
         Raises: CircuitOpen; UpstreamTimeout, when no place became free.
         """
-        if self._places is not None:
-            if self.breaker.is_shut(self.clock.monotonic()):
-                # At once, for the places of a sick endpoint are taken by those who wait for it.
-                raise self._closed()
-            await self._wait_for_place(self._places)
-        self._live += 1
-        permit = self.breaker.take(self.clock.monotonic())
-        if permit is None:
-            self.leave()
+        if self.breaker.is_shut(self.clock.monotonic()):
+            # At once, for the places of a sick endpoint are taken by those who wait for it.
             raise self._closed()
-        return permit
-
-    async def _wait_for_place(self, places: asyncio.Semaphore) -> None:
         self._waiting += 1
         try:
             async with asyncio.timeout(self.rules.queue_s):
@@ -138,31 +141,29 @@ class Ward:
         finally:
             self._waiting -= 1
 
-    def leave(self) -> None:
-        """Give a place back."""
+    def leave(self, outcome: str, error: str = "") -> None:
+        """Count a call that is over, and give its place back."""
         self._live -= 1
-        if self._places is not None:
-            self._places.release()
+        if self.places is not None:
+            self.places.release()
+        self._calls += 1
+        if outcome == "failed":
+            self._failures += 1
+            self._last_error, self._last_error_at = error, self.clock.now()
+        if self.meter is not None:
+            self.meter.upstream_asked(self.endpoint.name, outcome)
 
     def _closed(self) -> CircuitOpen:
         """Return the error of a call that is not made."""
         wait_s = self.breaker.wait_s(self.clock.monotonic())
-        self.count("open")
+        if self.meter is not None:
+            self.meter.upstream_asked(self.endpoint.name, "open")
         said = f": {self._last_error}" if self._last_error else ""
         return CircuitOpen(
             f"upstream '{self.endpoint.name}' failed too often and is left alone for {wait_s:.0f} s{said}",
             hint="ask again then, or name a fallback for this route",
             retry_after_s=wait_s,
         )
-
-    def count(self, outcome: str, error: str = "") -> None:
-        """Count one call, and keep what was last said against the endpoint."""
-        self._calls += outcome != "open"
-        if outcome == "failed":
-            self._failures += 1
-            self._last_error, self._last_error_at = error, self.clock.now()
-        if self.meter is not None:
-            self.meter.upstream_asked(self.endpoint.name, outcome)
 
     def repeat(self, *, elsewhere: bool) -> None:
         """Count a call that is made again."""

@@ -17,6 +17,8 @@ def fidelity(notes: Iterable[Note]) -> str:
     The same note in every round of a run counts once.
     """
     unique = {(note.action, note.code, note.field): note for note in notes}
+    if not unique:
+        return EXACT
     parts: list[str] = []
     for action in _COUNTED:
         total = sum(note.count for note in unique.values() if note.action == action)

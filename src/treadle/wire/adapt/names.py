@@ -6,7 +6,7 @@ it is too long or where two would become one.
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 from treadle.wire.adapt.traits import Rule
@@ -22,8 +22,7 @@ class Names:
 
     def __init__(self, rule: Rule, words: Iterable[str]) -> None:
         unique = dict.fromkeys(words)
-        lines = "\n".join([*unique, ""])
-        if lines.count("\n") == len(unique) and _all(rule).fullmatch(lines):
+        if all_fit(rule, unique):
             self.count = 0
             self._there: dict[str, str] = {}
             self._back: dict[str, str] = {}
@@ -45,6 +44,12 @@ class Names:
     def back(self, word: str) -> str:
         """Return the word that the upstream means."""
         return self._back.get(word, word)
+
+
+def all_fit(rule: Rule, words: Collection[str]) -> bool:
+    """Tell whether the upstream takes all of the words as they are."""
+    lines = "\n".join([*words, ""])
+    return lines.count("\n") == len(words) and _all(rule).fullmatch(lines) is not None
 
 
 def fits(rule: Rule, word: str) -> bool:

@@ -5,6 +5,8 @@ the start of a custom call's arguments, and a call whose name is only the beginn
 answer that no single event shows are told, not judged.
 """
 
+from collections.abc import Callable, Mapping
+
 import msgspec
 
 from treadle.canon.events import (
@@ -42,90 +44,96 @@ _CALLED = frozenset({"tool_calls", "function_call", "tool_use"})
 
 _STRAY_NAME: Fault = ("name_stray", "a tool's name came with a prefix or in another case")
 
-_PASSING = frozenset({TextDelta, RefusalDelta, ReasoningDelta, Noted, Failed, Interrupted})
+_PASSING: frozenset[type[ModelEvent]] = frozenset({TextDelta, RefusalDelta, ReasoningDelta, Noted, Failed, Interrupted})
 """Events in which nothing was adapted and nothing can be wrong."""
 
 _PASSING_UNWRAPPED = _PASSING | {ArgumentsDelta}
 """Those where no tool went out as another kind."""
 
+_NOTHING: frozenset[type[ModelEvent]] = frozenset()
+"""Those while a name may still go on."""
 
-def _by_name(tools: tuple[ToolSpec, ...]) -> dict[str, ToolSpec]:
-    return {spec.name: spec for spec in tools}
+Scan = Callable[[list[ModelEvent]], list[ModelEvent]]
+"""What looks for calls in the text among the events of one read."""
+
+_NAMES: Memo[Mapping[str, ToolSpec], frozenset[str]] = Memo(frozenset)
 
 
-_SPECS: Memo[tuple[ToolSpec, ...], dict[str, ToolSpec]] = Memo(_by_name)
-_NAMES: Memo[dict[str, ToolSpec], frozenset[str]] = Memo(frozenset)
-
-
-class Restorer:
+class Restorer(msgspec.Struct):
     """Restores the events of one model call.
 
-    `tools` are those of the plan, found by their names in `specs`, `wrapped` the names of those that went out as
-    functions. With `mends_names` a name that no tool has is read as the tool it differs from by a prefix or by case.
+    `specs` are the tools of the plan by their names, `wrapped` the names of those that went out as functions. With
+    `mends_names` a name that no tool has is read as the tool it differs from by a prefix or by case. `calls` have
+    begun, those of `wrapped` tools that are not over are unwrapped.
     """
 
-    def __init__(
-        self,
-        names: Names,
-        tools: tuple[ToolSpec, ...],
-        wrapped: frozenset[str],
-        *,
-        mends_names: bool = False,
-        is_single: bool = False,
-    ) -> None:
-        self._names = names
-        self.specs = _SPECS.of(tools)
-        self.wrapped = wrapped
-        self._mends_names = mends_names
-        self._is_single = is_single
-        self._calls: set[int] = set()
-        self._open: dict[int, Unwrapper] = {}
+    names: Names
+    specs: Mapping[str, ToolSpec]
+    wrapped: frozenset[str]
+    mends_names: bool = False
+    is_single: bool = False
+    calls: set[int] = set()
+    unwrappers: dict[int, Unwrapper] = {}
 
     @property
     def sent_names(self) -> frozenset[str]:
         """Return the names of the tools as the upstream was told them."""
         names = _NAMES.of(self.specs)
-        return names if not self._names.count else frozenset([self._names.there(name) for name in names])
+        return names if not self.names.count else frozenset([self.names.there(name) for name in names])
 
     def feed(self, event: ModelEvent) -> list[ModelEvent]:
         """Return the event as the plan's own, with what has to be said about it."""
         if type(event) is ArgumentsDelta:
-            unwrapper = self._open.get(event.index)
+            unwrapper = self.unwrappers.get(event.index)
             if unwrapper is None:
                 return [event]
             text = unwrapper.feed(event.text)
             return [ArgumentsDelta(index=event.index, text=text)] if text else []
         if type(event) is ItemAdded and type(event.item) is CallItem:
+            if self._is_own(event.item):
+                self.calls.add(event.index)
+                return [event]
             restored, told = self._restored(event.index, event.item)
             return [*told, event if restored is event.item else ItemAdded(index=event.index, item=restored)]
         if type(event) is ItemDone and type(event.item) is CallItem:
+            if self._is_own(event.item):
+                self.calls.add(event.index)
+                faults = self._faults(event.item)
+                return [*[_noted(*fault) for fault in faults], event] if faults else [event]
             restored, told = self._restored(event.index, event.item)
             return [*told, *self._done(event.index, restored)]
         return [event]
 
+    def _is_own(self, call: CallItem) -> bool:
+        """Tell whether a call is as the plan says it, which it is where nothing had to be adapted."""
+        spec = None if self.names.count or self.wrapped or self.is_single else self.specs.get(call.name)
+        return spec is not None and spec.namespace == call.namespace
+
     def _restored(self, index: int, call: CallItem) -> tuple[CallItem, list[ModelEvent]]:
         told: list[ModelEvent] = []
-        name = self._names.back(call.name) if self._names.count else call.name
-        if self._mends_names and name not in self.specs and (meant := self._meant(name)) is not None:
+        name = self.names.back(call.name) if self.names.count else call.name
+        if self.mends_names and name not in self.specs and (meant := self._meant(name)) is not None:
             told += self._told(index, "name_mended", "repaired", f"the model wrote the tool's name as {name[:80]!r}")
             name = meant
-        if self._is_single and self._calls:
+        if self.is_single and self.calls:
             told += self._told(index, "parallel_ignored", "kept", "the model made several calls though asked for one")
-        self._calls.add(index)
+        self.calls.add(index)
         spec = self.specs.get(name)
         namespace = call.namespace or (spec.namespace if spec else None)
         if name not in self.wrapped or call.kind == "custom":
             if name == call.name and namespace == call.namespace:
                 return call, told
             return msgspec.structs.replace(call, name=name, namespace=namespace), told
-        self._open.setdefault(index, Unwrapper())
+        self.unwrappers.setdefault(index, Unwrapper())
         return msgspec.structs.replace(call, name=name, namespace=namespace, kind="custom"), told
 
     def _done(self, index: int, call: CallItem) -> list[ModelEvent]:
         """Return the end of a call; of a wrapped one with the text that was not passed on yet."""
-        unwrapper = self._open.pop(index, None)
+        unwrapper = self.unwrappers.pop(index, None) if self.unwrappers else None
         if unwrapper is None:
-            return [*[_noted(*fault) for fault in self._faults(call)], ItemDone(index=index, item=call)]
+            done = ItemDone(index=index, item=call)
+            faults = self._faults(call)
+            return [*[_noted(*fault) for fault in faults], done] if faults else [done]
         late = unwrapper.feed(call.arguments[unwrapper.chars_fed :])
         final = unwrapper.finish()
         told: list[ModelEvent] = []
@@ -149,12 +157,12 @@ class Restorer:
 
     def _told(self, index: int, code: str, action: NoteAction, message: str) -> list[ModelEvent]:
         """Return a note on a call, once."""
-        return [] if index in self._calls else [Noted(note=Note(code=code, action=action, message=message))]
+        return [] if index in self.calls else [Noted(note=Note(code=code, action=action, message=message))]
 
     def _meant(self, name: str) -> str | None:
         """Return the one offered tool that a stray name stands for."""
         for prefix in _PREFIXES:
-            bare = self._names.back(name.removeprefix(prefix))
+            bare = self.names.back(name.removeprefix(prefix))
             if bare != name and bare in self.specs:
                 return bare
         same = [known for known in self.specs if known.casefold() == name.casefold()]
@@ -215,36 +223,47 @@ def _noted(code: str, message: str) -> Noted:
 
 
 class RestoringDecoder:
-    """A decoder whose events are restored and watched as they come."""
+    """A decoder whose events are restored and watched as they come; before that, `scan` makes calls of text.
 
-    _pieces: NamePieces | None = None
+    All of it is one object, because every read of the network passes through.
+    """
 
-    def __init__(self, decoder: Decoder, restorer: Restorer) -> None:
+    def __init__(self, decoder: Decoder, restorer: Restorer, scan: Scan | None = None) -> None:
+        self._pieces: NamePieces | None = None
         self._decoder = decoder
         self._restorer = restorer
+        self._scan = scan
         self._watcher = Watcher()
         self._passing = _PASSING if restorer.wrapped else _PASSING_UNWRAPPED
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete."""
-        return self._all(self._decoder.feed(data))
+        events = self._decoder.feed(data)
+        if self._scan is not None:
+            events = self._scan(events)
+        return events if self._passing.issuperset(map(type, events)) else self._all(events)
 
     def finish(self) -> list[ModelEvent]:
         """Return what the end of the bytes makes of them."""
-        return self._all(self._decoder.finish())
+        events = self._decoder.finish()
+        return self._all(events if self._scan is None else self._scan(events))
 
     def _all(self, events: list[ModelEvent]) -> list[ModelEvent]:
         told: list[ModelEvent] = []
         for event in events:
+            kind = type(event)
             if self._pieces is not None:
                 for piece in self._pieces.feed(event):
                     told += self._own(piece)
-            elif type(event) in self._passing:
+            elif kind in self._passing:
                 told.append(event)
-            elif type(event) is ItemAdded and type(event.item) is CallItem:
+            elif type(event) is ItemAdded:
+                if type(event.item) is not CallItem:
+                    told.append(event)
+                    continue
                 for piece in self._begun(event, event.item.name):
                     told += self._own(piece)
-            elif type(event) is ArgumentsDelta or (type(event) is ItemDone and type(event.item) is CallItem):
+            elif kind is ArgumentsDelta or (type(event) is ItemDone and type(event.item) is CallItem):
                 told += self._own(event)
             else:
                 told += self._watcher.feed(event)
@@ -256,9 +275,16 @@ class RestoringDecoder:
             return [event]
         pieces = NamePieces(self._restorer.sent_names)
         whole = pieces.feed(event)
-        self._pieces = pieces if pieces.is_holding else None
+        if pieces.is_holding:
+            self._pieces, self._passing = pieces, _NOTHING
         return whole
 
     def _own(self, event: ModelEvent) -> list[ModelEvent]:
         """Return the event restored, and what is wrong with it or with the answer that it ends."""
-        return [told for own in self._restorer.feed(event) for told in self._watcher.feed(own)]
+        told: list[ModelEvent] = []
+        for own in self._restorer.feed(event):
+            if type(own) is ItemDone or type(own) is Finished:
+                told += self._watcher.feed(own)
+            else:
+                told.append(own)
+        return told

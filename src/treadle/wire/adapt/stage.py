@@ -16,8 +16,8 @@ from treadle.canon.request import Note, Options
 from treadle.canon.tools import ToolSpec
 from treadle.wire.adapt.choices import settle_tools
 from treadle.wire.adapt.custom import wrapped_input, wrapped_spec
-from treadle.wire.adapt.history import move_files, settle_roles
-from treadle.wire.adapt.names import Names
+from treadle.wire.adapt.history import has_odd_roles, move_files, settle_roles
+from treadle.wire.adapt.names import Names, all_fit
 from treadle.wire.adapt.restore import Restorer
 from treadle.wire.adapt.schemas import Schemas
 from treadle.wire.adapt.traits import Traits
@@ -27,13 +27,17 @@ from treadle.wire.responses.hosted import spell_out
 
 
 class Adapted(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan that fits its upstream, what had to change for that, and who changes the answer back."""
+    """A plan that fits its upstream, what had to change for that, and who changes the answer back.
+
+    It `has_calls` where there are calls in its history, or results of some.
+    """
 
     plan: Plan
     restorer: Restorer
     names: Names
     wrapped: frozenset[str] = frozenset()
     notes: tuple[Note, ...] = ()
+    has_calls: bool = True
 
 
 def adapt(plan: Plan, traits: Traits) -> Adapted:
@@ -44,17 +48,24 @@ def adapt(plan: Plan, traits: Traits) -> Adapted:
     if not traits.has_hosted_items and OpaqueItem in kinds:
         settled = msgspec.structs.replace(settled, items=spell_out(settled.items, notes))
         kinds = {*map(type, settled.items)}
-    writer = _Writer(settled, traits, notes, has_calls=CallItem in kinds or ResultItem in kinds)
-    adapted = writer.plan()
+    fitted, has_calls = _fitted(settled.tools, traits), CallItem in kinds or ResultItem in kinds
+    names, adapted = fitted.names, settled
+    if not _fits(settled, fitted) or (has_calls and not _calls_fit(settled, fitted)):
+        writer = _Writer(settled, fitted, notes, has_calls=has_calls)
+        names, adapted = writer.names, writer.plan()
+    elif fitted.written is not None and fitted.written is not settled.tools:
+        adapted = msgspec.structs.replace(settled, tools=fitted.written)
     restorer = Restorer(
-        writer.names,
-        settled.tools,
-        writer.wrapped,
-        mends_names=traits.mends_names,
-        is_single=settled.options.parallel_tool_calls is False,
+        names, fitted.offered, fitted.wrapped, traits.mends_names, settled.options.parallel_tool_calls is False
     )
-    told = notes.all() if notes.added else ()
-    return Adapted(plan=adapted, restorer=restorer, names=writer.names, wrapped=writer.wrapped, notes=told)
+    return Adapted(
+        plan=adapted,
+        restorer=restorer,
+        names=names,
+        wrapped=fitted.wrapped,
+        notes=notes.all() if notes.added else (),
+        has_calls=has_calls,
+    )
 
 
 class _Fitted(NamedTuple):
@@ -64,7 +75,7 @@ class _Fitted(NamedTuple):
     """
 
     traits: Traits
-    offered: frozenset[str]
+    offered: dict[str, ToolSpec]
     names: Names
     wrapped: frozenset[str]
     written: tuple[ToolSpec, ...] | None = None
@@ -90,10 +101,11 @@ def _fitted(tools: tuple[ToolSpec, ...], traits: Traits) -> _Fitted:
         return found
     if len(kept) >= FITTED_MAX:
         kept.clear()
-    offered, custom = [spec.name for spec in tools], [spec.name for spec in tools if spec.kind == "custom"]
-    names, wrapped = Names(traits.names, offered), frozenset[str](() if traits.has_custom_tools else custom)
-    found = _Fitted(traits, frozenset(offered), names, wrapped)
-    if not names.count and not found.wrapped:
+    offered = {spec.name: spec for spec in tools}
+    custom = [spec.name for spec in tools if spec.kind == "custom"]
+    wrapped = frozenset[str](() if traits.has_custom_tools else custom)
+    found = _Fitted(traits, offered, Names(traits.names, offered), wrapped)
+    if not found.names.count and not wrapped:
         notes = Notes()
         written = _write_tools(tools, found, Schemas(traits.schemas, notes), notes)
         found = found._replace(written=tools if written == tools else written, notes=notes.all())
@@ -129,22 +141,47 @@ def _namespace(traits: Traits, names: Names, name: str, namespace: str | None) -
     return namespace if traits.has_namespaces and names.there(name) == name else None
 
 
+def _fits(plan: Plan, fitted: _Fitted) -> bool:
+    """Tell whether a plan goes out as it is, but for its tools and its calls, which nearly every one does."""
+    return (
+        fitted.written is not None
+        and not fitted.notes
+        and plan.tool_choice.name is None
+        and plan.options.output_schema is None
+        and not has_odd_roles(plan.items, fitted.traits)
+    )
+
+
+def _calls_fit(plan: Plan, fitted: _Fitted) -> bool:
+    """Tell whether the calls of a history and their results go out as they are: all of functions that are offered."""
+    offered, ids = fitted.offered, list[str]()
+    for item in plan.items:
+        if type(item) is CallItem:
+            if item.kind != "function" or item.namespace is not None or item.name not in offered:
+                return False
+            ids.append(item.call_id)
+        elif type(item) is ResultItem:
+            if item.kind != "function" or (item.name and item.name not in offered):
+                return False
+            ids.append(item.call_id)
+    return fitted.traits.has_result_files and all_fit(fitted.traits.call_ids, dict.fromkeys(ids))
+
+
 class _Writer:
     """Spells tools and history with the upstream's names, ids, kinds and schemas."""
 
-    def __init__(self, plan: Plan, traits: Traits, notes: Notes, *, has_calls: bool) -> None:
+    def __init__(self, plan: Plan, fitted: _Fitted, notes: Notes, *, has_calls: bool) -> None:
         self._plan = plan
-        self._traits = traits
+        self._traits = fitted.traits
         self._notes = notes
-        self._fitted = _fitted(plan.tools, traits)
+        self._fitted = fitted
         self._calls: list[CallItem | ResultItem] = []
-        self.names = self._fitted.names
-        self.wrapped = self._fitted.wrapped
+        self.names = fitted.names
         if has_calls:
             self._calls = [item for item in plan.items if type(item) is CallItem or type(item) is ResultItem]
             called = dict.fromkeys([item.name for item in self._calls if item.name])
-            if not called.keys() <= self._fitted.offered:
-                self.names = Names(traits.names, [*[spec.name for spec in plan.tools], *called])
+            if not called.keys() <= fitted.offered.keys():
+                self.names = Names(self._traits.names, [*[spec.name for spec in plan.tools], *called])
 
     def plan(self) -> Plan:
         """Return the plan as the upstream takes it; what was mapped is mapped back, so nothing is lost by that."""
@@ -163,9 +200,9 @@ class _Writer:
             choice = msgspec.structs.replace(choice, name=self.names.there(choice.name))
         if self.names.count:
             notes.add("name_mapped", "emulated", "names of tools that the upstream cannot spell", "tools")
-        if self.wrapped:
+        if fitted.wrapped:
             message = "custom tools are offered as functions of one string"
-            notes.add("custom_tool", "emulated", message, "tools", len(self.wrapped))
+            notes.add("custom_tool", "emulated", message, "tools", len(fitted.wrapped))
         if items is plan.items and tools is plan.tools and choice is plan.tool_choice and options is plan.options:
             return plan
         return msgspec.structs.replace(plan, items=items, tools=tools, tool_choice=choice, options=options)

@@ -17,13 +17,13 @@ from treadle.canon.events import (
     TextDelta,
 )
 from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyItem, AnyPart
+from treadle.canon.items import AnyItem, AnyPart, MessageItem
 from treadle.canon.json import BadJson, read_json
 from treadle.wire.answer.correlate import Correlator, Piece, Slot
 from treadle.wire.answer.drafts import CallDraft, MessageDraft, ThoughtDraft
 from treadle.wire.answer.growth import Growth
 from treadle.wire.answer.ledger import NOBODY, Bounds, Ledger, Maker
-from treadle.wire.surrogates import write_halves
+from treadle.wire.surrogates import HalfJoiner, write_halves
 
 CALLS_MAX = 1024
 
@@ -32,29 +32,24 @@ _Draft = MessageDraft | ThoughtDraft | CallDraft
 
 
 class Assembly(Ledger):
-    """The items of one answer in the making.
+    """The items of one answer in the making; it `has_calls` where the model called anything.
 
     Fields that nobody here reads are kept under their `kind` of state: those about the reasoning on the reasoning
     itself where it is still open, all others on the item that ends the answer.
     """
 
-    _speaking: MessageDraft | ThoughtDraft | None = None
-    _correlator: Correlator | None = None
-    _done: int = 0
-
     def __init__(
         self, ids: IdSource, bounds: Bounds, taken_call_ids: frozenset[str] = frozenset(), maker: Maker = NOBODY
     ) -> None:
         super().__init__(ids, bounds, taken_call_ids)
+        self.has_calls = False
+        self._speaking: MessageDraft | ThoughtDraft | None = None
+        self._correlator: Correlator | None = None
+        self._done = 0
         self._maker = maker
         self._order: list[_Draft] = []
         self._calls: dict[int, CallDraft] = {}
         self._late: dict[str, Growth] = {}
-
-    @property
-    def has_calls(self) -> bool:
-        """Tell whether the model called anything."""
-        return bool(self._calls)
 
     @property
     def calls_are_complete(self) -> bool:
@@ -75,15 +70,20 @@ class Assembly(Ledger):
             self.add_said(text)
             return
         # What nearly every piece is: more of a plain text.
+        meter = self._meter
         if message.joiner.half or not text.isascii():
             text = message.joiner.feed(text)
             if not text:
                 return
-        self._meter.add(text)
-        if not self._meter.is_over:
-            texts = message.begin(is_refusal=False) if message.texts is None else message.texts
-            texts.append(text)
-            self.events.append(TextDelta(index=message.index, text=text, part=message.part))
+            meter.add(text)
+        else:
+            meter.bytes_held += len(text)
+        if meter.bytes_held > meter.bytes_max:
+            meter.is_over = True
+            return
+        texts = message.begin(is_refusal=False) if message.texts is None else message.texts
+        texts.append(text)
+        self.events.append(TextDelta(index=message.index, text=text, part=message.part))
 
     def add_said(self, text: str, *, is_refusal: bool = False, tokens: list[Any] | None = None) -> None:
         """Add to the message, or begin one, also what it refuses; `tokens` are the logprobs of that text."""
@@ -158,7 +158,8 @@ class Assembly(Ledger):
             self._correlator = Correlator()
         slot, is_new = self._correlator.place(piece)
         if is_new:
-            self._calls[id(slot)] = CallDraft(slot)
+            self._calls[id(slot)] = CallDraft(slot, HalfJoiner())
+            self.has_calls = True
             if len(self._calls) > CALLS_MAX:
                 self._meter.refuse(f"more than {CALLS_MAX} calls in one answer")
                 return
@@ -188,9 +189,10 @@ class Assembly(Ledger):
     def _begin_message(self) -> MessageDraft:
         if self._speaking is not None:
             self._fall_silent()
-        message = self._speaking = MessageDraft(len(self._order), self._ids.new(prefixes.MESSAGE))
+        index, item_id = len(self._order), self._ids.new(prefixes.MESSAGE)
+        message = self._speaking = MessageDraft(index, item_id, HalfJoiner())
         self._order.append(message)
-        self.events.append(ItemAdded(index=message.index, item=message.begun()))
+        self.events.append(ItemAdded(index=index, item=MessageItem(id=item_id, role="assistant")))
         return message
 
     def _begin_thought(self) -> ThoughtDraft:
@@ -241,7 +243,11 @@ class Assembly(Ledger):
             self._think(speaking, speaking.joiner.finish())
             speaking.blobs = tuple(self._maker.blob(kind, state.value()) for kind, state in speaking.states.items())
         speaking.is_closed = True
-        self._emit_done()
+        if self._done == len(self._order) - 1:
+            self._done += 1
+            self.events.append(ItemDone(index=speaking.index, item=speaking.item()))
+        else:
+            self._emit_done()
 
     def _show_call(self, call: CallDraft) -> None:
         if self._speaking is not None:
@@ -250,9 +256,9 @@ class Assembly(Ledger):
         call.item_id = self._ids.new(prefixes.CALL_ITEM)
         call.call_id = self._call_id(call.slot.id)
         self._show(call, call.item())
-        early = "".join(call.waiting)
-        call.waiting.clear()
-        if early:
+        if call.waiting:
+            early = "".join(call.waiting)
+            call.waiting.clear()
             size = len(early.encode())
             self.note("arguments_before_name", "buffered", f"{size} argument bytes came before the name")
             self.events.append(ArgumentsDelta(index=call.index, text=early))

@@ -29,17 +29,14 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     kind: CallKind = "function"
 
 
-class Slot:
+class Slot(msgspec.Struct, eq=False):
     """One call as far as it is known."""
 
-    __slots__ = ("arguments", "id", "index", "kind", "name")
-
-    def __init__(self, piece: Piece) -> None:
-        self.id = piece.id
-        self.name = piece.name
-        self.index = piece.index
-        self.kind: CallKind = piece.kind
-        self.arguments = FreeText() if piece.kind == "custom" else Arguments()
+    id: str
+    name: str
+    index: Hashable
+    kind: CallKind
+    arguments: Arguments
 
 
 class Correlator:
@@ -60,7 +57,8 @@ class Correlator:
         slot = self._of_id(piece) if piece.id else self._of_place(piece)
         is_new = slot is None
         if slot is None:
-            slot = Slot(piece)
+            arguments = FreeText() if piece.kind == "custom" else Arguments()
+            slot = Slot(piece.id, piece.name, piece.index, piece.kind, arguments)
             self.slots.append(slot)
             self._learn_id(slot, piece)
         else:

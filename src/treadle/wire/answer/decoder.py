@@ -18,9 +18,8 @@ DONE = "[DONE]"
 class AnswerDecoder(ABC):
     """Turns the answer of one model call into events; nothing that an upstream sends raises."""
 
-    _terminal: Finished | Failed | None = None
-
     def __init__(self, ledger: Ledger) -> None:
+        self._terminal: Finished | Failed | None = None
         self._ledger = ledger
         self._intake = Intake()
 
@@ -28,8 +27,9 @@ class AnswerDecoder(ABC):
         """Return the events that these bytes complete."""
         if self._terminal is not None:
             return []
-        self._read_frames(self._intake.feed(data))
-        if self._intake.failure is not None and self._terminal is None:
+        reader = self._intake.reader
+        self._read_frames(self._intake.feed(data) if reader is None else reader.feed(data))
+        if (reader is None or reader.overflowed) and self._terminal is None and self._intake.failure is not None:
             self._fail(self._intake.failure)
         events, self._ledger.events = self._ledger.events, []
         return events

@@ -19,16 +19,13 @@ from treadle.wire.arguments import FinalArguments
 from treadle.wire.surrogates import HalfJoiner, write_halves
 
 
-class _Part:
+class _Part(msgspec.Struct):
     """Text or a refusal: `waiting` are the logprobs of tokens whose text has not come yet."""
 
-    __slots__ = ("is_refusal", "pieces", "tokens", "waiting")
-
-    def __init__(self, is_refusal: bool) -> None:
-        self.is_refusal = is_refusal
-        self.pieces: list[str] = []
-        self.tokens: list[Any] = []
-        self.waiting: list[Any] = []
+    is_refusal: bool
+    pieces: list[str]
+    tokens: list[Any] = []
+    waiting: list[Any] = []
 
     def part(self) -> AnyPart:
         """Return all of it."""
@@ -38,45 +35,43 @@ class _Part:
 
 
 @final
-class MessageDraft:
+class MessageDraft(msgspec.Struct):
     """What the model says: texts and refusals as they come, images and parts of other kinds behind them.
 
     It `is_refusing` while the last part is a refusal, and `has_tokens` while logprobs wait to be told. `part` is the
     number of the last part, `texts` are its pieces where it is text.
     """
 
+    index: int
+    id: str
+    joiner: HalfJoiner
     is_closed: bool = False
     is_refusing: bool = False
     has_tokens: bool = False
     blobs: tuple[Blob, ...] = ()
     texts: list[str] | None = None
     part: int = -1
-
-    def __init__(self, index: int, item_id: str) -> None:
-        self.index = index
-        self.joiner = HalfJoiner()
-        self.attached: list[AnyPart] = []
-        self.annotations: list[Any] = []
-        self._id = item_id
-        self._parts: list[_Part] = []
+    parts: list[_Part] = []
+    attached: list[AnyPart] = []
+    annotations: list[Any] = []
 
     def add(self, text: str, *, is_refusal: bool) -> None:
         """Add text: texts and refusals are parts of their own."""
-        if not self._parts or self.is_refusing != is_refusal:
+        if not self.parts or self.is_refusing != is_refusal:
             self.begin(is_refusal=is_refusal)
-        self._parts[-1].pieces.append(text)
+        self.parts[-1].pieces.append(text)
 
     def add_tokens(self, tokens: list[Any], *, is_refusal: bool) -> None:
         """Add logprobs, which belong to the text that comes next."""
-        if not self._parts or self.is_refusing != is_refusal:
+        if not self.parts or self.is_refusing != is_refusal:
             self.begin(is_refusal=is_refusal)
-        self._parts[-1].tokens += tokens
-        self._parts[-1].waiting += tokens
+        self.parts[-1].tokens += tokens
+        self.parts[-1].waiting += tokens
         self.has_tokens = True
 
     def add_late_tokens(self, tokens: list[Any], *, is_refusal: bool) -> None:
         """Add logprobs of a token without text to the last part of its kind."""
-        part = next((part for part in reversed(self._parts) if part.is_refusal == is_refusal), None)
+        part = next((part for part in reversed(self.parts) if part.is_refusal == is_refusal), None)
         if part is None:
             self.add_tokens(tokens, is_refusal=is_refusal)
         else:
@@ -87,7 +82,7 @@ class MessageDraft:
     def take_tokens(self) -> msgspec.Raw | None:
         """Return the logprobs that came since the last time."""
         self.has_tokens = False
-        part = self._parts[-1]
+        part = self.parts[-1]
         if not part.waiting:
             return None
         tokens, part.waiting = part.waiting, []
@@ -95,26 +90,26 @@ class MessageDraft:
 
     def begin(self, *, is_refusal: bool) -> list[str]:
         """Begin a part and return its pieces, of which there are none yet."""
-        part = _Part(is_refusal)
-        self._parts.append(part)
+        pieces: list[str] = []
+        self.parts.append(_Part(is_refusal, pieces))
         self.part += 1
         self.is_refusing = is_refusal
-        self.texts = None if is_refusal else part.pieces
-        return part.pieces
-
-    def begun(self) -> MessageItem:
-        """Return the message without content."""
-        return MessageItem(id=self._id, role="assistant")
+        self.texts = None if is_refusal else pieces
+        return pieces
 
     def item(self) -> MessageItem:
         """Return the message so far."""
-        parts = [part.part() for part in self._parts if part.pieces or part.tokens]
+        if self.texts and not (self.part or self.attached or self.annotations or self.parts[0].tokens):
+            # What nearly every message is: one text.
+            content = (TextPart(text="".join(self.texts)),)
+            return MessageItem(id=self.id, role="assistant", content=content, blobs=self.blobs)
+        parts = [part.part() for part in self.parts if part.pieces or part.tokens]
         if self.annotations:
             noted = next((n for n, part in enumerate(parts) if isinstance(part, TextPart)), None)
             if noted is not None:
                 parts[noted] = msgspec.structs.replace(parts[noted], annotations=_array(self.annotations))
         content = (*parts, *self.attached)
-        return MessageItem(id=self._id, role="assistant", content=content, blobs=self.blobs)
+        return MessageItem(id=self.id, role="assistant", content=content, blobs=self.blobs)
 
 
 @final
@@ -141,20 +136,18 @@ class ThoughtDraft:
         return ReasoningItem(id=self._id, text=(text,) if text else (), blobs=self.blobs)
 
 
-class CallDraft:
+class CallDraft(msgspec.Struct):
     """A call on its way out: `index` is set once the call has been shown."""
 
+    slot: Slot
+    joiner: HalfJoiner
+    waiting: list[str] = []
     index: int = -1
     is_closed: bool = False
     blobs: tuple[Blob, ...] = ()
     final: FinalArguments | None = None
     item_id: str = ""
     call_id: str = ""
-
-    def __init__(self, slot: Slot) -> None:
-        self.slot = slot
-        self.joiner = HalfJoiner()
-        self.waiting: list[str] = []
 
     def item(self) -> CallItem:
         """Return the call, with its arguments once they are complete."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.items import CallItem, MessageItem, ReasoningItem, text_of
+from treadle.canon.items import CallItem, MessageItem, ReasoningItem, TextPart, text_of
 from treadle.canon.json import BadJson, read_json
 from treadle.canon.memo import Memo
 from treadle.canon.tools import ToolSpec
@@ -30,6 +30,7 @@ DIALECT: Fault = ("dialect_text", "a call in the text of the answer")
 DIALECT_THOUGHT: Fault = ("dialect_thought", "a call in the thoughts of the answer")
 END_THINK: Fault = ("stray_end_think", "an end of thinking in the text of the answer")
 
+_OBJECT: Any = dict
 _FENCE = re.compile(r"\s*```")
 _TRAILING = re.compile(r'\s*\{.*\}\s*"+\s*\}?\s*', re.DOTALL)
 _SEVERAL = re.compile(r"\}\s*\{")
@@ -83,13 +84,17 @@ def call_faults(call: CallItem, specs: Mapping[str, ToolSpec]) -> list[Fault]:
         given: Any = read_json(text)
     except BadJson:
         return _text_faults(text)
-    return _value_faults(cast("dict[str, Any]", given), spec, specs) if isinstance(given, dict) else []
+    return _value_faults(given, spec, specs) if isinstance(given, _OBJECT) else []
 
 
 def item_faults(item: MessageItem | ReasoningItem) -> list[Fault]:
     """Return what a text or a thought holds that should have been a call, or the end of the thoughts."""
-    is_thought = isinstance(item, ReasoningItem)
-    text = "".join((*item.summary, *item.text)) if is_thought else text_of(item.content)
+    text, is_thought = "", type(item) is ReasoningItem
+    if type(item) is ReasoningItem:
+        text = "".join((*item.summary, *item.text))
+    elif type(item) is MessageItem:
+        only = item.content[0] if len(item.content) == 1 else None
+        text = only.text if type(only) is TextPart else text_of(item.content)
     if "<" not in text and "[" not in text:
         return []
     bare = _FENCED_CODE.sub("", text)

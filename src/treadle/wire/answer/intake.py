@@ -11,11 +11,11 @@ _BLANK = b" \t\r\n"
 
 
 class Intake:
-    """Reads one answer. `failure` is set once the bytes cannot be read any further."""
+    """Reads one answer. Once it is known to be an event stream, its `reader` is fed with the rest."""
 
-    failure: ErrorInfo | None = None
+    reader: SseReader | None = None
+    _failure: ErrorInfo | None = None
     _head: bytes = b""
-    _reader: SseReader | None = None
     _document: list[bytes] | None = None
     _document_bytes: int = 0
 
@@ -24,16 +24,19 @@ class Intake:
         """Tell whether the answer is one JSON document."""
         return self._document is not None
 
+    @property
+    def failure(self) -> ErrorInfo | None:
+        """Say why the bytes cannot be read any further, if that is so."""
+        if self.reader is not None and self.reader.overflowed:
+            return too_large("a line of the stream is over the bound")
+        return self._failure
+
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that these bytes complete."""
-        if self._reader is None and self._document is None:
+        if self.reader is None and self._document is None:
             data = self._begin(data)
-        reader = self._reader
-        if reader is not None:
-            frames = reader.feed(data)
-            if reader.overflowed:
-                self.failure = too_large("a line of the stream is over the bound")
-            return frames
+        if self.reader is not None:
+            return self.reader.feed(data)
         if self._document is not None:
             self._hold(self._document, data)
         return []
@@ -42,7 +45,7 @@ class Intake:
         """Return what the end of the bytes leaves: the open frame, or the whole document."""
         if self._document is not None:
             return [Frame(data=b"".join(self._document).decode("utf-8", "replace"))]
-        return [] if self._reader is None else self._reader.finish()
+        return [] if self.reader is None else self.reader.finish()
 
     def _begin(self, data: bytes) -> bytes:
         """Tell from the first character what the bytes are, and return those to read."""
@@ -55,16 +58,16 @@ class Intake:
         if head[:1] in (b"{", b"["):
             self._document = []
         elif head[:1] == b"<":
-            self.failure = BrokenStream("The upstream answered with a page of HTML instead of a stream.").info
+            self._failure = BrokenStream("The upstream answered with a page of HTML instead of a stream.").info
         elif head:
-            self._reader = SseReader()
+            self.reader = SseReader()
         return head
 
     def _hold(self, document: list[bytes], data: bytes) -> None:
         self._document_bytes += len(data)
         document.append(data)
         if self._document_bytes > LINE_BYTES_MAX:
-            self.failure = too_large("the answer is over the bound")
+            self._failure = too_large("the answer is over the bound")
 
 
 def too_large(what: str) -> ErrorInfo:

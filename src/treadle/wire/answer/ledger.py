@@ -56,30 +56,28 @@ class Maker(msgspec.Struct, frozen=True, kw_only=True):
 NOBODY = Maker()
 
 
-class Meter:
+class Meter(msgspec.Struct, gc=False):
     """Counts the bytes that one answer holds: it `is_over` when something is beyond its bound, `overflow` says what."""
 
-    __slots__ = ("_bytes_left", "_bytes_max", "_overflow", "is_over")
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_left = self._bytes_max = bytes_max
-        self._overflow: str | None = None
-        self.is_over = False
+    bytes_max: int
+    bytes_held: int = 0
+    is_over: bool = False
+    refused: str | None = None
 
     @property
     def overflow(self) -> str | None:
         """Say what is over its bound."""
-        return f"the answer is over {self._bytes_max} bytes" if self._bytes_left < 0 else self._overflow
+        return f"the answer is over {self.bytes_max} bytes" if self.bytes_held > self.bytes_max else self.refused
 
     def refuse(self, what: str) -> None:
         """Take note of another bound that was broken."""
-        self._overflow = what
+        self.refused = what
         self.is_over = True
 
     def add(self, text: str) -> None:
         """Count a text."""
-        self._bytes_left -= len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-        if self._bytes_left < 0:
+        self.bytes_held += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        if self.bytes_held > self.bytes_max:
             self.is_over = True
 
     def add_raw(self, raw: msgspec.Raw) -> None:
@@ -88,20 +86,19 @@ class Meter:
 
     def add_bytes(self, size: int) -> None:
         """Count what was measured already."""
-        self._bytes_left -= size
-        if self._bytes_left < 0:
+        self.bytes_held += size
+        if self.bytes_held > self.bytes_max:
             self.is_over = True
 
 
 class Ledger:
     """The events of one answer, and what has to be said and counted beside them."""
 
-    _notes: int = 0
-
     def __init__(
         self, ids: IdSource, bounds: Bounds, taken_call_ids: frozenset[str] = frozenset(), id_chars_max: int = 64
     ) -> None:
         self.events: list[ModelEvent] = []
+        self._notes = 0
         self._ids = ids
         self._bounds = bounds
         self.meter = self._meter = Meter(bounds.text_bytes_max)

@@ -38,16 +38,16 @@ class Bearer:
 
     def feed(self, event: ModelEvent) -> list[ModelEvent]:
         """Return the event as the client can be shown it, with what has to be said about it."""
-        match event:
-            case TextDelta(extra=Extra() as extra) if extra.protocol != self._client:
-                return self._delta(event, extra)
-            case ItemDone(item=OpaqueItem() as item) if item.protocol != self._client:
-                return [*self._note_block(item), event]
-            case ItemDone(item=MessageItem() as item):
-                message, told = self._message(item)
-                return [*told, event if message is item else ItemDone(index=event.index, item=message)]
-            case _:
-                return [event]
+        if type(event) is TextDelta:
+            extra = event.extra
+            return [event] if extra is None or extra.protocol == self._client else self._delta(event, extra)
+        item = event.item if type(event) is ItemDone else None
+        if type(item) is OpaqueItem and item.protocol != self._client:
+            return [*self._note_block(item), event]
+        if type(event) is ItemDone and type(item) is MessageItem:
+            message, told = self._message(item)
+            return [*told, event if message is item else ItemDone(index=event.index, item=message)]
+        return [event]
 
     def _delta(self, event: TextDelta, extra: Extra) -> list[ModelEvent]:
         """Show a part that came between the texts where it came."""
@@ -59,14 +59,16 @@ class Bearer:
 
     def _message(self, item: MessageItem) -> tuple[MessageItem, list[ModelEvent]]:
         told: list[ModelEvent] = []
-        content = tuple(self._part(part, told) for part in item.content)
+        content = tuple([self._part(part, told) for part in item.content])
         if item.extra is not None and item.extra.protocol != self._client:
             content = self._annotated(content, item.extra, told)
-        if all(new is old for new, old in zip(content, item.content, strict=True)):
+        if content == item.content:
             return item, told
         return msgspec.structs.replace(item, content=content), told
 
     def _part(self, part: AnyPart, told: list[ModelEvent]) -> AnyPart:
+        if type(part) is TextPart and part.extra is None and part.annotations is None:
+            return part
         match part:
             case OpaquePart() if part.protocol != self._client:
                 shown = readable(part.raw)
@@ -140,7 +142,11 @@ class BearingDecoder:
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete."""
-        return self._all(self._decoder.feed(data))
+        events = self._decoder.feed(data)
+        for event in events:
+            if type(event) is not TextDelta or event.extra is not None:
+                return self._all(events)
+        return events
 
     def finish(self) -> list[ModelEvent]:
         """Return what the end of the bytes makes of them."""
@@ -149,7 +155,7 @@ class BearingDecoder:
     def _all(self, events: list[ModelEvent]) -> list[ModelEvent]:
         told: list[ModelEvent] = []
         for event in events:
-            if isinstance(event, TextDelta) and event.extra is None:
+            if type(event) is TextDelta and event.extra is None:
                 told.append(event)
             else:
                 told += self._bearer.feed(event)

@@ -30,7 +30,7 @@ def is_retold(item: OpaqueItem, client: str) -> bool:
     block = object_in(value_of(item.raw))
     match item.protocol, client:
         case "messages", "responses":
-            return _call_kind(block) is not None or block.get("type") in _RESULTS
+            return _call_kind(block) is not None or text_in(block.get("type")) in _RESULTS
         case "responses", "messages" if block.get("type") == "mcp_call":
             return True
         case "responses", _:
@@ -48,17 +48,15 @@ class Retelling:
 
     def feed(self, event: RunEvent) -> list[RunEvent]:
         """Return the events to write."""
-        match event:
-            case ItemAdded(item=OpaqueItem() as item) if item.protocol != self._client:
+        if type(event) is ItemAdded or type(event) is ItemDone:
+            item = event.item
+            if type(item) is OpaqueItem and item.protocol != self._client:
                 # What it is, is known when it is whole.
-                return []
-            case ItemDone(item=OpaqueItem() as item) if item.protocol != self._client:
-                return self._retold(event.index, item)
-            case RunEnded() if self._open:
-                left, self._open = self._open, {}
-                return [*(_paired(index, call, None) for index, call in left.values()), event]
-            case _:
-                return [event]
+                return self._retold(event.index, item) if type(event) is ItemDone else []
+        elif type(event) is RunEnded and self._open:
+            left, self._open = self._open, {}
+            return [*(_paired(index, call, None) for index, call in left.values()), event]
+        return [event]
 
     def _retold(self, index: int, item: OpaqueItem) -> list[RunEvent]:
         if not is_retold(item, self._client):

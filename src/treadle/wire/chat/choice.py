@@ -47,6 +47,7 @@ _FINISH_REASONS = {"length": "length", "filtered": "content_filter"}
 _BREAK = "\n\n"
 _OPEN_END = b',"finish_reason":null}'
 _TEXT_HEADS = {name: b'{"%b":' % name.encode() for name in ("content", "refusal", "reasoning_content")}
+_CONTENT = _TEXT_HEADS["content"]
 _TEXT_END = b"}" + _OPEN_END
 _FIELDS: dict[type, str] = {
     MessageItem: "content",
@@ -56,23 +57,20 @@ _FIELDS: dict[type, str] = {
 }
 
 
-class _Shown:
+class _Shown(msgspec.Struct):
     """An item that the client sees: how much of it was `sent`, and of its refusal; its place among the calls.
 
     `head` is how the deltas of a call begin. `start` is the first piece of the content that is its own; `tokens`
     counts the logprobs sent of each field. One that `is_held` is sent whole when it is done.
     """
 
-    __slots__ = ("declined", "head", "is_held", "place", "sent", "start", "tokens")
-
-    def __init__(self, place: int = -1, *, is_held: bool = False) -> None:
-        self.is_held = is_held
-        self.place = place
-        self.head = b""
-        self.start = -1
-        self.sent = 0
-        self.declined = 0
-        self.tokens: dict[str, int] | None = None
+    place: int = -1
+    is_held: bool = False
+    head: bytes = b""
+    start: int = -1
+    sent: int = 0
+    declined: int = 0
+    tokens: dict[str, int] | None = None
 
 
 class Choice:
@@ -88,16 +86,16 @@ class Choice:
         self.run_id = ""
         self.ended: RunEnded | None = None
         self.finish_reason: str | None = None
-        self._frames: list[bytes] = []
         self._head = b""
         self._suffix = b""
-        self._fold = MessageFold()
-        self._shown: dict[int, _Shown] = {}
         self._calls = 0
         self._images = 0
+        self._annotations: tuple[Any, ...] = ()
+        self._frames: list[bytes] = []
+        self._fold = MessageFold()
+        self._shown: dict[int, _Shown] = {}
         self._open: list[str] = []
         self._late: dict[str, Any] = {}
-        self._annotations: tuple[Any, ...] = ()
 
     def begin(self, prefix: bytes, suffix: bytes) -> None:
         """Say what stands around the choice in each of its chunks; nothing is written before."""
@@ -109,6 +107,12 @@ class Choice:
         if self.ended is not None:
             return []
         if type(event) is TextDelta:
+            shown = self._shown.get(event.index)
+            if self.is_open and shown is not None and shown.sent and event.text and event.logprobs is None:
+                # What nearly every event is: more of a text that is told as it comes.
+                shown.sent += len(event.text)
+                self._fold.texts["content"].append(event.text)
+                return [b"".join((self._head, _CONTENT, write_json(event.text), _TEXT_END, self._suffix))]
             self._say(event.index, "content", event.text, event.logprobs)
         elif (read := self.readers.get(type(event))) is not None:
             read(self, event)
@@ -142,10 +146,11 @@ class Choice:
 
     def whole(self) -> dict[str, Any]:
         """Return the choice of a client that waits."""
+        fold = self._fold
         return {
             "index": self.index,
-            "message": self._fold.message(),
-            "logprobs": self._fold.logprobs(),
+            "message": fold.message(),
+            "logprobs": fold.logprobs() if fold.tokens else None,
             "finish_reason": self.finish_reason,
         }
 

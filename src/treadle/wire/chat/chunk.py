@@ -6,7 +6,7 @@ a delta is not known beforehand. Nothing is remembered between chunks.
 
 import json
 from collections.abc import Hashable
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -52,6 +52,41 @@ class ChunkIn(msgspec.Struct, frozen=True, gc=False):
     code: Any = None
 
 
+class TextIn(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A delta that holds nothing but text, whatever fields it names."""
+
+    content: str | None = None
+    role: str | None = None
+    refusal: None = None
+    reasoning_content: None = None
+    reasoning: None = None
+    tool_calls: None = None
+    function_call: None = None
+
+
+class TextChoiceIn(msgspec.Struct, frozen=True, gc=False):
+    """The only choice of a chunk of text."""
+
+    delta: TextIn
+    index: Literal[0] | None = 0
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+    matched_stop: str | int | None = None
+    logprobs: None = None
+    usage: None = None
+    message: dict[str, Any] | None = None
+
+
+class TextChunkIn(msgspec.Struct, frozen=True, gc=False):
+    """What nearly every chunk of a stream is: a piece of text, nothing, or the end."""
+
+    choices: tuple[TextChoiceIn]
+    usage: Any = None
+    error: None = None
+    object: Literal["chat.completion.chunk", "chat.completion", ""] | None = None
+
+
+TEXT_CHUNK: msgspec.json.Decoder[TextChunkIn] = msgspec.json.Decoder(TextChunkIn)
 _decoder: msgspec.json.Decoder[ChunkIn] = msgspec.json.Decoder(ChunkIn)
 _lists: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -82,8 +117,10 @@ def read_chunk(data: str) -> ChunkIn | None:
 
 def read_usage(value: Any) -> Usage | None:
     """Read the tokens used; None where they are not said or cannot be true."""
-    usage = as_object(value)
-    spent, made = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    usage: dict[str, Any] = value if isinstance(value, OBJECT) else {}
+    spent, made = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    spent = spent if type(spent) is int and spent >= 0 else None
+    made = made if type(made) is int and made >= 0 else None
     if spent is None and made is None:
         return None
     asked, answered = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
@@ -163,10 +200,6 @@ def _status(error: dict[str, Any], words: list[str]) -> int | None:
     return next((_STATUS_OF_CODE[word] for word in words if word in _STATUS_OF_CODE), None)
 
 
-def _count(values: dict[str, Any], name: str) -> int | None:
-    value = values.get(name)
-    return value if type(value) is int and value >= 0 else None
-
-
 def _detail(details: Any, name: str) -> int:
-    return _count(as_object(details), name) or 0
+    value = as_object(details).get(name)
+    return value if type(value) is int and value >= 0 else 0

@@ -11,6 +11,7 @@ from treadle.canon.errors import BrokenStream
 from treadle.canon.events import Finished, Stop
 from treadle.canon.ids import IdSource
 from treadle.canon.items import ImagePart, OpaquePart
+from treadle.canon.json import type_errors
 from treadle.canon.usage import Usage
 from treadle.wire.answer.assemble import Assembly
 from treadle.wire.answer.correlate import Piece
@@ -18,10 +19,13 @@ from treadle.wire.answer.decoder import DONE, AnswerDecoder
 from treadle.wire.answer.ledger import Bounds, Maker
 from treadle.wire.answer.oddities import Oddities, Oddity
 from treadle.wire.chat.chunk import (
+    CHECKED_CHARS,
     LIST,
     OBJECT,
+    TEXT_CHUNK,
     ChoiceIn,
     ChunkIn,
+    TextChoiceIn,
     as_id,
     as_index,
     as_list,
@@ -53,6 +57,9 @@ STOPS: dict[str, Stop] = {
 BROKEN_OFF = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
 """Finish reasons with which a provider says that it did not finish."""
 
+MISSES_MAX = 2
+"""After so many texts in a row that had more beside them, text is no longer expected to come alone."""
+
 KEPT_NAMES_MAX = 32
 """How many unknown fields of an answer are named in notes."""
 
@@ -69,13 +76,6 @@ _UNSAID = (None, None)
 class Decoder(AnswerDecoder):
     """Turns the answer of one model call into events."""
 
-    _reason: str | None = None
-    _sequence: str = ""
-    _usage: Usage | None = None
-    _has_deltas: bool = False
-    _has_thoughts: bool = False
-    _kept: frozenset[str] = frozenset()
-
     def __init__(
         self,
         ids: IdSource,
@@ -89,7 +89,15 @@ class Decoder(AnswerDecoder):
         bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
         self._assembly = Assembly(ids, bounds, taken_call_ids, Maker(provider=provider, model=model))
         super().__init__(self._assembly)
-        self._oddities = Oddities()
+        self._reason: str | None = None
+        self._sequence = ""
+        self._usage: Usage | None = None
+        self._has_deltas = False
+        self._is_telling = True
+        self._misses = 0
+        self._oddities: Oddities | None = None
+        self._has_thoughts = False
+        self._kept: frozenset[str] = frozenset()
 
     def _read_document(self, data: str) -> None:
         chunk = read_chunk(data)
@@ -99,6 +107,24 @@ class Decoder(AnswerDecoder):
             self._read_chunk(chunk)
 
     def _read_frame(self, name: str, data: str) -> None:
+        if self._is_telling and name != "error" and len(data) <= CHECKED_CHARS:
+            try:
+                chunk = TEXT_CHUNK.decode(data)
+            except type_errors:
+                # Something else has begun: the next text is read as whatever it may be.
+                self._is_telling = False
+                self._misses += 1
+            else:
+                self._misses = 0
+                self._has_deltas = True
+                if chunk.usage is not None:
+                    self._usage = read_usage(chunk.usage) or self._usage
+                choice = chunk.choices[0]
+                if choice.delta.content:
+                    self._assembly.add_text(choice.delta.content)
+                if choice.finish_reason is not None:
+                    self._read_reason(choice)
+                return
         chunk = read_chunk(data)
         if chunk is not None:
             self._read_chunk(chunk, is_error=name == "error")
@@ -119,11 +145,10 @@ class Decoder(AnswerDecoder):
             if delta is not None:
                 self._has_deltas = True
                 content = delta.get("content")
-                if len(delta) == 1 and type(content) is str and choice.logprobs is None:
-                    # What nearly every chunk of a stream is: one text.
-                    if content:
-                        self._assembly.add_text(content)
-                elif delta or choice.logprobs is not None:
+                # Where text never comes alone, it is not tried again and again.
+                is_text = type(content) is str and content != "" and choice.logprobs is None
+                self._is_telling = is_text and self._misses < MISSES_MAX
+                if delta or choice.logprobs is not None:
                     self._read_delta(delta, choice.logprobs)
             elif choice.message is not None and not self._has_deltas:
                 self._read_delta(choice.message, choice.logprobs)
@@ -132,7 +157,7 @@ class Decoder(AnswerDecoder):
             if choice.finish_reason is not None:
                 self._read_reason(choice)
 
-    def _read_reason(self, choice: ChoiceIn) -> None:
+    def _read_reason(self, choice: ChoiceIn | TextChoiceIn) -> None:
         """Read why the answer ends; never let a second reason turn a cut answer into a good one."""
         reason = choice.finish_reason
         if isinstance(reason, str) and reason and (self._reason is None or STOPS.get(reason) in ("length", "filtered")):
@@ -161,7 +186,7 @@ class Decoder(AnswerDecoder):
         if calls is not None and not meter.is_over:
             self._read_calls(calls)
         if delta.get("function_call") is not None and not meter.is_over:
-            self._note_odd(self._oddities.look_legacy())
+            self._note_odd(self._odd().look_legacy())
             self._assembly.begin_calls()
             self._assembly.add_call(_piece({"index": LEGACY_INDEX, "function": delta["function_call"]}, 0, False))
 
@@ -241,7 +266,8 @@ class Decoder(AnswerDecoder):
         if self._goes_on(given):
             return
         calls: list[Any] = given if isinstance(given, LIST) else [given]
-        self._note_odd(self._oddities.look(given))
+        if odd := self._odd().look(given):
+            self._note_odd(odd)
         self._assembly.begin_calls()
         for position, value in enumerate(calls):
             call = as_object(value)
@@ -260,7 +286,13 @@ class Decoder(AnswerDecoder):
         if len(piece) != 2 or type(index) is not int or not isinstance(function, OBJECT) or len(function) != 1:
             return False
         text = function.get("arguments")
-        return type(text) is str and index in self._oddities.seen and self._assembly.go_on(index, text)
+        is_known = self._oddities is not None and index in self._oddities.seen
+        return type(text) is str and is_known and self._assembly.go_on(index, text)
+
+    def _odd(self) -> Oddities:
+        if self._oddities is None:
+            self._oddities = Oddities()
+        return self._oddities
 
     def _note_odd(self, oddities: list[Oddity]) -> None:
         """Say how a stream spells calls otherwise than it should; a whole answer counts no indexes."""
@@ -296,14 +328,16 @@ class Decoder(AnswerDecoder):
 def _piece(call: dict[str, Any], position: int, has_siblings: bool) -> Piece:
     is_custom = call.get("custom") is not None
     body = as_object(call.get("custom" if is_custom else "function"))
-    index = as_index(call.get("index"))
+    index, text = call.get("index"), body.get("input" if is_custom else "arguments")
+    if type(index) is not int:
+        index = as_index(index)
     if index is None and has_siblings:
         # Siblings in one delta are different calls, even if nothing else tells them apart.
         index = position
     return Piece(
         id=as_id(call.get("id")),
         name=as_id(body.get("name")),
-        text=as_text(body.get("input" if is_custom else "arguments")),
+        text=text if type(text) is str else as_text(text),
         index=index,
         kind="custom" if is_custom else "function",
     )

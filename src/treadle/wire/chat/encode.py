@@ -7,12 +7,14 @@ sent before there is something to say, so that a run that fails at once can stil
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import msgspec
+
 from treadle.canon import ids as prefixes
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import RunEnded, RunEvent, RunStarted
 from treadle.canon.ids import IdSource
 from treadle.canon.json import write_json
-from treadle.canon.request import Request
+from treadle.canon.request import Request, Surface
 from treadle.canon.usage import Usage, add_usage
 from treadle.wire.chat.choice import Choice
 from treadle.wire.errors import openai_error, write_error
@@ -24,75 +26,79 @@ _CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled.", statu
 _UNKNOWN = ErrorInfo(code="upstream_error", message="The run failed.", status=502)
 
 
-class _Completion:
+class _Completion(msgspec.Struct):
     """What is said beside the choices: whose completion it is, what it cost, and how it ended.
 
     It `is_over` when the last run has ended, or the first one badly: a completion is whole or an error, and runs
     that still go on then are of no use to this client.
     """
 
-    def __init__(self, request: Request, ids: IdSource, count: int) -> None:
-        self.is_over = False
-        self.suffix = b'],"usage":null}\n\n' if request.surface.include_usage else b"]}\n\n"
-        self._surface = request.surface
-        self._ids = ids
-        self._going = count
-        self._head: dict[str, Any] = {}
-        self._used: Usage | None = None
-        self._failure: ErrorInfo | None = None
+    surface: Surface
+    ids: IdSource
+    going: int
+    is_over: bool = False
+    head: dict[str, Any] = {}
+    used: Usage | None = None
+    failure: ErrorInfo | None = None
+
+    @property
+    def suffix(self) -> bytes:
+        """Return how each of its chunks ends."""
+        return b'],"usage":null}\n\n' if self.surface.include_usage else b"]}\n\n"
 
     def start(self, event: RunStarted) -> bytes:
         """Name the completion after its first run, and return how its chunks begin."""
-        if not self._head:
+        if not self.head:
             is_ours = event.response_id.startswith(prefixes.COMPLETION)
-            self._head = {
-                "id": event.response_id if is_ours else self._ids.new(prefixes.COMPLETION),
+            self.head = {
+                "id": event.response_id if is_ours else self.ids.new(prefixes.COMPLETION),
                 "object": "chat.completion.chunk",
                 "created": int(event.created_at),
                 "model": event.model,
             }
-        return b"data: " + write_json(self._head)[:-1] + b',"choices":[' if self._surface.stream else b""
+        return b"data: " + write_json(self.head)[:-1] + b',"choices":[' if self.surface.stream else b""
 
     def end(self, choice: Choice, event: RunEnded) -> list[bytes]:
         """Return what ends a choice, and with the last one, or one that ended badly, the completion."""
         choice.ended = event
-        self._going -= 1
-        self._used = event.usage if self._used is None else add_usage(self._used, event.usage)
-        self.is_over = event.status in ("failed", "cancelled") or not self._going
+        self.going -= 1
+        self.used = event.usage if self.used is None else add_usage(self.used, event.usage)
+        self.is_over = event.status in ("failed", "cancelled") or not self.going
         if event.status == "failed":
-            self._failure = event.error or _UNKNOWN
+            self.failure = event.error or _UNKNOWN
         elif event.status == "cancelled":
-            self._failure = event.error or _CANCELLED
+            self.failure = event.error or _CANCELLED
         else:
             choice.finish(event)
-        return self._ending(choice, event) if self._surface.stream else []
+        return self._ending(choice, event) if self.surface.stream else []
 
     def body(self, choices: Sequence[Choice]) -> bytes:
         """Return the whole completion, or the error envelope of one that failed. It must be over."""
         assert self.is_over, "the run has not ended"
-        if self._failure is not None:
-            return write_error("chat", self._failure)
-        body: dict[str, Any] = {**self._head, "object": "chat.completion", "choices": []}
+        if self.failure is not None:
+            return write_error("chat", self.failure)
+        body: dict[str, Any] = {**self.head, "object": "chat.completion", "choices": []}
         limit: dict[str, Any] = {}
         for choice in choices:
             body["choices"].append(choice.whole())
-            limit = limit or _limit(choice)
-        body["usage"] = None if self._used is None else _write_usage(self._used)
+            if choice.ended is not None and choice.ended.limit and not limit:
+                limit = _limit(choice)
+        body["usage"] = None if self.used is None else _write_usage(self.used)
         return write_json({**body, **limit} if limit else body)
 
     def _ending(self, choice: Choice, event: RunEnded) -> list[bytes]:
         if event.status == "cancelled":
             return [DONE_FRAME]
-        if self._failure is not None:
-            return [write_frame(write_json({"error": openai_error(self._failure)})), DONE_FRAME]
+        if self.failure is not None:
+            return [write_frame(write_json({"error": openai_error(self.failure)})), DONE_FRAME]
         frames = choice.take()
         if event.limit:
             limit = write_json(_limit(choice))
             frames[-1] = frames[-1].removesuffix(b"}\n\n") + b"," + limit[1:] + b"\n\n"
         if not self.is_over:
             return frames
-        if self._surface.include_usage and self._used is not None:
-            frames.append(write_frame(write_json({**self._head, "choices": [], "usage": _write_usage(self._used)})))
+        if self.surface.include_usage and self.used is not None:
+            frames.append(write_frame(write_json({**self.head, "choices": [], "usage": _write_usage(self.used)})))
         return [*frames, DONE_FRAME]
 
 
@@ -101,7 +107,7 @@ class Encoder(Choice):
 
     def __init__(self, request: Request, ids: IdSource) -> None:
         super().__init__(0, request.surface)
-        self._completion = _Completion(request, ids, 1)
+        self._completion = _Completion(request.surface, ids, 1)
 
     def body(self) -> bytes:
         """Return the whole completion, or the error envelope of a run that has none. The run must have ended."""
@@ -123,7 +129,7 @@ class Choices:
     """Writes as many runs as one completion."""
 
     def __init__(self, request: Request, ids: IdSource, count: int) -> None:
-        self._completion = _Completion(request, ids, count)
+        self._completion = _Completion(request.surface, ids, count)
         self._choices = [Choice(index, request.surface) for index in range(count)]
         self._opened = 0
 
@@ -175,7 +181,7 @@ def _write_usage(usage: Usage) -> dict[str, Any]:
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
         "prompt_tokens_details": details,
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }

@@ -7,18 +7,15 @@ import msgspec
 _TEXTS = frozenset({"content", "refusal", "reasoning_content"})
 
 
-class MessageFold:
+class MessageFold(msgspec.Struct):
     """The message that the deltas so far amount to; `texts` are the pieces of those that were begun."""
 
-    __slots__ = ("_calls", "_fields", "_images", "_legacy", "_tokens", "texts")
-
-    def __init__(self) -> None:
-        self.texts: dict[str, list[str]] = {}
-        self._tokens: dict[str, list[msgspec.Raw]] = {}
-        self._calls: list[_Call] = []
-        self._legacy: tuple[str, list[str]] | None = None
-        self._images: list[Any] = []
-        self._fields: dict[str, Any] = {}
+    texts: dict[str, list[str]] = {}
+    tokens: dict[str, list[msgspec.Raw]] = {}
+    calls: "list[_Call]" = []
+    legacy: tuple[str, list[str]] | None = None
+    images: list[Any] = []
+    fields: dict[str, Any] = {}
 
     def add(self, delta: dict[str, Any]) -> None:
         """Add one delta."""
@@ -26,22 +23,22 @@ class MessageFold:
             if field in _TEXTS:
                 self.texts.setdefault(field, []).append(value)
             elif field == "tool_calls":
-                self._calls += [_Call(call) for call in value]
+                self.calls += [_Call(call) for call in value]
             elif field == "function_call":
-                self._legacy = self._legacy or (value["name"], [])
-                self._legacy[1].append(value["arguments"])
+                self.legacy = self.legacy or (value["name"], [])
+                self.legacy[1].append(value["arguments"])
             elif field == "images":
-                self._images += value
+                self.images += value
             elif field != "role":
-                self._fields[field] = value
+                self.fields[field] = value
 
     def add_tokens(self, field: str, tokens: list[msgspec.Raw]) -> None:
         """Add the logprobs of a text."""
-        self._tokens.setdefault(field, []).extend(tokens)
+        self.tokens.setdefault(field, []).extend(tokens)
 
     def add_arguments(self, place: int, text: str, more: dict[str, Any] | None = None) -> None:
         """Add to the arguments of the call at that place, and what else is said of it."""
-        call = self._calls[place]
+        call = self.calls[place]
         call.pieces.append(text)
         call.more = more or call.more
 
@@ -50,23 +47,19 @@ class MessageFold:
         message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
         for field, pieces in self.texts.items():
             message[field] = "".join(pieces)
-        if not (
-            message["content"] or self._calls or self._legacy or message["refusal"] or self._fields or self._images
-        ):
+        if not (message["content"] or self.calls or self.legacy or message["refusal"] or self.fields or self.images):
             message["content"] = ""
-        if self._calls:
-            message["tool_calls"] = [call.whole() for call in self._calls]
-        if self._legacy is not None:
-            message["function_call"] = {"name": self._legacy[0], "arguments": "".join(self._legacy[1])}
-        if self._images:
-            message["images"] = self._images
-        return {**self._fields, **message}
+        if self.calls:
+            message["tool_calls"] = [call.whole() for call in self.calls]
+        if self.legacy is not None:
+            message["function_call"] = {"name": self.legacy[0], "arguments": "".join(self.legacy[1])}
+        if self.images:
+            message["images"] = self.images
+        return {**self.fields, **message}
 
-    def logprobs(self) -> dict[str, Any] | None:
-        """Return the logprobs of the whole message, if there are any."""
-        if not self._tokens:
-            return None
-        return {"content": self._tokens.get("content"), "refusal": self._tokens.get("refusal")}
+    def logprobs(self) -> dict[str, Any]:
+        """Return the logprobs of the whole message."""
+        return {"content": self.tokens.get("content"), "refusal": self.tokens.get("refusal")}
 
 
 class _Call:

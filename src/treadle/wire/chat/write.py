@@ -4,7 +4,7 @@ Most of a history are plain texts, calls of functions and their results: those t
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -69,19 +69,22 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
     """Write the request; blobs go back only to the `provider` that made them."""
     notes, options = Notes(), plan.options
     messages = _usual_messages(plan.items)
-    if messages is None or plan.tools:
-        note_foreign(() if messages is not None else plan.items, plan.tools, PROTOCOL, notes)
+    if messages is None:
+        note_foreign(plan.items, (), PROTOCOL, notes)
+    tools = _TOOLS.of(plan.tools) if plan.tools else _NO_TOOLS
+    if tools.has_extra:
+        note_foreign((), plan.tools, PROTOCOL, notes)
     if messages is None:
         messages = _MessageWriter(notes, provider, plan.model).write(plan.items)
     body: dict[str, Any] = {"model": plan.model, "messages": messages}
     if plan.tools or options.extra:
-        body |= _tool_fields(plan, notes)
+        body |= _tool_fields(plan, tools, notes)
     _add_options(body, options)
     body["stream"] = True
     body["stream_options"] = _WITH_USAGE
     if options.extra:
         body |= _extra_fields(options, body, notes)
-    return Written(body=write_json(body), notes=notes.all())
+    return Written(body=write_json(body), notes=notes.all() if notes.added else ())
 
 
 class _Function(msgspec.Struct, frozen=True, gc=False):
@@ -363,7 +366,7 @@ def _as_sent(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "audio": {"id": audio["id"]}} if "id" in audio else fields
 
 
-def _tool_fields(plan: Plan, notes: Notes) -> dict[str, Any]:
+def _tool_fields(plan: Plan, written: "_Tools", notes: Notes) -> dict[str, Any]:
     allowed = plan.tool_choice.allowed
     # Narrowing the list itself says the same as `allowed_tools` and works with every upstream.
     specs = plan.tools if allowed is None else tuple([spec for spec in plan.tools if spec.name in allowed])
@@ -373,8 +376,8 @@ def _tool_fields(plan: Plan, notes: Notes) -> dict[str, Any]:
         others = LIST.decode(extra[HOSTED])
         hosted = [tool for tool in others if not is_built_in(tool)]
         note_hosted([tool for tool in others if is_built_in(tool)], notes)
-    tools = [*(_TOOLS.of(specs) if allowed is None else _written(specs)), *hosted]
-    choice = write_choice(plan.tool_choice, specs)
+    tools = [*(written if allowed is None else _written(specs)).raws, *hosted]
+    choice = None if plan.tool_choice.mode == "auto" else write_choice(plan.tool_choice, specs)
     if choice is None and CHOICE in extra and not is_continued(plan.items):
         choice = _kept_choice(extra[CHOICE], hosted, notes)
     if not tools:
@@ -387,11 +390,20 @@ def _tool_fields(plan: Plan, notes: Notes) -> dict[str, Any]:
     return fields
 
 
-def _written(specs: tuple[ToolSpec, ...]) -> tuple[msgspec.Raw, ...]:
-    return tuple([write_tool(spec) for spec in specs])
+class _Tools(NamedTuple):
+    """Tools as they are written; some of them may have fields that another protocol knows."""
+
+    raws: tuple[msgspec.Raw, ...]
+    has_extra: bool
 
 
-_TOOLS: Memo[tuple[ToolSpec, ...], tuple[msgspec.Raw, ...]] = Memo(_written)
+def _written(specs: tuple[ToolSpec, ...]) -> _Tools:
+    has_extra = any(spec.extra is not None for spec in specs)
+    return _Tools(tuple([write_tool(spec) for spec in specs]), has_extra)
+
+
+_TOOLS: Memo[tuple[ToolSpec, ...], _Tools] = Memo(_written)
+_NO_TOOLS = _Tools((), has_extra=False)
 
 
 def _kept_choice(raw: msgspec.Raw, hosted: list[msgspec.Raw], notes: Notes) -> msgspec.Raw | None:

@@ -8,7 +8,7 @@ given back. What was recovered is said as a note, and the call keeps what the mo
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,11 +32,10 @@ from treadle.canon.memo import Memo
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note, NoteAction
 from treadle.canon.tools import ToolSpec
-from treadle.wire.codec import Decoder
 from treadle.wire.dialects.calls import object_of
 from treadle.wire.dialects.grammar import Dialect, Tier
 from treadle.wire.dialects.table import BY_ID, DIALECTS
-from treadle.wire.dialects.text import HELD_CHARS_MAX, Found, Piece, TextScanner, markers_of
+from treadle.wire.dialects.text import HELD_CHARS_MAX, Found, Markers, Piece, TextScanner, markers_of
 from treadle.wire.dialects.values import Tools, write_arguments
 
 RECOVERED = "call_recovered"
@@ -92,7 +91,7 @@ class Heard:
         return any(wanted in text for text in self._texts)
 
 
-class _Part:
+class _Part(msgspec.Struct):
     """One part of a message, of which so much came.
 
     It has a scanner from where something in it may be a call. What `passed` before that is plain text, `texts` are what
@@ -102,22 +101,19 @@ class _Part:
     scanner: TextScanner | None = None
     size: int = 0
     passed: int = 0
-    texts: list[str]
+    texts: list[str] = []
 
     def visible(self, text: str) -> str:
         """Return what is visible of the part, all of which is this text."""
         return text if self.scanner is None else text[: self.passed] + "".join(self.texts)
 
 
-class _Message:
-    """A message that is being said: its parts, and what was found in it."""
+class _Message(msgspec.Struct):
+    """A message that is being said: its parts, and what was found in it. Its begin is told with its first word."""
 
-    __slots__ = ("added", "found", "parts")
-
-    def __init__(self, added: ItemAdded) -> None:
-        self.added: ItemAdded | None = added
-        self.parts: dict[int, _Part] = {}
-        self.found: list[Found] = []
+    added: ItemAdded | None
+    parts: dict[int, _Part] = {}
+    found: list[Found] = []
 
     def has_passed(self, item: MessageItem) -> bool:
         """Tell whether this is the message as it was told: plain text, all of it."""
@@ -136,27 +132,53 @@ class _Message:
         return [added, *events]
 
 
-def _callable(tools: tuple[ToolSpec, ...]) -> Tools:
-    return Tools([spec for spec in tools if spec.kind == "function"])
+class _Search(NamedTuple):
+    """What is looked for in answers of a model by these rules: calls of `tools` in `dialects`, by their markers."""
+
+    rules: RepairRules
+    tools: Tools
+    dialects: tuple[Dialect, ...]
+    natives: frozenset[str]
+    markers: Markers
 
 
-_TOOLS: Memo[tuple[ToolSpec, ...], Tools] = Memo(_callable)
+def _nothing_yet(_: tuple[ToolSpec, ...]) -> dict[tuple[int, str, bool], _Search]:
+    return {}
+
+
+_SEARCHES: Memo[tuple[ToolSpec, ...], dict[tuple[int, str, bool], _Search]] = Memo(_nothing_yet)
+"""What is looked for by which tools are offered, and by the rules, the model, and whether the answer shall be JSON."""
+
+SEARCHES_MAX = 64
+"""For how many models the same tools are kept."""
+
+
+def _search(plan: Plan, rules: RepairRules) -> _Search:
+    # What shall be JSON is the answer and no call.
+    is_json = plan.options.output_schema is not None or "response_format" in plan.options.extra
+    kept, key = _SEARCHES.of(plan.tools), (id(rules), plan.model, is_json)
+    found = kept.get(key)
+    if found is not None and found.rules is rules:
+        return found
+    if len(kept) >= SEARCHES_MAX:
+        kept.clear()
+    tools = Tools([spec for spec in plan.tools if spec.kind == "function"])
+    dialects, natives = chosen_dialects(rules, plan.model, is_json=is_json)
+    found = kept[key] = _Search(rules, tools, dialects, natives, markers_of(dialects, tools.names))
+    return found
 
 
 class Scanner:
-    """Looks for calls of `tools` in the text of one answer."""
+    """Looks for calls of a plan's tools in the text of one answer."""
 
-    _late: list[ModelEvent] | None = None
-    _thoughts: TextScanner | None = None
-    _heard: Heard | None = None
-    _has_text: bool = False
-    _last: tuple[int, int, _Part, re.Pattern[str]] | None = None
-    _next_index: int = 0
-
-    def __init__(self, plan: Plan, rules: RepairRules, *, is_json: bool = False) -> None:
-        self.tools = _TOOLS.of(plan.tools)
-        self._dialects, self._natives = chosen_dialects(rules, plan.model, is_json=is_json)
-        self._chars_max = rules.held_chars_max
+    def __init__(self, plan: Plan, rules: RepairRules) -> None:
+        self._late: list[ModelEvent] | None = None
+        self._thoughts: TextScanner | None = None
+        self._heard: Heard | None = None
+        self._has_text = False
+        self._last: tuple[int, int, _Part, re.Pattern[str]] | None = None
+        self._next_index = 0
+        self.search = _search(plan, rules)
         self._items = plan.items
         self._open: dict[int, _Message] = {}
         self._found: list[tuple[str, Found]] = []
@@ -172,17 +194,21 @@ class Scanner:
         told: list[ModelEvent] = []
         for event in events:
             last = self._last
-            if last is not None and type(event) is TextDelta and event.index == last[0] and event.part == last[1]:
-                part, stray, text = last[2], last[3], event.text
-                if stray.search(text) is None if part.scanner is None else part.scanner.passes(text):
+            if last is not None and type(event) is TextDelta:
+                index, number, part, stray = last
+                text, scanner = event.text, part.scanner
+                is_same = event.index == index and event.part == number
+                if is_same and (stray.search(text) is None if scanner is None else scanner.passes(text)):
                     part.size += len(text)
-                    if part.scanner is not None:
+                    if scanner is not None:
                         part.texts.append(text)
                     told.append(event)
                     continue
             self._last = None
             if type(event) is ArgumentsDelta and self._late is None:
                 told.append(event)
+            elif type(event) is TextDelta and self._late is None and event.index in self._open:
+                told += self._text_of(self._open[event.index], event)
             else:
                 told += _FEEDERS[type(event)](self, event)
         return told
@@ -217,13 +243,13 @@ class Scanner:
         return self._later(message.told([event]) if message else [event])
 
     def _reasoning(self, event: ReasoningDelta) -> list[ModelEvent]:
-        if self._natives and not event.is_summary:
+        if self.search.natives and not event.is_summary:
             self._think(event.text)
         return self._later([event])
 
     def _call_done(self, event: ItemDone, call: CallItem) -> list[ModelEvent]:
         """Take a call that came in the protocol's own way; arguments that are nearly right are made right."""
-        arguments = mended_arguments(call, self.tools)
+        arguments = mended_arguments(call, self.search.tools)
         self._calls.append((call.name, arguments or call.arguments))
         if arguments is None:
             return [event]
@@ -236,21 +262,25 @@ class Scanner:
 
     def _text(self, event: TextDelta) -> list[ModelEvent]:
         message = self._open.get(event.index)
-        return self._later([event] if message is None else self._text_of(message, event))
+        told: list[ModelEvent] = [event] if message is None else self._text_of(message, event)
+        return told if self._late is None else self._later(told)
 
     def _text_of(self, message: _Message, event: TextDelta) -> list[ModelEvent]:
         part = message.parts.get(event.part)
         if part is None:
             part = message.parts[event.part] = _Part()
-        text, markers = event.text, markers_of(self._dialects, self.tools.names)
-        if part.scanner is None and (not text or markers.let_pass(text, is_first=not part.size)):
+        text, markers = event.text, self.search.markers
+        is_plain = part.scanner is None and markers.stray.search(text) is None
+        if is_plain and (part.size or markers.opening.match(text) is None):
             visible = text
         else:
             visible = self._visible(message, part, self._scanner_of(part).feed(text))
         part.size += len(text)
         if visible != text:
             event = TextDelta(index=event.index, text=visible, part=event.part, extra=event.extra)
-        told = message.told([event]) if visible or not text or event.extra is not None else []
+        told: list[ModelEvent] = [event] if visible or not text or event.extra is not None else []
+        if told and message.added is not None:
+            told, message.added = [message.added, *told], None
         if message.added is None and self._late is None and part.size:
             # Text that passes as it is from here on does not come this way any more.
             self._last = (event.index, event.part, part, markers.stray)
@@ -259,9 +289,10 @@ class Scanner:
     def _scanner_of(self, part: _Part) -> TextScanner:
         if part.scanner is None:
             part.passed, part.texts = part.size, []
-            natives, chars_max, is_begun = self._natives, self._chars_max, part.size > 0
+            search, is_begun = self.search, part.size > 0
+            natives, chars_max = search.natives, search.rules.held_chars_max
             part.scanner = TextScanner(
-                self.tools, self._dialects, natives=natives, chars_max=chars_max, is_begun=is_begun
+                search.tools, search.dialects, natives=natives, chars_max=chars_max, is_begun=is_begun
             )
         return part.scanner
 
@@ -293,6 +324,8 @@ class Scanner:
         if message.has_passed(item):
             # Plain text does not begin with a blank.
             self._has_text = self._has_text or bool(message.parts)
+            if message.added is None and self._late is None:
+                return [event]
             return self._later(message.told([event]))
         events: list[ModelEvent] = []
         content: list[AnyPart] = []
@@ -330,8 +363,9 @@ class Scanner:
     def _think(self, text: str) -> None:
         """Read reasoning along: it calls only where it is all of the answer, and in the model's own dialect."""
         if self._thoughts is None:
-            own = tuple(each for each in self._dialects if each.id in self._natives)
-            self._thoughts = TextScanner(self.tools, own, chars_max=self._chars_max)
+            search = self.search
+            own = tuple(each for each in search.dialects if each.id in search.natives)
+            self._thoughts = TextScanner(search.tools, own, chars_max=search.rules.held_chars_max)
         if not self._thoughts.passes(text):
             self._thought += [each for each in self._thoughts.feed(text) if isinstance(each, Found)]
 
@@ -434,8 +468,10 @@ def mended_arguments(call: CallItem, tools: Tools) -> str | None:
         right: Any = read_json(call.arguments)
     except BadJson:
         right = None
-    if isinstance(right, _OBJECT) and tool.from_json(right) == right:
-        return None
+    if isinstance(right, _OBJECT):
+        made = tool.from_json(right)
+        if made is right or made == right:
+            return None
     given = object_of(call.arguments) if call.arguments.strip() else None
     made = None if given is None else tool.from_json(given)
     return None if made is None or made == right else write_arguments(made)
@@ -479,26 +515,9 @@ def _noted(code: str, action: NoteAction, message: str, found: Found) -> Noted:
     return Noted(note=Note(code=code, action=action, message=message, field=found.dialect))
 
 
-class ScanningDecoder:
-    """A decoder in whose events calls are looked for."""
-
-    def __init__(self, decoder: Decoder, scanner: Scanner) -> None:
-        self._decoder = decoder
-        self._scanner = scanner
-
-    def feed(self, data: bytes) -> list[ModelEvent]:
-        """Return the events that these bytes complete."""
-        return self._scanner.feed_all(self._decoder.feed(data))
-
-    def finish(self) -> list[ModelEvent]:
-        """Return what the end of the bytes makes of them."""
-        return self._scanner.feed_all(self._decoder.finish())
-
-
-def scanning(decoder: Decoder, plan: Plan, rules: RepairRules | None) -> Decoder:
-    """Return a decoder that also looks for calls in text, where the plan has tools that may be called."""
+def scanner_of(plan: Plan, rules: RepairRules | None) -> Scanner | None:
+    """Return who looks for calls in the text of an answer, where the plan has tools that may be called."""
     if rules is None or not plan.tools or plan.tool_choice.mode == "none":
-        return decoder
-    is_json = plan.options.output_schema is not None or "response_format" in plan.options.extra
-    scanner = Scanner(plan, rules, is_json=is_json)
-    return ScanningDecoder(decoder, scanner) if scanner.tools.names else decoder
+        return None
+    scanner = Scanner(plan, rules)
+    return scanner if scanner.search.tools.names else None

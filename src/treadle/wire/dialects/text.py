@@ -83,10 +83,6 @@ class Markers(msgspec.Struct, frozen=True, kw_only=True):
     opening: re.Pattern[str]
     chars_max: int
 
-    def let_pass(self, text: str, *, is_first: bool) -> bool:
-        """Tell whether plain text goes on, or begins, with this."""
-        return self.stray.search(text) is None and not (is_first and self.opening.match(text))
-
 
 _COMPILED_MAX = 64
 _compiled: dict[tuple[int, tuple[str, ...]], tuple[tuple[Dialect, ...], Markers]] = {}

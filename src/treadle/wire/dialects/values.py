@@ -7,6 +7,7 @@ tool's validation says so to the model.
 import json
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, cast
 
 import msgspec
@@ -37,7 +38,7 @@ _ALIASES = {
 _REFS_MAX = 8
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True):
+class Tool(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One registered tool: its name, the schemas of its parameters, and which of them it needs."""
 
     name: str
@@ -67,14 +68,19 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     def from_json(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return arguments with their types, lists and objects that were written as strings undone."""
-        texts = {key: value for key, value in arguments.items() if type(value) is str}
-        return {**arguments, **{key: self._undone(value, self.of(key)) for key, value in texts.items()}}
+        wanted = self.containers.keys() & arguments.keys()
+        undone = {
+            key: container(arguments[key], self.containers[key], arguments[key])
+            for key in wanted
+            if type(arguments[key]) is str
+        }
+        return {**arguments, **undone} if undone else arguments
 
-    def _undone(self, value: str, schema: Any) -> Any:
-        kinds = types_of(schema, self.schema)
-        if not kinds or not kinds <= {"array", "object", "null"}:
-            return value
-        return container(value, kinds, value)
+    @cached_property
+    def containers(self) -> dict[str, frozenset[str]]:
+        """Return the types of the parameters that are lists or objects and nothing else."""
+        kinds = {key: types_of(schema, self.schema) for key, schema in self.properties.items()}
+        return {key: each for key, each in kinds.items() if each and each <= {"array", "object", "null"}}
 
 
 class Typed(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +103,9 @@ class Tools:
 
     def find(self, written: str) -> Tool | None:
         """Return the tool of this name, a namespace before it and a counter behind it left out."""
+        known = self._read.get(written)
+        if known is not None:
+            return known
         name = written.strip()
         if name not in self._specs:
             name = _COUNTER.sub("", name)

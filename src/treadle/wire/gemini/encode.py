@@ -45,7 +45,7 @@ from treadle.wire.gemini.parts import PART, named_call, own_fields, seal, write_
 from treadle.wire.gemini.spelling import PROTOCOL
 from treadle.wire.notes import Notes
 from treadle.wire.responses.hosted import spell_out
-from treadle.wire.sse import write_frame
+from treadle.wire.sse import CR, LF, write_frame
 
 _FINISH_REASONS = {"length": "MAX_TOKENS", "filtered": "SAFETY"}
 _CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled.", status=499)
@@ -300,7 +300,7 @@ class Candidates:
         frames: list[bytes] = []
         if not self._surface.is_array:
             for each in responses:
-                is_line = b"\n" not in each and b"\r" not in each
+                is_line = LF not in each and CR not in each
                 frames.append(b"data: %b\n\n" % each if is_line else write_frame(each))
             return frames
         for each in responses:

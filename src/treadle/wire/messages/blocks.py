@@ -35,6 +35,7 @@ Source = AnyItem | ToolStarted | ToolFinished
 
 _BREAK = "\n\n"
 _DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":'
+_DELTA_END = b"}}\n\n"
 _TEXT = b'"text_delta","text":'
 _CITATION = b'"citations_delta","citation":'
 _THOUGHT = b'"thinking_delta","thinking":'
@@ -56,7 +57,7 @@ class Outlet:
         self.has_refusal = False
         self.has_calls = False
         self.message: dict[str, Any] = {}
-        self._streams = streams
+        self.streams = streams
         self._is_begun = False
         self.frames: list[bytes] = []
 
@@ -66,8 +67,8 @@ class Outlet:
 
     def delta(self, kind: bytes, value: Any) -> None:
         """Send more of the open block; `kind` is how its deltas begin, up to the value."""
-        if self._streams:
-            self.frames.append(b"".join((_DELTA % len(self.content), kind, write_json(value), b"}}\n\n")))
+        if self.streams:
+            self.frames.append(b"".join((_DELTA % len(self.content), kind, write_json(value), _DELTA_END)))
 
     def close(self, block: dict[str, Any] | msgspec.Raw) -> None:
         """End the open block; `block` is all of it."""
@@ -82,13 +83,13 @@ class Outlet:
 
     def send(self, kind: str, fields: dict[str, Any]) -> None:
         """Send an event."""
-        if self._streams:
+        if self.streams:
             self.begin()
             self.frames.append(write_frame(write_json({"type": kind, **fields}), kind))
 
     def send_frame(self, frame: bytes) -> None:
         """Send a frame that needs no message around it."""
-        if self._streams:
+        if self.streams:
             self.frames.append(frame)
 
 
@@ -114,6 +115,7 @@ class TextWriter:
     def __init__(self, out: Outlet) -> None:
         self._out = out
         self._part = -1
+        self._head = b""
         self._said: list[str] = []
         self._cited: list[msgspec.Raw] = []
 
@@ -122,7 +124,8 @@ class TextWriter:
         if type(delta) is TextDelta:
             if delta.part == self._part and self._said and delta.text:
                 self._said.append(delta.text)
-                self._out.delta(_TEXT, delta.text)
+                if self._out.streams:
+                    self._out.frames.append(b"".join((self._head, write_json(delta.text), _DELTA_END)))
             else:
                 self._turn_to(delta.part)
                 self._say(delta.text)
@@ -187,6 +190,7 @@ class TextWriter:
 
     def _open(self) -> None:
         if not self._said and not self._cited:
+            self._head = _DELTA % len(self._out.content) + _TEXT
             self._out.open({"type": "text", "text": ""})
 
 

@@ -91,7 +91,11 @@ class Encoder:
         if self._ended is not None:
             return []
         if type(event) is TextDelta:
-            self._grow(event)
+            lane = self._lanes.get(event.index)
+            if lane is not None and lane.writer is not None:
+                lane.writer.feed(event)
+            else:
+                self._grow(event)
         else:
             for told in self._retelling.feed(event) if type(event) in _RETOLD else (event,):
                 read = self._readers.get(type(told))

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from treadle.wire.responses.response import ContentPart, OutputItem, ResponseObject
-from treadle.wire.sse import write_frame
+from treadle.wire.sse import CR, LF, write_frame
 
 _encode = msgspec.json.Encoder().encode
 
@@ -128,6 +128,6 @@ class Outlet:
 
 def _frame(event: StreamEvent) -> bytes:
     data = _encode(event)
-    if b"\n" in data or b"\r" in data:
+    if LF in data or CR in data:
         return write_frame(data, event.type)
     return b"event: %b\ndata: %b\n\n" % (event.type.encode(), data)

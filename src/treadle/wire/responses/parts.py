@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from treadle.canon.events import TextDelta
 from treadle.canon.items import AnyPart, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
+from treadle.canon.json import write_json
 from treadle.wire.fields import LIST
 from treadle.wire.responses.events import AnnotationEvent, Outlet, PartEvent, Refrain, TextEvent
 from treadle.wire.responses.response import EMPTY, ContentPart, OutputText, ReasoningText, Refusal, SummaryText
@@ -180,7 +181,11 @@ class OpenPart:
         if not text:
             return []
         self._said.append(text)
-        return [self._out.repeat(self._delta or self._refrain(), text)] if self._out.streams else []
+        out, refrain = self._out, self._delta
+        if refrain is None or not out.streams:
+            return [out.repeat(self._refrain(), text)] if out.streams else []
+        number, out.number = out.number, out.number + 1
+        return [b"".join((refrain.before, write_json(number), refrain.between, write_json(text), refrain.end))]
 
     def feed(self, text: str, logprobs: msgspec.Raw | None = None) -> None:
         """Send more of the text."""

@@ -207,13 +207,16 @@ async def test_others_are_let_through_as_soon_as_a_trial_is_answered():
         with pytest.raises(UpstreamStatus):
             await hall.ask()
     hall.timer.time = 10.0
-    held = await hall.wards[0].enter()
+    ward = hall.wards[0]
+    assert ward.places is not None
+    await ward.wait_for_place(ward.places)
+    held = ward.enter()
     hall.timer.time = 9.0
     with pytest.raises(CircuitOpen):
         await hall.ask()
     hall.timer.time = 10.0
-    hall.wards[0].breaker.give_back(held, 10.0, ok=None)
-    hall.wards[0].leave()
+    ward.breaker.give_back(held, 10.0, ok=None)
+    ward.leave("left")
     trial = hall.model.stream(PLAN, "run_1")
     assert await anext(trial) == [TEXT]
     assert hall.wards[0].health().breaker == "closed"

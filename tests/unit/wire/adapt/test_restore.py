@@ -30,7 +30,7 @@ NAMES = Names(Rule(), [tool.name for tool in TOOLS])
 
 def restorer(**fields: bool) -> Restorer:
     """Return one for the tools above, the custom one wrapped."""
-    return Restorer(NAMES, TOOLS, frozenset({"run.code"}), **fields)
+    return Restorer(NAMES, {tool.name: tool for tool in TOOLS}, frozenset({"run.code"}), **fields)
 
 
 def call(name: str, arguments: str = "", call_id: str = "c1") -> CallItem:

@@ -14,6 +14,7 @@ from treadle.canon.ids import CountingIds
 from treadle.canon.items import Blob, CallItem, ImagePart, MessageItem
 from treadle.canon.request import Request, Surface
 from treadle.wire.chat import Decoder, Encoder
+from treadle.wire.chat.chunk import CHECKED_CHARS
 from treadle.wire.sse import LINE_BYTES_MAX
 
 TOO_LARGE = "upstream_too_large"
@@ -265,6 +266,30 @@ def test_any_chunks_keep_the_contract(chunks: list[Any], done: bool) -> None:
         sent = b"".join(frame for event in as_run(events) for frame in encoder.feed(event))
         assert (b"[DONE]" in sent) is streams
         assert json.loads(encoder.body())
+
+
+_SAID = st.fixed_dictionaries(
+    {"content": st.sampled_from(["", "a", "é", "\ud83d", None])},
+    optional={"role": _LEAF, "refusal": st.none(), "reasoning_content": st.none(), "tool_calls": st.none()},
+)
+_TOLD = st.fixed_dictionaries(
+    {"delta": _SAID},
+    optional={"index": st.sampled_from([0, 1, None, "0"]), "finish_reason": _LEAF, "stop_reason": _LEAF},
+)
+_TEXT = st.fixed_dictionaries(
+    {"choices": st.lists(_TOLD, min_size=1, max_size=2)},
+    optional={"usage": _LEAF | st.just({"prompt_tokens": 1}), "error": _LEAF, "object": _LEAF | st.just("error")},
+)
+
+
+@settings(max_examples=2 * settings.default.max_examples)
+@given(st.lists(_TEXT | _CHUNK, max_size=6))
+def test_text_is_read_the_short_way_as_it_is_the_long_way(chunks: list[Any]) -> None:
+    """A chunk that is very long is never read the short way, and blanks make any chunk long."""
+    frames = [json.dumps(value) for value in (*chunks, finish("stop"))]
+    long = ["{" + " " * CHECKED_CHARS + data[1:] for data in frames]
+    short_way, long_way = (decode(Decoder(CountingIds()), stream(*each, DONE)) for each in (frames, long))
+    assert short_way == long_way
 
 
 @pytest.mark.parametrize(

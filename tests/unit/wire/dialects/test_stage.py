@@ -24,7 +24,7 @@ from treadle.canon.events import (
 from treadle.canon.items import CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_message, text_of
 from treadle.canon.plan import Plan
 from treadle.canon.tools import NONE, ToolSpec
-from treadle.wire.dialects.stage import RepairRules, Scanner, chosen_dialects, scanning
+from treadle.wire.dialects.stage import RepairRules, Scanner, chosen_dialects, scanner_of
 from treadle.wire.dialects.text import Found, TextScanner
 from treadle.wire.dialects.values import Tools
 
@@ -218,12 +218,11 @@ def test_text_that_only_the_end_tells_is_scanned_too() -> None:
 
 
 def test_without_tools_or_with_the_choice_of_none_nothing_is_scanned() -> None:
-    """The decoder is left as it is."""
-    decoder: Any = object()
-    assert scanning(decoder, plan(tools=()), RepairRules()) is decoder
-    assert scanning(decoder, plan(tool_choice=NONE), RepairRules()) is decoder
-    assert scanning(decoder, plan(), None) is decoder
-    assert scanning(decoder, plan(), RepairRules()) is not decoder
+    """Nobody looks at the text then."""
+    assert scanner_of(plan(tools=()), RepairRules()) is None
+    assert scanner_of(plan(tool_choice=NONE), RepairRules()) is None
+    assert scanner_of(plan(), None) is None
+    assert scanner_of(plan(), RepairRules()) is not None
 
 
 def test_markerless_dialects_are_off_unless_they_are_asked_for() -> None:
