@@ -159,6 +159,72 @@ async def test_many_writes_ring_once(pair: Pair) -> None:
         await ear.close()
 
 
+async def test_nobody_is_notified_where_nobody_else_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hearing itself is no reason; hearing another is, for a while."""
+    only = PostgresStore(PostgresAddress(postgres_server().url()))
+    await only.open()
+    try:
+        await listening(only)
+        journal, own = await start(only), only._open_desk().bell
+        own._others_until = 0.0
+        own._hear(None, own._pid, bell.CHANNEL, "")
+        await journal.append([said("unheard")])
+        assert own._pending == set()
+        own._hear(None, own._pid + 1, bell.CHANNEL, "")
+        own.ring("run_1")
+        assert own._pending == {"run_1"}
+        monkeypatch.setattr(bell, "OTHERS_S", -1.0)
+        own._hear(None, own._pid + 1, bell.CHANNEL, "")
+        own.ring("run_2")
+        assert own._pending == {"run_1"}
+    finally:
+        await only.close()
+
+
+async def test_whoever_begins_to_listen_is_heard(pair: Pair) -> None:
+    """So that those who were alone before notify it from then on."""
+    left, _ = pair
+    await listening(left)
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    ear = await connect(PostgresAddress(left.path))
+    await ear.add_listener(bell.CHANNEL, lambda *words: heard.put_nowait(str(words[-1])))
+    newcomer = PostgresStore(PostgresAddress(left.path))
+    await newcomer.open()
+    try:
+        assert await asyncio.wait_for(heard.get(), WAIT_S) == ""
+    finally:
+        await newcomer.close()
+        await ear.close()
+
+
+async def test_a_run_deleted_by_hand_takes_along_what_is_being_written(pair: Pair) -> None:
+    """Whoever deletes it waits for the writer that holds its lease, and leaves nothing of its content."""
+    left, _ = pair
+    await start(left)
+    await start(left, "2")
+    writer, remover = [await connect(PostgresAddress(left.path)) for _ in range(2)]
+    schema = await writer.fetchval("SELECT current_schema()")
+    writing = writer.transaction()
+    await writing.start()
+    await writer.execute("UPDATE leases SET head = 2 WHERE run = (SELECT n FROM runs WHERE id = 'run_1')")
+    await writer.execute(
+        "INSERT INTO events (run, seq, epoch, kind, is_input, at, sha256) "
+        "SELECT n, 2, 1, 'note', false, 1.0, '' FROM runs WHERE id = 'run_1'"
+    )
+    await remover.execute("SET search_path = pg_catalog")
+    removing = asyncio.create_task(remover.execute(f"DELETE FROM {schema}.runs WHERE id = 'run_1'"))
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'DELETE FROM %'"
+    async with asyncio.timeout(WAIT_S):
+        while not await writer.fetchval(waiting):
+            await writer.fetchval("SELECT pg_stat_clear_snapshot()")
+    await writing.commit()
+    await removing
+    assert await writer.fetchval("SELECT count(*) FROM events") == 1
+    assert await left.entries("run_2") == numbered([said("go")])
+    await writer.close()
+    await remover.close()
+
+
 async def test_the_bell_is_hung_up_again_when_its_line_is_cut(pair: Pair) -> None:
     """Waiting goes on without it, and after a while it wakes again."""
     left, right = pair

@@ -10,7 +10,7 @@ from proxy import Loss, Proxy, proxy_before
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, SetClock, called, noted, numbered, resulted, run_row, said
 from treadle.canon.errors import Conflict, StoreError, TreadleError
 from treadle.store.address import PostgresAddress
-from treadle.store.journal import LEASE_LOST, RunJournal, Store
+from treadle.store.journal import LEASE_LOST, Chunk, RunJournal, Store
 from treadle.store.postgres.store import PostgresStore
 
 RUNS = 24
@@ -90,6 +90,45 @@ async def test_of_many_that_want_the_same_one_begins(store: Store) -> None:
     outcomes = await asyncio.gather(*starts, return_exceptions=True)
     assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == RUNS // 2 - 1
     assert {row.id for row in await store.list_runs()} >= {f"run_{n}" for n in range(0, RUNS, 2)}
+
+
+async def test_runs_that_continue_others_are_begun_at_once(store: Store) -> None:
+    """Each behind its own; one whose run is not there, or of another conversation, harms no neighbour."""
+    earlier = await begin(store, conversation_id="conv_1")
+    last, other = RUNS - 1, RUNS - 2
+    rows = [
+        run_row(f"b{n}", previous_id="run_none" if n == last else each.run_id, conversation_id=f"conv_{1 + n // other}")
+        for n, each in enumerate(earlier)
+    ]
+    starts = (store.start_run(row, [said("on")], owner=OWNER, lease_s=LEASE_S) for row in rows)
+    outcomes = await asyncio.gather(*starts, return_exceptions=True)
+    assert [type(outcome).__name__ for outcome in outcomes[other:]] == ["Conflict", "NotFound"]
+    for n in range(other):
+        assert (await store.find_run(f"run_b{n}")) == rows[n]
+        said_before = [entry.content for entry in await store.history(f"run_b{n}")]
+        assert said_before == ["go", "on"]
+
+
+async def test_what_many_runs_tell_at_once_is_kept_of_each(store: Store, clock: SetClock) -> None:
+    """Each in the place of what it said before; one of another owner, or that has ended, is refused alone."""
+    journals = await begin(store)
+
+    def chunk(first: int, n: int) -> Chunk:
+        return Chunk(first=first, count=2, data=f"[{n},{first}]".encode())
+
+    for first in (1, 3, 5):
+        await asyncio.gather(*(each.tell(chunk(first, n), keep_from=3) for n, each in enumerate(journals)))
+    clock.now += LEASE_S
+    await store.claim_abandoned(OTHER, LEASE_S, 1, run_id="run_1")
+    await journals[2].finish([], COMPLETED)
+    outcomes = await asyncio.gather(
+        *(each.tell(chunk(5, -n), keep_from=3) for n, each in enumerate(journals)), return_exceptions=True
+    )
+    assert [type(outcome).__name__ for outcome in outcomes[:4]] == ["NoneType", "StoreError", "Conflict", "NoneType"]
+    assert outcomes[4:] == [None] * (RUNS - 4)
+    for n in range(RUNS):
+        kept = [chunk(3, n), chunk(5, n if n == 1 else -n)]
+        assert await store.chunks(f"run_{n}") == ([] if n == 2 else kept)
 
 
 async def test_writes_of_one_run_keep_their_order(store: Store) -> None:

@@ -1,9 +1,10 @@
 """The bell: tells other processes that a run was written to, and wakes those here who wait for one.
 
 All of it goes over one connection: it listens, and at most every 10 ms it notifies of the runs written meanwhile,
-never inside the transaction that wrote, because PostgreSQL lets only one such commit at a time. A notification is only
-a wake-up; whoever waits looks again after 250 ms anyway, so nothing depends on the connection, which is made anew when
-it is lost.
+never inside the transaction that wrote, because PostgreSQL lets only one such commit at a time. Whoever listens says so
+when it begins and every few seconds, so that a process which is the only one notifies nobody. A notification is only a
+wake-up; whoever waits looks again after 250 ms anyway, so nothing depends on the connection, which is made anew when it
+is lost.
 """
 
 import asyncio
@@ -22,11 +23,14 @@ CHANNEL = "treadle"
 RING_S = 0.010
 POLL_S = 0.250
 HEARTBEAT_S = 5.0
+OTHERS_S = 3 * HEARTBEAT_S
+"""For how long somebody who was heard is taken to listen."""
 RETRY_S = 0.5
 ANSWER_S = 2.0
 NAMES_MAX = 800
 """How many runs one notification names: its text may have 8,000 bytes."""
 
+_NOTIFY = "SELECT pg_notify($1, $2)"
 _FAILURES = (*UNREACHABLE, ValueError, asyncpg.PostgresError)
 
 
@@ -39,6 +43,8 @@ class Bell:
         self._pending: set[str] = set()
         self._due = asyncio.Event()
         self._rung_at = 0.0
+        self._pid = 0
+        self._others_until = 0.0
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self.is_listening = asyncio.Event()
 
@@ -55,10 +61,10 @@ class Bell:
             await asyncio.wait({task})
 
     def ring(self, run_id: str) -> None:
-        """Say that a run was written to: here at once, elsewhere soon."""
+        """Say that a run was written to: here at once, elsewhere soon, where anybody listens."""
         if self._waiting:
             self._wake([_name(run_id)])
-        if self._task is not None:
+        if self._task is not None and time.monotonic() < self._others_until:
             self._pending.add(run_id)
             self._due.set()
 
@@ -90,6 +96,9 @@ class Bell:
         connection = await connect(self._address, is_durable=False)
         try:
             connection.add_termination_listener(self._hang_up)
+            self._pid = connection.get_server_pid()
+            self._others_until = time.monotonic() + OTHERS_S  # until they had the time to say so
+            await connection.execute(_NOTIFY, CHANNEL, "", timeout=ANSWER_S)
             await connection.add_listener(CHANNEL, self._hear)
             self.is_listening.set()
             self._wake(list(self._waiting))
@@ -99,24 +108,26 @@ class Bell:
             connection.terminate()
 
     async def _serve(self, connection: Connection) -> None:
-        """Notify of what was written, or look whether the server is still there."""
+        """Notify of what was written, or say that somebody listens, which also shows whether the server is there."""
         try:
             async with asyncio.timeout(HEARTBEAT_S):
                 await self._due.wait()
         except TimeoutError:
-            await connection.execute("SELECT 1", timeout=ANSWER_S)
+            await connection.execute(_NOTIFY, CHANNEL, "", timeout=ANSWER_S)
             return
         await asyncio.sleep(max(0.0, self._rung_at + RING_S - time.monotonic()))
         self._rung_at = time.monotonic()
         self._due.clear()
         while self._pending:
             names = [_name(self._pending.pop()) for _ in range(min(NAMES_MAX, len(self._pending)))]
-            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, ",".join(names), timeout=ANSWER_S)
+            await connection.execute(_NOTIFY, CHANNEL, ",".join(names), timeout=ANSWER_S)
 
     def _hang_up(self, _connection: Any) -> None:
         self._due.set()
 
-    def _hear(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
+    def _hear(self, _connection: Any, pid: int, _channel: str, payload: object) -> None:
+        if pid != self._pid:
+            self._others_until = time.monotonic() + OTHERS_S
         self._wake(str(payload).split(","))
 
     def _wake(self, names: Iterable[str]) -> None:

@@ -19,6 +19,10 @@ from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, SESSION_BUSY
 CONNECT_S = 3.0
 PAUSES_S = (0.02, 0.05, 0.1, 0.2)
 """How long to wait before the next attempt; the last one over and over."""
+LINES_POOL_SIZE_MIN = 8
+"""How large a pool must be to have connections for those who keep one."""
+KEPT_S = 300.0
+"""How long a connection is kept without being used: what lies between may forget an idle one and not say so."""
 
 T = TypeVar("T")
 
@@ -30,7 +34,7 @@ class Connection(Protocol):
         """Run a statement, or without values several."""
         ...
 
-    async def fetch(self, query: str, *values: Any) -> list[Any]:
+    async def fetch(self, query: str, *values: Any, timeout: float | None = None) -> list[Any]:
         """Return all rows."""
         ...
 
@@ -38,7 +42,7 @@ class Connection(Protocol):
         """Return the first row, or None."""
         ...
 
-    async def fetchval(self, query: str, *values: Any) -> Any:
+    async def fetchval(self, query: str, *values: Any, timeout: float | None = None) -> Any:
         """Return the first value of the first row, or None."""
         ...
 
@@ -90,6 +94,7 @@ class Pool:
     def __init__(self, address: PostgresAddress) -> None:
         self._address = address
         self._pool: Any = None
+        self._lines: list[Line] = []
 
     @property
     def is_open(self) -> bool:
@@ -107,9 +112,12 @@ class Pool:
 
     async def close(self) -> None:
         """Let go of all connections; wait a moment for those in use."""
-        pool, self._pool = self._pool, None
+        pool = self._pool
         if pool is None:
             return
+        for line in self._lines:
+            await line.put_down()
+        self._pool = None
         try:
             async with asyncio.timeout(CONNECT_S):
                 await pool.close()
@@ -122,25 +130,28 @@ class Pool:
 
         Raises: Gone, when the outcome is not known; StoreError, when there was no connection; what the work raises.
         """
-        connection = await self._acquire(deadline)
+        connection = await self.acquire(deadline)
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 return await work(connection)
-        except asyncpg.PostgresError as error:
-            if isinstance(error, UNREACHABLE):
-                _terminate(connection)
-                raise Gone(str(error)) from None
-            if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-                _terminate(connection)
-            raise
-        except UNREACHABLE as error:
-            _terminate(connection)
-            raise Gone(str(error) or "it did not answer in time") from None
-        except asyncio.CancelledError:
-            _terminate(connection)
-            raise
+        except _FAILED as error:
+            raise _told(connection, error) from None
         finally:
-            await self._release(connection)
+            await self.release(connection)
+
+    def line(self) -> "Line":
+        """Return a place at which work follows work; a small pool has no connections to keep for it."""
+        self._lines.append(Line(self, is_kept=self._has_lines))
+        return self._lines[-1]
+
+    @property
+    def shared_size(self) -> int:
+        """Return how many connections are left to those who keep none."""
+        return self._address.pool_size - (len(self._lines) if self._has_lines else 0)
+
+    @property
+    def _has_lines(self) -> bool:
+        return self._address.pool_size >= LINES_POOL_SIZE_MIN
 
     async def certain(
         self, work: Work[T], within_s: float, settle: Work[T | None] | None = None, *, in_doubt: bool = False
@@ -200,8 +211,11 @@ class Pool:
             except asyncpg.PostgresError as error:
                 raise self.named(error) from None
 
-    async def _acquire(self, deadline: float) -> Connection:
-        """Take a connection, trying again while the database is away and there is time."""
+    async def acquire(self, deadline: float) -> Connection:
+        """Take a connection, trying again while the database is away and there is time.
+
+        Raises: StoreError.
+        """
         attempt = 0
         while True:
             pool = self._pool
@@ -221,9 +235,80 @@ class Pool:
             attempt += 1
             await asyncio.sleep(pause)
 
-    async def _release(self, connection: Connection) -> None:
+    async def release(self, connection: Connection) -> None:
+        """Give a connection back."""
         if self._pool is not None:
             await self._pool.release(connection)
+
+
+class Line:
+    """Work after work on one connection, which is kept meanwhile: to take it anew costs as much as to use it.
+
+    What is done here is done over and over, for few rows of tables that grow: a plan is made once, by their indexes.
+    """
+
+    def __init__(self, pool: Pool, *, is_kept: bool) -> None:
+        self._pool = pool
+        self._is_kept = is_kept
+        self._connection: Connection | None = None
+        self._used_at = 0.0
+
+    async def run(self, work: Callable[[Connection, float], Awaitable[T]], within_s: float) -> T:
+        """Run work within some seconds, of which it is given what is left: it must not take longer.
+
+        Raises: as `Pool.run`.
+        """
+        began = time.monotonic()
+        connection, self._connection = self._connection, None
+        if connection is not None and began - self._used_at > KEPT_S:
+            await self._drop(connection)
+            connection = None
+        is_new, is_fit = connection is None, False
+        if connection is None:
+            connection = await self._pool.acquire(began + within_s)
+            within_s = max(0.001, began + within_s - time.monotonic())
+        try:
+            if is_new and self._is_kept:
+                await connection.execute(_PLAN_ONCE, timeout=within_s)
+            done = await work(connection, within_s)
+            is_fit = True
+        except _FAILED as error:
+            is_fit = isinstance(error, asyncpg.PostgresError) and not isinstance(error, _LOST)
+            raise _told(connection, error) from None
+        finally:
+            if not self._is_kept:
+                await self._pool.release(connection)
+            elif is_fit:
+                self._connection, self._used_at = connection, began
+            else:
+                await self._drop(connection)
+        return done
+
+    async def put_down(self) -> None:
+        """Give the connection back to a pool that is being closed."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._pool.release(connection)
+
+    async def _drop(self, connection: Connection) -> None:
+        """Close a connection rather than give it to others, who plan otherwise."""
+        _terminate(connection)
+        await self._pool.release(connection)
+
+
+_PLAN_ONCE = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan"
+_LOST = (*UNREACHABLE, asyncpg.ReadOnlySQLTransactionError)
+_FAILED = (asyncpg.PostgresError, asyncio.CancelledError, *UNREACHABLE)
+
+
+def _told(connection: Connection, error: BaseException) -> BaseException:
+    """Close a connection that is of no use any more, and return what its failure means."""
+    if isinstance(error, UNREACHABLE):
+        _terminate(connection)
+        return Gone(str(error) or "it did not answer in time")
+    if isinstance(error, (asyncio.CancelledError, *_LOST)):
+        _terminate(connection)
+    return error
 
 
 def _terminate(connection: Connection) -> None:

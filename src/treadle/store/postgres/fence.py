@@ -17,21 +17,18 @@ from treadle.store.postgres.rows import RUN_FIELDS, EndColumns, RunColumns, bind
 from treadle.store.postgres.statement import Statement
 
 # The database's clock, unless a test brings its own: those of the replicas differ.
-NOW = "coalesce({now}::float8, extract(epoch FROM clock_timestamp())::float8)"
+NOW = "coalesce({now}::float8, date_part('epoch', clock_timestamp()))"
 _HELD = "run = {run}::bigint AND owner = {owner}::text AND epoch = {epoch}::bigint"
 _AT_HEAD = "head = {head}::bigint AND sha256 = {sha256}::text"
 
-_EVENTS = """
+EVENTS = """
   INSERT INTO events (run, seq, epoch, kind, is_input, at, name, call_id, item_id, content, data, blob, sha256,
                       fingerprint)
-  SELECT held.run, {head}::bigint + e.place, {epoch}::bigint, e.kind, e.is_input, e.at, e.name, e.call_id, e.item_id,
-         e.content, e.data, e.blob, e.sha256, e.fingerprint
-  FROM held, unnest({kinds}::text[], {are_input}::bool[], {ats}::float8[], {names}::text[], {call_ids}::text[],
-                    {item_ids}::text[], {contents}::text[], {datas}::text[], {blobs}::text[], {hashes}::text[],
-                    {fingerprints}::text[])
-             WITH ORDINALITY AS e (kind, is_input, at, name, call_id, item_id, content, data, blob, sha256,
-                                   fingerprint, place)
-"""
+  SELECT held.run, e.seq, held.epoch, e.kind, e.is_input, e.at, e.name, e.call_id, e.item_id, e.content, e.data,
+         e.blob, e.sha256, e.fingerprint
+  FROM held JOIN unnest({entries}::entry[]) AS e ON """
+"""Writes entries to the runs in `held`; ends where it has to be said which are whose."""
+_EVENTS = EVENTS + "true"
 # A blob that is there already is locked, so that whoever forgets its last use meanwhile waits and sees the new one.
 _BLOBS = """, kept AS (
   INSERT INTO blobs (sha256, data)
@@ -43,13 +40,13 @@ _BLOBS = """, kept AS (
 _APPEND = f"""
 WITH held AS (
   UPDATE leases SET head = {{new_head}}::bigint, sha256 = {{new_sha256}}::text, until = {NOW} + {{lease_s}}::float8
-  WHERE {_HELD} AND {_AT_HEAD} RETURNING run
+  WHERE {_HELD} AND {_AT_HEAD} RETURNING run, epoch
 ), written AS ({_EVENTS}){{}}
 SELECT run FROM held
 """
 _FINISH = f"""
 WITH held AS (
-  DELETE FROM leases WHERE {_HELD} AND {_AT_HEAD} RETURNING run
+  DELETE FROM leases WHERE {_HELD} AND {_AT_HEAD} RETURNING run, epoch
 ), written AS ({_EVENTS}){{}}, ended AS (
   UPDATE runs SET status = {{status}}::text, ended_at = {{ended_at}}::float8, stop = {{stop}}::text,
     limit_name = {{limit}}::text, usage = {{usage}}::text, error = {{error}}::text, rounds = {{rounds}}::bigint,
@@ -74,13 +71,13 @@ WITH earlier AS (
          {{key_id}}::text, {{protocol}}::text, {{model}}::text, {{status}}::text, {{store}}::bool, {{background}}::bool,
          {{created_at}}::float8, {{expires_at}}::float8, 0, 0, 1, {{idempotency_key}}::text, {{request_sha256}}::text
   WHERE {{previous_id}}::text IS NULL OR EXISTS (SELECT 1 FROM earlier)
-  RETURNING n AS run
+  RETURNING n AS run, epoch
 ), asked AS (
   INSERT INTO requests (run, body) SELECT run, {{body}}::text FROM held WHERE {{body}}::text IS NOT NULL
 ), leased AS (
   INSERT INTO leases (run, owner, epoch, until, head, sha256, session_id)
-  SELECT run, {{owner}}::text, {{epoch}}::bigint, {NOW} + {{lease_s}}::float8, {{new_head}}::bigint,
-         {{new_sha256}}::text, {{session_id}}::text
+  SELECT run, {{owner}}::text, epoch, {NOW} + {{lease_s}}::float8, {{new_head}}::bigint, {{new_sha256}}::text,
+         {{session_id}}::text
   FROM held
 ), written AS ({_EVENTS}){{}}
 SELECT run FROM held
@@ -164,17 +161,10 @@ class Hold(NamedTuple):
     handed: int = 0
 
 
-EVENT_COLUMNS = (
-    *("kinds", "are_input", "ats", "names", "call_ids", "item_ids", "contents", "datas", "blobs", "hashes"),
-    "fingerprints",
-)
-"""What the columns of an entry are called in the statements, in the order of a batch's rows."""
-
-
 class Batch(NamedTuple):
     """Entries ready to be written behind a place: that place, the one after them, their rows, and large data by name.
 
-    A row has the values of EVENT_COLUMNS.
+    A row has the values of the type `entry`.
     """
 
     before: Place
@@ -185,13 +175,12 @@ class Batch(NamedTuple):
     @property
     def columns(self) -> dict[str, Any]:
         """Return the values that the statements for a single run take."""
-        by_name = zip(EVENT_COLUMNS, zip(*self.rows, strict=True), strict=True) if self.rows else ()
         return {
             "head": self.before.head,
             "sha256": self.before.sha256,
             "new_head": self.place.head,
             "new_sha256": self.place.sha256,
-            **(dict(by_name) or dict.fromkeys(EVENT_COLUMNS, ())),
+            "entries": self.rows,
             "blob_names": list(self.blobs),
             "blob_datas": list(self.blobs.values()),
         }
@@ -204,28 +193,42 @@ class Lease(NamedTuple):
     now: float | None = None
 
 
-def make_batch(entries: Sequence[Entry], run_id: str, epoch: int, place: Place) -> Batch:
+def make_batch(entries: Sequence[Entry], hold: Hold, place: Place) -> Batch:
     """Chain entries to a place and write them as rows."""
     if not entries:
         return Batch(place, place, [], {})
+    run, _, epoch, run_id, _ = hold
     rows: list[tuple[Any, ...]] = []
     blobs: dict[str, bytes] = {}
-    links = link_entries(entries, run_id, epoch, *place)
-    for entry, (_, sha256, data, _) in zip(entries, links, strict=True):
-        blob = None
+    seq, sha256 = place
+    for entry, link in zip(entries, link_entries(entries, run_id, epoch, seq, sha256), strict=True):
+        seq, sha256, data, _ = link
+        kept, blob = None, None
         if data is not None and len(data) > INLINE_BYTES_MAX:
             blob = hashlib.sha256(data).hexdigest()
             blobs[blob] = data
+        elif data is not None:
+            kept = bind_data(data)
+        kind, name, call_id, item_id, content = entry.kind, entry.name, entry.call_id, entry.item_id, entry.content
         rows.append(
             (
-                *(entry.kind, entry.is_input, entry.at, bind_text(entry.name), bind_text(entry.call_id)),
-                *(bind_text(entry.item_id), bind_text(entry.content)),
-                None if data is None or blob is not None else bind_data(data),
-                *(blob, sha256, bind_text(plan_fingerprint(entry)) if entry.kind == "plan" else None),
+                run,
+                seq,
+                kind,
+                entry.is_input,
+                entry.at,
+                None if name is None else bind_text(name),
+                None if call_id is None else bind_text(call_id),
+                None if item_id is None else bind_text(item_id),
+                None if content is None else bind_text(content),
+                kept,
+                blob,
+                sha256,
+                bind_text(plan_fingerprint(entry)) if kind == "plan" else None,
             )
         )
     # Everybody locks blobs in the same order, so that nobody waits in a circle.
-    return Batch(place, Place(*links[-1][:2]), rows, dict(sorted(blobs.items())) if blobs else blobs)
+    return Batch(place, Place(seq, sha256), rows, dict(sorted(blobs.items())) if blobs else blobs)
 
 
 async def start_run(connection: Connection, columns: RunColumns, batch: Batch, owner: str, lease: Lease) -> Hold:
@@ -234,7 +237,7 @@ async def start_run(connection: Connection, columns: RunColumns, batch: Batch, o
     Raises: NotFound, Conflict, asyncpg.PostgresError.
     """
     statement = _STARTS[bool(batch.blobs)]
-    values = {**columns._asdict(), **batch.columns, **_lease(lease), "owner": bind_text(owner), "epoch": 1}
+    values = {**columns._asdict(), **batch.columns, **_lease(lease), "owner": bind_text(owner)}
     run = await connection.fetchval(statement.text, *statement.bind(values))
     if run is None:
         raise await _not_started(connection, columns)
@@ -256,11 +259,23 @@ async def append(connection: Connection, hold: Hold, batch: Batch, lease: Lease,
 
     Raises: Moved, StoreError (lease lost), Conflict (the run has ended), NotFound (it was deleted).
     """
+    if not await write(connection, hold, batch, lease, end):
+        raise await _lost(connection, hold)
+
+
+async def write(
+    connection: Connection,
+    hold: Hold,
+    batch: Batch,
+    lease: Lease,
+    end: EndColumns | None,
+    timeout_s: float | None = None,
+) -> bool:
+    """Do what `append` does, and tell whether it was done: not if the run is not held, or stands elsewhere."""
     statement = (_APPENDS if end is None else _FINISHES)[bool(batch.blobs)]
     ending = {} if end is None else end._asdict()
     values = {**_fence(hold), **_lease(lease), **batch.columns, **ending}
-    if await connection.fetchval(statement.text, *statement.bind(values)) is None:
-        raise await _lost(connection, hold)
+    return await connection.fetchval(statement.text, *statement.bind(values), timeout=timeout_s) is not None
 
 
 async def find_appended(connection: Connection, hold: Hold, batch: Batch, is_end: bool) -> bool:

@@ -7,6 +7,7 @@ ones different.
 
 import re
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -124,17 +125,14 @@ def run_columns(row: RunRow) -> RunColumns:
 
     Raises: ProtocolError.
     """
-    texts: dict[str, Any] = {name: bind_plain(f"runs.{name}", getattr(row, name)) for name in _RUN_TEXTS}
+    texts: list[Any] = [
+        # Nearly all of them can be kept as they are.
+        text if text is None or (text.isascii() and "\x00" not in text) else bind_plain(f"runs.{name}", text)
+        for name, text in zip(_RUN_TEXTS, _run_texts(row), strict=True)
+    ]
     body = None if row.request is None else bind_data(bytes(row.request))
-    return RunColumns(
-        **texts,
-        status=row.status,
-        store=row.store,
-        background=row.background,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        body=body,
-    )
+    more = (row.status, row.store, row.background, row.created_at, row.expires_at)
+    return RunColumns._make((*texts[:8], *more, *texts[8:], body))
 
 
 _RUN_TEXTS = (
@@ -149,6 +147,7 @@ _RUN_TEXTS = (
     "idempotency_key",
     "request_sha256",
 )
+_run_texts = attrgetter(*_RUN_TEXTS)
 
 
 def ended_columns(ended: RunEnded) -> EndColumns:

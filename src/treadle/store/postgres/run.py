@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,11 +15,12 @@ from treadle.store.postgres.bell import Bell
 from treadle.store.postgres.connection import Connection, Pool
 from treadle.store.postgres.rows import EndColumns, ended_columns
 from treadle.store.postgres.writes import Writes
-from treadle.store.together.postgres import Beginning, Group, Told, Wish
+from treadle.store.together.postgres import Beginning, Group, Telling, Wish
 
 T = TypeVar("T")
-APPEND_WAIT_S = 10.0
-"""How long a run that goes on waits for a database that is away: less than a lease, so that it can still be held."""
+APPEND_WAIT_S = 7.0
+"""How long a run that goes on waits for a database that is away: with the wait of its group before, less than a lease,
+so that it can still be held."""
 
 TURN_WAIT_S = 30.0
 """How long an append waits behind those of other runs: a slow database may work off a full queue."""
@@ -37,10 +38,11 @@ class Desk(NamedTuple):
     turns: asyncio.Semaphore
     starts: Group[Beginning, fence.Hold]
     appends: Group[Wish, bool]
+    tells: Group[Telling, int]
 
-    def lease(self, seconds: float) -> fence.Lease:
-        """Return a lease that begins now."""
-        return fence.Lease(seconds, None if self.lease_clock is None else self.lease_clock())
+    def lease(self, lease: fence.Lease) -> fence.Lease:
+        """Return a lease as one that begins now."""
+        return lease if self.lease_clock is None else lease._replace(now=self.lease_clock())
 
 
 class Turn:
@@ -77,7 +79,7 @@ class PostgresRunJournal:
         self._desk = desk
         self._hold = hold
         self._place = place
-        self._lease_s = lease_s
+        self._lease = fence.Lease(lease_s)
         self._turn = Turn()
         self._told: list[Chunk] = []
         self._is_end_unknown = False
@@ -140,25 +142,26 @@ class PostgresRunJournal:
             turn.cancel()  # it never came
 
     def _submit(self, entries: Sequence[Entry], end: EndColumns | None) -> asyncio.Future[int]:
-        """Begin a write: beside those of other runs where there are any, which takes no task of its own."""
+        """Begin a write: beside those of other runs, which takes no task of its own."""
         desk = self._desk
-        is_free = self._turn.is_free and not self._is_end_unknown
-        if not is_free or desk.appends.is_idle or not desk.writes.has_room:
+        if not self._turn.is_free or self._is_end_unknown or not desk.writes.has_room:
             return self._queue(lambda turn: self._append(turn, entries, end))
-        batch = fence.make_batch(entries, self.run_id, self.epoch, self._place)
+        batch = fence.make_batch(entries, self._hold, self._place)
         if batch.blobs:
             return self._queue(lambda turn: self._append(turn, entries, end))
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._turn.is_free = False
         desk.writes.enter()
-        wish = Wish(self._hold, batch, desk.lease(self._lease_s), end)
+        wish = Wish(self._hold, batch, desk.lease(self._lease), end)
         desk.appends.join(wish, partial(self._land, future, entries, wish))
         return future
 
-    def _land(self, future: asyncio.Future[int], entries: Sequence[Entry], wish: Wish, told: Told[bool]) -> None:
+    def _land(
+        self, future: asyncio.Future[int], entries: Sequence[Entry], wish: Wish, is_done: bool | None, in_doubt: bool
+    ) -> None:
         """Hear what became of a write beside others; where it was not done, it goes on alone."""
-        if told.value is None:
-            self._desk.writes.go_on(lambda: self._go_on(entries, wish.end, told), future, self._leave)
+        if not is_done:
+            self._desk.writes.go_on(lambda: self._go_on(entries, wish.end, in_doubt), future, self._leave)
             return
         self._place = wish.batch.place
         if not future.done():
@@ -168,15 +171,15 @@ class PostgresRunJournal:
 
     def _leave(self) -> None:
         self._turn.leave()
-        self._desk.bell.ring(self.run_id)
+        self._desk.bell.ring(self._hold.run_id)
 
     async def _append(self, turn: asyncio.Future[None], entries: Sequence[Entry], end: EndColumns | None) -> int:
         await turn
         return await self._go_on(entries, end)
 
-    async def _go_on(self, entries: Sequence[Entry], end: EndColumns | None, told: Told[bool] | None = None) -> int:
-        """Write in this run's turn; `told` is what became of the write beside others."""
-        await self._write(entries, end, told)
+    async def _go_on(self, entries: Sequence[Entry], end: EndColumns | None, in_doubt: bool | None = None) -> int:
+        """Write in this run's turn; `in_doubt` is whether it may have been done beside others, None if it was not."""
+        await self._write(entries, end, in_doubt)
         return self._place.head
 
     async def _wait_for_turn(self) -> None:
@@ -190,14 +193,14 @@ class PostgresRunJournal:
         except TimeoutError:
             raise self._desk.pool.unavailable("too many writes wait for their turn") from None
 
-    async def _write(self, entries: Sequence[Entry], end: EndColumns | None, told: Told[bool] | None) -> None:
+    async def _write(self, entries: Sequence[Entry], end: EndColumns | None, in_doubt: bool | None) -> None:
         """Write behind the place that is known; where an earlier write was done after all, behind that one."""
         for _ in range(_RESYNCS_MAX):
-            batch = fence.make_batch(entries, self.run_id, self.epoch, self._place)
+            batch = fence.make_batch(entries, self._hold, self._place)
             try:
-                await self._write_batch(batch, end, told, is_empty=not entries)
+                await self._write_batch(batch, end, in_doubt)
             except fence.Moved as moved:
-                told, self._place = None, moved.place
+                in_doubt, self._place = None, moved.place
                 # The hash is of these very entries at this very place: it was this write.
                 if entries and end is None and moved.place == batch.place:
                     return
@@ -206,17 +209,15 @@ class PostgresRunJournal:
             return
         raise StoreError("the run was written to by somebody else under the same lease", code="store_unavailable")
 
-    async def _write_batch(
-        self, batch: fence.Batch, end: EndColumns | None, told: Told[bool] | None, *, is_empty: bool
-    ) -> None:
-        lease = self._desk.lease(self._lease_s)
+    async def _write_batch(self, batch: fence.Batch, end: EndColumns | None, in_doubt: bool | None) -> None:
+        lease = self._desk.lease(self._lease)
 
         async def work(connection: Connection) -> bool:
             await fence.append(connection, self._hold, batch, lease, end)
             return True
 
         async def settle(connection: Connection) -> bool | None:
-            if end is None and is_empty:
+            if end is None and not batch.rows:
                 return None
             return await fence.find_appended(connection, self._hold, batch, end is not None) or None
 
@@ -229,8 +230,8 @@ class PostgresRunJournal:
                 self._desk.turns.release()
 
         try:
-            if told is not None:
-                await self._desk.appends.go(alone(told.in_doubt))
+            if in_doubt is not None:
+                await alone(in_doubt)
             elif batch.blobs or self._is_end_unknown:
                 await alone(False)
             else:
@@ -247,14 +248,15 @@ class PostgresRunJournal:
         await turn
         earlier = [each for each in self._told if keep_from < each.first + each.count <= chunk.first]
         self._told = [*earlier, chunk]
-        lease = self._desk.lease(self._lease_s)
-        kept = await self._tell_now([chunk], keep_from, lease)
+        lease = self._desk.lease(self._lease)
+
+        async def work(connection: Connection) -> int:
+            return await fence.tell(connection, self._hold, self._told, keep_from, lease)
+
+        def alone(_in_doubt: bool) -> Awaitable[int]:
+            return self._desk.pool.certain(work, APPEND_WAIT_S)
+
+        kept = await self._desk.tells.write(Telling(self._hold, chunk, keep_from, lease), alone)
         if kept < len(earlier):
             # The death of the database emptied its table, or it was away when they were told.
-            await self._tell_now(self._told, keep_from, lease)
-
-    async def _tell_now(self, chunks: Sequence[Chunk], keep_from: int, lease: fence.Lease) -> int:
-        async def work(connection: Connection) -> int:
-            return await fence.tell(connection, self._hold, chunks, keep_from, lease)
-
-        return await self._desk.pool.certain(work, APPEND_WAIT_S)
+            await alone(False)

@@ -27,7 +27,16 @@ from treadle.store.postgres.rows import bind_text, read_run, run_columns
 from treadle.store.postgres.run import Desk, PostgresRunJournal
 from treadle.store.postgres.writes import Writes
 from treadle.store.tickets.postgres import PostgresTickets
-from treadle.store.together.postgres import Beginning, Group, append_together, start_together
+from treadle.store.together.postgres import (
+    APPENDS_WAIT_S,
+    STARTS_WAIT_S,
+    TELLS_WAIT_S,
+    Beginning,
+    Group,
+    append_together,
+    start_together,
+    tell_together,
+)
 from treadle.store.workspaces.postgres import PostgresWorkspaces
 
 REQUEST_WAIT_S = 4.0
@@ -88,11 +97,13 @@ class PostgresStore:
         """
         assert self._desk is None, "the store is open already"
         await migrate(self._address, read_migrations(), self._clock())
-        # Some connections are left to those who read.
-        turns = asyncio.Semaphore(max(1, self._address.pool_size * 3 // 4))
         pool, writes, bell = Pool(self._address), Writes(self._address), Bell(self._address)
-        starts, appends = Group(pool, start_together), Group(pool, append_together)
-        desk = Desk(pool, writes, bell, self._lease_clock, turns, starts, appends)
+        starts = Group(pool, start_together, STARTS_WAIT_S)
+        appends = Group(pool, append_together, APPENDS_WAIT_S)
+        tells = Group(pool, tell_together, TELLS_WAIT_S, flying_max=1)
+        # Some connections are left to those who read.
+        turns = asyncio.Semaphore(max(1, pool.shared_size * 3 // 4))
+        desk = Desk(pool, writes, bell, self._lease_clock, turns, starts, appends, tells)
         await desk.pool.open()
         desk.bell.open()
         self._desk = desk
@@ -120,17 +131,17 @@ class PostgresStore:
         )
 
     def start_run(
-        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float
+        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float, is_private: bool = False
     ) -> asyncio.Future[RunJournal]:
-        """Make a run, its input and its lease durable."""
+        """Make a run, its input and its lease durable, also a private one: a group of writes is synced once."""
         assert row.status not in ENDED, "a run cannot start with its end"
         assert owner, "a lease needs an owner"
         try:
             desk, columns = self._open_desk(), run_columns(row)
         except TreadleError as error:
             return failed(error)
-        batch = fence.make_batch(entries, row.id, 1, fence.Place())
-        lease = desk.lease(lease_s)
+        batch = fence.make_batch(entries, fence.Hold(0, owner, 1, row.id), fence.Place())
+        lease, deadline = desk.lease(fence.Lease(lease_s)), time.monotonic() + REQUEST_WAIT_S
 
         async def work(connection: Connection) -> fence.Hold:
             return await fence.start_run(connection, columns, batch, owner, lease)
@@ -138,17 +149,29 @@ class PostgresStore:
         async def settle(connection: Connection) -> fence.Hold | None:
             return await fence.find_started(connection, columns, batch.place, owner)
 
-        async def alone(in_doubt: bool) -> fence.Hold:
-            return await desk.pool.certain(work, REQUEST_WAIT_S, settle, in_doubt=in_doubt)
+        def alone(in_doubt: bool) -> Awaitable[fence.Hold]:
+            return desk.pool.certain(work, deadline - time.monotonic(), settle, in_doubt=in_doubt)
 
-        async def begin() -> RunJournal:
-            if batch.blobs or columns.previous_id is not None:
-                hold = await alone(False)
-            else:
-                hold = await desk.starts.write(Beginning(columns, batch, owner, lease), alone)
-            return PostgresRunJournal(desk, hold, batch.place, lease_s)
+        async def journal(hold: Awaitable[fence.Hold]) -> RunJournal:
+            return PostgresRunJournal(desk, await hold, batch.place, lease_s)
 
-        return desk.writes.submit(begin)
+        def land(hold: fence.Hold | None, in_doubt: bool) -> None:
+            if hold is None:
+                desk.writes.go_on(lambda: journal(alone(in_doubt)), future)
+                return
+            if not future.done():
+                future.set_result(PostgresRunJournal(desk, hold, batch.place, lease_s))
+            desk.writes.leave()
+
+        beginning = Beginning(columns, batch, owner, lease)
+        if batch.blobs:
+            return desk.writes.submit(lambda: journal(alone(False)))
+        if not desk.writes.has_room:
+            return desk.writes.submit(lambda: journal(desk.starts.write(beginning, alone)))
+        future: asyncio.Future[RunJournal] = asyncio.get_running_loop().create_future()
+        desk.writes.enter()
+        desk.starts.join(beginning, land)
+        return future
 
     async def claim_abandoned(
         self, owner: str, lease_s: float, limit: int, *, run_id: str | None = None, background: bool | None = None
@@ -159,7 +182,7 @@ class PostgresStore:
         """
         assert owner, "a lease needs an owner"
         desk = self._open_desk()
-        lease = desk.lease(lease_s)
+        lease = desk.lease(fence.Lease(lease_s))
         wanted = fence.Wanted(query.within(limit), bind_text(run_id), background)
         taken = await self._write(lambda connection: fence.claim(connection, owner, lease, wanted))
         for _, hold, _ in taken:

@@ -5,7 +5,6 @@ that fails is taken apart. Nothing here knows how a single write is done, or tri
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -13,208 +12,166 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import asyncpg
 
 from treadle.canon.errors import TreadleError
-from treadle.store.postgres.connection import Connection, Gone, Pool
-from treadle.store.postgres.fence import EVENT_COLUMNS, NOW, Batch, Hold, Lease
+from treadle.store.journal import Chunk
+from treadle.store.postgres import fence
+from treadle.store.postgres.connection import Connection, Line, Pool
+from treadle.store.postgres.fence import EVENTS, NOW, Batch, Hold, Lease
 from treadle.store.postgres.rows import EndColumns, RunColumns, bind_text, read_text
 from treadle.store.postgres.statement import Statement
 
 FLYING_MAX = 2
-"""How many writes, or groups of them, are under way before others wait and go together."""
+"""How many groups are under way before others wait and go together."""
 TOGETHER_MAX = 256
-TOGETHER_WAIT_S = 3.0
+APPENDS_WAIT_S = TELLS_WAIT_S = 3.0
+STARTS_WAIT_S = 2.0
 """How long a group waits for the database: little, because each of its writes may have to go alone afterwards."""
 
 W = TypeVar("W")
 V = TypeVar("V")
 
-_EVENTS = """
-  INSERT INTO events (run, seq, epoch, kind, is_input, at, name, call_id, item_id, content, data, sha256, fingerprint)
-  SELECT held.run, e.seq, held.epoch, e.kind, e.is_input, e.at, e.name, e.call_id, e.item_id, e.content, e.data,
-         e.sha256, e.fingerprint
-  FROM held JOIN unnest({{events_of}}::{type}[], {{seqs}}::bigint[], {{kinds}}::text[], {{are_input}}::bool[],
-                        {{ats}}::float8[], {{names}}::text[], {{call_ids}}::text[], {{item_ids}}::text[],
-                        {{contents}}::text[], {{datas}}::text[], {{hashes}}::text[], {{fingerprints}}::text[])
-                 AS e (of, seq, kind, is_input, at, name, call_id, item_id, content, data, sha256, fingerprint)
-            ON e.of = held.{key}
-"""
 _HELD = "l.run = w.run AND l.owner = w.owner AND l.epoch = w.epoch AND l.head = w.head AND l.sha256 = w.sha256"
-_APPEND = Statement(f"""
-WITH wanted AS (
-  SELECT * FROM unnest({{runs}}::bigint[], {{owners}}::text[], {{epochs}}::bigint[], {{heads}}::bigint[],
-                       {{sha256s}}::text[], {{new_heads}}::bigint[], {{new_sha256s}}::text[], {{leases}}::float8[],
-                       {{are_ends}}::bool[])
-             AS w (run, owner, epoch, head, sha256, new_head, new_sha256, lease_s, is_end)
-), moved AS (
+_MOVED = f"""
   UPDATE leases l SET head = w.new_head, sha256 = w.new_sha256, until = {NOW} + w.lease_s
-  FROM wanted w WHERE NOT w.is_end AND {_HELD} RETURNING l.run, l.epoch
-), freed AS (
-  DELETE FROM leases l USING wanted w WHERE w.is_end AND {_HELD}
-  RETURNING l.run, l.epoch, w.new_head, w.new_sha256
+  FROM unnest({{moves}}::move[]) AS w WHERE {_HELD} RETURNING l.run, l.epoch
+"""
+_WRITTEN = EVENTS + "e.run = held.run"
+_APPEND = Statement(f"""
+WITH held AS ({_MOVED}), written AS ({_WRITTEN})
+SELECT run FROM held
+""")
+_APPEND_AND_END = Statement(f"""
+WITH moved AS ({_MOVED}), freed AS (
+  DELETE FROM leases l USING unnest({{endings}}::ending[]) AS w WHERE {_HELD} RETURNING w.*
 ), held AS (
   SELECT run, epoch FROM moved UNION ALL SELECT run, epoch FROM freed
-), written AS ({_EVENTS.format(type="bigint", key="run")}), ends AS (
-  SELECT d.*, freed.epoch, freed.new_head, freed.new_sha256
-  FROM freed JOIN unnest({{end_runs}}::bigint[], {{statuses}}::text[], {{ended_ats}}::float8[], {{stops}}::text[],
-                         {{limits}}::text[], {{usages}}::text[], {{errors}}::text[], {{rounds}}::bigint[],
-                         {{calls}}::bigint[])
-                  AS d (run, status, ended_at, stop, limit_name, usage, error, rounds, calls)
-             ON d.run = freed.run
-), ended AS (
+), written AS ({_WRITTEN}), ended AS (
   UPDATE runs r SET status = d.status, ended_at = d.ended_at, stop = d.stop, limit_name = d.limit_name, usage = d.usage,
     error = d.error, rounds = d.rounds, calls = d.calls, epoch = d.epoch, head = d.new_head, sha256 = d.new_sha256
-  FROM ends d WHERE r.n = d.run
+  FROM freed d WHERE r.n = d.run
 ), owed AS (
   INSERT INTO debts (run_id, key_id, model, ended_at, usage)
-  SELECT r.id, r.key_id, r.model, d.ended_at, d.usage FROM ends d JOIN runs r ON r.n = d.run WHERE r.key_id <> ''
+  SELECT r.id, r.key_id, r.model, d.ended_at, d.usage FROM freed d JOIN runs r ON r.n = d.run WHERE r.key_id <> ''
   ON CONFLICT DO NOTHING
 ), silenced AS (
   DELETE FROM chunks c USING freed WHERE c.run = freed.run
 )
 SELECT run FROM held
 """)
+# What is told need not survive the database, so its commit does not wait for the disk.
+_TELL = Statement(f"""
+WITH quick AS (
+  SELECT set_config('synchronous_commit', 'off', true)
+), held AS (
+  UPDATE leases l SET until = {NOW} + w.lease_s FROM quick, unnest({{tellings}}::telling[]) AS w
+  WHERE l.run = w.run AND l.owner = w.owner AND l.epoch = w.epoch RETURNING w.*
+), dropped AS (
+  DELETE FROM chunks c USING held WHERE c.run = held.run
+    AND (c.first + c.count <= held.keep_from OR c.first + c.count > held.first) RETURNING c.first
+), told AS (
+  INSERT INTO chunks (run, first, count, data)
+  SELECT held.run, held.first, held.count, held.data FROM held, (SELECT count(*) FROM dropped) AS d
+)
+SELECT run, (SELECT count(*) FROM chunks c WHERE c.run = held.run AND c.first + c.count > held.keep_from
+             AND c.first + c.count <= held.first) FROM held
+""")
+# The one that a run continues is looked up by its id, never among all of a long conversation.
 _START = Statement(f"""
 WITH asked AS (
-  SELECT * FROM unnest({{ids}}::text[], {{response_ids}}::text[], {{conversation_ids}}::text[],
-                       {{session_ids}}::text[], {{key_ids}}::text[], {{protocols}}::text[], {{models}}::text[],
-                       {{statuses}}::text[], {{stores}}::bool[], {{backgrounds}}::bool[], {{created_ats}}::float8[],
-                       {{expires_ats}}::float8[], {{idempotency_keys}}::text[], {{request_sha256s}}::text[],
-                       {{bodies}}::text[], {{owners}}::text[], {{leases}}::float8[], {{new_heads}}::bigint[],
-                       {{new_sha256s}}::text[])
-             AS a (id, response_id, conversation_id, session_id, key_id, protocol, model, status, store, background,
-                   created_at, expires_at, idempotency_key, request_sha256, body, owner, lease_s, new_head, new_sha256)
+  SELECT *, (SELECT p.n FROM (SELECT n, conversation_id FROM runs WHERE id = a.previous_id LIMIT 1) AS p
+             WHERE p.conversation_id = a.conversation_id) AS previous
+  FROM unnest({{beginnings}}::beginning[]) AS a
+), inserted AS (
+  INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id, protocol, model, status, store,
+                    background, created_at, expires_at, rounds, calls, epoch, idempotency_key, request_sha256)
+  SELECT id, response_id, conversation_id, previous, session_id, key_id, protocol, model, status, store, background,
+         created_at, expires_at, 0, 0, 1, idempotency_key, request_sha256
+  FROM asked WHERE previous_id IS NULL OR previous IS NOT NULL RETURNING n, id, epoch
 ), held AS (
-  INSERT INTO runs (id, response_id, conversation_id, session_id, key_id, protocol, model, status, store, background,
-                    created_at, expires_at, rounds, calls, epoch, idempotency_key, request_sha256)
-  SELECT id, response_id, conversation_id, session_id, key_id, protocol, model, status, store, background, created_at,
-         expires_at, 0, 0, 1, idempotency_key, request_sha256
-  FROM asked RETURNING n AS run, id, epoch
-), begun AS (
-  SELECT held.run, asked.* FROM held JOIN asked ON asked.id = held.id
+  SELECT inserted.n AS run, inserted.epoch, asked.* FROM inserted JOIN asked ON asked.id = inserted.id
 ), requested AS (
-  INSERT INTO requests (run, body) SELECT run, body FROM begun WHERE body IS NOT NULL
+  INSERT INTO requests (run, body) SELECT run, body FROM held WHERE body IS NOT NULL
 ), leased AS (
   INSERT INTO leases (run, owner, epoch, until, head, sha256, session_id)
-  SELECT run, owner, 1, {NOW} + lease_s, new_head, new_sha256, session_id FROM begun
-), written AS ({_EVENTS.format(type="text", key="id")})
-SELECT id, run FROM held
+  SELECT run, owner, epoch, {NOW} + lease_s, new_head, new_sha256, session_id FROM held
+), written AS ({EVENTS} e.run = held.place)
+SELECT place, run FROM held
 """)
 
 
-_WISHES = ("runs", "owners", "epochs", "heads", "sha256s", "new_heads", "new_sha256s", "leases", "are_ends")
-_ENDS = ("end_runs", "statuses", "ended_ats", "stops", "limits", "usages", "errors", "rounds", "calls")
-
-
-class Told(NamedTuple, Generic[V]):
-    """What became of a write in a group: its value, or nothing, and then perhaps nobody knows."""
-
-    value: V | None = None
-    in_doubt: bool = False
-
-
-Land = Callable[[Told[V]], None]
+Send = Callable[[Connection, Sequence[W], float], Awaitable[list[V | None]]]
+"""Does many writes within some seconds; what it gives None for was not done."""
+Land = Callable[[V | None, bool], None]
+"""Is called with what became of a write in a group: its value, or None, and then whether it may have been done."""
 
 
 class Group(Generic[W, V]):
     """Lets the writes that wait at the same time go together, as one statement and one commit.
 
-    Whoever is alone goes at once, which is quickest; while there were others lately, everybody waits for those who come
-    in the same turn of the loop. A group that fails is not tried again: each of its writes goes alone then, and finds
-    out by itself what is wrong, or whether it was done.
+    A group that fails is not tried again: each of its writes goes alone then, and finds out by itself what is wrong, or
+    whether it was done.
     """
 
-    def __init__(self, pool: Pool, send: Callable[[Connection, Sequence[W]], Awaitable[list[V | None]]]) -> None:
-        """Take how to do many writes at once; what it gives None for was not done."""
-        self._pool = pool
+    def __init__(self, pool: Pool, send: Send[W, V], wait_s: float, *, flying_max: int = FLYING_MAX) -> None:
         self._send = send
-        self._flying = 0
-        self._is_calm = True
+        self._wait_s = wait_s
+        self._lines = [pool.line() for _ in range(flying_max)]
         self._is_boarding = False
         self._waiting: list[tuple[W, Land[V]]] = []
-        self._tasks: set[asyncio.Task[list[Told[V]]]] = set()
-
-    @property
-    def is_idle(self) -> bool:
-        """Tell whether a write would go alone, and at once."""
-        return self._is_calm and not self._flying and not self._waiting
+        self._flying: dict[asyncio.Task[list[V | None]], tuple[Line, list[tuple[W, Land[V]]]]] = {}
 
     async def write(self, wish: W, alone: Callable[[bool], Awaitable[V]]) -> V:
-        """Do a write with others, or by `alone`, which is told whether it may have been done already.
+        """Do a write with others; where that fails by `alone`, which is told whether it may have been done already.
 
         Raises: what `alone` raises.
         """
-        if self.is_idle:
-            return await self.go(alone(False))
-        future: asyncio.Future[Told[V]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[tuple[V | None, bool]] = asyncio.get_running_loop().create_future()
         self.join(wish, partial(_settle, future))
-        told = await future
-        return await self.go(alone(told.in_doubt)) if told.value is None else told.value
+        value, in_doubt = await future
+        return await alone(in_doubt) if value is None else value
 
     def join(self, wish: W, land: "Land[V]") -> None:
         """Let a write go with others; `land` is called with what became of it, and soon, as all waits have a bound."""
         self._waiting.append((wish, land))
-        self._board()
-
-    async def go(self, alone: Awaitable[V]) -> V:
-        """Do a write by itself; those who come meanwhile wait for each other.
-
-        Raises: what it raises.
-        """
-        self._flying += 1
-        try:
-            return await alone
-        finally:
-            self._land()
+        if not self._is_boarding and self._lines:
+            self._board()
 
     def _board(self) -> None:
-        if self._waiting and not self._is_boarding and self._flying < FLYING_MAX:
-            self._is_boarding = True
-            asyncio.get_running_loop().call_soon(self._take_off)
+        """Let those who come in the same turn of the loop come along."""
+        self._is_boarding = True
+        asyncio.get_running_loop().call_soon(self._take_off)
 
     def _take_off(self) -> None:
         self._is_boarding = False
-        if not self._waiting or self._flying >= FLYING_MAX:
-            return
         group, self._waiting = self._waiting[:TOGETHER_MAX], self._waiting[TOGETHER_MAX:]
-        self._is_calm = len(group) == 1
-        if self._is_calm:
-            _tell(group, [Told()])
-            return
-        self._flying += 1
-        wishes = [wish for wish, _ in group]
-        task = asyncio.create_task(self._write(wishes))
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._come_back, group))
+        line, wishes = self._lines.pop(), [wish for wish, _ in group]
+        task = asyncio.create_task(self._write(line, wishes))
+        self._flying[task] = line, group
+        task.add_done_callback(self._come_back)
+        if self._waiting and self._lines:
+            self._board()
 
-    def _land(self) -> None:
-        """Let those who wait go, now that something has come back."""
-        self._flying -= 1
-        self._board()
+    def _come_back(self, task: "asyncio.Task[list[V | None]]") -> None:
+        """Tell everybody, also when the task was cancelled before its first step; let those who wait go."""
+        line, group = self._flying.pop(task)
+        self._lines.append(line)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            for (_, land), value in zip(group, task.result(), strict=True):
+                land(value, False)
+        else:
+            in_doubt = not isinstance(error, asyncpg.PostgresError | TreadleError)
+            for _, land in group:
+                land(None, in_doubt)
+        if self._waiting and not self._is_boarding:
+            self._board()
 
-    def _come_back(self, group: "list[tuple[W, Land[V]]]", task: "asyncio.Task[list[Told[V]]]") -> None:
-        """Tell everybody, also when the task was cancelled before its first step."""
-        self._tasks.discard(task)
-        is_known = not task.cancelled() and task.exception() is None
-        _tell(group, task.result() if is_known else [Told(in_doubt=True)] * len(group))
-        self._land()
-
-    async def _write(self, wishes: list[W]) -> list[Told[V]]:
-        try:
-            values = await self._pool.run(lambda each: self._send(each, wishes), time.monotonic() + TOGETHER_WAIT_S)
-        except Gone:
-            return [Told(in_doubt=True)] * len(wishes)
-        except (asyncpg.PostgresError, TreadleError):
-            return [Told()] * len(wishes)
-        return [Told(value) for value in values]
+    async def _write(self, line: Line, wishes: list[W]) -> list[V | None]:
+        return await line.run(lambda connection, within_s: self._send(connection, wishes, within_s), self._wait_s)
 
 
-def _tell(group: "list[tuple[W, Land[V]]]", told: list[Told[V]]) -> None:
-    for (_, land), each in zip(group, told, strict=True):
-        land(each)
-
-
-def _settle(future: "asyncio.Future[Told[V]]", told: Told[V]) -> None:
+def _settle(future: "asyncio.Future[tuple[V | None, bool]]", value: V | None, in_doubt: bool) -> None:
     if not future.done():
-        future.set_result(told)
+        future.set_result((value, in_doubt))
 
 
 class Wish(NamedTuple):
@@ -226,7 +183,7 @@ class Wish(NamedTuple):
     end: EndColumns | None = None
 
 
-async def append_together(connection: Connection, wishes: Sequence[Wish]) -> list[bool | None]:
+async def append_together(connection: Connection, wishes: Sequence[Wish], within_s: float) -> list[bool | None]:
     """Do many writes, none of them with blobs; None for each that was not done, and has to go alone.
 
     That is one whose run stands elsewhere, and all but one of the same run: those are its owners of different times,
@@ -234,23 +191,53 @@ async def append_together(connection: Connection, wishes: Sequence[Wish]) -> lis
 
     Raises: asyncpg.PostgresError, and then none of them was done.
     """
+    if len(wishes) == 1:
+        return [await fence.write(connection, *wishes[0], within_s) or None]
     only = {wish.hold.run: wish for wish in wishes}
+    moves: list[tuple[Any, ...]] = []
+    endings: list[tuple[Any, ...]] = []
+    entries: list[tuple[Any, ...]] = []
     # Everybody locks runs in the same order, so that nobody waits in a circle.
-    wanted = sorted(only.values(), key=lambda wish: wish.hold.run)
-    rows = [
-        (hold.run, bind_text(hold.owner), hold.epoch, *batch.before, *batch.place, lease.seconds, end is not None)
-        for hold, batch, lease, end in wanted
-    ]
-    ends = [(wish.hold.run, *wish.end) for wish in wanted if wish.end is not None]
-    values = {
-        "now": wishes[0].lease.now,
-        **_columns(_WISHES, rows),
-        **_columns(_ENDS, ends),
-        **_events([(wish.hold.run, wish.batch) for wish in wanted]),
-    }
-    rows = await connection.fetch(_APPEND.text, *_APPEND.bind(values))
-    done = {row[0] for row in rows}
+    for run in sorted(only):
+        hold, (before, place, rows, _), lease, end = only[run]
+        held = (run, bind_text(hold.owner), hold.epoch, *before, *place)
+        if end is None:
+            moves.append((*held, lease.seconds))
+        else:
+            endings.append((*held, *end))
+        entries += rows
+    statement = _APPEND_AND_END if endings else _APPEND
+    values = {"now": wishes[0].lease.now, "moves": moves, "endings": endings, "entries": entries}
+    found = await connection.fetch(statement.text, *statement.bind(values), timeout=within_s)
+    if len(found) == len(wishes):
+        return [True] * len(wishes)
+    done = {row[0] for row in found}
     return [(wish.hold.run in done and only[wish.hold.run] is wish) or None for wish in wishes]
+
+
+class Telling(NamedTuple):
+    """What a run that is held says, in the place of what it said from there on before."""
+
+    hold: Hold
+    chunk: Chunk
+    keep_from: int
+    lease: Lease
+
+
+async def tell_together(connection: Connection, tellings: Sequence[Telling], within_s: float) -> list[int | None]:
+    """Keep what many runs say; return how many earlier chunks of each are still there, None as `append_together`.
+
+    Raises: asyncpg.PostgresError, and then nothing was kept.
+    """
+    only = {telling.hold.run: telling for telling in tellings}
+    rows = [
+        (run, bind_text(hold.owner), hold.epoch, keep_from, chunk.first, chunk.count, chunk.data, lease.seconds)
+        for run, (hold, chunk, keep_from, lease) in sorted(only.items())
+    ]
+    values = {"now": tellings[0].lease.now, "tellings": rows}
+    found = await connection.fetch(_TELL.text, *_TELL.bind(values), timeout=within_s)
+    kept: dict[int, int] = {row[0]: row[1] for row in found}
+    return [kept.get(telling.hold.run) if only[telling.hold.run] is telling else None for telling in tellings]
 
 
 class Beginning(NamedTuple):
@@ -262,50 +249,21 @@ class Beginning(NamedTuple):
     lease: Lease
 
 
-async def start_together(connection: Connection, runs: Sequence[Beginning]) -> list[Hold | None]:
-    """Begin many runs, none of which continues another or has blobs.
+async def start_together(connection: Connection, runs: Sequence[Beginning], within_s: float) -> list[Hold | None]:
+    """Begin many runs, none of them with blobs; None for each that continues one which is not there.
 
     Raises: asyncpg.PostgresError, and then none of them was begun.
     """
-    columns = [run.columns for run in runs]
-    values = {
-        **_events([(run.columns.id, run.batch) for run in runs]),
-        "now": runs[0].lease.now,
-        "ids": [each.id for each in columns],
-        "response_ids": [each.response_id for each in columns],
-        "conversation_ids": [each.conversation_id for each in columns],
-        "session_ids": [each.session_id for each in columns],
-        "key_ids": [each.key_id for each in columns],
-        "protocols": [each.protocol for each in columns],
-        "models": [each.model for each in columns],
-        "statuses": [each.status for each in columns],
-        "stores": [each.store for each in columns],
-        "backgrounds": [each.background for each in columns],
-        "created_ats": [each.created_at for each in columns],
-        "expires_ats": [each.expires_at for each in columns],
-        "idempotency_keys": [each.idempotency_key for each in columns],
-        "request_sha256s": [each.request_sha256 for each in columns],
-        "bodies": [each.body for each in columns],
-        "owners": [bind_text(run.owner) for run in runs],
-        "leases": [run.lease.seconds for run in runs],
-        "new_heads": [run.batch.place.head for run in runs],
-        "new_sha256s": [run.batch.place.sha256 for run in runs],
-    }
-    rows = await connection.fetch(_START.text, *_START.bind(values))
-    numbers = {row[0]: row[1] for row in rows}
-    return [Hold(numbers[run.columns.id], run.owner, 1, read_text(run.columns.id) or "") for run in runs]
-
-
-def _events(batches: Sequence[tuple[int | str, Batch]]) -> dict[str, Sequence[Any]]:
-    """Return the columns of the entries of many runs, each with what its run is called here."""
-    rows = [(run, seq, *row) for run, batch in batches for seq, row in enumerate(batch.rows, batch.before.head + 1)]
-    return _columns(("events_of", "seqs", *EVENT_COLUMNS), rows)
-
-
-def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
-    """Return rows as columns; one without a value is empty, for unnest makes NULLs of what an array lacks."""
-    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-    # The driver looks at every element of an array, and most entries have few of all the fields.
-    return {
-        name: () if column.count(None) == len(column) else column for name, column in zip(names, columns, strict=True)
-    }
+    beginnings: list[tuple[Any, ...]] = []
+    entries: list[tuple[Any, ...]] = []
+    for place, (columns, batch, owner, lease) in enumerate(runs):
+        beginnings.append((place, *columns, bind_text(owner), lease.seconds, *batch.place))
+        # A run has no number yet, so its entries have its place.
+        entries += [(place, *row[1:]) for row in batch.rows]
+    values = {"now": runs[0].lease.now, "beginnings": beginnings, "entries": entries}
+    found = await connection.fetch(_START.text, *_START.bind(values), timeout=within_s)
+    numbers: dict[int, int] = {row[0]: row[1] for row in found}
+    return [
+        Hold(numbers[n], run.owner, 1, read_text(run.columns.id) or "") if n in numbers else None
+        for n, run in enumerate(runs)
+    ]

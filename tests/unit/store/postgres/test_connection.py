@@ -1,10 +1,15 @@
-"""Failures of PostgreSQL in words, and never with the password."""
+"""Failures of PostgreSQL in words, and never with the password; connections that are kept."""
+
+import time
+from typing import Any
 
 import asyncpg
 import pytest
 
-from treadle.store.address import PostgresAddress
-from treadle.store.postgres.connection import constraint_error, store_error
+from postgres import postgres_server
+from treadle.store.address import POOL_SIZE, PostgresAddress
+from treadle.store.postgres import connection as connections
+from treadle.store.postgres.connection import Connection, Gone, Pool, constraint_error, store_error
 
 ADDRESS = PostgresAddress("postgresql://me:hidden-word@db.example/x")
 
@@ -53,3 +58,83 @@ def test_broken_rules_become_errors_for_the_caller(error: Exception, code: str |
     """A taken key is a conflict, a missing parent not found, a text too long for an index a wrong value."""
     found = constraint_error(error)
     assert (None if found is None else found.info.code) == code
+
+
+async def pid(connection: Any, within_s: float) -> int:
+    """Tell which connection it is."""
+    return await connection.fetchval("SELECT pg_backend_pid()", timeout=within_s)
+
+
+async def test_a_line_keeps_its_connection() -> None:
+    """Whatever others do meanwhile; closing the pool takes it back."""
+    pool = Pool(PostgresAddress(postgres_server().url("s0")))
+    await pool.open()
+    line, other = pool.line(), pool.line()
+    first = await line.run(pid, 9.0)
+    assert await other.run(pid, 9.0) != first
+    assert [await line.run(pid, 9.0) for _ in range(2)] == [first, first]
+    assert pool.shared_size == POOL_SIZE - 2
+    await pool.close()
+    assert not pool.is_open
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT 1 / 0", "SELECT pg_terminate_backend(pg_backend_pid())", "SELECT pg_sleep(9)"]
+)
+async def test_a_line_goes_on_after_a_failure(query: str) -> None:
+    """A mistake is told as it is; a connection that was lost, or does not answer in time, as gone."""
+    pool = Pool(PostgresAddress(postgres_server().url("s0")))
+    await pool.open()
+    line = pool.line()
+
+    async def fail(connection: Connection, within_s: float) -> None:
+        await connection.fetch(query, timeout=min(within_s, 0.05))
+
+    first = await line.run(pid, 9.0)
+    is_mistake = "/" in query
+    with pytest.raises(asyncpg.DivisionByZeroError if is_mistake else Gone):
+        await line.run(fail, 9.0)
+    assert (await line.run(pid, 9.0) == first) is is_mistake
+    await pool.close()
+
+
+async def test_only_lines_plan_once_and_by_indexes() -> None:
+    """Nobody else gets a connection that was told so, also not after something unforeseen."""
+    pool = Pool(PostgresAddress(postgres_server().url("s0")))
+    await pool.open()
+
+    async def plans(connection: Connection, _: float = 0.0) -> tuple[str, str]:
+        found = [await connection.fetchval(f"SHOW {name}") for name in ("enable_seqscan", "plan_cache_mode")]
+        return found[0], found[1]
+
+    async def stumble(connection: Connection, _: float) -> None:
+        raise LookupError
+
+    line = pool.line()
+    assert await line.run(plans, 9.0) == ("off", "force_generic_plan")
+    with pytest.raises(LookupError):
+        await line.run(stumble, 9.0)
+    assert await pool.run(plans, time.monotonic() + 9.0) == ("on", "auto")
+    assert await line.run(plans, 9.0) == ("off", "force_generic_plan")
+    await pool.close()
+
+
+async def test_a_line_that_rested_for_long_takes_another_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies between may have forgotten the old one and not said so."""
+    pool = Pool(PostgresAddress(postgres_server().url("s0")))
+    await pool.open()
+    line = pool.line()
+    first = await line.run(pid, 9.0)
+    monkeypatch.setattr(connections, "KEPT_S", 0.0)
+    assert await line.run(pid, 9.0) != first
+    await pool.close()
+
+
+async def test_the_lines_of_a_small_pool_keep_nothing() -> None:
+    """One connection serves them all."""
+    pool = Pool(PostgresAddress(postgres_server().url("s0") + "&pool_size=1"))
+    await pool.open()
+    pids = [await line.run(pid, 9.0) for line in (pool.line(), pool.line())]
+    assert pids[0] == pids[1]
+    assert pool.shared_size == 1
+    await pool.close()

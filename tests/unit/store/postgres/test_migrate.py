@@ -61,6 +61,18 @@ async def test_only_what_is_missing_is_applied(address: PostgresAddress, connect
     assert await rows(connection, "SELECT n FROM two") == [(2,)]
 
 
+async def test_types_that_an_older_copy_left_behind_do_not_stop_a_migration(
+    address: PostgresAddress, connection: Any
+) -> None:
+    """Putting back a copy from before them takes the tables' place, and not that of types and functions."""
+    older = [step for step in read_migrations() if step.version < 7]
+    await migrate(address, older, 1.0)
+    await connection.execute("CREATE TYPE entry AS (n bigint); CREATE TYPE telling AS (n bigint)")
+    await connection.execute("CREATE FUNCTION forget_events() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'")
+    await migrate(address, read_migrations(), 2.0)
+    assert await connection.fetchval("SELECT count(*) FROM schema_migrations") == len(read_migrations())
+
+
 async def test_a_step_that_fails_leaves_the_database_as_it_was(address: PostgresAddress, connection: Any) -> None:
     """All steps are one transaction, the schema itself included."""
     broken = Migration(version=2, sql="CREATE TABLE two (n bigint); INSERT INTO nowhere VALUES (1);")

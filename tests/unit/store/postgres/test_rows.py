@@ -9,7 +9,7 @@ from treadle.canon.errors import ErrorInfo, ProtocolError
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.journal import RunRow
-from treadle.store.postgres.fence import Place, make_batch
+from treadle.store.postgres.fence import Hold, Place, make_batch
 from treadle.store.postgres.rows import (
     bind_data,
     bind_plain,
@@ -72,10 +72,9 @@ def test_every_entry_is_read_back_as_it_was(content: str, name: str, data: bytes
     """Whatever the texts and the data are."""
     raw = None if data is None else msgspec.Raw(data)
     entry = Entry(kind="note", at=1.5, content=content, name=name, item_id=name, data=raw, is_input=is_input)
-    columns = make_batch([entry], "run_1", 1, Place()).columns
-    names = ("kinds", "are_input", "ats", "names", "call_ids", "item_ids", "contents", "datas")
-    values = (7, *(columns[name][0] for name in names), None)
-    assert read_entry(values) == msgspec.structs.replace(entry, seq=7)
+    [row] = make_batch([entry], Hold(5, "owner", 1, "run_1"), Place(6, "")).rows
+    assert row[:2] == (5, 7)
+    assert read_entry((*row[1:10], None)) == msgspec.structs.replace(entry, seq=7)
 
 
 def test_a_field_that_is_looked_up_must_be_unicode() -> None:

@@ -10,19 +10,24 @@ import pytest
 
 from postgres import SECRET_USER, postgres_server
 from treadle.canon.errors import StoreError
+from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
+from treadle.canon.usage import Usage
 from treadle.cli import config as config_command
 from treadle.cli.checks import check_store
 from treadle.cli.serve import greeting
 from treadle.config import Settings, StoreSection, read_settings
 from treadle.runtime import Parts, Runtime
 from treadle.store.address import PostgresAddress
-from treadle.store.journal import RunJournal, RunRow, Store
-from treadle.store.postgres.connection import connect
+from treadle.store.journal import Chunk, RunJournal, RunRow, Store
+from treadle.store.postgres.connection import Pool, connect
 from treadle.store.postgres.run import PostgresRunJournal
 from treadle.store.postgres.store import PostgresStore
 
 ROW = RunRow(id="run_1", response_id="resp_1", conversation_id="conv_1", protocol="chat", model="demo", created_at=1.0)
+NOTE = Entry(kind="note", at=1.0, name="n", call_id="c", item_id="i", content="x", data=msgspec.Raw(b"{}"))
+CHUNK = Chunk(first=1, count=1, data=b"[1]")
+ENDED = RunEnded(status="completed", usage=Usage(input_tokens=1), ended_at=2.0)
 OLD, NEW = "old-pass word@/?#", "new-pass:word%"
 
 
@@ -98,6 +103,31 @@ async def test_close_finishes_what_was_asked_for_and_wakes_who_waits() -> None:
     await again.open()
     assert len(await again.entries("run_1")) == 100
     await again.close()
+
+
+async def test_nothing_goes_alone_that_can_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are begun, continued, written to, told and ended by groups, also by a group of one."""
+
+    async def alone(*_: object, **__: object) -> None:
+        pytest.fail("something went alone")
+
+    store = PostgresStore(PostgresAddress(url()))
+    await store.open()
+    with monkeypatch.context() as patched:
+        patched.setattr(Pool, "certain", alone)
+        first = await store.start_run(ROW, [NOTE], owner="o", lease_s=9.0)
+        rows = [msgspec.structs.replace(ROW, id=f"run_b{n}", response_id=f"resp_b{n}") for n in range(5)]
+        rows = [msgspec.structs.replace(row, previous_id="run_1", request=msgspec.Raw(b"{}")) for row in rows]
+        more = await asyncio.gather(*(store.start_run(row, [NOTE], owner="o", lease_s=9.0) for row in rows))
+        assert await asyncio.gather(*(each.append([NOTE, NOTE]) for each in more)) == [3] * 5
+        await asyncio.gather(*(each.tell(CHUNK, keep_from=1) for each in more))
+        assert await asyncio.gather(*(each.append([NOTE, NOTE]) for each in [first])) == [3]
+        await first.tell(CHUNK, keep_from=1)
+        ends = [each.finish([NOTE], ENDED) for each in more[1:]]
+        assert await asyncio.gather(more[0].append([NOTE]), *ends) == [4] * 5
+        assert await first.finish([NOTE], ENDED) == 4
+    assert [row.status for row in await store.list_runs()] == ["completed"] * 4 + ["running", "completed"]
+    await store.close()
 
 
 async def test_a_small_pool_serves_many() -> None:

@@ -14,7 +14,7 @@ from treadle.store.together.postgres import Group
 
 
 class Database:
-    """Stands for the pool: it waits until it may answer, and may fail."""
+    """Stands for the pool and its lines: it waits until it may answer, and may fail."""
 
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
@@ -22,14 +22,19 @@ class Database:
         self.error: Exception | None = None
         self.undone: set[str] = set()
         self.may_answer = asyncio.Event()
-        self.group: Group[str, str] = Group(self, self.send)  # type: ignore[arg-type]
+        self.group: Group[str, str] = Group(self, self.send, 3.0)  # type: ignore[arg-type]
 
-    async def run(self, work: Callable[[Any], Awaitable[Any]], deadline: float) -> Any:
-        """Fit `Pool.run`."""
-        return await work(None)
+    def line(self) -> "Database":
+        """Fit `Pool.line`."""
+        return self
 
-    async def send(self, _: object, wishes: Sequence[str]) -> list[str | None]:
+    async def run(self, work: Callable[[Any, float], Awaitable[Any]], within_s: float) -> Any:
+        """Fit `Line.run`."""
+        return await work(None, within_s)
+
+    async def send(self, _: object, wishes: Sequence[str], within_s: float) -> list[str | None]:
         """Do many at once."""
+        assert within_s == 3.0
         self.groups.append(list(wishes))
         await self.may_answer.wait()
         if self.error is not None:
@@ -57,34 +62,31 @@ class Database:
 
 
 async def test_whoever_is_alone_goes_at_once() -> None:
-    """One after the other, without a group."""
+    """One after the other, each as a group of its own."""
     database = Database()
     database.may_answer.set()
-    assert [await database.write(wish) for wish in "ab"] == ["a alone", "b alone"]
-    assert (database.alone, database.groups) == ([("a", False), ("b", False)], [])
+    assert [await database.write(wish) for wish in "ab"] == ["a together", "b together"]
+    assert (database.alone, database.groups) == ([], [["a"], ["b"]])
 
 
 async def test_those_who_wait_at_the_same_time_go_together() -> None:
-    """A few go alone, the rest as one; each hears its own outcome."""
+    """One commit for all of them, beside one that is under way; each hears its own outcome."""
     database = Database()
-    tasks = await database.begin("a", *"bcdef")
-    assert (database.alone, database.groups) == ([("a", False)], [list("bcdef")])
+    tasks = [*(await database.begin("a")), *(await database.begin(*"bcdef"))]
+    assert database.groups == [["a"], list("bcdef")]
     database.may_answer.set()
-    assert await asyncio.gather(*tasks) == ["a alone", *(f"{wish} together" for wish in "bcdef")]
-    again = await database.begin(*"ghi")
-    assert await asyncio.gather(*again) == [f"{wish} together" for wish in "ghi"]
-    assert await asyncio.gather(*(await database.begin("j"))) == ["j alone"]
-    assert database.groups[1:] == [list("ghi")]
+    assert await asyncio.gather(*tasks) == [f"{wish} together" for wish in "abcdef"]
+    assert database.alone == []
 
 
 async def test_no_more_than_a_few_are_under_way() -> None:
-    """What comes meanwhile waits, and goes when something has come back."""
+    """All that comes meanwhile waits, and goes as one when something has come back."""
     database = Database()
-    tasks = [*(await database.begin(*"abc")), *(await database.begin(*"de"))]
-    assert (database.alone, database.groups) == ([("a", False)], [["b", "c"]])
+    tasks = [task for some in ("a", "bc", "d", "ef") for task in await database.begin(*some)]
+    assert database.groups == [["a"], ["b", "c"]]
     database.may_answer.set()
     await asyncio.gather(*tasks)
-    assert database.groups == [["b", "c"], ["d", "e"]]
+    assert database.groups == [["a"], ["b", "c"], ["d", "e", "f"]]
 
 
 async def test_a_group_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,9 +94,10 @@ async def test_a_group_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "TOGETHER_MAX", 2)
     database = Database()
     tasks = await database.begin(*"abcde")
+    assert database.groups == [["a", "b"], ["c", "d"]]
     database.may_answer.set()
     await asyncio.gather(*tasks)
-    assert database.groups == [["b", "c"], ["d", "e"]]
+    assert database.groups == [["a", "b"], ["c", "d"], ["e"]]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +112,7 @@ async def test_a_group_that_fails_is_taken_apart(error: Exception, in_doubt: boo
     database.may_answer.set()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == ["a alone", "b alone", "refused", "c alone"]
-    assert database.alone == [("a", False), *((wish, in_doubt) for wish in ("b", "bad", "c"))]
+    assert database.alone == [(wish, in_doubt) for wish in ("a", "b", "bad", "c")]
 
 
 async def test_what_a_group_left_out_goes_alone() -> None:
@@ -118,18 +121,35 @@ async def test_what_a_group_left_out_goes_alone() -> None:
     database.undone = {"c"}
     tasks = await database.begin(*"abcd")
     database.may_answer.set()
-    assert await asyncio.gather(*tasks) == ["a alone", "b together", "c alone", "d together"]
-    assert database.alone == [("a", False), ("c", False)]
+    assert await asyncio.gather(*tasks) == ["a together", "b together", "c alone", "d together"]
+    assert database.alone == [("c", False)]
 
 
 async def test_a_caller_that_leaves_stops_nobody() -> None:
-    """Neither while it waits alone nor while its group does."""
+    """Neither while it waits for its group to go nor while its group is under way."""
     database = Database()
-    tasks = await database.begin(*"abcd")
-    waiting = await database.begin("e")
-    for task in (tasks[0], tasks[1], *waiting):
+    tasks = [*(await database.begin(*"abcd")), *(await database.begin("e"))]
+    waiting = await database.begin(*"fg")
+    for task in (tasks[0], waiting[0]):
         task.cancel()
-    await asyncio.wait({tasks[0], tasks[1], *waiting})
+    await asyncio.wait({tasks[0], waiting[0]})
     database.may_answer.set()
-    assert await asyncio.gather(*tasks[2:]) == ["c together", "d together"]
-    assert await database.write("f") in ("f alone", "f together")
+    assert await asyncio.gather(*tasks[1:], waiting[1]) == [f"{wish} together" for wish in "bcdeg"]
+    assert database.groups == [list("abcd"), ["e"], ["f", "g"]]
+
+
+@pytest.mark.parametrize("steps", [0, 1], ids=["before its first step", "amid it"])
+async def test_those_of_a_group_that_is_cancelled_hear_of_it(steps: int) -> None:
+    """As when a loop ends: each may have been done, goes alone, and the next group can go."""
+    database = Database()
+    told: list[tuple[str | None, bool]] = []
+    database.group.join("a", lambda value, in_doubt: told.append((value, in_doubt)))
+    for _ in range(steps + 1):
+        await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (told, len(database.groups)) == ([(None, True)], steps)
+    database.may_answer.set()
+    assert await database.write("b") == "b together"
