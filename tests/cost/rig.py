@@ -149,12 +149,16 @@ class Taking:
 
     is_flowing = True
 
-    def __init__(self, status: list[int], sent: list[bytes]) -> None:
+    def __init__(self, body: bytes, status: list[int], sent: list[bytes]) -> None:
+        self._body = body
         self._status = status
         self._sent = sent
 
-    def is_asked_by(self, send: Any) -> bool:
+    def is_asked_by(self, receive: Any, send: Any) -> bool:
         return True
+
+    def take_now(self) -> bytes | None:
+        return self._body
 
     def begin_now(self, status: int, headers: Any, data: bytes, *, is_whole: bool) -> bool:
         self._status.append(status)
@@ -181,7 +185,7 @@ class Rig:
             "path": case.path,
             "query_string": b"",
             GONE_IN_SCOPE: None,
-            EDGE_IN_SCOPE: Taking(status, sent),
+            EDGE_IN_SCOPE: Taking(body, status, sent),
             WHOLE_IN_SCOPE: True,
             "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")],
             "client": ("127.0.0.1", 1),

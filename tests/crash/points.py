@@ -105,11 +105,9 @@ class FatalStore:
             return method
         return lambda *args, **named: self._points.around(name, method(*args, **named))
 
-    def start_run(
-        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float
-    ) -> asyncio.Future[RunJournal]:
+    def start_run(self, row: RunRow, entries: Sequence[Entry], **named: Any) -> asyncio.Future[RunJournal]:
         async def start() -> RunJournal:
-            journal = await self._store.start_run(row, entries, owner=owner, lease_s=lease_s)
+            journal = await self._store.start_run(row, entries, **named)
             return FatalJournal(journal, self._points, self.told)
 
         return self._points.around_write("start_run", start)

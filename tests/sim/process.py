@@ -111,11 +111,9 @@ class GatedStore:
         method = getattr(self._store, name)
         return lambda *args, **named: self._gate.through(lambda: method(*args, **named))
 
-    def start_run(
-        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float
-    ) -> asyncio.Future[RunJournal]:
+    def start_run(self, row: RunRow, entries: Sequence[Entry], **named: Any) -> asyncio.Future[RunJournal]:
         async def start() -> RunJournal:
-            work = self._gate.through(lambda: self._store.start_run(row, entries, owner=owner, lease_s=lease_s))
+            work = self._gate.through(lambda: self._store.start_run(row, entries, **named))
             return GatedJournal(await work, self._gate)
 
         return asyncio.ensure_future(start())

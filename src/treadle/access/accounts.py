@@ -51,6 +51,7 @@ class Accounts:
         self._clock = clock
         self._cost = cost
         self._limits = limits
+        self._bounds_all = bool(limits.runs_max or limits.tokens_per_min)
         self._runs: dict[str, int] = {}
         self._merged = Memo(self._merge, LIMITS_MAX)
         self._admitted: dict[str, Limits] = {}
@@ -71,6 +72,10 @@ class Accounts:
     def _merge(self, own: Limits) -> Limits:
         others = self._limits
         return Limits(**{name: getattr(own, name) or getattr(others, name) for name in Limits.__struct_fields__})
+
+    def bounds(self, client: Client) -> bool:
+        """Tell whether anything bounds the runs of a client: then they are to be admitted."""
+        return bool(client.key_id) or self._bounds_all
 
     async def tokens_left(self, client: Client) -> Hit | None:
         """Return how many tokens the client may still use; None where there is no bound."""
@@ -100,7 +105,8 @@ class Accounts:
 
         Raises: Exhausted.
         """
-        most = self._runs_max(row.key_id)
+        limits = self._admitted.get(row.key_id)
+        most = 0 if limits is None else limits.runs_max
         if most and not await self._limiter.enter(_runs(row.key_id), row.id, most, self._runs.get(row.key_id, 0)):
             raise _too_many(most)
 
@@ -160,14 +166,15 @@ class Accounts:
 
     def leave(self, row: RunRow) -> None:
         """Count it out."""
-        self._forget(row)
-        if self._places.pop(row.id, None) is not None and self._runs_max(row.key_id):
+        if row.id in self._owed:
+            self._forget(row)
+        if self._places and self._places.pop(row.id, None) is not None and self._runs_max(row.key_id):
             task = asyncio.get_running_loop().create_task(self._limiter.leave(_runs(row.key_id), row.id))
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
-        self._runs[row.key_id] -= 1
-        if not self._runs[row.key_id]:
-            del self._runs[row.key_id]
+        left = self._runs.pop(row.key_id) - 1
+        if left:
+            self._runs[row.key_id] = left
 
     def _forget(self, row: RunRow) -> None:
         debt = self._owed.pop(row.id, None)

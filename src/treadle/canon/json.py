@@ -227,6 +227,8 @@ def cut_text(text: str, bytes_max: int) -> str:
     """
     if len(text) * UTF8_BYTES_MAX <= bytes_max:
         return text
+    # No character takes less than a byte, so nothing behind these can count, however long the text is.
+    text = text[: bytes_max + 1]
     raw = text.encode("utf-8", "replace")
     if len(raw) <= bytes_max:
         return text

@@ -74,39 +74,47 @@ def entry_of_item(item: AnyItem, *, at: float, is_input: bool = False, extra: di
     """Write an item as an entry; `extra` adds bookkeeping to the data of a call or result."""
     item_id = item.id or None
     if type(item) is MessageItem:
-        kind, plain = _KIND_OF_ROLE[item.role], _plain_text(item)
-        if plain is not None:
+        kind, content = _KIND_OF_ROLE[item.role], item.content
+        plain = None if content else ""
+        if len(content) == 1:
+            part = content[0]
+            if type(part) is TextPart and part.extra is part.annotations is part.logprobs is None:
+                plain = part.text or None
+        # Of most messages kind, content and name say everything: `data` can stay empty as in S3.
+        is_bare = item.role != "developer" and not item.blobs and not item.is_partial
+        if plain is not None and is_bare and item.extra is item.phase is None:
             return Entry(kind=kind, content=plain, name=item.name, item_id=item_id, at=at, is_input=is_input)
         return Entry(
             kind=kind,
-            content=text_of(item.content),
-            data=_raw({"item": _without_id(item)}),
+            content=text_of(content),
+            data=_kept(item),
             name=item.name,
             item_id=item_id,
             at=at,
             is_input=is_input,
         )
     if type(item) is CallItem:
-        function = {"name": item.name, "arguments": item.arguments}
+        call_id, name, arguments = item.call_id, item.name, item.arguments
+        told = _ToldCall(call_id, item.kind, _Function(name, arguments), _without_id(item))
         return Entry(
             kind="tool_call",
-            content=call_summary(item.name, item.arguments),
-            data=_told({"id": item.call_id, "type": item.kind, "function": function}, extra, item),
-            name=item.name,
-            call_id=item.call_id,
+            content=call_summary(name, arguments),
+            data=_told(told, extra),
+            name=name,
+            call_id=call_id,
             item_id=item_id,
             at=at,
             is_input=is_input,
         )
     if type(item) is ResultItem:
-        output = text_of(item.output)
-        data = {"tool_call_id": item.call_id, "name": item.name, "output": output, "success": not item.is_error}
+        call_id, name, output = item.call_id, item.name, text_of(item.output)
+        told = _ToldResult(call_id, name, output, not item.is_error, _without_id(item))
         return Entry(
             kind="tool_result",
             content=item.summary or cut_text(output, CONTENT_BYTES_MAX),
-            data=_told(data, extra, item),
-            name=item.name,
-            call_id=item.call_id,
+            data=_told(told, extra),
+            name=name,
+            call_id=call_id,
             item_id=item_id,
             at=at,
             is_input=is_input,
@@ -115,7 +123,7 @@ def entry_of_item(item: AnyItem, *, at: float, is_input: bool = False, extra: di
     return Entry(
         kind="other" if content is None else "reasoning",
         content=content or None,
-        data=_raw({"item": _without_id(item)}),
+        data=_kept(item),
         item_id=item_id,
         at=at,
         is_input=is_input,
@@ -142,8 +150,13 @@ def call_summary(name: str, arguments: str) -> str:
     if not isinstance(values, dict):
         return f"{name}({cut_text(arguments, CONTENT_BYTES_MAX)})"
     pairs = cast("dict[str, Any]", values)
-    inner = ", ".join([f"{key}={write_json(value).decode()}" for key, value in pairs.items()])
+    inner = ", ".join([f"{key}={write_json(_begun(value)).decode()}" for key, value in pairs.items()])
     return f"{name}({cut_text(inner, CONTENT_BYTES_MAX)})"
+
+
+def _begun(value: Any) -> Any:
+    """Return as much of a value as can be shown: a text may be a whole file."""
+    return value[: CONTENT_BYTES_MAX + 1] if type(value) is str else value
 
 
 class _Kept(msgspec.Struct):
@@ -153,28 +166,42 @@ class _Kept(msgspec.Struct):
 _envelope: msgspec.json.Decoder[_Kept] = msgspec.json.Decoder(_Kept)
 
 
-def _told(data: dict[str, Any], extra: dict[str, Any] | None, item: AnyItem) -> msgspec.Raw:
-    """Return the data of a call or a result: in S3's words, then what is kept of it, then the item itself."""
-    return _raw({**data, **(extra or {}), "item": _without_id(item)})
+class _Function(msgspec.Struct, gc=False):
+    name: str
+    arguments: str
 
 
-def _plain_text(item: MessageItem) -> str | None:
-    """Return the text of a message of which kind, content and name say everything: `data` can stay empty as in S3."""
-    if item.role == "developer" or item.is_partial or item.blobs or len(item.content) > 1:
-        return None
-    if item.extra is not None or item.phase is not None:
-        return None
-    if not item.content:
-        return ""
-    part = item.content[0]
-    if type(part) is not TextPart or not part.text:
-        return None
-    return part.text if part.extra is part.annotations is part.logprobs is None else None
+class _ToldCall(msgspec.Struct, gc=False):
+    """The data of a call: in S3's words, then the item itself."""
+
+    id: str
+    type: str
+    function: _Function
+    item: AnyItem
+
+
+class _ToldResult(msgspec.Struct, gc=False):
+    """The data of a result: in S3's words, then the item itself."""
+
+    tool_call_id: str
+    name: str
+    output: str
+    success: bool
+    item: AnyItem
+
+
+def _told(told: _ToldCall | _ToldResult, extra: dict[str, Any] | None) -> msgspec.Raw:
+    """Return the data of a call or a result, with bookkeeping before the item."""
+    if extra is None:
+        return msgspec.Raw(write_json(told))
+    words = msgspec.structs.asdict(told)
+    item = words.pop("item")
+    return msgspec.Raw(write_json({**words, **extra, "item": item}))
 
 
 def _without_id(item: AnyItem) -> AnyItem:
     return msgspec.structs.replace(item, id="") if item.id else item
 
 
-def _raw(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(write_json(value))
+def _kept(item: AnyItem) -> msgspec.Raw:
+    return msgspec.Raw(write_json({"item": _without_id(item)}))

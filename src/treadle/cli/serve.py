@@ -194,8 +194,9 @@ def _log_to_stderr(level: str, redactor: "Redactor") -> None:
     logger.addHandler(handler)
     logger.setLevel(level.upper())
     logger.propagate = False
-    # No line says which thread or process wrote it, so nobody need find out.
+    # No line says which thread, process or place in the code wrote it, so nobody need find out.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateUsage]
 
 
 class Lines(logging.Formatter):

@@ -33,48 +33,49 @@ class Begun:
         return outcome
 
 
-class Early:
-    """The reads of a turn that began before the model ended."""
+class Early(msgspec.Struct):
+    """The reads of a turn that began before the model ended: those `under_way`, and all that were ever `seen`.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._under_way: dict[str, Begun] = {}
-        self._seen: set[str] = set()
-        self._marked: list[PlannedCall] = []
+    `is_marked` tells whether any call is to begin.
+    """
+
+    clock: Clock
+    under_way: dict[str, Begun] = {}
+    seen: tuple[str, ...] = ()
+    marked: tuple[PlannedCall, ...] = ()
+    is_marked: bool = False
 
     def __contains__(self, call_id: str) -> bool:
-        return call_id in self._seen
+        return call_id in self.seen
 
     def __bool__(self) -> bool:
-        return bool(self._seen)
-
-    @property
-    def is_marked(self) -> bool:
-        """Tell whether any call is to begin."""
-        return bool(self._marked)
+        return bool(self.seen)
 
     def mark(self, ready: Sequence[PlannedCall], call_id: str) -> bool:
         """Note a call that is to begin, if it is one of those that may; tell whether it is."""
-        found = [planned for planned in ready if planned.call.call_id == call_id]
-        self._marked += found
-        return bool(found)
+        for planned in ready:
+            if planned.call.call_id == call_id:
+                self.marked += (planned,)
+                self.is_marked = True
+                return True
+        return False
 
     def begin(self, run: Run) -> None:
         """Let the calls begin that were noted."""
-        marked, self._marked = self._marked, []
+        marked, self.marked, self.is_marked = self.marked, (), False
         for planned in marked:
-            self._seen.add(planned.call.call_id)
-            self._under_way[planned.call.call_id] = Begun(planned, run, self._clock)
+            self.seen += (planned.call.call_id,)
+            self.under_way[planned.call.call_id] = Begun(planned, run, self.clock)
 
     def take(self, call_id: str) -> Begun | None:
         """Hand over a call that has begun, to whoever waits for it."""
-        return self._under_way.pop(call_id, None)
+        return self.under_way.pop(call_id, None)
 
     async def drop(self) -> None:
         """Stop what nobody took, and wait until it has stopped."""
-        self._marked.clear()
-        dropped = [begun.task for begun in self._under_way.values()]
-        self._under_way.clear()
+        self.marked, self.is_marked = (), False
+        dropped = [begun.task for begun in self.under_way.values()]
+        self.under_way.clear()
         for task in dropped:
             task.cancel()
         if dropped:

@@ -30,41 +30,43 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 GATEWAY_LIMITS = Limits()
 
 
-class Budget:
+class Budget(msgspec.Struct):
     """Counts the rounds and calls of one run and says when a limit is reached.
 
-    `rounds` are model calls that may call tools: whoever makes one counts it.
+    `rounds` are model calls that may call tools: whoever makes one counts it. `max_tool_calls` is what the request
+    wants, where it wants fewer than the limits allow.
     """
 
-    def __init__(self, limits: Limits, max_tool_calls: int | None = None) -> None:
-        self._limits = limits
-        self._calls_name = "max_total_tool_calls"
-        self._calls_max = limits.max_total_tool_calls
-        if max_tool_calls is not None and max_tool_calls < self._calls_max:
-            self._calls_name, self._calls_max = "max_tool_calls", max_tool_calls
-        self._signature: tuple[str, bytes] | None = None
-        self._repeats = 0
-        self.rounds = 0
-        self.calls = 0
-        self.limit: str | None = None
+    limits: Limits
+    max_tool_calls: int | None = None
+    rounds: int = 0
+    calls: int = 0
+    limit: str | None = None
+    last: tuple[str, bytes] | None = None
+    repeats: int = 0
 
     def admit(self, call: CallItem) -> bool:
         """Count one server call; False if a limit keeps it from running."""
-        if self.calls >= self._calls_max:
-            self.reach(self._calls_name)
+        name, most = "max_total_tool_calls", self.limits.max_total_tool_calls
+        if self.max_tool_calls is not None and self.max_tool_calls < most:
+            name, most = "max_tool_calls", self.max_tool_calls
+        if self.calls >= most:
+            self.reach(name)
             return False
-        self._count_repeat(call)
-        if self._repeats > self._limits.identical_repeats_max:
+        this = (call.name, _canonical_arguments(call.arguments))
+        self.repeats = self.repeats + 1 if this == self.last else 1
+        self.last = this
+        if self.repeats > self.limits.identical_repeats_max:
             self.reach("identical_repeats")
             return False
         self.calls += 1
-        if self._repeats == self._limits.identical_repeats_max:
+        if self.repeats == self.limits.identical_repeats_max:
             self.reach("identical_repeats")
         return True
 
     def end_round(self) -> None:
         """Note the limit if the round just ended was the last that may call tools."""
-        if self.rounds >= self._limits.max_iterations:
+        if self.rounds >= self.limits.max_iterations:
             self.reach("max_iterations")
 
     def reach(self, limit: str) -> None:
@@ -75,19 +77,16 @@ class Budget:
         """Say for the model which limit was reached."""
         match self.limit:
             case "max_iterations":
-                return f"Tool call limit reached ({self._limits.max_iterations}). Stopping tool loop."
+                return f"Tool call limit reached ({self.limits.max_iterations}). Stopping tool loop."
             case "identical_repeats":
-                count = self._limits.identical_repeats_max
+                count = self.limits.identical_repeats_max
                 return f"The same call was made {count} times in a row. Stopping tool loop."
             case "wall_time":
                 return "The time for this run is used up. Stopping tool loop."
             case _:
-                return f"Tool call limit reached ({self._calls_max}). Stopping tool loop."
-
-    def _count_repeat(self, call: CallItem) -> None:
-        signature = (call.name, _canonical_arguments(call.arguments))
-        self._repeats = self._repeats + 1 if signature == self._signature else 1
-        self._signature = signature
+                is_wanted = self.limit == "max_tool_calls"
+                count = self.max_tool_calls if is_wanted else self.limits.max_total_tool_calls
+                return f"Tool call limit reached ({count}). Stopping tool loop."
 
 
 def refuse(words: str) -> Outcome:

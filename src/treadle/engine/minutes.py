@@ -27,7 +27,7 @@ class Minutes:
         self._journal: Journal | None = None
         self._publish: Publish = _tell_nobody
         self._soon: asyncio.TimerHandle | None = None
-        self._behind: asyncio.Future[int] | None = None
+        self._behind: tuple[list[Step], asyncio.Future[int]] | None = None
 
     def attach(self, journal: Journal, publish: Publish) -> None:
         """Say where to write and whom to tell."""
@@ -54,9 +54,10 @@ class Minutes:
         self._put_off()
         cancelled = None
         if self._behind is not None:
-            behind, self._behind = self._behind, None
-            cancelled = await wait_out(behind)
-            _check(behind)
+            (due, write), self._behind = self._behind, None
+            cancelled = await wait_out(write)
+            _check(write)
+            self._tell(due, write)
         due = self._take()
         if due:
             assert self._journal is not None
@@ -78,8 +79,9 @@ class Minutes:
         due = self._take()
         if due:
             assert self._journal is not None
-            self._behind = self._journal.append([entry for _, entry in due if entry is not None])
-            self._behind.add_done_callback(partial(self._tell, due))
+            write = self._journal.append([entry for _, entry in due if entry is not None])
+            self._behind = due, write
+            write.add_done_callback(partial(self._tell, due))
 
     def _take(self) -> list[Step]:
         """Tell what may be told at once; take the rest."""
@@ -94,8 +96,11 @@ class Minutes:
         return due
 
     def _tell(self, written: list[Step], write: "asyncio.Future[int]") -> None:
-        """Tell what was written, with its numbers; what could not be written is never told."""
-        if write.cancelled() or write.exception() is not None:
+        """Tell what was written, with its numbers, and take it off the list: whoever comes later tells it no more.
+
+        What could not be written is never told.
+        """
+        if not written or write.cancelled() or write.exception() is not None:
             return
         seq = write.result() - sum([entry is not None for _, entry in written])
         batch: list[Numbered] = []
@@ -103,6 +108,7 @@ class Minutes:
             seq += entry is not None
             if event is not None:
                 batch.append(Numbered(event=event, seq=0 if entry is None else seq))
+        written.clear()
         self._publish(batch)
 
 

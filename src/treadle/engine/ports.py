@@ -1,8 +1,8 @@
 """The five things the engine needs from outside, as Protocols. Adapters fit by shape."""
 
 from asyncio import Future
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -28,7 +28,7 @@ class Model(Protocol):
 class Toolbox(Protocol):
     """Runs server tools."""
 
-    async def run(self, call: CallItem, context: CallContext) -> Outcome:
+    def run(self, call: CallItem, context: CallContext) -> Coroutine[Any, Any, Outcome]:
         """Validate and run one call, within its policy's timeout and caps.
 
         Every failure of the tool is an Outcome; only cancellation is raised.

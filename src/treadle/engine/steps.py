@@ -20,10 +20,13 @@ Step = tuple[RunEvent | None, Entry | None]
 """An event to tell, an entry to make durable before it, or both."""
 
 
+_USUAL = ToolPolicy()
+
+
 def policy_of(planned: PlannedCall) -> ToolPolicy:
     """Return how a call may run."""
     if planned.offer is None or planned.offer.policy is None:
-        return ToolPolicy()
+        return _USUAL
     return planned.offer.policy
 
 
@@ -89,7 +92,8 @@ def void_step(broken: AskAgain, round_number: int, at: float) -> Step:
 
 def started(planned: PlannedCall) -> ToolStarted:
     """Say that a call begins to run."""
-    return ToolStarted(index=planned.index, call=as_run(planned.call, planned.decision), source=source_of(planned))
+    call = planned.call if planned.decision is None else as_run(planned.call, planned.decision)
+    return ToolStarted(index=planned.index, call=call, source=source_of(planned))
 
 
 def early_entry(call: CallItem, at: float) -> Entry:
@@ -127,7 +131,7 @@ def finished_step(planned: PlannedCall, result: ResultItem, outcome: Outcome, at
     """Say that a call has its result."""
     event = ToolFinished(
         index=planned.index,
-        call=as_run(planned.call, planned.decision),
+        call=planned.call if planned.decision is None else as_run(planned.call, planned.decision),
         result=result,
         source=source_of(planned),
         duration_s=outcome.duration_s,

@@ -11,8 +11,8 @@ ended) is on the tape word for word. Tokens, each a list:
     ["x", event]                        an event as it was
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, final
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -34,67 +34,72 @@ Tape = list[list[Any]]
 Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
 _Lane = tuple[str, int]
 """A text of an item: the code of its pieces and the number of its part."""
+_CODES = ("t", "f", "r", "s", "a")
 
 
 def record(events: Sequence[RunEvent]) -> Tape:
     """Write down how the events of one model call came."""
-    told = _stretches(events)
-    plain = _derivable(told)
     tape: Tape = []
-    for event in told:
-        if type(event) is _Stretch:
-            if event.index in plain:
-                code, part = event.lane
-                tape.append([code, event.index, part, *[len(piece.text) for piece in event.pieces]])
-            else:
-                tape += [_as_it_was(piece) for piece in event.pieces]
-        elif type(event) is ItemDone:
-            tape.append(["=", event.index])
-        elif type(event) is Noted:
-            tape.append(["="])
-        elif type(event) is ItemAdded and event.index in plain:
-            tape.append(["+", event.index])
-        else:
-            tape.append(_as_it_was(event))
-    return tape
-
-
-@final
-class _Stretch:
-    """Pieces of one text of an item that came one after the other; `is_plain` if they are nothing but text."""
-
-    __slots__ = ("index", "is_plain", "lane", "pieces")
-
-    def __init__(self, index: int, lane: _Lane) -> None:
-        self.index = index
-        self.lane = lane
-        self.is_plain = True
-        self.pieces: list[Delta] = []
-
-
-def _stretches(events: Sequence[RunEvent]) -> list[RunEvent | _Stretch]:
-    """Put the pieces of texts together, and leave everything else where it stands."""
-    told: list[RunEvent | _Stretch] = []
-    last: _Stretch | None = None
+    begun: dict[int, AnyItem] = {}
+    said: dict[int, dict[_Lane, list[str]]] = {}
+    odd: set[int] = set()
+    last: tuple[str, int, int] | None = None
+    lengths: list[Any] = []
+    texts: list[str] = []
     for event in events:
         if type(event) is TextDelta:
-            place, is_plain = ("t", event.part), event.logprobs is None and event.extra is None
+            place, is_plain = ("t", event.index, event.part), event.logprobs is None and event.extra is None
         elif type(event) is ArgumentsDelta:
-            place, is_plain = ("a", 0), True
+            place, is_plain = ("a", event.index, 0), True
         elif type(event) is ReasoningDelta:
-            place, is_plain = lane(event), True
+            place, is_plain = ("s" if event.is_summary else "r", event.index, event.part), True
         elif type(event) is RefusalDelta:
-            place, is_plain = ("f", event.part), event.logprobs is None
+            place, is_plain = ("f", event.index, event.part), event.logprobs is None
         else:
-            told.append(event)
             last = None
+            if type(event) is ItemAdded:
+                begun[event.index] = event.item
+                tape.append(["+", event.index])
+            elif type(event) is ItemDone:
+                if not _is_derivable(event.item, begun.pop(event.index, None), said.pop(event.index, None)):
+                    odd.add(event.index)
+                tape.append(["=", event.index])
+            else:
+                tape.append(["="] if type(event) is Noted else _as_it_was(event))
             continue
-        if last is None or last.index != event.index or last.lane != place:
-            last = _Stretch(event.index, place)
-            told.append(last)
-        last.pieces.append(event)
+        if place != last:
+            last, lengths = place, [*place]
+            tape.append(lengths)
+            texts = said.setdefault(event.index, {}).setdefault((place[0], place[2]), [])
+        lengths.append(len(event.text))
+        texts.append(event.text)
         if not is_plain:
-            last.is_plain = False
+            odd.add(event.index)
+    # What is left has never ended.
+    odd.update(begun, said)
+    return _as_they_were(tape, events, odd) if odd else tape
+
+
+def _is_derivable(item: AnyItem, begun: AnyItem | None, said: dict[_Lane, list[str]] | None) -> bool:
+    """Tell whether how an item began, and the pieces it came in, can be cut out of what it is in the end."""
+    whole = pieces(item)
+    for place, texts in (said or {}).items():
+        if "".join(texts) != whole.get(place):
+            return False
+    return begun == emptied(item)
+
+
+def _as_they_were(tape: Tape, events: Sequence[RunEvent], odd: set[int]) -> Tape:
+    """Put what was said of some items on the tape word for word."""
+    told: Tape = []
+    at = 0
+    for token in tape:
+        count = len(token) - 3 if token[0] in _CODES else 1
+        if token[0] not in ("=", "x") and token[1] in odd:
+            told += [_as_it_was(event) for event in events[at : at + count]]
+        else:
+            told.append(token)
+        at += count
     return told
 
 
@@ -163,28 +168,6 @@ def emptied(item: AnyItem) -> AnyItem:
     if type(item) is ReasoningItem:
         return msgspec.structs.replace(item, summary=(), text=())
     return item
-
-
-def _derivable(events: Iterable[RunEvent | _Stretch]) -> set[int]:
-    """Return the items whose pieces can be cut out of what they are in the end."""
-    begun: dict[int, AnyItem] = {}
-    said: dict[int, dict[_Lane, list[str]]] = {}
-    bad: set[int] = set()
-    good: set[int] = set()
-    for event in events:
-        if type(event) is ItemAdded:
-            begun[event.index] = event.item
-        elif type(event) is _Stretch:
-            texts = [piece.text for piece in event.pieces]
-            said.setdefault(event.index, {}).setdefault(event.lane, []).extend(texts)
-            if not event.is_plain:
-                bad.add(event.index)
-        elif type(event) is ItemDone:
-            lanes = {lane: "".join(texts) for lane, texts in said.get(event.index, {}).items()}
-            is_cut_out = lanes.items() <= pieces(event.item).items()
-            if is_cut_out and begun.get(event.index) == emptied(event.item):
-                good.add(event.index)
-    return good - bad
 
 
 def lane(event: Delta) -> _Lane:

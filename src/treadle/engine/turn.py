@@ -15,7 +15,6 @@ from treadle.canon.events import (
     ArgumentsDelta,
     Failed,
     Finished,
-    Interrupted,
     ItemAdded,
     ItemDone,
     ModelEvent,
@@ -131,7 +130,8 @@ class Turn:
     """One run from its first plan to its end.
 
     `budget` is what has been used so far; `base` what is added to the indexes of the current model call to make them
-    unique in the run; `finish` how that call ended, if it ended as it should; `error` what broke it.
+    unique in the run; `finish` how that call ended, if it ended as it should; `error` what broke it;
+    `is_round_over` that it has ended, well or badly.
     """
 
     def __init__(
@@ -156,18 +156,12 @@ class Turn:
         self.base = 0
         self.finish: Finished | None = None
         self.error: ErrorInfo | None = None
+        self.is_round_over = False
         self._final = False
         self._next_base = 0
+        self._before = len(planner.items)
         self._used_call_ids: set[str] = set()
         self._tainted: dict[str, str] = {}
-        for item in planner.items:
-            if type(item) is MessageItem:
-                if item.role == "assistant" and is_unread(item):
-                    self._tainted[HOSTED] = HOSTED
-            elif type(item) is CallItem:
-                self._used_call_ids.add(item.call_id)
-            else:
-                self._read(item)
         self._open: dict[int, AnyItem] = {}
         self._deltas: list[Delta] = []
         self._done: list[AnyItem] = []
@@ -177,21 +171,18 @@ class Turn:
         self._usage: Usage | None = None
 
     @property
-    def is_round_over(self) -> bool:
-        """Tell whether the current model call has ended, well or badly."""
-        return self.finish is not None or self.error is not None or self._is_interrupted
-
-    @property
     def defers(self) -> bool:
         """Tell whether the run ends where it would wait for a person."""
         return self._limits.approvals == "defer"
 
     def distrust(self, tainted: Mapping[str, str]) -> None:
         """Take note of tools that are not offered, and their sources, whose untrusted output was read before."""
+        self._look_back()
         self._tainted = {**tainted, **self._tainted}
 
     def carry(self, carried: Carried) -> None:
         """Begin with calls that an earlier run left, instead of a model call."""
+        self._look_back()
         self._carried = carried
         self._carried_offers = {each.call.name: each.offer for each in carried.calls if each.offer is not None}
         self._next_base = len(carried.calls)
@@ -204,14 +195,14 @@ class Turn:
         """Leave calls to the run that comes after this one; this one ends with its turn."""
         self._deferred = self._deferred.union(call_ids)
 
-    def ask(self) -> AskModel:
-        """Return the next model call; the first one obeys the request's tool choice, later ones are free."""
-        if not self._final:
-            self.budget.rounds += 1
-        return self.ask_again()
-
     def ask_again(self) -> AskModel:
         """Return the current model call anew."""
+        return self.ask(is_counted=False)
+
+    def ask(self, *, is_counted: bool = True) -> AskModel:
+        """Return the next model call; the first one obeys the request's tool choice, later ones are free."""
+        if is_counted and not self._final:
+            self.budget.rounds += 1
         self.base = self._next_base
         self._open.clear()
         self._deltas.clear()
@@ -219,7 +210,7 @@ class Turn:
         self._calls.clear()
         self._has_client_calls = False
         self.finish = self.error = None
-        self._is_interrupted = False
+        self.is_round_over = self._is_interrupted = False
         if self._final:
             choice = NONE
         else:
@@ -244,18 +235,20 @@ class Turn:
             return self._item_done(event)
         if type(event) is Noted:
             return event
+        self.is_round_over = True
         if type(event) is Finished:
             self.finish = event
-            self._usage = add_usage(self._usage, event.usage)
+            self._usage = event.usage if self._usage is None else add_usage(self._usage, event.usage)
         elif type(event) is Failed:
             self.error = event.error
-        elif type(event) is Interrupted:
+        else:
             self._is_interrupted = True
         return None
 
     def fail(self, error: ErrorInfo) -> None:
         """End the current model call as broken."""
         self.error = error
+        self.is_round_over = True
 
     def early(self) -> list[PlannedCall]:
         """Return the calls said so far that may begin before the model has ended: reads that need nobody's word and
@@ -307,10 +300,10 @@ class Turn:
     def settle(self, results: Sequence[ResultItem]) -> Decision:
         """Take the results of the turn's server calls, in call order; say what follows."""
         self._take_in(results)
-        unknown = [result for result in results if result.rc == "unknown_tool"]
-        if unknown and self._limits.strict_unknown_tool:
-            error = UnknownTool(f"The model called the unknown tool {unknown[0].name!r}.").info
-            return self._end("failed", "done", error=msgspec.structs.replace(error, status=502))
+        for result in results if self._limits.strict_unknown_tool else ():
+            if result.rc == "unknown_tool":
+                error = UnknownTool(f"The model called the unknown tool {result.name!r}.").info
+                return self._end("failed", "done", error=msgspec.structs.replace(error, status=502))
         if self._has_client_calls or self._deferred:
             return self._end("requires_action", "calls")
         self._final = self.budget.limit is not None
@@ -365,19 +358,35 @@ class Turn:
     def _take_in(self, results: Sequence[ResultItem]) -> None:
         """Let the model read the results; those of an earlier run's turn stand there, in call order."""
         carried, self._carried = self._carried, None
-        for result in (*(carried.results if carried is not None else ()), *results):
+        if carried is not None:
+            for result in carried.results:
+                self._read(result)
+        for result in results:
             self._read(result)
         if carried is None:
-            self._planner.add(list(results))
+            self._planner.add([*results])
             return
         self.budget.calls += len(results)
         self._planner.add(rejoined(carried, results))
 
+    def _look_back(self) -> None:
+        """Learn which ids the calls of the conversation have, and what in it anybody may have written.
+
+        That matters once there is a call: a run that is answered in words never looks.
+        """
+        before, self._before = self._before, 0
+        for item in self._planner.items[:before]:
+            if type(item) is CallItem:
+                self._used_call_ids.add(item.call_id)
+            elif type(item) is ResultItem or is_unread(item):
+                self._read(item)
+
     def _read(self, item: AnyItem) -> None:
-        """Remember the tool, and where it comes from, if the item is what it gave and anybody may have written that."""
+        """Remember who gave what the model reads, a tool or somebody unknown, if anybody may have written it."""
+        if self._before:
+            self._look_back()
         if type(item) is not ResultItem:
-            if is_unread(item):
-                self._tainted.setdefault(HOSTED, HOSTED)
+            self._tainted.setdefault(HOSTED, HOSTED)
             return
         if item.rc in NEVER_READ:
             return
@@ -400,7 +409,7 @@ class Turn:
             item = self._as_begun(item, begun) if type(begun) is CallItem else self._own(item)
             self._calls.append((index, item))
             self._has_client_calls = self._has_client_calls or item.side == "client"
-        else:
+        elif type(item) is ResultItem or is_unread(item):
             self._read(item)
         self._done.append(item)
         self._next_base = max(self._next_base, index + 1)
@@ -408,6 +417,8 @@ class Turn:
 
     def _own(self, call: CallItem) -> CallItem:
         """Give the call its side, and an id that no other call of the conversation has."""
+        if self._before:
+            self._look_back()
         side = self._side(call.name)
         if call.call_id not in self._used_call_ids:
             self._used_call_ids.add(call.call_id)
@@ -418,7 +429,7 @@ class Turn:
 
     def _as_begun(self, call: CallItem, begun: CallItem) -> CallItem:
         """Give the call the ids that it began with; its name, and so its side, may have become known only now."""
-        side = self._side(call.name)
+        side = begun.side if call.name == begun.name else self._side(call.name)
         if call.call_id == begun.call_id and call.upstream_id == begun.upstream_id and call.side == side:
             return call
         return msgspec.structs.replace(call, call_id=begun.call_id, upstream_id=begun.upstream_id, side=side)
@@ -443,7 +454,9 @@ class Turn:
         if outcome is not None or offer is None or offer.policy is None:
             return PlannedCall(index=index, call=call, offer=offer, outcome=outcome)
         tainted = self._taint_for(offer, offer.policy) if self._tainted else ()
-        reasons = reasons_for(call, offer.policy, tainted, is_from_text=rule == "ask")
+        reasons: tuple[str, ...] = ()
+        if tainted or rule == "ask" or offer.policy.needs_approval:
+            reasons = reasons_for(call, offer.policy, tainted, is_from_text=rule == "ask")
         return PlannedCall(
             index=index, call=call, offer=offer, reasons=reasons, is_tainted=bool(tainted) or rule == "ask"
         )

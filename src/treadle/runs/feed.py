@@ -31,14 +31,16 @@ class Batches(Protocol):
         ...
 
 
-class Feed:
-    """Grows while the run lasts; a reader that comes late or again starts after any event: the n-th is number n."""
+class Feed(msgspec.Struct, eq=False):
+    """Grows while the run lasts; a reader that comes late or again starts after any event: the n-th is number n.
 
-    def __init__(self) -> None:
-        self.events: list[Numbered] = []
-        self.is_closed = False
-        self.waiting: list[Reader] = []
-        self._sizes: list[int] = [0]
+    `sizes` are how many bytes there are up to each event, as far as anybody asked.
+    """
+
+    events: list[Numbered] = []
+    is_closed: bool = False
+    waiting: list["Reader"] = []
+    sizes: list[int] | None = None
 
     def publish(self, batch: list[Numbered]) -> None:
         """Add events, and let the readers that have all others hear them, or wake up for them."""
@@ -67,22 +69,21 @@ class Feed:
 
         Events are measured when a reader is first found waiting for its client, and once for all readers.
         """
-        sizes = self._sizes
+        if self.sizes is None:
+            self.sizes = [0]
+        sizes = self.sizes
         for numbered in self.events[len(sizes) - 1 :]:
             sizes.append(sizes[-1] + len(msgspec.json.encode(numbered.event)))
         return sizes[-1] - sizes[min(taken, len(sizes) - 1)]
 
 
-class Reader:
+class Reader(msgspec.Struct, eq=False):
     """One reader at its place. Fits `Batches`."""
 
-    __slots__ = ("_feed", "_hear", "_position", "_waiter")
-
-    def __init__(self, feed: Feed, after: int, hear: Hear | None) -> None:
-        self._feed = feed
-        self._position = after
-        self._hear = hear
-        self._waiter: asyncio.Future[None] | None = None
+    feed: Feed
+    position: int
+    hear: Hear | None
+    waiter: asyncio.Future[None] | None = None
 
     def __aiter__(self) -> Self:
         """Be read."""
@@ -90,14 +91,20 @@ class Reader:
 
     async def __anext__(self) -> list[Numbered]:
         """Return what came next, as soon as there is something."""
-        feed, start = self._feed, self._position
-        while start >= len(feed.events):
+        feed = self.feed
+        while self.position >= len(feed.events):
             if feed.is_closed:
                 raise StopAsyncIteration
-            await self._wait()
-            start = self._position
-        batch = feed.events[start : start + BATCH_EVENTS_MAX]
-        self._position = start + len(batch)
+            self.waiter = asyncio.get_running_loop().create_future()
+            feed.waiting.append(self)
+            try:
+                await self.waiter
+            finally:
+                self.waiter = None
+                if self in feed.waiting:
+                    feed.waiting.remove(self)
+        batch = feed.events[self.position : self.position + BATCH_EVENTS_MAX]
+        self.position += len(batch)
         return batch
 
     async def aclose(self) -> None:
@@ -105,35 +112,24 @@ class Reader:
 
     def hears(self, batch: list[Numbered]) -> bool:
         """Take a batch that was just published, or tell that it is to be read."""
-        is_next = self._position + len(batch) == len(self._feed.events)
-        if self._hear is None or not is_next or len(batch) > BATCH_EVENTS_MAX:
+        is_next = self.position + len(batch) == len(self.feed.events)
+        if self.hear is None or not is_next or len(batch) > BATCH_EVENTS_MAX:
             return False
         try:
-            is_taken = self._hear(batch)
+            is_taken = self.hear(batch)
         except Exception as error:  # noqa: BLE001 - a reader's fault is not the run's
             self.wake(error)
             return False
         if is_taken:
-            self._position += len(batch)
+            self.position += len(batch)
         return is_taken
 
     def wake(self, error: Exception | None = None) -> None:
         """Go on reading, or fail."""
-        waiter = self._waiter
+        waiter = self.waiter
         if waiter is None or waiter.done():
             return
         if error is None:
             waiter.set_result(None)
         else:
             waiter.set_exception(error)
-
-    async def _wait(self) -> None:
-        waiting = self._feed.waiting
-        self._waiter = asyncio.get_running_loop().create_future()
-        waiting.append(self)
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-            if self in self._feed.waiting:
-                self._feed.waiting.remove(self)

@@ -85,7 +85,7 @@ class History:
         kinds = {*map(type, request.items)}
         if previous_run_id is None and request.previous_response_id is None and kinds <= {MessageItem}:
             # The store cannot know more about what is nothing but talk.
-            return Joined(before=(), added=self._named(request.items), is_talk=True)
+            return Joined(before=(), added=self._named(request.items, request), is_talk=True)
         previous = await self._previous(request, key_id, previous_run_id)
         before = await self._before(previous)
         added = [*request.items] if ReferenceItem not in kinds else await self._resolved(request.items, key_id)
@@ -99,7 +99,7 @@ class History:
         closed = close_orphans([*before, *added], {each.call.call_id for each in waiting})
         return Joined(
             before=tuple(before),
-            added=self._named(_not_stored(closed, before)),
+            added=self._named(_not_stored(closed, before), request),
             previous=previous,
             rejoined=(*rows, *asked.rows),
             notes=_notes(len(closed) - len(before) - len(added)),
@@ -186,7 +186,10 @@ class History:
             turns.update({known_id: turn for piece in turn for known_id in _ids(piece)})
         return turns, rows
 
-    def _named(self, items: Sequence[AnyItem]) -> tuple[AnyItem, ...]:
+    def _named(self, items: Sequence[AnyItem], request: Request) -> tuple[AnyItem, ...]:
+        """Give ids to the items that have none, where somebody can refer to them: a stored run can be gone on with."""
+        if not request.store:
+            return tuple(items)
         new, replace, prefix = self._ids.new, msgspec.structs.replace, _PREFIX.get
         return tuple([item if item.id else replace(item, id=new(prefix(type(item), ITEM))) for item in items])
 
@@ -250,14 +253,17 @@ def _waiting(items: Sequence[AnyItem], requests: Mapping[str, RequestRecord]) ->
 async def read_history(store: Store, run_id: str) -> list[AnyItem]:
     """Return the conversation up to the end of a run, without what was taken back.
 
+    What has no id of its own is named by its place, for whoever lists it.
     Raises: NotFound.
     """
     items: list[AnyItem] = []
-    for entry in await store.history(run_id):
+    for number, entry in enumerate(await store.history(run_id), 1):
         if entry.kind == "void":
             items = _without(items, msgspec.json.decode(entry.data or b"{}", type=_Void))
-        else:
-            items.append(item_of_entry(entry))
+            continue
+        item = item_of_entry(entry)
+        place = f"{_PREFIX.get(type(item), ITEM)}_{number}"
+        items.append(item if item.id else msgspec.structs.replace(item, id=place))
     return items
 
 

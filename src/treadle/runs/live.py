@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
+
+import msgspec
 
 from treadle.canon.errors import ErrorInfo, StoreError
 from treadle.canon.events import (
+    DELTAS,
     ApprovalRequested,
     ItemDone,
     Noted,
@@ -30,6 +33,9 @@ from treadle.runs.sessions import Seat
 from treadle.runs.tail import tail
 from treadle.store.journal import RunJournal, RunRow, Store
 from treadle.telemetry.watch import Watch
+
+_UNDECIDED = cast("Callable[[], asyncio.Future[None]]", asyncio.Future)
+"""Makes a future of the running loop; whose value nobody knows yet."""
 
 
 class RunHandle(Protocol):
@@ -90,44 +96,42 @@ class RunHandle(Protocol):
         ...
 
 
-class LiveRun:
+class LiveRun(msgspec.Struct, eq=False):
     """What the runs room knows of a run while it lasts."""
 
-    def __init__(self, row: RunRow, loop: Loop, joined: Joined, seat: Seat | None) -> None:
-        self.row = row
-        self.loop = loop
-        self.joined = joined
-        self.seat = seat
-        if seat is not None:
-            seat.run_id = row.id
-        self.entries: list[Entry] = []
-        self.opening: list[Numbered] = []
-        self.notes: list[Note] = []
-        self.feed = Feed()
-        self.journal: RunJournal | None = None
-        self.relay: Relay | None = None
-        self.watch: Watch | None = None
-        self.cache: CachedModel | None = None
-        self.carried: Carriage | None = None
-        self.is_handed_over = False
-        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.ended: RunEnded | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.is_entered = False
-        self.is_cancelled = False
-        self.abort_error: ErrorInfo | None = None
-        self.is_over = False
-        self.is_lost = False
-        self.has_said = False
-        self.round = 0
-        self.has_asked = False
-        self._has_client_calls = False
-        self._has_secrets = False
+    row: RunRow
+    loop: Loop
+    joined: Joined
+    seat: Seat | None = None
+    entries: Sequence[Entry] = ()
+    opening: list[Numbered] = []
+    notes: tuple[Note, ...] = ()
+    feed: Feed = msgspec.field(default_factory=Feed)
+    journal: RunJournal | None = None
+    relay: Relay | None = None
+    watch: Watch | None = None
+    cache: CachedModel | None = None
+    carried: Carriage | None = None
+    begun: asyncio.Future[None] = msgspec.field(default_factory=_UNDECIDED)
+    ended: RunEnded | None = None
+    task: asyncio.Task[None] | None = None
+    abort_error: ErrorInfo | None = None
+    round: int = 0
+    is_private: bool = False
+    is_entered: bool = False
+    is_handed_over: bool = False
+    is_cancelled: bool = False
+    is_over: bool = False
+    is_lost: bool = False
+    has_said: bool = False
+    has_asked: bool = False
+    has_client_calls: bool = False
+    has_secrets: bool = False
 
     @property
     def has_memory(self) -> bool:
         """Tell whether the last round holds something that the client does not know and will need again."""
-        return self._has_client_calls and self._has_secrets
+        return self.has_client_calls and self.has_secrets
 
     def begin(self, error: BaseException | None = None) -> None:
         """Tell whoever starts the run that it has begun, or why it has not; they may be gone."""
@@ -156,27 +160,34 @@ class LiveRun:
             self.is_handed_over = True
             self.task.cancel()
 
-    def observe(self, event: RunEvent) -> None:
-        """Remember what the end of the run will depend on."""
-        if type(event) is RoundStarted or type(event) is RoundBroken:
-            self.round = event.round
-            self._has_client_calls = self._has_secrets = False
-        elif type(event) is ItemDone:
-            self.has_said = True
-            self._has_client_calls |= type(event.item) is CallItem and event.item.side == "client"
-            self._has_secrets |= bool(getattr(event.item, "blobs", ()))
-        elif type(event) is ToolFinished:
-            self.has_said = self._has_secrets = True
-        elif type(event) is Noted:
-            self.notes.append(event.note)
-        elif type(event) is ApprovalRequested:
-            self.has_asked = True
-            self._has_client_calls |= event.is_deferred
-            self._has_secrets |= event.is_deferred
-        elif type(event) is RunEnded:
-            self.is_over = True
-            if self.seat is not None:
-                self.seat.is_over = True
+    def observe(self, batch: list[Numbered]) -> list[RunEvent]:
+        """Remember what the end of the run will depend on; return what is more than a piece of an item."""
+        told: list[RunEvent] = []
+        for numbered in batch:
+            event = numbered.event
+            if type(event) in DELTAS:
+                continue
+            told.append(event)
+            if type(event) is RoundStarted or type(event) is RoundBroken:
+                self.round = event.round
+                self.has_client_calls = self.has_secrets = False
+            elif type(event) is ItemDone:
+                self.has_said = True
+                self.has_client_calls |= type(event.item) is CallItem and event.item.side == "client"
+                self.has_secrets |= bool(getattr(event.item, "blobs", ()))
+            elif type(event) is ToolFinished:
+                self.has_said = self.has_secrets = True
+            elif type(event) is Noted:
+                self.notes += (event.note,)
+            elif type(event) is ApprovalRequested:
+                self.has_asked = True
+                self.has_client_calls |= event.is_deferred
+                self.has_secrets |= event.is_deferred
+            elif type(event) is RunEnded:
+                self.is_over = True
+                if self.seat is not None:
+                    self.seat.is_over = True
+        return told
 
     def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> "asyncio.Future[int]":
         """Write to the journal as the engine's port wants it."""
@@ -185,50 +196,57 @@ class LiveRun:
         return self.journal.append(entries) if ended is None else self.journal.finish(entries, ended)
 
 
-class OwnRun:
+class OwnRun(msgspec.Struct, frozen=True, eq=False):
     """A run that is driven in this process. Fits `RunHandle`."""
 
-    def __init__(self, live: LiveRun, *, is_attached: bool = False) -> None:
-        self._live = live
-        self.run_id = live.row.id
-        self.response_id = live.row.response_id
-        self.created_at = live.row.created_at
-        self.is_attached = is_attached
+    live: LiveRun
+    run_id: str
+    is_attached: bool = False
+
+    @property
+    def response_id(self) -> str:
+        """Return the id under which the client's API knows it."""
+        return self.live.row.response_id
+
+    @property
+    def created_at(self) -> float:
+        """Return when it began."""
+        return self.live.row.created_at
 
     @property
     def has_run_tools(self) -> bool:
         """Tell whether a tool has started, so that the same request again would not be harmless."""
-        return self._live.loop.has_run_tools
+        return self.live.loop.has_run_tools
 
     @property
     def notes(self) -> tuple[Note, ...]:
         """Return what was dropped, coerced, emulated or repaired so far."""
-        return tuple(self._live.notes)
+        return self.live.notes
 
     @property
     def cache(self) -> str:
         """Return what the cache did for the first model call."""
-        return "" if self._live.cache is None else self._live.cache.first or ""
+        return "" if self.live.cache is None else self.live.cache.first or ""
 
     def events(self, after: int = 0, hear: Hear | None = None) -> Batches:
         """Return the events after the first `after`, in batches, until the end; `hear` takes them at once."""
-        return self._live.feed.read(after, hear)
+        return self.live.feed.read(after, hear)
 
     def behind(self, taken: int) -> int:
         """Return how much waits for a reader that has taken so many events."""
-        return self._live.feed.behind(taken)
+        return self.live.feed.behind(taken)
 
     async def cancel(self) -> None:
         """End the run and wait until its end is durable."""
-        self._live.cancel()
+        self.live.cancel()
         await self.wait()
 
     async def wait(self) -> RunEnded:
         """Wait for the end."""
-        assert self._live.task is not None
-        await asyncio.wait([self._live.task])
-        assert self._live.ended is not None, "a run always ends"
-        return self._live.ended
+        assert self.live.task is not None
+        await asyncio.wait([self.live.task])
+        assert self.live.ended is not None, "a run always ends"
+        return self.live.ended
 
 
 class FarRun:

@@ -67,7 +67,7 @@ class Offers:
 
         Raises: as `make_offers`.
         """
-        lists = (self._rules.allowed(model), only)
+        lists = (self._rules.allowed(model) if self._rules.routes else None, only)
         if request.tool_choice != AUTO or request.surface.choices != 1:
             return make_offers(request, narrow(tools, *lists), self._rules)
         own = request.tools

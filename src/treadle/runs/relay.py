@@ -7,11 +7,12 @@ process write at the same moments, so that the store commits their chunks togeth
 import asyncio
 import logging
 import math
+from functools import partial
 
 import msgspec
 
 from treadle.canon.errors import StoreError, TreadleError
-from treadle.canon.events import Numbered, RoundStarted, RunEnded, RunEvent, ToolFinished, ToolStarted
+from treadle.canon.events import Numbered, RoundStarted, RunEnded, ToolFinished, ToolStarted
 from treadle.store.journal import Chunk, RunJournal
 
 log = logging.getLogger("treadle.runs")
@@ -22,32 +23,22 @@ _APART: frozenset[type] = frozenset({RoundStarted, ToolStarted, ToolFinished, Ru
 
 
 class Relay:
-    """Tells one run's events as it goes."""
+    """Tells one run's events as it goes: `events` are all of them, in order, and only grow."""
 
-    def __init__(self, journal: RunJournal) -> None:
+    def __init__(self, journal: RunJournal, events: list[Numbered]) -> None:
         self._journal = journal
-        self._count = 0
-        self._first = 1
-        self._events: list[RunEvent] = []
+        self._events = events
+        self._seen = 0
+        self._first = 0
         self._written = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._write: asyncio.Task[None] | None = None
+        self._write: asyncio.Future[None] | None = None
         self._is_closed = False
 
-    def note(self, batch: list[Numbered]) -> None:
-        """Take events that were just published."""
-        for numbered in batch:
-            self._count += 1
-            event = numbered.event
-            if type(event) in _APART:
-                self._first, self._written = self._count + 1, 0
-                self._events.clear()
-            else:
-                self._events.append(event)
-        is_idle = self._timer is None and self._write is None and not self._is_closed
-        if is_idle and len(self._events) > self._written:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(_moment(loop.time() + FLUSH_S), self._flush)
+    def note(self) -> None:
+        """Hear that there are more events."""
+        if self._timer is None and self._write is None:
+            self._wait()
 
     async def close(self) -> None:
         """Write nothing more."""
@@ -57,33 +48,44 @@ class Relay:
         if self._write is not None:
             await asyncio.wait([self._write])
 
+    def _wait(self) -> None:
+        """Write what is fresh at the next moment, if anything is."""
+        events = self._events
+        is_fresh = len(events) > self._written and type(events[-1].event) not in _APART
+        if is_fresh and not self._is_closed:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(_moment(loop.time() + FLUSH_S), self._flush)
+
     def _flush(self) -> None:
         self._timer = None
-        if len(self._events) > self._written:
-            self._write = asyncio.create_task(self._tell())
+        self._look()
+        fresh = [numbered.event for numbered in self._events[self._written :]]
+        if fresh:
+            chunk = Chunk(first=self._written + 1, count=len(fresh), data=msgspec.json.encode(fresh))
+            self._write = asyncio.ensure_future(self._journal.tell(chunk, keep_from=self._first + 1))
+            self._write.add_done_callback(partial(self._told, self._first, self._written + len(fresh)))
 
-    async def _tell(self) -> None:
-        first, start = self._first, self._written
-        fresh = self._events[start:]
-        if not fresh:
-            # The call ended between the timer and this task: what it said is durable, and not told any more.
-            self._write = None
+    def _look(self) -> None:
+        """Find where the model call begins that is going on."""
+        for at in range(self._seen, len(self._events)):
+            if type(self._events[at].event) in _APART:
+                self._first = self._written = at + 1
+        self._seen = len(self._events)
+
+    def _told(self, first: int, written: int, write: "asyncio.Future[None]") -> None:
+        self._write = None
+        if write.cancelled():
             return
-        chunk = Chunk(first=first + start, count=len(fresh), data=msgspec.json.encode(fresh))
-        try:
-            await self._journal.tell(chunk, keep_from=first)
-        except StoreError as error:
+        error = write.exception()
+        if isinstance(error, StoreError):
             # What other processes could read may be gone: the whole call is written anew the next time.
             log.debug("live events not told", extra={"run_id": self._journal.run_id, "code": error.info.code})
-            self._written = 0
-        except TreadleError:
-            self._written = start + len(fresh)
+            self._written = first
+        elif error is not None and not isinstance(error, TreadleError):
+            raise error
         else:
-            if self._first == first:
-                self._written = start + len(fresh)
-        finally:
-            self._write = None
-        self.note([])
+            self._written = written
+        self._wait()
 
 
 def _moment(time: float) -> float:

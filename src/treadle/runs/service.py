@@ -99,6 +99,10 @@ class Runs:
         self._runner = rooms.runner
         self._leaving = asyncio.Event()
         self._has_room = asyncio.Event()
+        kept_s = self._options.keep_s if self._options.persistence else self._options.unstored_s
+        self._keep_s = {True: kept_s, False: self._options.unstored_s}
+        # One in the background may take a day. Where the protocol has items for approvals a run ends with them, instead
+        # of waiting for a person.
         self._usual_limits = {
             (defers, background): self._options.limits_of(defers=defers, background=background)
             for defers in (False, True)
@@ -154,21 +158,45 @@ class Runs:
         idempotency: Idempotency | None = None,
         instead: Instead = NOTHING,
     ) -> RunHandle:
-        """Start a run; it is durable when this returns, and goes on whether or not anybody reads its events.
+        """Start a run; it is written when this returns, and goes on whether or not anybody reads its events.
 
         With an idempotency key that a run has already, return that run.
         Raises: RequestError, StoreError.
         """
-        if idempotency is None:
-            return await self._start(request, session_id, key_id, limits, instead=instead)
-        found = await self._store.find_idempotent(idempotency.key, key_id=key_id)
-        if found is not None:
-            return await self._attach_again(found, idempotency)
+        if idempotency is not None:
+            found = await self._store.find_idempotent(idempotency.key, key_id=key_id)
+            if found is not None:
+                return await self._attach_again(found, idempotency)
+        is_placed = request.background and instead.is_movable and self._is_full()
+        if instead.model is None:
+            name = request.model or self._options.default_model
+            if name == DIRECT_MODEL:
+                # Who may call tools without a model comes by MCP or the library, never by a model's name.
+                raise NotFound(f"no upstream serves the model {name!r}", code="model_not_found", param="model")
+            instead = msgspec.structs.replace(instead, model=self._rooms.models.model_for(name))
+        seat = None if session_id is None else await self._sessions.enter(session_id, key_id)
         try:
-            return await self._start(request, session_id, key_id, limits, idempotency, instead)
+            if limits is None:
+                defers = self._options.defers and request.protocol == "responses"
+                limits = self._usual_limits[defers, request.background]
+            live = await self._prepare(request, seat, key_id, limits, idempotency, instead)
+            await self._rooms.tolls.take(live.row)
+        except BaseException:
+            self._sessions.leave(seat)
+            raise
+        try:
+            if is_placed:
+                return await self._place(live)
+            self._drive(live)
+            await live.begun
+        except asyncio.CancelledError:
+            live.cancel()
+            raise
         except Conflict as error:
-            if error.info.code != IDEMPOTENCY_KEY_TAKEN:
+            if idempotency is None or error.info.code != IDEMPOTENCY_KEY_TAKEN:
                 raise
+        else:
+            return OwnRun(live, live.row.id)
         found = await self._store.find_idempotent(idempotency.key, key_id=key_id)
         if found is None:
             raise Conflict("The run of this idempotency key was deleted just now.", param="idempotency-key")
@@ -198,40 +226,7 @@ class Runs:
     def attach(self, row: RunRow) -> RunHandle:
         """Return a handle of any run: driven here, driven elsewhere, or ended."""
         live = self._live.get(row.id) or self._remembered.get(row.id)
-        return FarRun(self._store, row, self.cancel) if live is None else OwnRun(live, is_attached=True)
-
-    async def _start(
-        self,
-        request: Request,
-        session_id: str | None,
-        key_id: str,
-        limits: Limits | None,
-        idempotency: Idempotency | None = None,
-        instead: Instead = NOTHING,
-    ) -> RunHandle:
-        is_placed = request.background and instead.is_movable and self._is_full()
-        if instead.model is None:
-            name = request.model or self._options.default_model
-            if name == DIRECT_MODEL:
-                # Who may call tools without a model comes by MCP or the library, never by a model's name.
-                raise NotFound(f"no upstream serves the model {name!r}", code="model_not_found", param="model")
-            instead = msgspec.structs.replace(instead, model=self._rooms.models.model_for(name))
-        seat = None if session_id is None else await self._sessions.enter(session_id, key_id)
-        try:
-            live = await self._prepare(request, seat, key_id, limits or self._limits(request), idempotency, instead)
-            await self._rooms.tolls.take(live.row)
-        except BaseException:
-            self._sessions.leave(seat)
-            raise
-        if is_placed:
-            return await self._place(live)
-        self._drive(live)
-        try:
-            await live.begun
-        except asyncio.CancelledError:
-            live.cancel()
-            raise
-        return OwnRun(live)
+        return FarRun(self._store, row, self.cancel) if live is None else OwnRun(live, row.id, is_attached=True)
 
     def _is_full(self) -> bool:
         """Tell whether a run in the background that is taken in now is driven by somebody else."""
@@ -251,7 +246,7 @@ class Runs:
             live.is_cancelled = True
             raise
         own = self._live.get(live.row.id)
-        return FarRun(self._store, live.row, self.cancel, is_attached=False) if own is None else OwnRun(own)
+        return FarRun(self._store, live.row, self.cancel, is_attached=False) if own is None else OwnRun(own, own.row.id)
 
     async def _lay_down(self, live: LiveRun) -> None:
         run_id = live.row.id
@@ -267,18 +262,10 @@ class Runs:
             log.warning("run not placed; it is driven here: %s", error, extra={"run_id": run_id})
             await self._claim(1, run_id=run_id)
 
-    def _limits(self, request: Request) -> Limits:
-        """Return the limits of a request that names none: one in the background may take a day.
-
-        Where the protocol has items for approvals a run ends with them, instead of waiting for a person.
-        """
-        defers = request.protocol == "responses" and self._options.defers
-        return self._usual_limits[defers, request.background]
-
     def _drive(self, live: LiveRun) -> None:
         self._live[live.row.id] = live
         self._rooms.tolls.enter(live.row)
-        live.task = asyncio.create_task(self._run(live), name=live.row.id)
+        live.task = asyncio.get_running_loop().create_task(self._run(live), name=live.row.id)
 
     async def _run(self, live: LiveRun) -> None:
         self._metrics.live_runs.inc()
@@ -288,9 +275,12 @@ class Runs:
             self._metrics.live_runs.dec()
             if self._live.get(live.row.id) is live:
                 del self._live[live.row.id]
-            self._has_room.set()
             self._rooms.tolls.leave(live.row)
-            self._sessions.leave(live.seat)
+            if live.seat is not None:
+                self._sessions.leave(live.seat)
+            if live.row.background:
+                # Only these take room: whoever waits for some need not look after every other run.
+                self._has_room.set()
             if live.row.idempotency_key is not None and not live.row.store:
                 self._remember(live)
 
@@ -304,7 +294,7 @@ class Runs:
         live = self._live.get(run_or_response_id)
         if live is None:
             live = next((run for run in self._live.values() if run.row.response_id == run_or_response_id), None)
-        return None if live is None else OwnRun(live, is_attached=True)
+        return None if live is None else OwnRun(live, live.row.id, is_attached=True)
 
     async def replay(self, run_id: str) -> list[Numbered]:
         """Return the events of a run from its journal.
@@ -439,8 +429,12 @@ class Runs:
             blueprint, ports_of(self._rooms, model, blueprint.frame.sources, instead), wall_s=limits.wall_s
         )
         live = LiveRun(row, loop, joined, seat)
+        if seat is not None:
+            seat.run_id = row.id
         live.cache = cached
         live.carried = carried
+        # Whoever is answered in one piece hears of the run with its end.
+        live.is_private = not (request.surface.stream or request.background or request.protocol == "treadle")
         live.entries, live.opening = open_run(
             blueprint, joined.previous, joined.added, (*request.notes, *joined.notes, *offered.notes), loop
         )
@@ -448,6 +442,7 @@ class Runs:
 
     def _row(self, request: Request, joined: Joined, session_id: str | None, key_id: str) -> RunRow:
         now = self._clock.now()
+        keep_s = self._keep_s[request.store]
         previous = joined.previous
         response_id = self._ids.new(_RESPONSE_PREFIX.get(request.protocol, RESPONSE))
         return RunRow(
@@ -462,15 +457,9 @@ class Runs:
             created_at=now,
             store=request.store,
             background=request.background,
-            expires_at=self._expiry(request, now),
+            expires_at=None if keep_s is None else now + keep_s,
             request=msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(request, items=(), approvals=()))),
         )
-
-    def _expiry(self, request: Request, now: float) -> float | None:
-        """Return when a run may be forgotten, once its whole conversation may; None is never."""
-        if not (request.store and self._options.persistence):
-            return now + self._options.unstored_s
-        return None if self._options.keep_s is None else now + self._options.keep_s
 
     async def _beat(self) -> None:
         """Keep the leases of the live runs and look after those of others, for as long as the process lives."""

@@ -5,6 +5,7 @@ policy, and its limits. So the same loop can be made again on another day, in an
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
@@ -32,11 +33,11 @@ class FramedOffer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     offer: Offer | None = None
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """What a run's loop was made with besides its request: the data of a `frame` entry.
 
     `carried` are calls of an earlier run that it begins with. `tainted` are tools that it does not offer, with where
-    they came from, whose untrusted output is in the conversation already.
+    they came from, whose untrusted output is in the conversation already. Most runs have the frame of the run before.
     """
 
     offers: tuple[FramedOffer, ...]
@@ -45,12 +46,15 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     carried: Carriage | None = None
     tainted: dict[str, str] = {}
 
-    @property
+    @cached_property
     def sources(self) -> Mapping[str, str]:
-        """Return where the server tools come from that the run may call, by name."""
-        if self.carried is None:
-            return _SOURCES.of(self.offers)
-        return {**_sources(self.offers), **_sources(self.carried.calls)}
+        """Where the server tools come from that the run may call, by name."""
+        return {**_sources(self.offers), **_sources(self.carried.calls if self.carried is not None else ())}
+
+    @cached_property
+    def json(self) -> msgspec.Raw:
+        """The frame as JSON."""
+        return _raw(self)
 
 
 class _HasOffer(Protocol):
@@ -61,9 +65,6 @@ class _HasOffer(Protocol):
 def _sources(offered: Sequence[_HasOffer]) -> dict[str, str]:
     offers = [each.offer for each in offered]
     return {offer.spec.name: offer.source for offer in offers if offer is not None and offer.side == "server"}
-
-
-_SOURCES: Memo[tuple[FramedOffer, ...], dict[str, str]] = Memo(_sources)
 
 
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +182,7 @@ def open_run(
     entries = [
         Entry(kind="status", content="running", data=_raw(started), at=at),
         *[entry_of_item(item, at=at, is_input=True) for item in added],
-        Entry(kind="frame", data=_frame_json(blueprint.frame), at=at),
+        Entry(kind="frame", data=blueprint.frame.json, at=at),
     ]
     for note in notes:
         entries.append(Entry(kind="note", content=note.message, data=_raw(note), at=at))
@@ -204,9 +205,3 @@ def _usual(offered: Offered) -> Memo[Limits, Frame]:
 
 
 _USUAL: Memo[Offered, Memo[Limits, Frame]] = Memo(_usual)
-_JSON: Memo[Frame, msgspec.Raw] = Memo(_raw)
-
-
-def _frame_json(frame: Frame) -> msgspec.Raw:
-    """Return a frame as JSON; one that holds what somebody said is not remembered beyond its run."""
-    return _JSON.of(frame) if frame.carried is None and not frame.tainted else _raw(frame)

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from treadle.canon.errors import Conflict, ErrorInfo, StoreError, TreadleError
-from treadle.canon.events import DELTAS, Numbered, RunEnded
+from treadle.canon.events import Numbered, RunEnded
 from treadle.engine.minutes import wait_out
 from treadle.engine.ports import Clock
 from treadle.runs.approval.turns import Carriage
@@ -75,6 +75,7 @@ class Supervisor:
             live.begin(error)
             raise
         finally:
+            live.loop.detach()
             if live.relay is not None:
                 await live.relay.close()
             if live.is_handed_over and live.journal is not None:
@@ -83,7 +84,6 @@ class Supervisor:
                 live.ended = RunEnded(status="failed", error=INTERNAL)
             live.watch.close()
             live.feed.close()
-            live.loop.detach()
 
     async def lay_down(self, live: LiveRun) -> None:
         """Make a run durable and leave it to whoever claims it.
@@ -104,7 +104,9 @@ class Supervisor:
     async def _endure(self, live: LiveRun) -> bool:
         """Make the run durable; False if that failed."""
         lease = self._lease
-        start = self._store.start_run(live.row, live.entries, owner=lease.owner, lease_s=lease.seconds)
+        start = self._store.start_run(
+            live.row, live.entries, owner=lease.owner, lease_s=lease.seconds, is_private=live.is_private
+        )
         if await wait_out(start) is not None:
             live.is_cancelled = True
         error = start.exception()
@@ -140,8 +142,10 @@ class Supervisor:
 
     def _open(self, live: LiveRun) -> None:
         assert live.journal is not None
-        live.relay = Relay(live.journal) if self._lease.is_told and live.row.store else None
+        live.relay = Relay(live.journal, live.feed.events) if self._lease.is_told and live.row.store else None
         self._publish(live, live.opening)
+        # Durable and told: a run that lasts does not hold it a second time.
+        live.entries, live.opening = (), []
         live.begin()
 
     async def _drive(self, live: LiveRun) -> RunEnded:
@@ -204,13 +208,14 @@ class Supervisor:
     async def _tidy(self, live: LiveRun, ended: RunEnded) -> None:
         """Do what the end of a run allows: move the session on, and forget what was not to be stored.
 
-        A session moves on over a run that failed or was cancelled too, if anything was said or done in it.
+        A session moves on over a run that failed or was cancelled too, if anything was said or done in it; never over
+        one that is not stored, from which nobody could go on.
         """
         row = live.row
         try:
             if live.has_asked and ended.status != "requires_action":
                 await self._store.approvals.withdraw(row.id, self._clock.now())
-            if row.session_id is not None and (live.has_said or ended.status == "completed"):
+            if row.session_id is not None and row.store and (live.has_said or ended.status == "completed"):
                 # Who begins the next run, perhaps elsewhere, may have moved it on already; a person may have left it.
                 with contextlib.suppress(Conflict):
                     await self._store.set_session_head(row.session_id, row.id, expected=row.previous_id)
@@ -228,14 +233,14 @@ class Supervisor:
 
     def _publish(self, live: LiveRun, batch: list[Numbered]) -> None:
         """Tell the readers first: what counts and logs must never keep an event from them."""
-        telling = [numbered.event for numbered in batch if type(numbered.event) not in DELTAS]
-        for event in telling:
-            live.observe(event)
-            if type(event) is RunEnded and not live.is_lost:
-                self._tolls.owe(live.row, event.usage)
+        telling = live.observe(batch)
+        if live.is_over and not live.is_lost:
+            for event in telling:
+                if type(event) is RunEnded:
+                    self._tolls.owe(live.row, event.usage)
         live.feed.publish(batch)
         if live.relay is not None:
-            live.relay.note(batch)
+            live.relay.note()
         if not telling:
             return
         watch = live.watch

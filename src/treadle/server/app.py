@@ -227,29 +227,30 @@ class App:
         if scope["type"] != "http":
             raise NotImplementedError(f"Treadle speaks HTTP, not {scope['type']}")
         began = time.perf_counter()
-        headers = list(scope["headers"])
+        service = self.service
+        clients = service.clients
         exchange = Exchange(scope, receive, send, "")
         given = exchange.headers.get(b"x-request-id")
         request_id = None if given is None else sane_request_id(given)
-        exchange.request_id = request_id or self.service.runtime.ids.new(REQUEST)
+        exchange.request_id = request_id or service.runtime.ids.new(REQUEST)
         pattern = "none"
         if (traced := exchange.headers.get(b"traceparent")) is not None:
             trace_parent.set(traced[:TRACE_BYTES_MAX].decode("latin-1"))
         try:
-            self._guard.check(exchange, headers)
-            await self.service.clients.meet(exchange)
+            self._guard.check(exchange, list(scope["headers"]))
+            if clients.meets:
+                await clients.meet(exchange)
             route = self._routes.find(exchange)
             pattern = route.pattern
-            await self.service.clients.admit(exchange, pattern)
-            await route.handler(self.service, exchange)
+            await clients.admit(exchange, pattern)
+            await route.handler(service, exchange)
         except TreadleError as error:
             await self._refuse(exchange, error)
         except Exception:  # noqa: BLE001 the ASGI edge: a bug answers one request badly and no other
             await _apologise(exchange)
         finally:
-            metrics, lasted_s = self.service.runtime.metrics, time.perf_counter() - began
-            metrics.requests.inc(pattern, str(exchange.status))
-            metrics.request_latency.observe(lasted_s)
+            lasted_s = time.perf_counter() - began
+            service.runtime.metrics.request_ended(pattern, exchange.status, lasted_s)
             level = logging.DEBUG if pattern in QUIET else logging.INFO
             if log.isEnabledFor(level):
                 _log_request(level, exchange, pattern, lasted_s)

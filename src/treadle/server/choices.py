@@ -13,13 +13,13 @@ from treadle.canon.errors import TreadleError
 from treadle.canon.events import KeptAlive, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
 from treadle.canon.ids import IdSource
 from treadle.canon.request import Note, Request
-from treadle.runs import RunHandle
+from treadle.runs import Idempotency, RunHandle
 from treadle.runs.feed import Hear
 from treadle.server.delivery.telling import RunIds
 from treadle.server.delivery.wishes import Wishes
 from treadle.server.http import Exchange
 from treadle.server.service import Service
-from treadle.server.stream import Reply, as_configured, find_again, manner_of, start, wishes_of
+from treadle.server.stream import Reply, as_configured, find_again, manner_of, wishes_of
 from treadle.wire.chat import Choices
 from treadle.wire.gemini import Candidates
 from treadle.wire.resume import Mend
@@ -157,6 +157,10 @@ class ManyRuns:
             frames += [frame for early in self._early for frame in self.feed(early)]
         return frames
 
+    def tell(self, batch: list[Numbered]) -> list[bytes]:
+        """Return the frames to send for events of any of them."""
+        return [frame for numbered in batch for frame in self.feed(numbered)]
+
     def _take(self, choice: int, event: RunEvent) -> list[bytes]:
         if not self._mends:
             return self._fold(choice, event)
@@ -213,18 +217,18 @@ async def _start_all(service: Service, exchange: Exchange, request: Request, wis
     handles: list[RunHandle] = []
     try:
         for choice in range(request.surface.choices):
-            handles.append(await start(service, request, exchange.client, _wishes_of_choice(wishes, choice)))
+            idempotency = _idempotency_of(wishes, choice)
+            handles.append(await service.start(request, exchange.client, idempotency=idempotency))
     except TreadleError:
         await asyncio.gather(*(handle.cancel() for handle in handles if not handle.is_attached))
         raise
     return Bundle(handles)
 
 
-def _wishes_of_choice(wishes: Wishes, choice: int) -> Wishes:
-    """Return the wishes with a key of its own for each choice; the first one's is the client's, so that another
-    request under that key is still found out."""
+def _idempotency_of(wishes: Wishes, choice: int) -> Idempotency | None:
+    """Return a key of its own for each choice; the first one's is the client's, so that another request under that
+    key is still found out."""
     idempotency = wishes.idempotency
     if idempotency is None or choice == 0:
-        return wishes
-    own = msgspec.structs.replace(idempotency, key=f"{idempotency.key}\x1f{choice}")
-    return msgspec.structs.replace(wishes, idempotency=own)
+        return idempotency
+    return msgspec.structs.replace(idempotency, key=f"{idempotency.key}\x1f{choice}")

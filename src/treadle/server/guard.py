@@ -17,6 +17,9 @@ from treadle.server.http import Exchange, Header, HttpError
 HEADERS_MAX = 128
 HEADER_BYTES_MAX = 65_536
 PATH_CHARS_MAX = 2_048
+KNOWN_MAX = 256
+"""How many Host headers that were let through are remembered."""
+
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _BODY_METHODS = frozenset({"POST", "PATCH"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -47,6 +50,8 @@ def client_key(exchange: Exchange) -> str | None:
     named = headers.get(b"x-api-key") or headers.get(b"x-goog-api-key")
     if named:
         return named.decode("latin-1")
+    if not exchange.query_string:
+        return None
     asked = exchange.query().get("key", "")
     return None if asked.startswith(_KEY_ID) else asked or None
 
@@ -69,6 +74,7 @@ class Guard:
     def __init__(self, host: str, allowed_hosts: tuple[str, ...] = ()) -> None:
         own = () if host in _ANY_ADDRESS else (host,)
         self._hosts = frozenset(name.strip("[]").lower() for name in (*own, *allowed_hosts))
+        self._known: set[bytes] = set()
 
     def check(self, exchange: Exchange, headers: list[Header]) -> None:
         """Let the request through, or say why not.
@@ -84,13 +90,17 @@ class Guard:
         if len(headers) > HEADERS_MAX or size > HEADER_BYTES_MAX:
             message = f"The request has over {HEADERS_MAX} headers, or over {HEADER_BYTES_MAX} bytes of them."
             raise HttpError(431, "headers_too_large", message)
-        exchange.query()
+        if exchange.query_string:
+            exchange.query()
         if hosts != 1:
             raise HttpError(400, "invalid_host", "The request must have exactly one Host header.")
-        self._check_host(exchange.headers[b"host"])
-        if b"origin" in exchange.headers or b"sec-fetch-site" in exchange.headers:
+        given = exchange.headers
+        if given[b"host"] not in self._known:
+            self._check_host(given[b"host"])
+        if b"origin" in given or b"sec-fetch-site" in given:
             _check_origin(exchange)
-        if exchange.method in _BODY_METHODS:
+        is_plain = given.get(b"content-type") == b"application/json" and b"content-encoding" not in given
+        if not is_plain and exchange.method in _BODY_METHODS:
             _check_content(exchange)
 
     def _check_host(self, given: bytes) -> None:
@@ -101,6 +111,9 @@ class Guard:
                 code="host_not_allowed",
                 hint="Use localhost, or add the name to server.allowed_hosts in the configuration.",
             )
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known.add(given)
 
 
 def _check_origin(exchange: Exchange) -> None:
@@ -116,8 +129,6 @@ def _check_content(exchange: Exchange) -> None:
     headers = exchange.headers
     if headers.get(b"content-encoding", b"").lower() not in (b"", b"identity"):
         raise HttpError(415, "unsupported_encoding", "Request bodies must not be compressed.")
-    if headers.get(b"content-type") == b"application/json":
-        return
     kind = exchange.header(b"content-type").partition(";")[0].strip().lower()
     if kind == "application/json":
         return

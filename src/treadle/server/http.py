@@ -5,6 +5,7 @@ API whose path was called. Knows no route and starts no run.
 """
 
 import asyncio
+import functools
 import hashlib
 import math
 import re
@@ -64,27 +65,30 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class Edge(Protocol):
-    """Our own server: does at once, and in one write, what takes ASGI several steps that might have to wait.
+    """An answer of our own server: sends at once, and in one write, what takes ASGI several steps that might wait."""
 
-    Each tells whether it did so; where it could not, nothing has happened, and ASGI's way is open.
-    """
-
-    def is_asked_by(self, send: Send) -> bool:
-        """Tell whether nobody stands between who sends and this server, and would miss what is sent past them."""
+    @property
+    def is_flowing(self) -> bool:
+        """Tell whether it is a stream that has begun, whose client takes what it is sent."""
         ...
 
-    def is_flowing(self, scope: dict[str, Any]) -> bool:
-        """Tell whether the client takes what it is sent."""
+    def is_asked_by(self, receive: Receive, send: Send) -> bool:
+        """Tell whether nobody stands between who answers and this server, and would miss what goes past them."""
         ...
 
-    def begin_now(
-        self, scope: dict[str, Any], status: int, headers: list[Header], data: bytes, *, is_whole: bool
-    ) -> bool:
-        """Send the head of an answer with all of its body, or with the beginning of its stream."""
+    def take_now(self) -> bytes | None:
+        """Return the body of the request, if all of it is there."""
         ...
 
-    def write_now(self, scope: dict[str, Any], data: bytes) -> bool:
-        """Send more of a stream."""
+    def begin_now(self, status: int, headers: tuple[Header, ...], data: bytes, *, is_whole: bool) -> bool:
+        """Send the head of an answer, and all of its body or the beginning of its stream.
+
+        Where it cannot nothing has happened, and ASGI's way is open.
+        """
+        ...
+
+    def write_now(self, data: bytes) -> None:
+        """Send more of a stream that is flowing."""
         ...
 
 
@@ -120,13 +124,11 @@ _STREAM: tuple[Header, ...] = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
-_REQUEST_ID_HEADERS = {"messages": (b"x-request-id", b"request-id")}
-"""Anthropic's SDKs look for the id under a name of their own."""
-
 OFF_LOOP_BYTES = 1_048_576
 """A body over this is read in a thread, so that one client's history does not hold up the others' streams."""
 
 _QUERY_BYTES_MAX = 8_192
+_NO_PARAMS: dict[str, str] = {}
 _PROBLEM_CHARS_MAX = 500
 _NAMED_FIELD = re.compile(r"^Object (?:missing required|contains unknown) field `(?P<field>.*)`$", re.DOTALL)
 _RETRY_AFTER_S = 1.0
@@ -187,15 +189,37 @@ class Exchange:
     """A request, and the one answer to it.
 
     Of a request that may come again it keeps what tells that it did: the body as `content`, or only its `digest`.
-    `client` is who asks, `hits` what was counted of it, `also` what is said of that in the head of the answer.
+    `client` is who asks, `hits` what was counted of it, `also` what is said of that in the head of the answer; `edge`
+    is where our own server answers at once.
     """
 
+    __slots__ = (
+        "_receive",
+        "_scope",
+        "_send",
+        "also",
+        "begun",
+        "client",
+        "content",
+        "digest",
+        "edge",
+        "headers",
+        "hits",
+        "method",
+        "params",
+        "path",
+        "query_string",
+        "request_id",
+        "status",
+    )
+
     def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        root = scope.get("root_path")
         self.method = scope["method"]
-        self.path = path_below(scope["path"], scope.get("root_path", ""))
+        self.path = path_below(scope["path"], root) if root else scope["path"]
         self.headers = dict(scope["headers"])
         self.request_id = request_id
-        self.params: dict[str, str] = {}
+        self.params: dict[str, str] = _NO_PARAMS
         self.client: Client = ANYBODY
         self.also: tuple[Header, ...] = ()
         self.hits: tuple[Hit, ...] = ()
@@ -205,8 +229,8 @@ class Exchange:
         self.digest = ""
         self._scope: dict[str, Any] = scope  # type: ignore[assignment]  # what the edge adds has no type
         edge: Edge | None = self._scope.get(EDGE_IN_SCOPE)
-        self._edge = edge if edge is not None and edge.is_asked_by(send) else None
-        self._query = scope["query_string"]
+        self.edge = edge if edge is not None and edge.is_asked_by(receive, send) else None
+        self.query_string = scope["query_string"]
         self._receive = receive
         self._send = send
 
@@ -236,7 +260,7 @@ class Exchange:
         if b"anthropic-version" in self.headers:
             return "messages"
         is_action = self.method == "POST" and ":" in self.path
-        is_google = is_action or b"x-goog-api-key" in self.headers or b"key=" in self._query
+        is_google = is_action or b"x-goog-api-key" in self.headers or b"key=" in self.query_string
         return "gemini" if is_google else "chat"
 
     def query(self) -> dict[str, str]:
@@ -244,11 +268,11 @@ class Exchange:
 
         Raises: HttpError.
         """
-        if len(self._query) > _QUERY_BYTES_MAX:
-            raise HttpError(414, "query_too_long", f"The query is over {_QUERY_BYTES_MAX} bytes.")
-        if not self._query:
+        if not self.query_string:
             return {}
-        return dict(parse_qsl(self._query.decode("latin-1"), keep_blank_values=True))
+        if len(self.query_string) > _QUERY_BYTES_MAX:
+            raise HttpError(414, "query_too_long", f"The query is over {_QUERY_BYTES_MAX} bytes.")
+        return dict(parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True))
 
     async def body(self, bytes_max: int, timeout_s: float) -> bytes:
         """Read the whole body.
@@ -258,10 +282,11 @@ class Exchange:
         declared = self.headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > bytes_max:
             raise _too_large(bytes_max)
-        if WHOLE_IN_SCOPE in self._scope:
-            body = await self._read(bytes_max)
-        else:
+        body = None if self.edge is None else self.edge.take_now()
+        if body is None:
             body = await self._read_within(bytes_max, timeout_s)
+        elif len(body) > bytes_max:
+            raise _too_large(bytes_max)
         if b"idempotency-key" in self.headers:
             self.content = body
         elif b"x-stainless-retry-count" in self.headers:
@@ -270,6 +295,8 @@ class Exchange:
         return body
 
     async def _read_within(self, bytes_max: int, timeout_s: float) -> bytes:
+        if WHOLE_IN_SCOPE in self._scope:
+            return await self._read(bytes_max)
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._read(bytes_max)
@@ -280,7 +307,7 @@ class Exchange:
     def _digest(self, body: bytes) -> str:
         """Hash the request and who sent it."""
         sender = [self.headers.get(name, b"") for name in (b"authorization", b"x-api-key", b"x-goog-api-key")]
-        head = b"\n".join((self.method.encode(), self.path.encode("utf-8", "replace"), self._query, *sender, b""))
+        head = b"\n".join((self.method.encode(), self.path.encode("utf-8", "replace"), self.query_string, *sender, b""))
         return hashlib.sha256(head + body).hexdigest()
 
     async def _read(self, bytes_max: int) -> bytes:
@@ -298,23 +325,27 @@ class Exchange:
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    def watch(self, behind: Behind | None) -> None:
-        """Let the server look how much waits for this client while it takes nothing; None, when that is over."""
-        self._scope[BEHIND_IN_SCOPE] = behind
+    def attend(self, gone: Callable[[], None] | None, behind: Behind | None = None) -> bool:
+        """Let our own server call `gone` when the client is, and look how much waits for it while it takes nothing.
 
-    def tell_gone(self, gone: Callable[[], None] | None) -> bool:
-        """Let the server call this when the client is gone, None to hear of it no more; False if it is not ours."""
+        With None that is over. False where the server is not ours, and somebody has to wait for the client's leave.
+        """
         scope = self._scope
+        scope[BEHIND_IN_SCOPE] = behind
         if GONE_IN_SCOPE not in scope:
             return False
         if scope[GONE_IN_SCOPE] is not True:
             scope[GONE_IN_SCOPE] = gone
+        elif gone is not None:
+            asyncio.get_running_loop().call_soon(gone)
         return True
 
-    @property
-    def is_gone(self) -> bool:
-        """Tell whether our server has said that the client is gone."""
-        return self._scope.get(GONE_IN_SCOPE) is True
+    def forget_head(self) -> None:
+        """Let go of the headers of a request whose answer may last, which nobody reads any more: it could be most of
+        what our own server keeps of it."""
+        if self.edge is not None:
+            self.headers = {}
+            self._scope["headers"].clear()
 
     async def disconnected(self) -> None:
         """Wait until the client is gone. The body must have been read."""
@@ -331,7 +362,9 @@ class Exchange:
         """Send a whole answer."""
         length = (b"content-length", b"%d" % len(body))
         typed = ((b"content-type", content_type), length) if status not in (204, 304) else ()
-        await self._begin(status, (*typed, *headers), b"" if self.method == "HEAD" else body, is_whole=True)
+        said = self._said(status, (*typed, *headers))
+        if self.edge is None or not self.edge.begin_now(status, said, body, is_whole=True):
+            await self._begin(status, said, b"" if self.method == "HEAD" else body, is_whole=True)
 
     async def answer_json(self, status: int, value: object, headers: tuple[Header, ...] = ()) -> None:
         """Send a value as JSON that no cache keeps."""
@@ -346,22 +379,13 @@ class Exchange:
         self, headers: tuple[Header, ...] = (), content_type: bytes = EVENT_STREAM, data: bytes = b""
     ) -> None:
         """Open a stream, of server-sent events unless its type says otherwise, and send the first of it."""
-        await self._begin(200, ((b"content-type", content_type), *_STREAM, *headers), data, is_whole=False)
+        said = self._said(200, ((b"content-type", content_type), *_STREAM, *headers))
+        if self.edge is None or not self.edge.begin_now(200, said, data, is_whole=False):
+            await self._begin(200, said, data, is_whole=False)
 
     async def write(self, data: bytes) -> None:
         """Send more of the stream."""
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
-    @property
-    def is_flowing(self) -> bool:
-        """Tell whether more of a stream that has begun can be sent at once, by `write_now`."""
-        return self.begun and self._edge is not None and self._edge.is_flowing(self._scope)
-
-    def write_now(self, data: bytes) -> None:
-        """Send more of the stream without waiting, while it is flowing."""
-        assert self._edge is not None, "nobody said that it is flowing"
-        is_sent = self._edge.write_now(self._scope, data)
-        assert is_sent, "a stream that is flowing was made to wait"
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last of the stream."""
@@ -379,33 +403,29 @@ class Exchange:
                 head = tuple(message.get("headers", ()))
                 if heard is not None:
                     heard(head)
-                await self._send(self._start(message.get("status", 200), head))
+                status = message.get("status", 200)
+                said = self._said(status, head)
+                await self._send({"type": "http.response.start", "status": status, "headers": list(said)})
             else:
                 await self._send(message)
 
         await application({**self._scope, CLIENT_IN_SCOPE: self.client}, receive, send)
 
-    async def _begin(self, status: int, headers: tuple[Header, ...], data: bytes, *, is_whole: bool) -> None:
-        """Send the head of the answer and what follows it at once, which is all of it if it `is_whole`."""
-        start = self._start(status, headers)
-        edge = self._edge
-        if edge is not None and edge.begin_now(self._scope, status, start["headers"], data, is_whole=is_whole):
-            return
-        await self._send(start)
+    async def _begin(self, status: int, said: tuple[Header, ...], data: bytes, *, is_whole: bool) -> None:
+        """Send the head of the answer and what follows it at once, which is all of it if it `is_whole`, by ASGI."""
+        await self._send({"type": "http.response.start", "status": status, "headers": list(said)})
         if data or is_whole:
             await self._send({"type": "http.response.body", "body": data, "more_body": not is_whole})
 
-    def _start(self, status: int, headers: tuple[Header, ...]) -> Start:
+    def _said(self, status: int, headers: tuple[Header, ...]) -> tuple[Header, ...]:
+        """Return what the head of the one answer says; Anthropic's SDKs look for the id under a name of their own."""
         assert not self.begun, "an exchange has one answer"
         self.begun = True
         self.status = status
         request_id = self.request_id.encode("latin-1")
-        named = [(name, request_id) for name in _REQUEST_ID_HEADERS.get(self.envelope, (b"x-request-id",))]
-        return {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [*headers, *self.also, *_ALWAYS, *named],
-        }
+        if self.envelope == "messages":
+            return (*headers, *self.also, *_ALWAYS, (b"x-request-id", request_id), (b"request-id", request_id))
+        return (*headers, *self.also, *_ALWAYS, (b"x-request-id", request_id))
 
 
 def read_number(query: dict[str, str], name: str, *, default: int, least: int, most: int = 2**53) -> int:
@@ -451,6 +471,7 @@ def path_below(path: str, root: str) -> str:
     return path.removeprefix(root) or "/"
 
 
+@functools.lru_cache(maxsize=256)
 def envelope_of(path: str) -> str:
     """Return the protocol in whose form errors on a path are written; `models` is shared by three."""
     for prefix, protocol in _ENVELOPES:

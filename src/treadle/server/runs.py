@@ -232,7 +232,7 @@ async def _send_events(service: Service, exchange: Exchange, handle: RunHandle, 
         while not await _any_of(writer, gone, refused, timeout_s=service.runtime.settings.server.keep_alive_s):
             await exchange.write(_KEPT_ALIVE)
     finally:
-        exchange.watch(None)
+        exchange.attend(None)
         for task in (gone, refused, writer):
             task.cancel()
     await asyncio.wait((writer,))
@@ -243,7 +243,7 @@ async def _send_events(service: Service, exchange: Exchange, handle: RunHandle, 
 
 async def _write_events(exchange: Exchange, handle: RunHandle, number: int) -> None:
     """Write events with their numbers: the first one of a run is number 1."""
-    exchange.watch(lambda: handle.behind(number))
+    exchange.attend(None, lambda: handle.behind(number))
     async with aclosing(handle.events(number)) as events:
         async for batch in events:
             frames = [_frame(numbered.event, each) for each, numbered in enumerate(batch, number + 1)]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from treadle.access.client import Client
-from treadle.canon.errors import Exhausted, ProtocolError
+from treadle.canon.errors import Exhausted, ProtocolError, UnsupportedFeature
 from treadle.canon.request import Request
 from treadle.runs import Idempotency, Instead, RunHandle
 from treadle.runs.record.rounds import StoredRun
@@ -16,9 +16,12 @@ from treadle.server.delivery.audience import Audience
 from treadle.server.http import Exchange, HttpError
 from treadle.server.login.gate import Gate, make_gate
 from treadle.server.talk.changes import Changes
+from treadle.wire.adapt import check_fidelity
 
 GRACE_S = 10.0
 MODEL_CHARS_MAX = 512
+EVERYTHING = Instead()
+"""What a client's runs are made with whom no tool is kept from."""
 
 WriteScenario = Callable[[Sequence[StoredRun]], str]
 """Writes the runs of a conversation as a scenario for evaluations. The room that can is above this one."""
@@ -76,17 +79,25 @@ class Service:
         server = self.runtime.settings.server
         return exchange.body(server.body_bytes_max, server.receive_timeout_s)
 
-    async def admit(self, client: Client, model: str | None = None) -> None:
-        """Let a client begin a run with a model, unless the process is leaving.
+    def check(self, client: Client, model: str | None = None) -> None:
+        """Let a client ask a model, unless the process is leaving.
 
-        Raises: HttpError, ProtocolError, Forbidden, Exhausted, StoreError.
+        Raises: HttpError, ProtocolError, Forbidden.
         """
         if self.is_draining:
             raise HttpError(503, "shutting_down", "This server is shutting down.", retry_after_s=1.0)
         if model is not None:
             if len(model) > MODEL_CHARS_MAX:
                 raise ProtocolError(f"The name of the model is over {MODEL_CHARS_MAX} characters.", param="model")
-            client.check_model(model or self.runtime.settings.model)
+            if "*" not in client.grant.models:
+                client.check_model(model or self.runtime.settings.model)
+
+    async def admit(self, client: Client, model: str | None = None) -> None:
+        """Let a client begin a run with a model, unless the process is leaving.
+
+        Raises: HttpError, ProtocolError, Forbidden, Exhausted, StoreError.
+        """
+        self.check(client, model)
         await self.runtime.accounts.admit(client)
 
     async def start(
@@ -99,19 +110,29 @@ class Service:
     ) -> RunHandle:
         """Start a run of a client's, or attach to the one that it started under the same idempotency key.
 
+        A request that would rather fail than lose something is refused, or its run ended, if something of it is lost.
+
         Raises: HttpError, Forbidden, Exhausted, and whatever the runs room refuses the request with.
         """
         runtime, key_id = self.runtime, client.key_id
+        if request.strict_fidelity:
+            check_fidelity(request.notes)
+        self.check(client, request.model)
         try:
-            await self.admit(client, request.model)
+            if runtime.accounts.bounds(client):
+                await runtime.accounts.admit(client)
         except Exhausted:
             # What was begun already is not begun again, so it costs nothing.
             if idempotency is None or await runtime.store.find_idempotent(idempotency.key, key_id=key_id) is None:
                 raise
-        instead = Instead(allowed=client.tools)
-        return await runtime.runs.start(
+        allowed = client.grant.tools
+        instead = EVERYTHING if "*" in allowed else Instead(allowed=allowed)
+        handle = await runtime.runs.start(
             request, session_id=session_id, key_id=key_id, idempotency=idempotency, instead=instead
         )
+        if request.strict_fidelity and not handle.is_attached:
+            await _check_kept(handle)
+        return handle
 
     async def drain(self, grace_s: float = GRACE_S) -> None:
         """Take no new run, let those going on end within the grace, then end them: every stream gets its last event."""
@@ -121,3 +142,12 @@ class Service:
         self.leaving.set()
         if self.mcp is not None:
             await self.mcp.close()
+
+
+async def _check_kept(handle: RunHandle) -> None:
+    """End a run of which something could not be carried. Raises: UnsupportedFeature."""
+    try:
+        check_fidelity(handle.notes)
+    except UnsupportedFeature:
+        await handle.cancel()
+        raise

@@ -7,26 +7,23 @@ to go on. Nothing here knows a protocol's words.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 
-from treadle.access.client import Client
-from treadle.canon.errors import ErrorInfo, NotFound, UnsupportedFeature
+from treadle.canon.errors import ErrorInfo, NotFound
 from treadle.canon.events import KeptAlive, Noted, Numbered, RoundBroken, RoundStarted, RunEnded, RunStarted
 from treadle.canon.ids import IdSource
 from treadle.canon.request import Request, Surface
 from treadle.config import Settings
-from treadle.runs import RunHandle
 from treadle.server.delivery.audience import Audience, Source
 from treadle.server.delivery.presence import Presence
 from treadle.server.delivery.telling import FoldedRun, Frames, MendedRun, NumberedRun, Retell, RunIds, Telling
-from treadle.server.delivery.wishes import Wishes, first_number, read_wishes
+from treadle.server.delivery.wishes import NO_WISHES, Wishes, first_number, read_wishes, usual_wishes
 from treadle.server.http import EVENT_STREAM, JSON, NO_STORE, OFF_LOOP_BYTES, Exchange, Header, HttpError
 from treadle.server.service import Service
-from treadle.wire.adapt import check_fidelity, fidelity
+from treadle.wire.adapt import fidelity
 from treadle.wire.codec import Encoder
 from treadle.wire.protocols import PROTOCOLS
 
@@ -38,6 +35,11 @@ _CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled before i
 HANDED_OVER = ErrorInfo(code="handed_over", message="Another process goes on with this run: ask again for the rest.")
 _SILENT = frozenset({RunStarted, RoundStarted, RoundBroken, Noted, KeptAlive, RunEnded})
 """Events that happen without anything of the upstream's answer."""
+
+_OWN_HEADERS = frozenset({b"x-treadle-events", b"x-treadle-strict-fidelity", b"cache-control"})
+"""By these a request says how it is to be answered, beside its `wishes`."""
+
+_EXACT = (b"x-treadle-fidelity", fidelity(()).encode())
 
 _WAITING = frozenset({RoundBroken, RunEnded})
 """Events that are not carried without waiting: for what the store knows, or for the end to be taken."""
@@ -56,14 +58,15 @@ async def reply(
 
     Raises: TreadleError, before anything is sent.
     """
-    request = as_configured(request, service.runtime.settings, exchange)
-    wishes = await wishes_of(service, exchange, request)
-    source = find_again(service, wishes) or await start(
-        service, request, exchange.client, wishes, session_id=session_id
-    )
+    settings = service.runtime.settings
+    request = as_configured(request, settings, exchange)
+    wishes = usual_wishes(exchange, request, settings) or await wishes_of(service, exchange, request)
+    source = find_again(service, wishes) if wishes.attempt else None
+    if source is None:
+        source = await service.start(request, exchange.client, session_id=session_id, idempotency=wishes.idempotency)
     telling = _telling(service, request, source.run_id, wishes, encoder, retell)
     carried = Reply(exchange, source, telling, manner_of(request.surface, wishes), service.audience)
-    await carried.run(service.runtime.settings.server.keep_alive_s)
+    await carried.run(settings.server.keep_alive_s)
 
 
 def _telling(
@@ -93,9 +96,11 @@ async def wishes_of(service: Service, exchange: Exchange, request: Request) -> W
 
     Raises: TreadleError.
     """
-    read_all = partial(read_wishes, exchange, request, service.runtime.settings)
-    is_large = len(exchange.content) > OFF_LOOP_BYTES
-    wishes = await asyncio.to_thread(read_all) if is_large else read_all()
+    settings = service.runtime.settings
+    if len(exchange.content) > OFF_LOOP_BYTES:
+        wishes = await asyncio.to_thread(read_wishes, exchange, request, settings)
+    else:
+        wishes = read_wishes(exchange, request, settings)
     exchange.content = b""
     if wishes.after and wishes.idempotency is not None:
         key = wishes.idempotency.key
@@ -114,36 +119,19 @@ def find_again(service: Service, wishes: Wishes) -> Source | None:
     return service.audience.find(wishes.retry) if wishes.retry and wishes.attempt else None
 
 
-async def start(
-    service: Service, request: Request, client: Client, wishes: Wishes | None = None, *, session_id: str | None = None
-) -> RunHandle:
-    """Start a run of a client's, unless something of the request is lost and its client would rather have an error.
-
-    Raises: TreadleError.
-    """
-    idempotency = None if wishes is None else wishes.idempotency
-    if request.strict_fidelity:
-        check_fidelity(request.notes)
-    handle = await service.start(request, client, session_id=session_id, idempotency=idempotency)
-    if not request.strict_fidelity or handle.is_attached:
-        return handle
-    try:
-        check_fidelity(handle.notes)
-    except UnsupportedFeature:
-        await handle.cancel()
-        raise
-    return handle
-
-
 def as_configured(request: Request, settings: Settings, exchange: Exchange) -> Request:
     """Return the request with what the configuration and Treadle's own headers say of how to answer it."""
-    surface = request.surface
-    asks_events = settings.extended_events or exchange.headers.get(b"x-treadle-events") == b"extended"
+    surface, asked = request.surface, exchange.headers
     tells_tools = settings.tools.tool_status == "text"
+    is_usual = not (settings.extended_events or settings.strict_fidelity or tells_tools)
+    says_nothing = not (surface.tool_status or request.strict_fidelity or request.is_fresh)
+    if is_usual and says_nothing and _OWN_HEADERS.isdisjoint(asked):
+        return request
+    asks_events = settings.extended_events or asked.get(b"x-treadle-events") == b"extended"
     if asks_events or tells_tools or surface.tool_status:
         extended = surface.extended_events or asks_events
         surface = msgspec.structs.replace(surface, extended_events=extended, tool_status=tells_tools)
-    strict = exchange.headers.get(b"x-treadle-strict-fidelity", b"").lower()
+    strict = asked.get(b"x-treadle-strict-fidelity", b"").lower()
     is_strict = strict == b"true" if strict else settings.strict_fidelity
     is_fresh = wants_fresh(exchange)
     if surface is request.surface and (is_strict, is_fresh) == (request.strict_fidelity, request.is_fresh):
@@ -181,8 +169,17 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
     retry_s: float = 0.0
 
 
+_USUAL = {
+    (streams, is_array): Manner(streams=streams, content_type=JSON if is_array else EVENT_STREAM)
+    for streams in (True, False)
+    for is_array in (True, False)
+}
+
+
 def manner_of(surface: Surface, wishes: Wishes) -> Manner:
     """Return how the answer to a request is carried."""
+    if wishes is NO_WISHES:
+        return _USUAL[surface.stream, surface.is_array]
     return Manner(
         streams=surface.stream,
         content_type=JSON if surface.is_array else EVENT_STREAM,
@@ -195,6 +192,24 @@ def manner_of(surface: Surface, wishes: Wishes) -> Manner:
 
 class Reply:
     """One answer on its way to one client."""
+
+    __slots__ = (
+        "_audience",
+        "_exchange",
+        "_frames",
+        "_has_answer",
+        "_is_breaking",
+        "_is_carrying",
+        "_is_gone",
+        "_is_visible",
+        "_manner",
+        "_presence",
+        "_reading",
+        "_source",
+        "_streams",
+        "_taken",
+        "_telling",
+    )
 
     def __init__(
         self, exchange: Exchange, source: Source, telling: Telling, manner: Manner, audience: Audience
@@ -211,22 +226,19 @@ class Reply:
         self._is_carrying = False
         self._is_breaking = False
         self._presence: Presence | None = None
+        self._reading: asyncio.Task[None] | None = None
         self._taken = 0
 
     async def run(self, keep_alive_s: float) -> None:
         """Carry the run to its end, or until the client goes away."""
-        reading = asyncio.current_task()
+        exchange, run_id = self._exchange, self._source.run_id
+        reading = self._reading = asyncio.current_task()
         assert reading is not None
-        self._audience.enter(self._source.run_id)
-        self._exchange.watch(lambda: self._source.behind(self._taken))
-
-        def leave() -> None:
-            if self._telling.ended is None:
-                self._is_gone = True
-                reading.cancel()
-
-        presence = Presence(self._exchange, leave, self._break_silence if self._streams else None, keep_alive_s)
-        self._presence = presence
+        self._audience.enter(run_id)
+        is_told = exchange.attend(self._hang_up, self._behind)
+        if self._streams or not is_told:
+            silence = self._break_silence if self._streams else None
+            self._presence = Presence(silence, keep_alive_s, None if is_told else self._until_gone())
         try:
             await self._read()
         except asyncio.CancelledError:
@@ -234,33 +246,57 @@ class Reply:
                 raise
             reading.uncancel()
         finally:
-            presence.end()
-            self._presence = None
-            self._exchange.watch(None)
-            await self._leave()
+            self._reading = None
+            exchange.attend(None)
+            if self._presence is not None:
+                self._presence.end()
+                self._presence = None
+            if self._telling.ended is None:
+                await self._leave()
+            else:
+                self._audience.count_out(run_id)
         if not self._is_gone:
             await self._finish()
-        elif not self._exchange.begun:
-            self._exchange.status = _CANCELLED.status
+        elif not exchange.begun:
+            exchange.status = _CANCELLED.status
+
+    def _hang_up(self) -> None:
+        """Hear that the client is gone."""
+        if self._reading is not None and self._telling.ended is None:
+            self._is_gone = True
+            self._reading.cancel()
+
+    async def _until_gone(self) -> None:
+        await self._exchange.disconnected()
+        self._hang_up()
+
+    def _behind(self) -> int:
+        """Return about how many bytes wait for the client."""
+        return self._source.behind(self._taken)
 
     async def _leave(self) -> None:
-        """Count this reader out, and say how long the run is to wait for it to come back."""
+        """Count out a reader that has not heard the end, and say how long the run is to wait for it to come back."""
         manner = self._manner
-        if self._telling.ended is not None:
-            await self._audience.leave(self._source, None)
-        elif manner.retry and manner.patience_s == 0.0 and not self._exchange.begun:
+        if manner.retry and manner.patience_s == 0.0 and not self._exchange.begun:
             await self._audience.leave(self._source, manner.retry_s, manner.retry)
         else:
             await self._audience.leave(self._source, manner.patience_s)
 
     async def _read(self) -> None:
         if self._is_visible and self._streams:
-            await self._exchange.begin((_run_header(self._source),), self._manner.content_type)
-        async with aclosing(self._source.events(hear=self._hear)) as events:
+            await self._begin((_run_header(self._source),))
+        events = self._source.events(hear=self._hear)
+        try:
             async for batch in events:
-                await self._carry(batch)
+                if self._streams:
+                    await self._carry(batch)
+                else:
+                    self._taken += len(batch)
+                    self._telling.tell(batch)
                 if self._telling.ended is not None:
                     return
+        finally:
+            await events.aclose()
         ended = await self._source.wait()
         if ended.error is not None and ended.error.code == HANDED_OVER.code:
             raise HttpError(503, HANDED_OVER.code, HANDED_OVER.message, retry_after_s=1.0)
@@ -268,15 +304,23 @@ class Reply:
 
     def _hear(self, batch: list[Numbered]) -> bool:
         """Carry a batch in the turn of the run itself, if nothing about it has to wait."""
-        if self._is_breaking or (self._streams and not self._exchange.is_flowing):
-            return False
         for numbered in batch:
             if type(numbered.event) in _WAITING:
                 return False
+        if not self._streams:
+            self._taken += len(batch)
+            self._telling.tell(batch)
+            return True
+        edge = self._exchange.edge
+        if edge is None or not edge.is_flowing or self._is_breaking:
+            return False
         self._taken += len(batch)
-        self._encode(batch)
-        if self._streams and self._frames:
-            self._exchange.write_now(self._next_write())
+        if self._is_visible:
+            self._frames += self._telling.tell(batch)
+        else:
+            self._encode(batch)
+        if self._frames:
+            edge.write_now(self._next_write())
         return True
 
     async def _carry(self, batch: list[Numbered]) -> None:
@@ -307,27 +351,35 @@ class Reply:
                 self._is_breaking = False
 
     def _encode(self, batch: list[Numbered]) -> None:
-        feed = self._telling.feed
-        for numbered in batch:
-            frames = feed(numbered)
+        """Write events, up to the first one of the answer that shows each for itself."""
+        start = 0
+        while not self._is_visible and start < len(batch):
+            frames = self._telling.feed(batch[start])
             self._frames += frames
-            if not self._is_visible and type(numbered.event) not in _SILENT:
+            if type(batch[start].event) not in _SILENT:
                 self._has_answer = True
                 self._is_visible = bool(frames)
+            start += 1
+        self._frames += self._telling.tell(batch[start:] if start else batch)
 
     async def _flush(self) -> None:
         """Send what has been encoded in one write."""
-        if not self._streams or not self._frames:
+        if not self._frames:
             return
         if self._exchange.begun:
             await self._exchange.write(self._next_write())
         else:
-            await self._exchange.begin(self._headers(), self._manner.content_type, self._next_write())
+            await self._begin(run_headers(self._source), self._next_write())
+
+    async def _begin(self, headers: tuple[Header, ...], data: bytes = b"") -> None:
+        await self._exchange.begin(headers, self._manner.content_type, data)
+        self._exchange.forget_head()
 
     def _next_write(self) -> bytes:
         data, self._frames = b"".join(self._frames), []
-        assert self._presence is not None
-        self._presence.wrote()
+        presence = self._presence
+        assert presence is not None
+        presence.written_at = presence.loop.time()
         return data
 
     async def _finish(self) -> None:
@@ -335,39 +387,38 @@ class Reply:
         ended = self._telling.ended
         assert ended is not None, "a run always ends"
         exchange = self._exchange
-        failure = self._failure(ended)
+        failure = None if ended.status == "completed" else self._failure(ended)
         if failure is not None:
             await exchange.refuse(failure, self._failure_headers(failure))
         elif self._streams:
             if not exchange.begun:
-                await exchange.begin(self._headers(), self._manner.content_type)
+                await exchange.begin(run_headers(self._source), self._manner.content_type)
             await exchange.end(b"".join(self._frames))
         else:
             limit = ((b"x-treadle-limit", ended.limit.encode()),) if ended.limit else ()
-            await exchange.answer(200, self._telling.body(), JSON, (NO_STORE, *self._headers(), *limit))
+            await exchange.answer(200, self._telling.body(), JSON, (NO_STORE, *run_headers(self._source), *limit))
 
     def _failure(self, ended: RunEnded) -> ErrorInfo | None:
-        """Return what to answer instead of the run's result, if its end is a failure and the status still open."""
+        """Return what to answer instead of the run's result, if its end is a failure and the status is still open."""
         if self._exchange.begun or self._is_visible:
             return None
         if ended.status == "failed":
             return ended.error or _UNKNOWN
         return _CANCELLED if ended.status == "cancelled" and not self._streams else None
 
-    def _headers(self) -> tuple[Header, ...]:
-        return run_headers(self._source)
-
     def _failure_headers(self, error: ErrorInfo) -> tuple[Header, ...]:
         """Ask the client not to retry where that could run a tool twice, or cannot help."""
         if self._source.has_run_tools or not error.retryable:
-            return (*self._headers(), (b"x-should-retry", b"false"))
-        return self._headers()
+            return (*run_headers(self._source), (b"x-should-retry", b"false"))
+        return run_headers(self._source)
 
 
 def run_headers(source: Source) -> tuple[Header, ...]:
     """Name the run, say how much of the request was carried to the upstream, and whether it had to be."""
-    cache: tuple[Header, ...] = ((b"x-treadle-cache", source.cache.encode()),) if source.cache else ()
-    return (_run_header(source), (b"x-treadle-fidelity", fidelity(source.notes).encode()), *cache)
+    notes, cache = source.notes, source.cache
+    carried = (b"x-treadle-fidelity", fidelity(notes).encode()) if notes else _EXACT
+    said = (_run_header(source), carried)
+    return (*said, (b"x-treadle-cache", cache.encode())) if cache else said
 
 
 def _run_header(source: Source) -> Header:

@@ -35,26 +35,44 @@ Link = tuple[int, str, bytes | None, bool]
 
 def link_entries(entries: Iterable[Entry], run_id: str, epoch: int, head: int, sha256: str) -> list[Link]:
     """Chain entries behind the one that has this number and this hash; zero and empty for the first."""
-    run, owner = _sized(run_id), _sized(str(epoch))
+    run, owner = _sized(run_id), f"{len(str(epoch))}:{epoch}"
     links: list[Link] = []
     for entry in entries:
         head += 1
-        text, data = _texts(entry), None if entry.data is None else bytes(entry.data)
+        # As `body_hash` and `entry_hash` do it, but without a call and by few expressions: it is done for every entry.
+        kind, name, call_id, item_id, content = entry.kind, entry.name, entry.call_id, entry.item_id, entry.content
+        text = (
+            f"{len(kind)}:{kind}1:{'1' if entry.is_input else '0'}"
+            f"{'-' if name is None else f'{len(name)}:{name}'}"
+            f"{'-' if call_id is None else f'{len(call_id)}:{call_id}'}"
+            f"{'-' if item_id is None else f'{len(item_id)}:{item_id}'}"
+            f"{'-' if content is None else f'{len(content)}:{content}'}"
+        )
         is_plain = text.isascii()
-        body = _hash_body(text.encode() if is_plain else _fields(entry), entry.at, data)
-        sha256 = _hash_entry(sha256, run, str(head), owner, body)
+        # The lengths in it are those of the bytes only where all of it is ASCII.
+        texts = text.encode() if is_plain else _fields(entry)
+        raw, at = entry.data, _pack(entry.at + 0.0)
+        data = None if raw is None else bytes(raw)
+        body = b"%b8:%b-" % (texts, at) if data is None else b"%b8:%b%d:" % (texts, at, len(data)) + data
+        seq = str(head)
+        place = f"{len(sha256)}:{sha256}{run}{len(seq)}:{seq}{owner}32:"
+        sha256 = _sha256(place.encode("utf-8", "surrogatepass") + _sha256(body).digest()).hexdigest()
         links.append((head, sha256, data, is_plain))
     return links
 
 
 def body_hash(entry: Entry) -> bytes:
     """Return the sha256 of what an entry says, wherever it will stand."""
-    return _hash_body(_fields(entry), entry.at, None if entry.data is None else bytes(entry.data))
+    # Adding zero makes -0.0 and 0.0 one number: not every engine keeps them apart.
+    texts, at = _fields(entry), _pack(entry.at + 0.0)
+    data = b"-" if entry.data is None else b"%d:%b" % (len(entry.data), bytes(entry.data))
+    return _sha256(b"%b8:%b%b" % (texts, at, data)).digest()
 
 
 def entry_hash(previous: str, run_id: str, seq: int, epoch: int, body: bytes) -> str:
     """Return the sha256 of an entry at its place; `previous` is that of the entry before it, empty for the first."""
-    return _hash_entry(previous, _sized(run_id), str(seq), _sized(str(epoch)), body)
+    text = f"{len(previous)}:{previous}{_sized(run_id)}{_sized(str(seq))}{_sized(str(epoch))}{len(body)}:"
+    return _sha256(text.encode("utf-8", "surrogatepass") + body).hexdigest()
 
 
 def audit_lines(run_id: str, kept: Iterable[KeptEntry], head: int, sha256: str) -> Iterator[AuditLine]:
@@ -101,20 +119,6 @@ _pack = struct.Struct(">d").pack
 # none as a dash.
 
 
-def _texts(entry: Entry) -> str:
-    """Write the texts of an entry; with lengths that are right only where all of it is ASCII."""
-    kind, is_input, name, call_id = entry.kind, "1" if entry.is_input else "0", entry.name, entry.call_id
-    item_id, content = entry.item_id, entry.content
-    # One expression, because this is done for every entry: a field after the other takes twice as long.
-    return (
-        f"{len(kind)}:{kind}1:{is_input}"
-        f"{'-' if name is None else f'{len(name)}:{name}'}"
-        f"{'-' if call_id is None else f'{len(call_id)}:{call_id}'}"
-        f"{'-' if item_id is None else f'{len(item_id)}:{item_id}'}"
-        f"{'-' if content is None else f'{len(content)}:{content}'}"
-    )
-
-
 def _fields(entry: Entry) -> bytes:
     """Write the texts of an entry, whatever they are."""
     is_input = "1" if entry.is_input else "0"
@@ -128,20 +132,6 @@ def _fields(entry: Entry) -> bytes:
 def _sized(text: str) -> str:
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     return f"{size}:{text}"
-
-
-def _hash_body(texts: bytes, at: float, data: bytes | None) -> bytes:
-    # Adding zero makes -0.0 and 0.0 one number: not every engine keeps them apart.
-    packed = _pack(at + 0.0)
-    if data is None:
-        return _sha256(b"%b8:%b-" % (texts, packed)).digest()
-    return _sha256(b"%b8:%b%d:%b" % (texts, packed, len(data), data)).digest()
-
-
-def _hash_entry(previous: str, run: str, seq: str, owner: str, body: bytes) -> str:
-    """Hash an entry at its place; its run and its owner are written with their lengths already."""
-    text = f"{len(previous)}:{previous}{run}{len(seq)}:{seq}{owner}{len(body)}:"
-    return _sha256(text.encode("utf-8", "surrogatepass") + body).hexdigest()
 
 
 def _lost(run_id: str, seq: int) -> AuditLine:

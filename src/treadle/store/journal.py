@@ -264,10 +264,14 @@ class Store(Protocol):
         """
         ...
 
-    def start_run(self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float) -> "Future[RunJournal]":
+    def start_run(
+        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float, is_private: bool = False
+    ) -> "Future[RunJournal]":
         """Make a run, its input and its lease durable, and return the right to write to it.
 
-        It is begun at once; the future may be given up as those of a journal.
+        It is begun at once; the future may be given up as those of a journal. One that `is_private`, of which nobody
+        hears before something more of it is durable, may until then be lost with the machine, though not with the
+        process.
         Raises: Conflict (an id or, with code `idempotency_key_taken`, the idempotency key is taken, with code
         `session_busy` another run of the session has not ended, or the previous run is of another conversation),
         NotFound (the previous run or the session is not there), StoreError.

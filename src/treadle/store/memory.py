@@ -39,7 +39,7 @@ class MemoryStore(SqliteStore):
         self._has_rows = False
 
     def start_run(
-        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float
+        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float, is_private: bool = False
     ) -> asyncio.Future[RunJournal]:
         """Begin a run and return the right to write to it."""
         assert row.status not in ENDED, "a run cannot start with its end"
@@ -47,7 +47,7 @@ class MemoryStore(SqliteStore):
         try:
             if not self._stands_alone(row, super()._open_writer()):
                 self._has_rows = True
-                return super().start_run(row, entries, owner=owner, lease_s=lease_s)
+                return super().start_run(row, entries, owner=owner, lease_s=lease_s, is_private=is_private)
             run: RunJournal = self._hold(HeldRun(self, row, owner, lease_s), entries)
         except TreadleError as error:
             return failed(error)

@@ -1,6 +1,7 @@
 """The form of log lines. Arguments, results and keys are never logged; sizes and names are."""
 
 import logging
+from itertools import islice
 
 import msgspec
 
@@ -10,7 +11,9 @@ from treadle.telemetry.redaction import Redactor
 class JsonLines(logging.Formatter):
     """Log records as one JSON object a line: time, level, logger, message, and the fields given as `extra`."""
 
+    _usual = len(vars(logging.makeLogRecord({})))
     _plain = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+    """What every record has, before its `extra`; formatters may add to it."""
 
     def __init__(self, redactor: Redactor | None = None) -> None:
         super().__init__()
@@ -22,11 +25,11 @@ class JsonLines(logging.Formatter):
             "at": round(record.created, 3),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": self._redactor.text(record.getMessage()),
+            "message": record.getMessage(),
         }
-        for name, value in vars(record).items():
+        for name, value in islice(vars(record).items(), self._usual, None):
             if name not in self._plain and name not in line and not name.startswith("_"):
-                line[name] = self._redactor.value(name, value)
+                line[name] = value
         if record.exc_info:
-            line["exception"] = self._redactor.text(self.formatException(record.exc_info))
-        return msgspec.json.encode(line).decode()
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(self._redactor.fields(line)).decode()

@@ -19,6 +19,9 @@ from treadle.wire.dialects.stage import RECOVERED
 
 _KNOWN_RC: frozenset[str] = frozenset(get_args(RC))
 _OTHER = "other"
+_INPUT, _OUTPUT, _CACHED, _REASONING = ("input",), ("output",), ("cached",), ("reasoning",)
+"""The directions of tokens, as labels."""
+
 _LABELS_MAX = 256
 """Values of a label that come from code and not from a closed list: past so many they are counted as `other`."""
 
@@ -81,9 +84,9 @@ class Metrics:
         self.decided = self._counter("treadle_approvals_decided", "Such calls decided, by status.", "status")
         self._limits = self._counter("treadle_run_limits", "Runs that reached a limit, by limit.", "limit")
         self._tokens = self._counter("treadle_tokens", "Tokens reported by upstreams, by direction.", "direction")
-        for direction in ("input", "output", "cached", "reasoning"):
+        for direction in (_INPUT, _OUTPUT, _CACHED, _REASONING):
             # All of them are there from the beginning, so that a rate can be taken of the first count.
-            self._tokens.inc(direction, by=0)
+            self._tokens.inc(*direction, by=0)
         self._repairs = self._counter("treadle_notes", "Repairs, coercions and drops, by code.", "code")
         self._recovered = self._counter("treadle_recovered_calls", "Calls that models wrote as text.", "dialect")
         self._refused = self._counter("treadle_refused_commits", "Calls of facts.commit by a model, all refused.")
@@ -123,8 +126,8 @@ class Metrics:
     def tool_finished(self, event: ToolFinished) -> None:
         """Count a call that was answered."""
         name = event.call.name
-        self._calls.inc(name if name in self._tools else "unknown")
-        self._output.inc(by=event.output_bytes)
+        self._calls.counts[(name if name in self._tools else "unknown",)] += 1
+        self._output.counts[()] += event.output_bytes
         self._latency.observe(event.duration_s)
         if is_person_only(name):
             self._refused.inc()
@@ -137,18 +140,24 @@ class Metrics:
         if note.code == RECOVERED and note.field is not None:
             self._recovered.inc(self._code(note.field))
 
+    def request_ended(self, route: str, status: int, lasted_s: float) -> None:
+        """Count an HTTP request that was answered."""
+        self.requests.counts[route, str(status)] += 1
+        self.request_latency.observe(lasted_s)
+
     def run_ended(self, event: RunEnded, protocol: str) -> None:
         """Count a run that ended, and what it used: cached and reasoning tokens are parts of the others."""
-        self._runs.inc(protocol, event.status)
+        self._runs.counts[protocol, event.status] += 1
         if event.limit is not None:
             self._limits.inc(event.limit)
         usage = event.usage
         if usage is not None:
-            self._tokens.inc("input", by=usage.input_tokens)
-            self._tokens.inc("output", by=usage.output_tokens)
+            tokens = self._tokens.counts
+            tokens[_INPUT] += max(0, usage.input_tokens)
+            tokens[_OUTPUT] += max(0, usage.output_tokens)
             if usage.cached_tokens or usage.reasoning_tokens:
-                self._tokens.inc("cached", by=usage.cached_tokens)
-                self._tokens.inc("reasoning", by=usage.reasoning_tokens)
+                tokens[_CACHED] += max(0, usage.cached_tokens)
+                tokens[_REASONING] += max(0, usage.reasoning_tokens)
 
     def _code(self, code: str) -> str:
         """Return a code as a label, as long as there are not too many of them."""
@@ -199,7 +208,7 @@ class Metrics:
 
     def upstream_asked(self, upstream: str, outcome: str) -> None:
         """Count one call of an upstream: `ok`, `failed`, `refused`, `open` (not made), `left` (by the client)."""
-        self._upstream.inc(upstream, outcome)
+        self._upstream.counts[upstream, outcome] += 1
 
     def upstream_retried(self, upstream: str, *, elsewhere: bool) -> None:
         """Count a call that is made again."""

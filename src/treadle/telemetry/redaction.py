@@ -19,6 +19,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         found = sorted({secret for secret in secrets if len(secret) >= 6}, key=len, reverse=True)
+        self._known = tuple(found)
         self._secrets = re.compile("|".join(map(re.escape, found))) if found else None
         self._shortest = len(found[-1]) if found else 0
 
@@ -29,7 +30,25 @@ class Redactor:
 
     def fields(self, fields: Mapping[str, object]) -> dict[str, object]:
         """Return the fields with secret ones blanked, however deep they lie."""
+        if self._are_harmless(fields):
+            return dict(fields)
         return {name: self.value(name, value) for name, value in fields.items()}
+
+    def _are_harmless(self, fields: Mapping[str, object]) -> bool:
+        """Tell whether there is nothing to blank, as in most lines: all texts are looked through at once."""
+        texts: list[str] = []
+        for name, value in fields.items():
+            if _is_secret(name):
+                return False
+            if type(value) is str:
+                texts.append(value)
+            elif type(value) not in _NUMBERS:
+                return False
+        whole = "\n".join(texts)
+        for secret in self._known:
+            if secret in whole:
+                return False
+        return "tr_" not in whole
 
     def value(self, name: str, value: object) -> object:
         """Return the value of a field, blanked if its name tells a secret."""

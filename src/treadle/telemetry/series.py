@@ -5,6 +5,7 @@ they need no lock.
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
@@ -14,26 +15,27 @@ from prometheus_client.registry import Collector
 
 
 class Counter(Collector):
-    """A number for each value of its labels, which only grows; one without labels is there from the beginning."""
+    """A number for each value of its labels, which only grows; one without labels is there from the beginning.
+
+    Who counts most adds to `counts` itself.
+    """
 
     def __init__(self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
         self._name, self._text, self._labels = name, text, tuple(labels)
-        self._counts: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
+        self.counts: defaultdict[tuple[str, ...], float] = defaultdict(float, {} if labels else {(): 0.0})
         registry.register(self)
 
     def inc(self, *values: str, by: float = 1) -> None:
         """Count for these values of the labels. Raises: ValueError for what would take something back."""
         if by < 0:
             raise ValueError("a counter only grows")
-        if values not in self._counts:
-            assert len(values) == len(self._labels), f"{self._name} has the labels {self._labels}"
-            self._counts[values] = 0.0
-        self._counts[values] += by
+        assert len(values) == len(self._labels), f"{self._name} has the labels {self._labels}"
+        self.counts[values] += by
 
     def collect(self) -> Iterable[Metric]:
         """Return all numbers as they are now."""
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)
-        for values, count in list(self._counts.items()):
+        for values, count in list(self.counts.items()):
             family.add_metric(values, count)
         yield family
 

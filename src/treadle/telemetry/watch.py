@@ -141,9 +141,9 @@ class Watch:
     def see(self, event: RunEvent) -> None:
         """Take one event in."""
         take = self._takes.get(type(event))
+        if self._tracer is not None and self._spans is None and (take is not None or type(event) is RunStarted):
+            self._spans = self._tracer.run(self._about, self._clock.now())
         if take is not None:
-            if self._tracer is not None and self._spans is None:
-                self._spans = self._tracer.run(self._about, self._clock.now())
             take(self, event)
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class Watch:
     def _round_started(self, event: RoundStarted) -> None:
         if self._asked_at is not None:
             self._end_call()
-        self._metrics.rounds.inc()
+        self._metrics.rounds.counts[()] += 1
         self.round = event.round
         self._asked_at, self._first_s = self._clock.monotonic(), None
         model_call.set(None)
@@ -186,12 +186,14 @@ class Watch:
         self._asked_at = None
 
     def _tool_started(self, event: ToolStarted) -> None:
-        self._end_call()
+        if self._asked_at is not None:
+            self._end_call()
         if self._spans is not None:
             self._spans.tool_began(event, self._clock.now())
 
     def _tool_finished(self, event: ToolFinished) -> None:
-        self._end_call()
+        if self._asked_at is not None:
+            self._end_call()
         self._metrics.tool_finished(event)
         if self._spans is not None:
             self._spans.tool_ended(event, self._clock.now())
@@ -275,14 +277,10 @@ class Watch:
         else:
             log.warning("run %s: %s: %s", event.status, error.code, error.message, extra={**said, "code": error.code})
 
-    def _only_first(self, event: RunEvent) -> None:
-        """Begin to watch, which is done by now."""
-
     def _round_broken(self, event: RoundBroken) -> None:
         self._end_call("interrupted")
 
     _takes: ClassVar[dict[type, Callable[..., None]]] = {
-        RunStarted: _only_first,
         RoundStarted: _round_started,
         RoundBroken: _round_broken,
         ItemAdded: _item_added,

@@ -22,7 +22,7 @@ from treadle.tools.function import Style
 
 SUMMARY_CHARS_MAX = 120
 _URLS = ("http://", "https://", "data:")
-_PLAIN = frozenset({str, int, float, bool, dict, type(None)})
+PLAIN = frozenset({str, int, float, bool, dict, type(None)})
 """What nearly all tools return: nothing but data."""
 _BYTES = (bytes, bytearray, memoryview)
 _IMAGES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
@@ -41,7 +41,7 @@ def answer_of(value: object) -> Answer:
 
     Raises: ToolFailed, for bytes and for values without a JSON form.
     """
-    if type(value) in _PLAIN:
+    if type(value) in PLAIN:
         return Answer(envelope=Envelope(ok=True, data=_data(value)))
     match value:
         case Answer():

@@ -97,7 +97,7 @@ class Registry:
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of that name, if it is there and on."""
-        return self._enabled_tools().get(name)
+        return (self._on or self._enabled_tools()).get(name)
 
     def tools(self) -> tuple[ServerTool, ...]:
         """Return what can be offered, sorted by name."""

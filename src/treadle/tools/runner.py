@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Protocol, get_args
 
 import msgspec
@@ -19,6 +20,7 @@ from treadle.canon.tools import RC, CallContext, Outcome, is_person_only, refuse
 from treadle.tools.arguments import read_arguments, refuse_arguments
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import (
+    PLAIN,
     Answer,
     answer_of,
     answer_of_error,
@@ -31,7 +33,7 @@ from treadle.tools.envelope import (
 from treadle.tools.function import Bound, Style, Tool
 from treadle.tools.policy.rates import Rates
 from treadle.tools.registry import Registry
-from treadle.tools.threads import Ended, Threads
+from treadle.tools.threads import LATE, Ended, Threads
 
 MESSAGE_BYTES_MAX = 1_000
 NAMES_SHOWN_MAX = 20
@@ -96,50 +98,55 @@ class Runner:
         """Validate and run one call. Every failure of the tool is an Outcome; only cancellation is raised."""
         began = self._clock.monotonic()
         tool = self._registry.get(call.name)
-        sandbox = ""
-        if tool is not None:
-            outcome = await self._attempted(tool, call, context)
-            if outcome.rc != "invalid_arguments":
-                sandbox = tool.sandbox
-        elif is_person_only(call.name):
-            outcome = refuse_person_only(call.name)
-        else:
-            answer = answer_of_error(self._unknown(call.name))
-            outcome = await self._outcome(answer, "unknown_tool", "plain", self._limits.output_bytes_max, context)
-        return msgspec.structs.replace(outcome, duration_s=self._clock.monotonic() - began, sandbox=sandbox)
-
-    def close(self) -> None:
-        """Let idle threads end."""
-        self._threads.close()
-
-    async def _attempted(self, tool: Tool, call: CallItem, call_context: CallContext) -> Outcome:
+        if tool is None:
+            outcome = await self._unheard_of(call, context)
+            return msgspec.structs.replace(outcome, duration_s=self._clock.monotonic() - began)
         policy = tool.declared.policy
         bytes_max = min(policy.output_bytes_max, self._limits.output_bytes_max)
-        context = self._context(call, call_context, bytes_max)
+        own = ToolContext(
+            run_id=context.run_id,
+            session_id=context.session_id,
+            call_id=call.call_id,
+            output_bytes_max=bytes_max,
+            report=None if self._report is None else partial(_tell, asyncio.get_running_loop(), self._report, context),
+        )
         try:
             arguments = read_arguments(call.arguments, self._limits.arguments_bytes_max)
             if not tool.validator.is_valid(arguments):
                 await refuse_arguments(tool.validator, tool.name, arguments, self._threads)
             if policy.rate_per_min:
-                self._rates.take(tool.name, policy.rate_per_min, call_context.key_id, self._clock.monotonic())
+                self._rates.take(tool.name, policy.rate_per_min, context.key_id, self._clock.monotonic())
             if policy.retries and policy.effect in _RETRIED_EFFECTS:
-                answer = await self._attempts(tool, arguments, context)
+                answer = await self._attempts(tool, arguments, own)
             else:
-                answer = await self._call(tool, arguments, context, policy.timeout_s)
+                answer = await self._call(tool, arguments, own, policy.timeout_s)
             if answer.parts:
                 self._check_parts(answer)
             rc = "ok" if answer.envelope.ok else "failed"
         except ToolError as error:
             answer, rc = answer_of_error(error), _rc(error)
         finally:
-            context.cancel()
-        if warnings := context.warnings:
+            own.cancel()
+        if warnings := own.warnings:
             answer = with_warnings(answer, warnings)
         try:
-            return await self._outcome(answer, rc, tool.style, bytes_max, call_context)
+            outcome = await self._outcome(answer, rc, tool.style, bytes_max, context)
         except (ValueError, TypeError, msgspec.MsgspecError) as error:
             answer = answer_of_error(ToolFailed(f"{tool.name} gave a result that cannot be written: {error}."))
-            return await self._outcome(answer, "failed", tool.style, bytes_max, call_context)
+            outcome = await self._outcome(answer, "failed", tool.style, bytes_max, context)
+        sandbox = "" if outcome.rc == "invalid_arguments" else tool.sandbox
+        return msgspec.structs.replace(outcome, duration_s=self._clock.monotonic() - began, sandbox=sandbox)
+
+    def close(self) -> None:
+        """Let idle threads end."""
+        self._threads.close()
+
+    async def _unheard_of(self, call: CallItem, context: CallContext) -> Outcome:
+        """Return what a call gets of a tool that is not here, or never can be."""
+        if is_person_only(call.name):
+            return refuse_person_only(call.name)
+        answer = answer_of_error(self._unknown(call.name))
+        return await self._outcome(answer, "unknown_tool", "plain", self._limits.output_bytes_max, context)
 
     async def _attempts(self, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> Answer:
         """Run until it succeeds, fails for good, or the time for all attempts together is over."""
@@ -158,8 +165,18 @@ class Runner:
     async def _call(self, tool: Tool, arguments: dict[str, Any], context: ToolContext, timeout_s: float) -> Answer:
         """Convert the arguments, call the tool's code, read its result; whatever is raised becomes a ToolError."""
         try:
-            run = self._in_task if tool.is_async else self._in_thread
-            ended = await run(tool, tool.bind(arguments, context), timeout_s)
+            bound = tool.bind(arguments, context)
+            if tool.is_async:
+                ended = await self._in_task(tool, bound, timeout_s)
+            else:
+                began = self._clock.monotonic()
+                ended = await self._threads.run(bound, timeout_s)
+                if ended is LATE:
+                    raise _too_late(tool)
+                if type(ended.value) not in PLAIN and inspect.isawaitable(given := ended.value):
+                    # What a function leaves to be awaited shares its time.
+                    left_s = timeout_s - (self._clock.monotonic() - began)
+                    ended = await self._in_task(tool, lambda: given, left_s)
             if ended.raised is not None:
                 raise _tool_error(ended.raised)
             return answer_of(ended.value)
@@ -168,17 +185,6 @@ class Runner:
         except BaseException as error:
             # A tool is foreign code: whatever it raises is its result.
             raise _tool_error(error) from error
-
-    async def _in_thread(self, tool: Tool, bound: Bound, timeout_s: float) -> Ended:
-        """Run a function; what it leaves to be awaited shares its time."""
-        began = self._clock.monotonic()
-        try:
-            ended = await self._threads.run(bound, timeout_s)
-        except TimeoutError:
-            raise _too_late(tool) from None
-        if not inspect.isawaitable(given := ended.value):
-            return ended
-        return await self._in_task(tool, lambda: given, timeout_s - (self._clock.monotonic() - began))
 
     async def _in_task(self, tool: Tool, bound: Bound, timeout_s: float) -> Ended:
         """Run a coroutine; one that ignores its cancellation is left behind rather than waited for."""
@@ -237,26 +243,6 @@ class Runner:
             # The model still gets what fits; that the rest is lost stands in the notice.
             return None
 
-    def _context(self, call: CallItem, context: CallContext, bytes_max: int) -> ToolContext:
-        return ToolContext(
-            run_id=context.run_id,
-            session_id=context.session_id,
-            call_id=call.call_id,
-            output_bytes_max=bytes_max,
-            report=None if self._report is None else self._reporter(self._report, context),
-        )
-
-    def _reporter(self, report: Report, context: CallContext) -> Callable[[str], None]:
-        """Hand progress to the loop: a sync tool speaks from its own thread."""
-        loop = asyncio.get_running_loop()
-
-        def tell(text: str) -> None:
-            # A thread may outlive its loop; then nobody watches any more.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(report, context, text)
-
-        return tell
-
     def _unknown(self, name: str) -> UnknownTool:
         name = cut_text(name, 128)
         near = self._registry.nearest(name)
@@ -268,6 +254,13 @@ class Runner:
         else:
             hint = "There are no tools."
         return UnknownTool(f'There is no tool "{name}". {hint}')
+
+
+def _tell(loop: asyncio.AbstractEventLoop, report: Report, context: CallContext, text: str) -> None:
+    """Hand progress to the loop: a sync tool speaks from its own thread."""
+    # A thread may outlive its loop; then nobody watches any more.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(report, context, text)
 
 
 async def _ended(bound: Bound) -> Ended:

@@ -6,10 +6,10 @@ cannot be killed: whoever stops waiting drops the result, and the thread is busy
 
 import asyncio
 import contextvars
-import functools
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -52,11 +52,11 @@ class Threads:
     async def run(self, function: Callable[[], Any], timeout_s: float | None = None) -> Ended:
         """Run the function in a thread and return how it ended; waits for a free thread when all are busy.
 
-        Raises: TimeoutError, when all of it takes longer than that; what has not begun by then never does.
+        When all of it takes longer than that it is `LATE`; what has not begun by then never does.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Ended] = loop.create_future()
-        job = Job(function=functools.partial(contextvars.copy_context().run, function), loop=loop, future=future)
+        job = Job(function=partial(contextvars.copy_context().run, function), loop=loop, future=future)
         with self._lock:
             self._open += 1
             is_new = self._count < min(self._open, self._count_max)
@@ -69,12 +69,9 @@ class Threads:
             return await future
         timer = loop.call_later(timeout_s, _tell, future, LATE)
         try:
-            ended = await future
+            return await future
         finally:
             timer.cancel()
-        if ended is LATE:
-            raise TimeoutError
-        return ended
 
     def close(self) -> None:
         """Let the threads end once they are idle; a queued job still runs first."""

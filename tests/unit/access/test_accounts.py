@@ -114,6 +114,13 @@ async def test_tokens_of_a_minute_are_charged_at_the_end(store: Store) -> None:
     await found.admit(client())
 
 
+async def test_only_who_is_bounded_has_to_be_admitted(store: Store) -> None:
+    """A key may have limits or a budget; who has none has those of the settings."""
+    for limits, keyless in (({}, False), ({"runs_max": 1}, True), ({"tokens_per_min": 1}, True)):
+        found = accounts(store, Clock(), **limits)
+        assert (found.bounds(client()), found.bounds(Client())) == (True, keyless)
+
+
 async def test_tokens_are_counted_where_anything_bounds_them(store: Store) -> None:
     """By the key or by the settings; and of a run that began elsewhere, for nobody here knows."""
     clock = Clock()

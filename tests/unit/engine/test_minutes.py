@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from treadle.canon.errors import StoreError
-from treadle.canon.events import ToolFinished, ToolStarted
+from treadle.canon.events import RunEnded, ToolFinished, ToolStarted
 from treadle.canon.messages import Entry
 from treadle.canon.tools import Outcome
 from treadle.engine import minutes
@@ -112,6 +112,30 @@ async def test_a_run_that_is_cancelled_while_the_call_of_a_read_is_written_waits
     assert ended.status == "cancelled"
     assert bench.journal.kinds() == ["tool_call", "reply", "tool_start", "error", "tool_result", "status"]
     assert [type(event) for event in bench.of(ToolStarted) + bench.of(ToolFinished)] == [ToolStarted, ToolFinished]
+
+
+async def test_what_was_written_behind_is_told_before_what_comes_after_it():
+    """Also when the next write comes in the very turn in which the former is done, before its callbacks have run."""
+    told: list[int] = []
+    book = Minutes()
+
+    class Done:
+        head = 0
+
+        def append(self, entries: list[Entry], ended: object = None) -> asyncio.Future[int]:
+            future = asyncio.get_running_loop().create_future()
+            self.head += len(entries)
+            future.set_result(self.head)
+            return future
+
+    book.attach(Done(), lambda batch: told.extend(numbered.seq for numbered in batch))
+    event = RunEnded(status="completed")
+    book.steps.append((event, Entry(kind="note", at=1.0)))
+    book._write_behind()
+    book.steps += [(event, None), (event, Entry(kind="note", at=2.0))]
+    await book.write()
+    await asyncio.sleep(0)
+    assert told == [1, 0, 2]
 
 
 async def test_a_write_that_was_put_off_is_not_begun_after_the_run_was_let_go(monkeypatch: pytest.MonkeyPatch):

@@ -1,9 +1,16 @@
+from typing import Any, cast
+
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treadle.canon.ids import CountingIds
 from treadle.canon.items import Blob, CallItem, ReasoningItem, ResultItem, text_message, text_result
-from treadle.runs.history import INTERRUPTED, _is_of, close_orphans, rejoin
+from treadle.canon.messages import Entry, entry_of_item
+from treadle.canon.request import Request
+from treadle.runs.history import INTERRUPTED, History, _is_of, close_orphans, read_history, rejoin
+from treadle.store.journal import Store
 from unit.canon import strategies
 
 USER = text_message("user", "go")
@@ -91,3 +98,42 @@ def test_every_call_has_a_result_afterwards_and_nothing_is_lost(items):
     kept = [item for item in closed if not (isinstance(item, ResultItem) and item.rc == "interrupted")]
     assert kept == [item for item in items if not (isinstance(item, ResultItem) and item.rc == "interrupted")]
     assert close_orphans(closed) == closed
+
+
+@pytest.mark.parametrize("protocol", ["chat", "messages", "gemini", "responses", "treadle"])
+async def test_an_item_is_named_where_a_client_can_refer_to_it(protocol: Any) -> None:
+    """Whatever is stored can be gone on with by the Responses; nothing else needs an id, one that is there stays."""
+    items = (text_message("user", "hello"), text_message("user", "again", "msg_7"))
+    history = History(cast("Store", None), CountingIds())
+    joined = await history.join(Request(protocol=protocol, model="m", items=items), key_id="")
+    assert [item.id for item in joined.added] == ["msg_0001", "msg_7"]
+    forgotten = await history.join(Request(protocol=protocol, model="m", items=items, store=False), key_id="")
+    assert [item.id for item in forgotten.added] == ["", "msg_7"]
+
+
+class Kept:
+    """A store with one history."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self._entries = entries
+
+    async def history(self, run_id: str) -> list[Entry]:
+        return self._entries
+
+
+async def test_what_has_no_id_is_read_by_its_place() -> None:
+    """So that whoever goes on with such a conversation by another API can list it and take something back."""
+    call = CallItem(call_id="c", name="look")
+    items = [
+        text_message("user", "one"),
+        call,
+        text_message("assistant", "two", "msg_a"),
+        text_message("user", "three"),
+    ]
+    void = Entry(kind="void", at=1.0, data=msgspec.Raw(b'{"items":["msg_1"]}'))
+    kept = [entry_of_item(item, at=1.0) for item in items]
+    whole = await read_history(cast("Store", Kept(kept)), "run_1")
+    assert [item.id for item in whole] == ["msg_1", "fc_2", "msg_a", "msg_4"]
+    assert [msgspec.structs.replace(item, id=own.id) for item, own in zip(whole, items, strict=True)] == items
+    rest = await read_history(cast("Store", Kept([*kept[:3], void, kept[3]])), "run_1")
+    assert [item.id for item in rest] == ["fc_2", "msg_a", "msg_5"]

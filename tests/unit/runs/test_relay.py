@@ -3,6 +3,7 @@
 import asyncio
 from typing import cast
 
+from treadle.canon.errors import StoreError
 from treadle.canon.events import Numbered, RoundStarted, TextDelta
 from treadle.runs import relay
 from treadle.runs.relay import Relay
@@ -17,12 +18,15 @@ class Telling:
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
         self.told = asyncio.Event()
+        self.is_broken = False
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
-        """Keep a chunk; one of nothing is the caller's mistake."""
+        """Keep a chunk, and fail if it shall; one of nothing is the caller's mistake."""
         assert chunk.count > 0
         self.chunks.append(chunk)
         self.told.set()
+        if self.is_broken:
+            raise StoreError("The disk is full.")
 
 
 async def test_runs_that_speak_at_different_times_are_told_together() -> None:
@@ -35,16 +39,32 @@ async def test_runs_that_speak_at_different_times_are_told_together() -> None:
 
 
 async def test_a_call_that_ends_before_its_words_are_told_tells_nothing() -> None:
-    """Between the timer and the write the round may end: its words are durable then, and there is no chunk of none."""
-    journal = Telling()
-    told = Relay(cast("RunJournal", journal))
-    told.note([Numbered(event=TextDelta(index=0, text="a"))])
+    """Before the moment comes the round may end: its words are durable then, and there is no chunk of none."""
+    journal, events = Telling(), [Numbered(event=TextDelta(index=0, text="a"))]
+    told = Relay(cast("RunJournal", journal), events)
+    told.note()
+    events.append(Numbered(event=RoundStarted(round=2, fingerprint="f")))
     told._flush()
-    told.note([Numbered(event=RoundStarted(round=2, fingerprint="f"))])
     await told.close()
     assert journal.chunks == []
-    told = Relay(cast("RunJournal", journal))
-    told.note([Numbered(event=TextDelta(index=0, text="a"))])
+    told = Relay(cast("RunJournal", journal), [*events, Numbered(event=TextDelta(index=0, text="b"))])
+    told.note()
     await asyncio.wait_for(journal.told.wait(), relay.FLUSH_S * 50)
-    assert [chunk.count for chunk in journal.chunks] == [1]
+    assert [(chunk.first, chunk.count) for chunk in journal.chunks] == [(3, 1)]
+    await told.close()
+
+
+async def test_what_could_not_be_told_is_told_again_from_the_beginning_of_its_call() -> None:
+    """After a failure of the store the whole call is written anew; what is told once is not told twice."""
+    journal = Telling()
+    events = [Numbered(event=RoundStarted(round=1, fingerprint="f")), Numbered(event=TextDelta(index=0, text="a"))]
+    told = Relay(cast("RunJournal", journal), events)
+    for text, broken in (("b", False), ("c", True), ("d", False)):
+        journal.is_broken = broken
+        journal.told.clear()
+        events.append(Numbered(event=TextDelta(index=0, text=text)))
+        told.note()
+        await asyncio.wait_for(journal.told.wait(), relay.FLUSH_S * 50)
+        await asyncio.sleep(0)
+    assert [(chunk.first, chunk.count) for chunk in journal.chunks] == [(2, 2), (4, 1), (2, 4)]
     await told.close()

@@ -10,7 +10,7 @@ from treadle.canon.events import ItemDone, Numbered, RunEnded, RunStarted, ToolF
 from treadle.canon.ids import CountingIds, shown_call_id
 from treadle.canon.items import CallItem, MessageItem, ReferenceItem, ResultItem, text_message, text_of, text_result
 from treadle.canon.messages import Entry, entry_of_item
-from treadle.canon.request import Options, Request
+from treadle.canon.request import Options, Request, Surface
 from treadle.canon.tools import Outcome, ServerTool, ToolPolicy, ToolSpec
 from treadle.canon.usage import Usage
 from treadle.engine.limits import Limits
@@ -95,6 +95,33 @@ async def test_a_run_is_told_and_kept_the_same():
         run_id = live[0].event.run_id
         assert await runs.replay(run_id) == live
         assert [n async for batch in runs.events(run_id, after=len(live) - 1) for n in batch] == live[-1:]
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_private"),
+    [
+        ({}, True),
+        ({"protocol": "chat"}, True),
+        ({"surface": Surface(stream=True)}, False),
+        ({"background": True}, False),
+        ({"protocol": "treadle"}, False),
+    ],
+)
+async def test_a_run_is_private_where_its_client_hears_of_it_with_its_end(
+    fields: dict[str, object], is_private: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever is told an id before must find it again, also after a loss of power."""
+    started: list[bool] = []
+    start_run = SqliteStore.start_run
+
+    def watched(self: SqliteStore, *args: object, **named: object) -> object:
+        started.append(bool(named["is_private"]))
+        return start_run(self, *args, **named)
+
+    monkeypatch.setattr(SqliteStore, "start_run", watched)
+    async with running(FakeModel(say("done"))) as (runs, _):
+        await events_of(runs, asking(**fields))
+    assert started == [is_private]
 
 
 async def test_the_next_request_continues_the_previous_response():
@@ -290,6 +317,17 @@ async def test_a_session_remembers():
         assert len(model.plans[1].items) == 3
         with pytest.raises(NotFound):
             await runs.start(asking(), session_id="sess_2")
+
+
+async def test_a_run_that_is_not_stored_does_not_move_its_session_on():
+    """The next prompt goes on from the last one that is kept."""
+    model = FakeModel(say("one"), say("two"), say("three"))
+    async with running(model) as (runs, store):
+        await store.create_session(SessionRow(id="sess_1", created_at=0, updated_at=0, name="work"))
+        await events_of(runs, asking("a"), session_id="sess_1")
+        await events_of(runs, asking("b", store=False), session_id="sess_1")
+        await events_of(runs, asking("c"), session_id="sess_1")
+    assert [len(plan.items) for plan in model.plans] == [1, 3, 3]
 
 
 async def test_a_session_runs_one_thing_at_a_time():

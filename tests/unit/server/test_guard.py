@@ -3,7 +3,7 @@
 import pytest
 
 from treadle.canon.errors import TreadleError
-from treadle.server.guard import HEADERS_MAX, Guard, client_key, is_loopback, sane_request_id
+from treadle.server.guard import HEADERS_MAX, KNOWN_MAX, Guard, client_key, is_loopback, sane_request_id
 from treadle.server.http import Exchange, Message, Scope
 
 JSON_TYPE = ("content-type", "application/json")
@@ -68,6 +68,16 @@ def test_a_loopback_host_is_let_in_on_any_port(host: str) -> None:
 def test_any_other_host_is_refused(host: str) -> None:
     """A rebound name resolves to us, but the browser still says whose page it is."""
     assert _verdict("GET", ("host", host)) == (403, "host_not_allowed")
+
+
+def test_what_is_remembered_of_hosts_is_bounded_and_lets_nobody_else_in() -> None:
+    """However many spellings of its own name a client finds."""
+    guard = Guard("127.0.0.1")
+    for number in range(KNOWN_MAX * 2):
+        assert _verdict("GET", ("host", f"h{number}.localhost"), guard=guard) is None
+    assert len(guard._known) <= KNOWN_MAX
+    for _ in range(2):
+        assert _verdict("GET", ("host", "evil.example"), guard=guard) == (403, "host_not_allowed")
 
 
 def test_a_missing_or_doubled_host_is_refused() -> None:

@@ -104,18 +104,21 @@ class Edge:
         self._visit = visit
         self.takes = True
 
-    def is_asked_by(self, send: object) -> bool:
+    def is_asked_by(self, receive: object, send: object) -> bool:
         return True
 
-    def is_flowing(self, scope: object) -> bool:
-        return self.takes
+    def take_now(self) -> bytes | None:
+        return None
 
-    def begin_now(self, scope: object, status: int, headers: object, data: bytes, *, is_whole: bool) -> bool:
+    @property
+    def is_flowing(self) -> bool:
+        return self.takes and self._visit.status != 0
+
+    def begin_now(self, status: int, headers: object, data: bytes, *, is_whole: bool) -> bool:
         return False
 
-    def write_now(self, scope: object, data: bytes) -> bool:
+    def write_now(self, data: bytes) -> None:
         self._visit.writes.append(data)
-        return self.takes
 
 
 class Fed(Handle):
@@ -160,6 +163,22 @@ async def test_the_stream_opens_with_the_first_event_of_the_answer() -> None:
     handle.tell(COMPLETED)
     await visit.done()
     assert visit.writes[1:] == [b"<RunEnded>"]
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+async def test_what_a_request_said_is_not_kept_while_its_answer_lasts(is_ours: bool) -> None:
+    """Thousands of streams may be open; where somebody stands between, what the request said is theirs too."""
+    handle = Handle([STARTED, MESSAGE])
+    visit = _visit(handle, streams=True)
+    said = list(visit.scope["headers"])
+    if is_ours:
+        cast("Any", visit.scope)[EDGE_IN_SCOPE] = Edge(visit)
+    visit.begin()
+    await visit.until(b"<ItemAdded>")
+    assert visit.scope["headers"] == ([] if is_ours else said)
+    handle.tell(COMPLETED)
+    await visit.done()
+    assert visit.writes[-1] == b"<RunEnded>"
 
 
 async def test_a_stream_that_flows_is_written_in_the_turn_of_the_run() -> None:

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from treadle import Runtime, Settings
 from treadle.config import StoreSection
@@ -39,6 +40,28 @@ def test_secrets_are_blanked_however_deep_they_lie() -> None:
     assert said["raw"] == f"{REDACTED} \ufffd"
     assert said["odd"] == f"<Odd {REDACTED}>"
     assert said["count"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "written"),
+    [
+        ("msg", "with sk-very-secret in it", f"with {REDACTED} in it"),
+        ("route", "/sk-very-secret", f"/{REDACTED}"),
+        ("last", f"tr_{'a' * 16}_{'b' * 64}", REDACTED),
+        ("password", "p", REDACTED),
+        ("password", 7, REDACTED),
+        ("inner", {"token": "t"}, {"token": REDACTED}),
+        ("exc_text", "", None),
+    ],
+)
+def test_one_secret_among_harmless_fields_is_blanked_and_the_others_stay(
+    name: str, value: object, written: object
+) -> None:
+    """A line that has nothing to hide is written as it is; one that has is looked through field by field."""
+    usual = {"request_id": "req_1", "status": 200, "duration_s": 0.5, "key_id": "", "limit": None}
+    said = line(**usual, **{name: value})
+    assert {field: said[field] for field in usual} == usual
+    assert said.get("message" if name == "msg" else name) == written
 
 
 def test_names_that_only_sound_like_a_secret_are_kept() -> None:

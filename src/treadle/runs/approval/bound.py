@@ -1,7 +1,9 @@
 """Runs a call only by the tool that was offered: tools come and go while a run waits, and others take their names."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
 
 from treadle.canon.items import CallItem
 from treadle.canon.memo import Memo
@@ -20,17 +22,21 @@ class Tools(Protocol):
 _SOURCES: Memo[Sequence[ServerTool], dict[str, str]] = Memo(lambda tools: {tool.name: tool.source for tool in tools})
 
 
-class BoundToolbox:
+class BoundToolbox(msgspec.Struct, frozen=True, eq=False):
     """Fits the engine's Toolbox port. `sources` are where the offered tools came from, by name."""
 
-    def __init__(self, toolbox: Toolbox, tools: Tools, sources: Mapping[str, str]) -> None:
-        self._toolbox = toolbox
-        self._tools = tools
-        self._sources = sources
+    toolbox: Toolbox
+    tools: Tools
+    sources: Mapping[str, str]
 
-    async def run(self, call: CallItem, context: CallContext) -> Outcome:
+    def run(self, call: CallItem, context: CallContext) -> Coroutine[Any, Any, Outcome]:
         """Run one call, unless its name means something else by now."""
-        offered = self._sources.get(call.name)
-        if offered is not None and _SOURCES.of(self._tools.tools()).get(call.name, offered) != offered:
-            return failure("denied", f"Not run: {call.name} is not the tool any more that was offered.")
-        return await self._toolbox.run(call, context)
+        offered = self.sources.get(call.name)
+        if offered is not None and _SOURCES.of(self.tools.tools()).get(call.name, offered) != offered:
+            return _changed(call.name)
+        return self.toolbox.run(call, context)
+
+
+async def _changed(name: str) -> Outcome:
+    """Return what a call gets whose tool is not the one any more that the model was told of."""
+    return failure("denied", f"Not run: {name} is not the tool any more that was offered.")

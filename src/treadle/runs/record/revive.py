@@ -65,6 +65,8 @@ class Reviver:
             await self._store.approvals.use(carried.approvals, row.id)
         loop = record.loop(ports_of(self._rooms, model, record.blueprint.frame.sources), wall_s=left_s)
         live = LiveRun(row, loop, joined, await self._take_seat(row))
+        if live.seat is not None:
+            live.seat.run_id = row.id
         live.opening = record.opening
         live.journal = Continuation(journal, record.rest)
         if row.id in await self._store.cancel_requests(self._owner):

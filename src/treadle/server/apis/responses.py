@@ -55,7 +55,7 @@ async def _begin(service: Service, exchange: Exchange, request: Request, session
     """
     request = stream.as_configured(request, service.runtime.settings, exchange)
     wishes = await stream.wishes_of(service, exchange, request)
-    handle = await stream.start(service, request, exchange.client, wishes, session_id=session_id)
+    handle = await service.start(request, exchange.client, session_id=session_id, idempotency=wishes.idempotency)
     encoder = _encoder(request, handle.run_id)
     async with aclosing(handle.events()) as events:
         async for batch in events:

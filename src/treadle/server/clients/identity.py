@@ -54,6 +54,8 @@ class Clients:
         self.needs_key = asks_for_key(runtime.settings)
         self._keyring = make_keyring(runtime) if self.needs_key else None
         self._turnstile = Turnstile(runtime)
+        self.meets = self._turnstile.counts_addresses or gate.needs_login
+        """Whether there is anything to `meet` a request with."""
 
     @property
     def keyring(self) -> Keyring:
@@ -82,7 +84,11 @@ class Clients:
         Raises: Unauthorised, Forbidden, Exhausted, HttpError (401 for a page or people), StoreError.
         """
         access = _access_of(pattern, exchange.method)
-        exchange.client = await self._identify(exchange, access)
+        key = None if access.is_open else client_key(exchange)
+        if self.needs_key or self._gate.needs_login or (key is not None and key.startswith(OURS)):
+            exchange.client = await self._identify(exchange, access, key)
+        else:
+            exchange.client = ANYBODY if access.is_open else LOCAL
         if not access.is_open and self._turnstile.bounds(exchange.client):
             await self._turnstile.count_request(exchange, access.api)
 
@@ -96,16 +102,16 @@ class Clients:
         try:
             if self._gate.needs_login:
                 await self.logins.refresh()
-            return await self._identify(exchange, _access_of(_OWN_API, exchange.method)) == exchange.client
+            access = _access_of(_OWN_API, exchange.method)
+            return await self._identify(exchange, access, client_key(exchange)) == exchange.client
         except StoreError:
             return True  # what cannot be read now is read again
         except RequestError:
             return False
 
-    async def _identify(self, exchange: Exchange, access: Access) -> Client:
-        text = None if access.is_open else client_key(exchange)
-        if text and (self.needs_key or text.startswith(OURS)):
-            return await self._holder(text, exchange, access)
+    async def _identify(self, exchange: Exchange, access: Access, key: str | None) -> Client:
+        if key and (self.needs_key or key.startswith(OURS)):
+            return await self._holder(key, exchange, access)
         if self._gate.needs_login:
             now = self._runtime.clock.now()
             self._gate.check(exchange, now)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from treadle.access.accounts import MINUTE_S
-from treadle.access.client import Client
+from treadle.access.client import LOCAL, Client
 from treadle.access.rates import Hit
 from treadle.canon.errors import Exhausted
 from treadle.runtime import Runtime
@@ -35,6 +35,8 @@ class Turnstile:
         self._address_limit = rates.address_requests_per_min
         self.counts_addresses = bool(self._address_limit)
         self._api_limits = {row.api: row.requests_per_min for row in reversed(runtime.settings.rate)}
+        limits = runtime.accounts.limits_of(LOCAL)
+        self._bounds_all = bool(self._api_limits or limits.requests_per_min or limits.tokens_per_min)
         self._proxies = [ipaddress.ip_network(text) for text in rates.proxies]
 
     async def count_address(self, exchange: Exchange) -> None:
@@ -53,6 +55,8 @@ class Turnstile:
 
     def bounds(self, client: Client) -> bool:
         """Tell whether anything bounds the requests of a client: then they are counted."""
+        if not client.key_id:
+            return self._bounds_all
         limits = self._accounts.limits_of(client)
         return bool(self._api_limits or limits.requests_per_min or limits.tokens_per_min)
 

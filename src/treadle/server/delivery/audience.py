@@ -69,21 +69,27 @@ class Audience:
     def enter(self, run_id: str) -> None:
         """Count a reader; a run that waited for one goes on."""
         self._readers[run_id] = self._readers.get(run_id, 0) + 1
-        ending = self._endings.pop(run_id, None)
-        if ending is not None:
-            ending.cancel()
+        if run_id in self._endings:
+            self._endings.pop(run_id).cancel()
 
     def find(self, again: str) -> Source | None:
         """Return what waits for this request to come again, to be entered at once."""
         return self._waiting.pop(again, None)
 
+    def count_out(self, run_id: str) -> bool:
+        """Count a reader out; tell whether it was the last one."""
+        left = self._readers[run_id] - 1
+        if left:
+            self._readers[run_id] = left
+        else:
+            del self._readers[run_id]
+        return not left
+
     async def leave(self, source: Source, patience_s: float | None, again: str = "") -> None:
         """Count a reader out; without any the run ends after that time, and with None it goes on by itself."""
         run_id = source.run_id
-        self._readers[run_id] -= 1
-        if self._readers[run_id]:
+        if not self.count_out(run_id):
             return
-        del self._readers[run_id]
         if patience_s == 0.0:
             await source.cancel()
         elif patience_s is not None:

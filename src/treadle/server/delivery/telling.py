@@ -7,6 +7,8 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Protocol, runtime_checkable
 
+import msgspec
+
 from treadle.canon.events import (
     DELTAS,
     ArgumentsDelta,
@@ -23,7 +25,6 @@ from treadle.wire.codec import Encoder
 from treadle.wire.resume import Mend, diverged
 
 Retell = Callable[[RunEvent], list[RunEvent]]
-_PIECES = (TextDelta, ArgumentsDelta)
 Pin = Callable[[int, int], Awaitable[int]]
 """Remembers for an event which number the frame after it has, unless that is known already; returns what stands."""
 
@@ -37,17 +38,16 @@ class Renumbered(Protocol):
         ...
 
 
-class RunIds:
+class RunIds(msgspec.Struct):
     """Ids drawn from the run's own, so that whoever tells the run again draws the same ones."""
 
-    def __init__(self, run_id: str) -> None:
-        self._run_id = run_id
-        self._count = 0
+    run_id: str
+    count: int = 0
 
     def new(self, prefix: str) -> str:
         """Return the next id."""
-        self._count += 1
-        digest = hashlib.sha256(f"{self._run_id}:{self._count}".encode()).hexdigest()
+        self.count += 1
+        digest = hashlib.sha256(f"{self.run_id}:{self.count}".encode()).hexdigest()
         return f"{prefix}_{digest[:24]}"
 
 
@@ -67,6 +67,10 @@ class Telling(Protocol):
         """Return the frames to send for an event."""
         ...
 
+    def tell(self, batch: list[Numbered]) -> list[bytes]:
+        """Return the frames to send for events, in order."""
+        ...
+
     def body(self) -> bytes:
         """Return the whole answer, once it has ended."""
         ...
@@ -77,6 +81,8 @@ class Frames:
 
     Where it `is_plain` there is nothing to do but to count.
     """
+
+    __slots__ = ("_after", "_first", "_shows_numbers", "count", "is_plain")
 
     def __init__(self, *, after: int = 0, first: int = 1, shows_numbers: bool = False) -> None:
         self.count = 0
@@ -103,6 +109,8 @@ class Frames:
 
 class OneRun:
     """Tells a run by its encoder; `retell` puts other events in the place of the run's own."""
+
+    __slots__ = ("_encoder", "_frames", "_retell", "ended")
 
     def __init__(self, encoder: Encoder, retell: Retell | None = None, frames: Frames | None = None) -> None:
         self._encoder = encoder
@@ -131,6 +139,20 @@ class OneRun:
         self._frames.count += len(frames)
         return frames
 
+    def tell(self, batch: list[Numbered]) -> list[bytes]:
+        """Return the frames to send for events; what happens most is only written and counted."""
+        told: list[bytes] = []
+        counted, write = self._frames, self._encoder.feed
+        is_straight = counted.is_plain and self._retell is None and self.ended is None
+        for numbered in batch:
+            if is_straight and type(numbered.event) in DELTAS:
+                frames = write(numbered.event)
+                counted.count += len(frames)
+                told += frames
+            else:
+                told += self.feed(numbered)
+        return told
+
     def body(self) -> bytes:
         """Return the whole answer, once the run has ended."""
         return self._encoder.body()
@@ -156,6 +178,8 @@ class MendedRun(OneRun):
     What was told of a round is kept until the next one: most runs never break, and need no more than that.
     """
 
+    __slots__ = ("_mend", "_told")
+
     def __init__(self, encoder: Encoder, frames: Frames | None = None) -> None:
         super().__init__(encoder, frames=frames)
         self._told: list[RunEvent] = []
@@ -171,10 +195,6 @@ class MendedRun(OneRun):
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Return the frames to send for an event; after a break only what the client has not been told yet."""
         event = numbered.event
-        if type(event) in DELTAS and self._mend is None and self._frames.is_plain:
-            # What happens most: nothing is left out, and no number is asked for.
-            self._told.append(event)
-            return self._encoder.feed(event)
         if type(event) is RoundBroken:
             self._mended()
         elif self._mend is None:
@@ -182,7 +202,22 @@ class MendedRun(OneRun):
                 # The start of the run stays.
                 del self._told[1:]
             self._told.append(event)
+            is_plain = self._frames.is_plain and self.ended is None
+            if is_plain and type(event) is not KeptAlive and type(event) is not RunEnded:
+                return self._encoder.feed(event)
         return super().feed(numbered)
+
+    def tell(self, batch: list[Numbered]) -> list[bytes]:
+        """Return the frames to send for events; of what happens most nothing is left out, and no number is asked."""
+        told: list[bytes] = []
+        for numbered in batch:
+            event = numbered.event
+            if type(event) in DELTAS and self._mend is None and self._frames.is_plain:
+                self._told.append(event)
+                told += self._encoder.feed(event)
+            else:
+                told += self.feed(numbered)
+        return told
 
     def _mended(self) -> Mend:
         """Return what mends the run, which knows all that was told."""
@@ -195,14 +230,12 @@ class MendedRun(OneRun):
         return self._mend
 
 
-class FoldedRun:
+class FoldedRun(msgspec.Struct, eq=False):
     """Tells a run in one piece, at its end: what was broken off is left out, since nobody has seen it."""
 
-    def __init__(self, new_encoder: Callable[[], Encoder]) -> None:
-        self._new_encoder = new_encoder
-        self._events: list[RunEvent] = []
-        self._round_at = 0
-        self.ended: RunEnded | None = None
+    new_encoder: Callable[[], Encoder]
+    events: list[Numbered] = []
+    ended: RunEnded | None = None
 
     async def meet_break(self, numbered: Numbered) -> list[bytes]:
         """Have nothing to prepare."""
@@ -210,36 +243,50 @@ class FoldedRun:
 
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Take an event; there is nothing to send."""
-        event = numbered.event
-        if type(event) is RoundBroken:
-            del self._events[self._round_at :]
-            return []
-        if type(event) is RoundStarted:
-            self._round_at = len(self._events)
-        elif type(event) is ItemDone:
-            self._forget_pieces(event.index)
-        elif type(event) is RunEnded:
-            self.ended = event
-        self._events.append(event)
+        return self.tell([numbered])
+
+    def tell(self, batch: list[Numbered]) -> list[bytes]:
+        """Take events, of which the end is the last; there is nothing to send."""
+        self.events += batch
+        if batch and type(last := batch[-1].event) is RunEnded:
+            self.ended = last
         return []
 
     def body(self) -> bytes:
         """Return the whole answer, once the run has ended."""
-        encoder = self._new_encoder()
-        for event in self._events:
+        encoder = self.new_encoder()
+        for event in _standing(self.events):
             encoder.feed(event)
         return encoder.body()
 
-    def _forget_pieces(self, index: int) -> None:
-        """Leave out the pieces of a text or of arguments that nothing came between: the item has them all."""
-        events = self._events
-        while events:
-            piece = events[-1]
-            if not isinstance(piece, _PIECES) or piece.index != index:
+
+def _standing(events: list[Numbered]) -> list[RunEvent]:
+    """Return what stands of a run: nothing of what was broken off, and no pieces of what is whole."""
+    standing: list[RunEvent] = []
+    round_at = 0
+    for numbered in events:
+        event = numbered.event
+        if type(event) is RoundBroken:
+            del standing[round_at:]
+            continue
+        if type(event) is RoundStarted:
+            round_at = len(standing)
+        elif type(event) is ItemDone:
+            _forget_pieces(standing, event.index)
+        standing.append(event)
+    return standing
+
+
+def _forget_pieces(standing: list[RunEvent], index: int) -> None:
+    """Leave out the pieces of a text or of arguments that nothing came between: the item has them all."""
+    while standing:
+        piece = standing[-1]
+        if type(piece) is TextDelta:
+            if piece.index != index or piece.logprobs or piece.extra:
                 return
-            if type(piece) is TextDelta and (piece.logprobs or piece.extra):
-                return
-            events.pop()
+        elif type(piece) is not ArgumentsDelta or piece.index != index:
+            return
+        standing.pop()
 
 
 class NumberedRun(OneRun):
@@ -248,6 +295,8 @@ class NumberedRun(OneRun):
     What was told just before a crash may be known to the client alone. So the frames after the break are numbered
     from where the first client stood that came back, and `pin` remembers that for all others.
     """
+
+    __slots__ = ("_pin",)
 
     def __init__(
         self, encoder: Encoder, *, pin: Pin | None = None, retell: Retell | None = None, frames: Frames | None = None

@@ -48,9 +48,17 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
         return min(_RETRY_S * 2**self.attempt, _RETRY_S_MAX) + _MARGIN_S if self.retry else 0.0
 
 
-_NONE = Wishes()
+NO_WISHES = Wishes()
 _STAYS = Wishes(patience_s=None)
 """What a request says that has none of the headers: that its run ends with its reader, or that it does not."""
+
+
+def usual_wishes(exchange: Exchange, request: Request, settings: Settings) -> Wishes | None:
+    """Return the wishes of a request that has none of the headers; None, where there is something to read."""
+    if not _HEADERS.isdisjoint(exchange.headers):
+        return None
+    on_disconnect = _configured(request, settings) if settings.route else settings.server.on_disconnect
+    return _STAYS if request.background or on_disconnect == "continue" else NO_WISHES
 
 
 def read_wishes(exchange: Exchange, request: Request, settings: Settings) -> Wishes:
@@ -58,8 +66,6 @@ def read_wishes(exchange: Exchange, request: Request, settings: Settings) -> Wis
 
     Raises: ProtocolError, naming the header.
     """
-    if _HEADERS.isdisjoint(exchange.headers):
-        return _STAYS if request.background or _configured(request, settings) == "continue" else _NONE
     idempotency = read_idempotency(exchange)
     last = read_last(exchange)
     if last is not None:

@@ -9,25 +9,21 @@ or when too much waits for it, it is cut off. Where its API allows that, it come
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, cast
+from urllib.parse import unquote
 
-from uvicorn.protocols.http.httptools_impl import (
-    HEADER_VALUE_RE,
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from treadle.canon.errors import ErrorInfo
+from treadle.server.edge.cycle import Cycle, Flow
 from treadle.server.http import (
     BEHIND_IN_SCOPE,
     EDGE_IN_SCOPE,
     GONE_IN_SCOPE,
     WHOLE_IN_SCOPE,
     Behind,
-    Header,
-    Send,
     envelope_of,
     write_refusal,
 )
@@ -40,13 +36,17 @@ HEAD_BYTES_MAX = 131_072
 BEHIND_BYTES_MAX = 1_048_576
 """What may wait for a client that takes nothing; more of it means that it will not catch up."""
 
+PIPELINED_MAX = 64
+"""How many requests may wait on a connection for the answer to one before them."""
+
 LOOK_S = 1.0
 """How often is looked how much waits for a client that takes nothing."""
 
 LINGER_S = 2.0
 """How long a client that still sends may take to read an answer that came early."""
 
-_BODILESS = frozenset({204, 304})
+_NEVER = float("inf")
+Address = tuple[str, int | None] | None
 
 _PHRASES = {400: "Bad Request", 408: "Request Timeout", 414: "URI Too Long", 431: "Request Header Fields Too Large"}
 
@@ -64,37 +64,49 @@ class Bounds(NamedTuple):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. Its own fields are slots: a dict of over 30 names is no longer shared between connections."""
+    """One connection. Its own fields are slots: a dict of over 30 names is no longer shared between connections.
+
+    What is waited for is due at a time, and looked at by one timer: most requests are whole long before, and the next
+    one comes long before a connection has been idle for too long, so that the timer need not be touched for them.
+    """
 
     __slots__ = (
         "_answering",
         "_bounds",
+        "_due_at",
+        "_due_timer",
         "_head_bytes",
-        "_head_timer",
+        "_is_head_begun",
         "_is_in_body",
         "_is_refused",
         "_linger_timer",
         "_look_timer",
         "_paused_at",
+        "_timer_at",
     )
 
     def __init__(self, *args: Any, bounds: "Bounds", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.pipeline: list[tuple[Cycle, Any]] = []  # type: ignore[assignment]  # a deque takes ten times as much
         self._bounds = bounds
-        self._answering: RequestResponseCycle | None = None
+        self._answering: Cycle | None = None
         self._look_timer: asyncio.TimerHandle | None = None
         self._paused_at = 0.0
         self.url = b""
-        self._head_timer: asyncio.TimerHandle | None = None
+        self._due_at = self._timer_at = _NEVER
+        self._due_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
+        self._is_head_begun = False
         self._is_in_body = False
         self._is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
         super().connection_made(transport)
-        self._wait_for_head()
+        self.server = _shared(self.server)
+        self.flow = Flow(transport)
+        self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any more."""
@@ -103,31 +115,37 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_looking()
         super().connection_lost(exc)
         self._tell_gone()
-        for cycle in (self._answering, self.cycle, *(waiting for waiting, _ in self.pipeline)):
+        for cycle in (self._answering, self.cycle):
             if cycle is not None:  # pyright: ignore[reportUnnecessaryComparison]
-                # A ring of this connection and its last requests would stay until the collector comes by.
-                cast("dict[str, object]", cycle.scope).pop(EDGE_IN_SCOPE, None)
+                _part(cycle)
+        for waiting, _ in self.pipeline:
+            waiting.on_response = _nothing  # nobody will begin to answer it
+            _part(waiting)
+        self.pipeline.clear()
 
     def _tell_gone(self) -> None:
         """Tell whoever answers here that nobody waits for it any more; uvicorn tells only who came last."""
         cycle = self._answering
         if cycle is None or cycle.response_complete:
             return
-        cycle.disconnected = True
-        cycle.message_event.set()
+        cycle.leave()
         scope = cast("dict[str, object]", cycle.scope)
         gone, scope[GONE_IN_SCOPE] = scope.get(GONE_IN_SCOPE), True
         if callable(gone):
             gone()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Know which request is being answered: others may have come behind it."""
-        self._answering = cycle
-        super()._start_asgi_task(cycle, app)
+        """Begin to answer a request, and know which it is: others may have come behind it."""
+        self._answering = cycle  # type: ignore[assignment]
+        task = self.loop.create_task(cycle.run_asgi(app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
 
     def pause_writing(self) -> None:
         """Wait for a client that takes less than it is sent, and look from time to time."""
         super().pause_writing()
+        if self._answering is not None:
+            self._answering.pause()
         self._paused_at = self.loop.time()
         self._look_timer = self.loop.call_later(min(LOOK_S, self._bounds.send_s), self._look)
 
@@ -135,6 +153,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """Go on, for the client does."""
         self._stop_looking()
         super().resume_writing()
+        if self._answering is not None:
+            self._answering.resume()
 
     def _look(self) -> None:
         """Cut a client off that has taken too little for too long."""
@@ -160,98 +180,80 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if not self._is_in_body:
             self._head_bytes += len(data)
-            if self._head_timer is None:
-                self._wait_for_head()
-        super().data_received(data)
-        if not self._is_in_body and self._head_bytes > HEAD_BYTES_MAX and not self._is_refused:
+        parser: Any = self.parser
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # what another protocol would say is not read; the request itself is answered
+        except httptools.HttpParserError:
+            self.send_400_response("")
+        if not self._head_bytes or self._is_in_body or self._is_refused:
+            return
+        if not self._is_head_begun:
+            self._await_head()
+        if self._head_bytes > HEAD_BYTES_MAX:
             status, code = (431, "headers_too_large") if self.headers else (414, "path_too_long")
             self._refuse(status, code, f"The head of the request is over {HEAD_BYTES_MAX} bytes.")
 
     def on_headers_complete(self) -> None:
-        """Stop waiting for the head: what comes now is the body's, which has bounds of its own."""
-        self._stop_waiting()
+        """Begin to answer, or queue what came too early; what comes now is the body's, with bounds of its own."""
+        if self._is_head_begun:
+            self._stop_waiting()
         self._head_bytes = 0
+        self._is_head_begun = False
+        self._due_at = _NEVER
         self._is_in_body = True
+        parser: Any = self.parser
         scope: dict[str, object] = self.scope  # type: ignore[assignment]
+        version = parser.get_http_version()
+        address = httptools.parse_url(self.url)
+        path = address.path.decode("ascii")
+        scope["method"] = parser.get_method().decode("ascii")
+        scope["http_version"] = version
+        scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
+        scope["raw_path"] = self.root_path.encode("ascii") + address.path
+        scope["query_string"] = address.query or b""
         scope[GONE_IN_SCOPE] = None
-        scope[EDGE_IN_SCOPE] = self
-        super().on_headers_complete()
+        before, cycle = self.cycle, Cycle(self, is_kept=version != "1.0" and parser.should_keep_alive())
+        self.cycle = scope[EDGE_IN_SCOPE] = cycle
+        if before is None or before.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
+            self._start_asgi_task(cycle, self.app)
+        elif len(self.pipeline) < PIPELINED_MAX:
+            self.flow.pause_reading()
+            self.pipeline.append((cycle, self.app))  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            self._refuse(400, "too_many_pipelined", f"More than {PIPELINED_MAX} requests wait behind one another.")
 
     def on_message_complete(self) -> None:
         """Note that the request is whole."""
         self._is_in_body = False
-        self._stop_lingering()
-        scope: dict[str, object] = self.scope  # type: ignore[assignment]
+        if self._linger_timer is not None and not self._is_refused:
+            self._stop_lingering()
+        cycle = self.cycle
+        scope: dict[str, object] = cycle.scope  # type: ignore[assignment]
         scope[WHOLE_IN_SCOPE] = True
-        super().on_message_complete()
-        if not self.pipeline:
+        if not cycle.response_complete:
+            cycle.more_body = False
+            cycle.message_event.set()
+        if self.flow.read_paused and not self.pipeline:
             # A large body paused the reading: only who reads hears that the client is gone.
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
-        """Leave a client that has its answer and still sends what nobody reads."""
-        super().on_response_complete()
-        if self._is_in_body and not self.transport.is_closing():
+        """Answer what came behind, else wait for more; leave a client that still sends what nobody reads."""
+        self.server_state.total_requests += 1
+        if self._answering is not None:
+            _part(self._answering)
+        if self.transport.is_closing():
+            return
+        if self.flow.read_paused:
+            self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop(0))
+        elif not self._is_head_begun:
+            self._await(self.timeout_keep_alive)
+        if self._is_in_body and self.cycle.response_complete:
             self._linger()
-
-    def is_asked_by(self, send: Send) -> bool:
-        """Tell whether it is uvicorn's own `send` of the request that is being answered, and not wrapped in another."""
-        return getattr(send, "__self__", None) is self._answering
-
-    def is_flowing(self, scope: dict[str, Any]) -> bool:
-        """Tell whether the client takes what it is sent; nobody waits for what a client that is gone would be sent."""
-        return self._answers(scope) and not self.flow.write_paused
-
-    def begin_now(
-        self, scope: dict[str, Any], status: int, headers: list[Header], data: bytes, *, is_whole: bool
-    ) -> bool:
-        """Send the head of an answer with all of its body, or with the beginning of its stream, in one write."""
-        cycle = self._answering
-        is_plain = scope["http_version"] == "1.1" and scope["method"] != "HEAD" and status not in _BODILESS
-        if cycle is None or not is_plain or not self.is_flowing(scope) or cycle.response_started:
-            return False
-        lines = [STATUS_LINE[status]]
-        for name, value in (*cycle.default_headers, *headers):
-            if name == b"connection":
-                return False
-            lines.append(b"%b: %b\r\n" % (name, value))
-        if not cycle.keep_alive:
-            lines.append(b"connection: close\r\n")
-        if not is_whole:
-            lines.append(b"transfer-encoding: chunked\r\n")
-        head = b"".join(lines)
-        if head.count(b"\r\n") != len(lines) or HEADER_VALUE_RE.search(head.replace(b"\r\n", b"")):
-            return False  # uvicorn says what is wrong with it
-        cycle.response_started = True
-        cycle.waiting_for_100_continue = False
-        if is_whole:
-            self.transport.write(b"%b\r\n%b" % (head, data))
-            self._complete(cycle)
-        else:
-            cycle.chunked_encoding = True
-            self.transport.write(b"%b\r\n%b" % (head, _chunk(data)))
-        return True
-
-    def write_now(self, scope: dict[str, Any], data: bytes) -> bool:
-        """Send more of a stream."""
-        cycle = self._answering
-        if cycle is None or not self.is_flowing(scope) or not cycle.chunked_encoding:
-            return False
-        self.transport.write(_chunk(data))
-        return True
-
-    def _complete(self, cycle: RequestResponseCycle) -> None:
-        """Be done with an answer as uvicorn is."""
-        cycle.response_complete = True
-        cycle.message_event.set()
-        if not cycle.keep_alive:
-            self.transport.close()
-        cycle.on_response()
-
-    def _answers(self, scope: dict[str, Any]) -> bool:
-        """Tell whether a request is the one whose answer is under way."""
-        cycle = self._answering
-        return cycle is not None and cycle.scope is scope and not (cycle.disconnected or cycle.response_complete)
 
     def send_400_response(self, msg: str) -> None:
         """Say that this is not HTTP, in the envelope of the API that was called, if that much was readable."""
@@ -260,20 +262,36 @@ class BoundedProtocol(HttpToolsProtocol):
     def _is_answering(self) -> bool:
         return self._answering is not None and not self._answering.response_complete
 
-    def _wait_for_head(self) -> None:
-        self._head_timer = self.loop.call_later(self._bounds.head_s, self._time_out)
+    def _await_head(self) -> None:
+        """Wait for the rest of a head."""
+        self._is_head_begun = True
+        self._await(self._bounds.head_s)
+
+    def _await(self, within_s: float) -> None:
+        self._due_at = self.loop.time() + within_s
+        if self._timer_at > self._due_at:
+            if self._due_timer is not None:
+                self._due_timer.cancel()
+            self._timer_at = self._due_at
+            self._due_timer = self.loop.call_later(within_s, self._time_out)
 
     def _stop_waiting(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        self._due_at = self._timer_at = _NEVER
+        if self._due_timer is not None:
+            self._due_timer.cancel()
+            self._due_timer = None
 
     def _time_out(self) -> None:
-        """Give up on a head; a stray byte behind a request does not end the answer to it."""
-        self._head_timer = None
-        if self._is_answering():
+        """Give up on what is due by now; a stray byte behind a request does not end the answer to it."""
+        self._due_timer, self._timer_at = None, _NEVER
+        if self._due_at == _NEVER:
             return
-        if self._head_bytes:
+        left_s = self._due_at - self.loop.time()
+        if left_s > 0:
+            self._await(left_s)
+        elif self._is_answering():
+            self._due_at, self._is_head_begun = _NEVER, False
+        elif self._head_bytes:
             message = f"The head of the request did not arrive within {self._bounds.head_s:g} s."
             self._refuse(408, "request_timeout", message)
         else:
@@ -319,6 +337,17 @@ def bounded(
     return cast("type[asyncio.Protocol]", partial(make, bounds=bounds))
 
 
-def _chunk(data: bytes) -> bytes:
-    """Return a piece of a stream as HTTP/1.1 frames it; one of nothing would be the end."""
-    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+@lru_cache(maxsize=64)
+def _shared(address: Address) -> Address:
+    """Return an address of ours as one object for all connections to it."""
+    return address
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _part(cycle: RequestResponseCycle) -> None:
+    """Take an answer that is over out of its scope: in a ring they would stay until the collector comes by."""
+    scope: dict[str, object] = cycle.scope  # type: ignore[assignment]
+    scope.pop(EDGE_IN_SCOPE, None)

@@ -42,11 +42,12 @@ _usage = msgspec.json.Decoder(Usage)
 
 
 class SqliteKeys:
-    """Fits `kept.KeyStore`, over the connections of a SqliteStore."""
+    """Fits `kept.KeyStore`, over the connections of a SqliteStore; `jot` writes without waiting for the disk."""
 
-    def __init__(self, read: Runs, write: Runs) -> None:
+    def __init__(self, read: Runs, write: Runs, jot: Runs) -> None:
         self._read = read
         self._write = write
+        self._jot = jot
 
     async def add(self, row: KeyRow) -> None:
         """Keep a key.
@@ -94,7 +95,8 @@ class SqliteKeys:
                 return True
             return False
 
-        return await self._write(job)
+        # A charge that is lost with the machine leaves the debt, which was on disk with the run's end.
+        return await self._jot(job)
 
     async def debts(self, before: float, limit: int = 200) -> list[Debt]:
         """Return the runs of keys that ended before that time and are not charged yet."""

@@ -44,21 +44,20 @@ ADVANCE = f"""
 UPDATE leases SET head = ?, sha256 = ?, until = ?, changes = changes + 1 WHERE {_HELD} AND head = ? AND sha256 = ?
 """
 LEAVE = f"DELETE FROM leases WHERE {_HELD} AND head = ? AND sha256 = ?"
-_RENEW = f"""
-UPDATE leases SET until = ?, changes = changes + 1 WHERE {_HELD} RETURNING run
-"""
+RENEW = f"UPDATE leases SET until = ?, changes = changes + 1 WHERE {_HELD}"
 _RELEASE = f"""
 UPDATE leases SET owner = '', until = 0, handed = handed + 1, changes = changes + 1 WHERE {_HELD}
 """
 _CANCEL = """
 UPDATE leases SET cancel = 1, changes = changes + 1 WHERE run = (SELECT n FROM runs WHERE id = ?) RETURNING run
 """
-_DROP_CHUNKS = "DELETE FROM chunks WHERE run = ?1 AND (first + count <= ?2 OR first + count > ?3)"
+DROP_CHUNKS = "DELETE FROM chunks WHERE run = ?1 AND (first + count <= ?2 OR first + count > ?3)"
 END_RUN = """
 UPDATE runs SET status = ?, ended_at = ?, stop = ?, limit_name = ?, usage = ?, error = ?, rounds = ?, calls = ?,
                 epoch = ?, head = ?, sha256 = ?
 WHERE n = ?
 """
+CHUNK = "INSERT INTO chunks VALUES (?, ?, ?, ?)"
 SILENCE = "DELETE FROM chunks WHERE run = ?"
 OWE = """
 INSERT INTO debts SELECT id, key_id, model, ended_at, usage FROM runs WHERE n = ? AND key_id <> ''
@@ -189,15 +188,38 @@ class Append(NamedTuple):
         return (*end, self.hold.epoch, *self.chained.place, self.hold.run)
 
 
-def tell(connection: apsw.Connection, hold: Hold, chunk: Chunk, keep_from: int, until: float) -> None:
-    """Renew the lease and keep what the run says, in the place of what it said from there on before.
+class Tell(NamedTuple):
+    """The job that renews a lease and keeps what its run says, in the place of what it said from there on before.
 
-    Raises: as `append`.
+    Raises: as `Append`.
     """
-    if not select(connection, _RENEW, until, *hold.fence):
-        raise _lost(connection, hold)
-    select(connection, _DROP_CHUNKS, hold.run, keep_from, chunk.first)
-    select(connection, "INSERT INTO chunks VALUES (?, ?, ?, ?)", hold.run, chunk.first, chunk.count, chunk.data)
+
+    hold: Hold
+    chunk: Chunk
+    keep_from: int
+    until: float
+
+    def __call__(self, connection: apsw.Connection) -> None:
+        """Do it alone."""
+        before = connection.total_changes()
+        connection.execute(RENEW, self.renewal())
+        if connection.total_changes() == before:
+            raise _lost(connection, self.hold)
+        connection.execute(DROP_CHUNKS, self.dropped())
+        connection.execute(CHUNK, self.row())
+
+    def renewal(self) -> tuple[Value, ...]:
+        """Return the values of the statement that renews the lease."""
+        return (self.until, *self.hold[:3])
+
+    def dropped(self) -> tuple[Value, ...]:
+        """Return the values of the statement that drops what is not needed any more."""
+        return (self.hold.run, self.keep_from, self.chunk.first)
+
+    def row(self) -> tuple[Value, ...]:
+        """Return the chunk as the values of its insert."""
+        chunk = self.chunk
+        return (self.hold.run, chunk.first, chunk.count, chunk.data)
 
 
 def release(connection: apsw.Connection, hold: Hold) -> None:

@@ -112,13 +112,17 @@ def chain_entries(entries: Sequence[Entry], run: int, run_id: str, epoch: int, p
         if data is not None and len(data) > INLINE_BYTES_MAX:
             large[len(rows)] = data
             data = None
+        try:
+            inline = None if data is None else data.decode()
+        except UnicodeDecodeError:
+            inline = data
         texts = (entry.name, entry.call_id, entry.item_id, entry.content)
         rows.append(
             (
                 *(run, seq, epoch, sha256, entry.kind, entry.is_input, entry.at),
                 *(texts if is_plain else map(bind_text, texts)),
                 bind_text(plan_fingerprint(entry)) if entry.kind == "plan" else None,
-                None if data is None else bind_json(data),
+                inline,
                 None,
             )
         )
@@ -149,22 +153,20 @@ def read_kept(values: Sequence[Any]) -> KeptEntry:
 
 def run_columns(row: RunRow) -> RunColumns:
     """Write a new run as columns."""
+    texts = (
+        *(row.id, row.response_id, row.conversation_id, row.previous_id, row.session_id, row.key_id),
+        *(row.protocol, row.model, row.idempotency_key, row.request_sha256),
+    )
+    *named, idempotency_key, request_sha256 = texts if "".join(map(str, texts)).isascii() else map(bind_text, texts)
     return RunColumns(
-        id=bind_text(row.id),
-        response_id=bind_text(row.response_id),
-        conversation_id=bind_text(row.conversation_id),
-        previous_id=bind_text(row.previous_id),
-        session_id=bind_text(row.session_id),
-        key_id=bind_text(row.key_id),
-        protocol=bind_text(row.protocol),
-        model=bind_text(row.model),
+        *named,
         status=row.status,
         store=row.store,
         background=row.background,
         created_at=row.created_at,
         expires_at=row.expires_at,
-        idempotency_key=bind_text(row.idempotency_key),
-        request_sha256=bind_text(row.request_sha256),
+        idempotency_key=idempotency_key,
+        request_sha256=request_sha256,
     )
 
 
@@ -174,7 +176,7 @@ def ended_columns(ended: RunEnded) -> EndColumns:
         status=ended.status,
         ended_at=ended.ended_at,
         stop=ended.stop,
-        limit=bind_text(ended.limit),
+        limit=None if ended.limit is None else bind_text(ended.limit),
         usage=None if ended.usage is None else write_json(ended.usage).decode(),
         error=None if ended.error is None else _write_error(ended.error),
         rounds=ended.rounds,

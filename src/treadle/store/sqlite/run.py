@@ -73,9 +73,7 @@ class SqliteRunJournal:
         assert chunk.count > 0, chunk.count
         until = self._clock() + self._lease_s
         self._has_chunks = True
-        await self._submit(
-            lambda connection: fence.tell(connection, self._hold, chunk, keep_from, until), is_durable=False
-        )
+        await self._submit(fence.Tell(self._hold, chunk, keep_from, until), is_durable=False)
 
     def _append(self, entries: Sequence[Entry], end: EndColumns | None) -> asyncio.Future[int]:
         hold, place = self._hold, self._place

@@ -66,7 +66,7 @@ class SqliteStore:
     @property
     def keys(self) -> SqliteKeys:
         """Return where keys are kept: in the same database."""
-        return SqliteKeys(self._read, self._write)
+        return SqliteKeys(self._read, self._write, self._jot)
 
     @property
     def tickets(self) -> SqliteTickets:
@@ -109,7 +109,7 @@ class SqliteStore:
         await self._read(lambda connection: select(connection, "SELECT max(version) FROM schema_migrations"))
 
     def start_run(
-        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float
+        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float, is_private: bool = False
     ) -> asyncio.Future[RunJournal]:
         """Make a run, its input and its lease durable."""
         assert row.status not in ENDED, "a run cannot start with its end"
@@ -121,7 +121,9 @@ class SqliteStore:
         body = None if row.request is None else bind_json(bytes(row.request))
         chained = chain_entries(entries, 0, row.id, 1, Place())
         start = fence.Start(run_columns(row), body, owner, self._clock() + lease_s, chained)
-        return writer.submit(start, then=lambda hold: self._journal(writer, hold, chained.place, lease_s))
+        return writer.submit(
+            start, is_durable=not is_private, then=lambda hold: self._journal(writer, hold, chained.place, lease_s)
+        )
 
     async def claim_abandoned(
         self, owner: str, lease_s: float, limit: int, *, run_id: str | None = None, background: bool | None = None
@@ -348,6 +350,10 @@ class SqliteStore:
 
     async def _write(self, job: Job[T]) -> T:
         return await self._open_writer().submit(job)
+
+    async def _jot(self, job: Job[T]) -> T:
+        """Write what may be lost with the machine: it is done again then."""
+        return await self._open_writer().submit(job, is_durable=False)
 
     async def _forget(self, job: Job[T]) -> T:
         self._has_forgotten = True

@@ -51,6 +51,7 @@ class Writer:
         self._fresh: list[_Ticket] = []
         self._waiting: deque[_Ticket] = deque()
         self._is_open = True
+        self._syncs = True
         self._stopped = asyncio.Event()
         if is_inline:
             self._stopped.set()
@@ -163,8 +164,9 @@ class Writer:
         is_durable = batch[0][2] if len(batch) == 1 else any(ticket[2] for ticket in batch)
         connection = self._connection
         try:
-            if not is_durable:
-                connection.pragma("synchronous", "normal")
+            if is_durable is not self._syncs:
+                connection.pragma("synchronous", "full" if is_durable else "normal")
+                self._syncs = is_durable
             connection.execute("BEGIN IMMEDIATE")
             outcomes = self._run_alone(batch[0]) if len(batch) == 1 else self._run_together(batch)
             if connection.in_transaction:
@@ -174,9 +176,6 @@ class Writer:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             return [(ticket, None, store_error(error, self._path)) for ticket in batch]
-        finally:
-            if not is_durable:
-                connection.pragma("synchronous", "full")
         return outcomes
 
     def _run_alone(self, ticket: _Ticket) -> list[_Outcome]:

@@ -11,16 +11,20 @@ import apsw
 from treadle.store.sqlite.connection import Value
 from treadle.store.sqlite.fence import (
     ADVANCE,
+    CHUNK,
+    DROP_CHUNKS,
     END_RUN,
     EVENT,
     LEASE,
     LEAVE,
     OWE,
+    RENEW,
     REQUEST,
     SILENCE,
     Append,
     Hold,
     Start,
+    Tell,
     placed,
 )
 from treadle.store.sqlite.rows import EventRow
@@ -45,6 +49,8 @@ def write_together(connection: apsw.Connection, jobs: Sequence[Callable[[apsw.Co
             values[index] = job.chained.place
         elif isinstance(job, Start):
             values[index] = batch.start(connection, job)
+        elif isinstance(job, Tell):
+            batch.tell(job)
         else:
             others.append(index)
     batch.write(connection)
@@ -65,6 +71,7 @@ class _Batch:
         self._ends: list[tuple[Value, ...]] = []
         self._owed: list[tuple[Value, ...]] = []
         self._silent: list[tuple[Value, ...]] = []
+        self._told: list[Tell] = []
 
     def start(self, connection: apsw.Connection, job: Start) -> Hold:
         """Insert a run's row, which gives it its number, and take the rest of it in."""
@@ -88,6 +95,10 @@ class _Batch:
                 self._silent.append((job.hold.run,))
         self._events += placed(connection, job.hold.run, job.chained)
 
+    def tell(self, job: Tell) -> None:
+        """Take in what a run says."""
+        self._told.append(job)
+
     def write(self, connection: apsw.Connection) -> None:
         """Write all that was taken in.
 
@@ -98,12 +109,15 @@ class _Batch:
         before = connection.total_changes()
         _write_all(connection, ADVANCE, self._moves)
         _write_all(connection, LEAVE, self._leaves)
-        if connection.total_changes() - before != len(self._moves) + len(self._leaves):
+        _write_all(connection, RENEW, [job.renewal() for job in self._told])
+        if connection.total_changes() - before != len(self._moves) + len(self._leaves) + len(self._told):
             raise Unsure
         _write_all(connection, EVENT, self._events)
         _write_all(connection, END_RUN, self._ends)
         _write_all(connection, OWE, self._owed)
         _write_all(connection, SILENCE, self._silent)
+        _write_all(connection, DROP_CHUNKS, [job.dropped() for job in self._told])
+        _write_all(connection, CHUNK, [job.row() for job in self._told])
 
 
 def _write_all(connection: apsw.Connection, sql: str, values: list[tuple[Value, ...]]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,31 @@ async def test_a_process_without_a_bound_drives_what_it_takes_in(store: SqliteSt
             handle = await runs.start(asked())
             assert runs.find_live(handle.run_id) is not None
             assert (await ended(handle)).status == "completed"
+
+
+async def test_only_the_end_of_a_run_in_the_background_makes_room(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that answers many requests does not ask the store after each of them what is left to do."""
+    looked, claim = list[str](), store.claim_abandoned
+    again = asyncio.Event()
+
+    async def counted(owner: str, *args: Any, **only: Any) -> Any:
+        looked.append(owner)
+        again.set()
+        return await claim(owner, *args, **only)
+
+    runner = Claims(1)
+    runner.look_s = WAIT_S * 2
+    async with process(store, FakeModel(*[say("hello")] * 4), runner) as runs:
+        monkeypatch.setattr(store, "claim_abandoned", counted)
+        for _ in range(3):
+            await ended(await runs.start(asked(background=False)))
+        await asyncio.sleep(0)
+        assert looked == []
+        await ended(await runs.start(asked()))
+        async with asyncio.timeout(WAIT_S):
+            await again.wait()
 
 
 async def test_a_full_process_leaves_a_run_to_one_that_has_room(store: SqliteStore) -> None:

@@ -1,6 +1,7 @@
 """Whether a client is still there: told by our own server, waited for under any other."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,8 +24,28 @@ class Client:
         self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.left = asyncio.Event()
 
-    def exchange(self) -> Exchange:
-        return Exchange(self.scope, self._inbox.get, _send, "r")  # type: ignore[arg-type]
+    def look_after(self) -> Callable[[], None]:
+        """Hear when the client leaves, as a reply does; return what ends that."""
+        exchange = Exchange(self.scope, self._inbox.get, _send, "r")  # type: ignore[arg-type]
+        is_there = [True]
+
+        def leave() -> None:
+            if is_there:
+                self.left.set()
+
+        async def until_gone() -> None:
+            await exchange.disconnected()
+            leave()
+
+        presence = None if exchange.attend(leave) else Presence(None, NEVER_S, until_gone())
+
+        def end() -> None:
+            is_there.clear()
+            exchange.attend(None)
+            if presence is not None:
+                presence.end()
+
+        return end
 
     def leave(self) -> None:
         """Go away."""
@@ -49,12 +70,12 @@ async def _until(event: asyncio.Event) -> None:
 async def test_that_a_client_went_away_is_heard(tells: bool) -> None:
     """Whichever server there is."""
     client = Client(tells=tells)
-    presence = Presence(client.exchange(), client.left.set, None, NEVER_S)
+    end = client.look_after()
     await asyncio.sleep(0)
     assert not client.left.is_set()
     client.leave()
     await _until(client.left)
-    presence.end()
+    end()
 
 
 @pytest.mark.parametrize("tells", [True, False])
@@ -62,16 +83,16 @@ async def test_that_it_went_before_anybody_looked_is_heard_too(tells: bool) -> N
     """A client may leave while its request is still being read."""
     client = Client(tells=tells)
     client.leave()
-    presence = Presence(client.exchange(), client.left.set, None, NEVER_S)
+    end = client.look_after()
     await _until(client.left)
-    presence.end()
+    end()
 
 
 @pytest.mark.parametrize("tells", [True, False])
 async def test_after_the_end_nothing_is_heard(tells: bool) -> None:
     """The next request on the connection has a presence of its own."""
     client = Client(tells=tells)
-    Presence(client.exchange(), client.left.set, None, NEVER_S).end()
+    client.look_after()()
     client.leave()
     for _ in range(5):
         await asyncio.sleep(0)
@@ -81,9 +102,9 @@ async def test_after_the_end_nothing_is_heard(tells: bool) -> None:
 async def test_no_task_is_needed_where_the_server_tells() -> None:
     """There are thousands of such clients."""
     before = len(asyncio.all_tasks())
-    presence = Presence(Client(tells=True).exchange(), lambda: None, None, NEVER_S)
+    end = Client(tells=True).look_after()
     assert len(asyncio.all_tasks()) == before
-    presence.end()
+    end()
 
 
 async def test_silence_is_broken_again_and_again_but_not_while_one_is_being_broken() -> None:
@@ -98,7 +119,7 @@ async def test_silence_is_broken_again_and_again_but_not_while_one_is_being_brok
         if len(broken) == 4:
             again.set()
 
-    presence = Presence(Client(tells=True).exchange(), lambda: None, break_silence, 0.001)
+    presence = Presence(break_silence, 0.001)
     await _until(began)
     looks = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_later(0.02, looks.set_result, None)
@@ -116,11 +137,11 @@ async def test_who_writes_is_not_silent() -> None:
     async def break_silence() -> None:
         broken.set()
 
-    presence = Presence(Client(tells=True).exchange(), lambda: None, break_silence, 0.05)
+    presence = Presence(break_silence, 0.05)
     loop = asyncio.get_running_loop()
     until = loop.time() + 0.2
     while loop.time() < until:
-        presence.wrote()
+        presence.written_at = loop.time()
         await asyncio.sleep(0)
     assert not broken.is_set()
     await _until(broken)

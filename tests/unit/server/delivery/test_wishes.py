@@ -7,7 +7,7 @@ import pytest
 from treadle.canon.errors import ProtocolError
 from treadle.canon.request import Request, Surface
 from treadle.config import Route, ServerSection, Settings
-from treadle.server.delivery.wishes import read_idempotency, read_wishes
+from treadle.server.delivery.wishes import read_idempotency, read_wishes, usual_wishes
 from treadle.server.http import Exchange, Message
 
 STREAMED = Request(protocol="chat", model="m", surface=Surface(stream=True))
@@ -62,6 +62,18 @@ def test_the_nearest_word_on_leaving_holds(
     )
     exchange = _exchange(**({"x_treadle_on_disconnect": header} if header else {}))
     assert read_wishes(exchange, request_, settings).patience_s == patience_s
+
+
+@pytest.mark.parametrize("server", ["cancel", "continue"])
+@pytest.mark.parametrize("route", ["cancel", "continue", None])
+@pytest.mark.parametrize("background", [True, False])
+def test_without_any_header_there_is_nothing_to_read(server: Any, route: Any, background: bool) -> None:
+    """What is known at once is what would have been read; with a header nothing is known yet."""
+    routes = () if route is None else (Route(model="m*", upstream="u", on_disconnect=route),)
+    settings = Settings(server=ServerSection(on_disconnect=server), route=routes)
+    asked = Request(protocol="responses", model="m", background=background)
+    assert usual_wishes(_exchange(), asked, settings) == read_wishes(_exchange(), asked, settings)
+    assert usual_wishes(_exchange(idempotency_key="k"), asked, settings) is None
 
 
 def test_the_hash_is_of_what_was_asked() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from treadle.canon.errors import LimitExceeded
 from treadle.server.edge.protocol import BoundedProtocol
 from treadle.server.http import EDGE_IN_SCOPE, Exchange
 from unit.server.edge.test_protocol import exchange, serving
@@ -45,8 +46,8 @@ class Answering:
         answering = Exchange(scope, receive, send, "req_1")
         if scope["path"].startswith("/stream"):
             await answering.begin(self.headers, data=scope["path"].encode())
-            if answering.is_flowing:
-                answering.write_now(b"-more")
+            if answering.edge is not None and answering.edge.is_flowing:
+                answering.edge.write_now(b"-more")
             else:
                 await answering.write(b"-more")
         else:
@@ -102,14 +103,40 @@ async def test_who_stands_between_sees_everything() -> None:
     assert seen == ["http.response.start", *["http.response.body"] * 3]
 
 
+@pytest.mark.parametrize("is_wrapped", [True, False])
+async def test_a_body_that_is_there_is_taken_at_once_unless_somebody_stands_between(is_wrapped: bool) -> None:
+    """Who wraps only what is received sees all of it; its bound holds either way."""
+    seen: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        async def between() -> Any:
+            message = await receive()
+            seen.append(message["body"])
+            return message
+
+        answering = Exchange(scope, between if is_wrapped else receive, send, "req_1")
+        try:
+            body = await answering.body(5, 5.0)
+        except LimitExceeded:
+            body = b"too large"
+        await answering.answer(200, body)
+
+    async with serving(app=app) as port:
+        for body, said in ((b"hello", b"hello"), (b"hello!", b"too large")):
+            asked = request(b"/", CLOSING, b"content-length: %d\r\n" % len(body), method=b"POST") + body
+            assert (await exchange(port, asked)).endswith(b"\r\n\r\n" + said)
+    assert seen == ([b"hello"] if is_wrapped else [])
+
+
 async def test_a_piece_of_nothing_does_not_end_a_stream() -> None:
     """HTTP would read it as the end."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         answering = Exchange(scope, receive, send, "req_1")
         await answering.begin()
-        answering.write_now(b"")
-        answering.write_now(b"a")
+        assert answering.edge is not None
+        answering.edge.write_now(b"")
+        answering.edge.write_now(b"a")
         await answering.end()
 
     async with serving(app=app) as port:
@@ -162,7 +189,7 @@ async def test_whoever_answers_hears_of_a_client_that_is_gone(behind: bytes) -> 
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         answering = Exchange(scope, receive, send, "req_1")
-        assert answering.tell_gone(gone.set)
+        assert answering.attend(gone.set)
         begun.set()
         await answering.disconnected()
 
@@ -206,8 +233,9 @@ async def test_a_client_that_is_gone_is_sent_nothing() -> None:
         await answering.body(10, 5.0)
         edge = scope[EDGE_IN_SCOPE]
         await answering.begin(data=b"a")
+        seen.append(edge.is_flowing)
         await answering.disconnected()
-        seen.append(answering.is_flowing or edge.write_now(scope, b"b"))
+        seen.append(edge.is_flowing)
         gone.set()
 
     async with serving(app=app) as port:
@@ -216,4 +244,4 @@ async def test_a_client_that_is_gone_is_sent_nothing() -> None:
         await reader.readuntil(b"a\r\n")
         writer.close()
         await asyncio.wait_for(gone.wait(), 20)
-    assert seen == [False]
+    assert seen == [True, False]

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from treadle.server.edge import protocol
-from treadle.server.edge.protocol import HEAD_BYTES_MAX, bounded
+from treadle.server.edge.protocol import HEAD_BYTES_MAX, PIPELINED_MAX, bounded
 
 BOUND_S = 20.0
 HEAD = b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\n"
@@ -38,9 +38,17 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(head_timeout_s: float = BOUND_S, app: Any = answer) -> AsyncGenerator[int, None]:
+async def serving(head_timeout_s: float = BOUND_S, app: Any = answer, idle_s: Any = 5) -> AsyncGenerator[int, None]:
     """Serve on a free port, and yield it."""
-    config = uvicorn.Config(app, port=0, http=bounded(head_timeout_s), ws="none", lifespan="off", log_config=None)
+    config = uvicorn.Config(
+        app,
+        port=0,
+        http=bounded(head_timeout_s),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        timeout_keep_alive=idle_s,
+    )
     server = _Server(config)
     running = asyncio.create_task(server.serve())
     await server.listens.wait()
@@ -130,3 +138,103 @@ async def test_requests_one_after_another_share_a_connection() -> None:
     async with serving() as port:
         said = await exchange(port, post, post, last)
     assert said.count(b"HTTP/1.1 200 ") == 3
+
+
+GET = b"GET /%b HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+async def test_a_connection_that_is_idle_for_too_long_is_closed() -> None:
+    """After the last of its answers, however soon the ones before were followed by another request."""
+    async with serving(idle_s=0.05) as port:
+        said = await exchange(port, GET % b"a", GET % b"b")
+    assert said.count(b"HTTP/1.1 200 ") == 2
+
+
+async def test_a_head_that_stops_behind_an_answer_is_answered_in_its_own_time() -> None:
+    """Long before the connection would have been idle for too long."""
+    async with serving(head_timeout_s=0.05, idle_s=BOUND_S * 10) as port, asyncio.timeout(BOUND_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET % b"a")
+        await reader.readuntil(b"ok")
+        writer.write(HEAD)
+        said = await reader.read()
+        writer.close()
+    assert said.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_an_answer_that_takes_long_is_waited_for_whatever_comes_behind_its_request() -> None:
+    """Neither the time for a head nor that of an idle connection ends it; nor does the beginning of another head."""
+    goes_on = asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/slow":
+            asyncio.get_running_loop().call_later(0.2, goes_on.set)
+            await goes_on.wait()
+        await answer(scope, receive, send)
+
+    async with serving(head_timeout_s=0.05, idle_s=0.05, app=slow) as port, asyncio.timeout(BOUND_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET % b"a")
+        await reader.readuntil(b"ok")
+        writer.write(GET % b"slow" + HEAD)
+        await reader.readuntil(b"ok")
+        writer.write(b"content-length: 0\r\n\r\n")
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_requests_behind_one_another_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody fills the memory with requests that wait for an answer which does not come; the connection is closed."""
+    monkeypatch.setattr(protocol, "LINGER_S", 0.05)
+    asked: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["path"])
+        await receive()
+        await receive()
+
+    get = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    async with serving(app=app) as port:
+        said = await exchange(port, get * (PIPELINED_MAX + 2))
+    assert said.startswith(b"HTTP/1.1 400")
+    assert b"too_many_pipelined" in said
+    assert asked == ["/"]
+
+
+async def test_as_many_as_may_wait_are_all_answered() -> None:
+    """In their order, and the connection stays until the last says otherwise."""
+    get = b"GET / HTTP/1.1\r\nhost: localhost\r\n%b\r\n"
+    async with serving() as port:
+        said = await exchange(port, get % b"" * PIPELINED_MAX + get % b"connection: close\r\n")
+    assert said.count(b"HTTP/1.1 200") == PIPELINED_MAX + 1
+
+
+async def test_a_body_behind_an_answer_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of the next request, which somebody will read."""
+    monkeypatch.setattr(protocol, "LINGER_S", 0.0)
+    begun = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        if scope["method"] == "POST":
+            begun.set()
+            more = True
+            while more:
+                message = await receive()
+                body, more = body + message["body"], message["more_body"]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async with serving(app=app) as port, asyncio.timeout(BOUND_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        post = b"POST / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 6\r\n\r\nabc"
+        writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n" + post)
+        await begun.wait()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        writer.write(b"def")
+        said = await reader.read()
+        writer.close()
+    assert said.count(b"HTTP/1.1 200") == 2
+    assert said.endswith(b"abcdef")

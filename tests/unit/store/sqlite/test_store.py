@@ -6,17 +6,20 @@ import threading
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from treadle.canon.errors import StoreError
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.journal import RunJournal, RunRow, Store
+from treadle.store.keys.kept import Spent
 from treadle.store.sqlite import query
 from treadle.store.sqlite.run import SqliteRunJournal
 from treadle.store.sqlite.store import SqliteStore
 
 ROW = RunRow(id="run_1", response_id="resp_1", conversation_id="conv_1", protocol="chat", model="demo", created_at=1.0)
+NORMAL, FULL = 1, 2
 SECRET = "tell nobody about the treadle"
 
 
@@ -53,6 +56,39 @@ async def test_a_journal_outlives_its_store_only_as_an_error(tmp_path: Path) -> 
     await store.close()
     with pytest.raises(StoreError, match="closed"):
         await journal.append([Entry(kind="note", at=1.0)])
+
+
+async def test_only_a_private_start_is_not_synced_by_itself(tmp_path: Path) -> None:
+    """What comes after it is, and takes it along: the log of SQLite is one file."""
+    store = SqliteStore(str(tmp_path / "a.db"))
+    await store.open()
+    assert store._writer is not None
+    connection = store._writer._connection
+    journal = await store.start_run(ROW, [], owner="o", lease_s=1.0, is_private=True)
+    assert connection.pragma("synchronous") == NORMAL
+    await journal.append([Entry(kind="note", at=1.0)])
+    assert connection.pragma("synchronous") == FULL
+    other = RunRow(id="run_2", response_id="resp_2", conversation_id="c", protocol="chat", model="m", created_at=1.0)
+    await store.start_run(other, [], owner="o", lease_s=1.0)
+    assert connection.pragma("synchronous") == FULL
+    await store.close()
+
+
+async def test_a_charge_is_not_synced_and_the_debt_that_it_pays_is(tmp_path: Path) -> None:
+    """Where the charge is lost with the machine, the debt is still there."""
+    store = SqliteStore(str(tmp_path / "a.db"))
+    await store.open()
+    assert store._writer is not None
+    connection = store._writer._connection
+    row = msgspec.structs.replace(ROW, key_id="key_1")
+    journal = await store.start_run(row, [], owner="o", lease_s=1.0, is_private=True)
+    await journal.finish([], RunEnded(status="completed", ended_at=2.0))
+    assert connection.pragma("synchronous") == FULL
+    assert [debt.run_id for debt in await store.keys.debts(10.0)] == ["run_1"]
+    assert await store.keys.settle("run_1", ["all"], Spent(runs=1))
+    assert connection.pragma("synchronous") == NORMAL
+    assert await store.keys.debts(10.0) == []
+    await store.close()
 
 
 async def test_what_was_written_is_there_after_reopening(tmp_path: Path) -> None:

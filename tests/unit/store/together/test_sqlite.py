@@ -13,7 +13,7 @@ from treadle.canon.messages import Entry
 from treadle.store.journal import INLINE_BYTES_MAX, Chunk, RunRow
 from treadle.store.sqlite import query
 from treadle.store.sqlite.connection import MEMORY, connect, select
-from treadle.store.sqlite.fence import Append, Hold, Start, claim, tell
+from treadle.store.sqlite.fence import Append, Hold, Start, Tell, claim
 from treadle.store.sqlite.fence import Wanted as Claims
 from treadle.store.sqlite.migrate import migrate, read_migrations
 from treadle.store.sqlite.rows import Place, chain_entries, ended_columns, run_columns
@@ -67,10 +67,11 @@ TABLES = ("runs", "requests", "leases", "events", "blobs", "blob_uses", "debts",
 
 
 def jobs_of(connection: apsw.Connection) -> list[Any]:
-    """Begin three runs and return jobs that write to them, end one, begin a fourth, and count."""
+    """Begin three runs and return jobs that write to them, end one, begin a fourth, count, and tell."""
     first, second, third = (start(name, note(f"in {name}"), key_id="key_1") for name in ("1", "2", "3"))
     holds = [job(connection) for job in (first, second, third)]
-    tell(connection, holds[1], Chunk(first=1, count=1, data=b"[1]"), 1, 20.0)
+    for hold in (holds[1], holds[2]):
+        Tell(hold, Chunk(first=1, count=1, data=b"[1]"), 1, 20.0)(connection)
     on = append(holds[0], first.chained.place, note("on"), note("large", data=LARGE))
     return [
         on,
@@ -79,6 +80,8 @@ def jobs_of(connection: apsw.Connection) -> list[Any]:
         append(holds[0], on.chained.place, note("further")),
         append(holds[2], third.chained.place),
         start("4", note("in 4")),
+        Tell(holds[0], Chunk(first=1, count=2, data=b"[1,2]"), 1, 40.0),
+        Tell(holds[2], Chunk(first=2, count=1, data=b"[2]"), 2, 40.0),
     ]
 
 
@@ -132,6 +135,8 @@ def test_a_lost_lease_makes_a_batch_unsure(connection: apsw.Connection) -> None:
     claim(connection, "other", 50.0, 60.0, Claims(1, "run_2"))
     with pytest.raises(Unsure):
         write_together(connection, [append(hold, Place(), note("on")) for hold in holds])
+    with pytest.raises(Unsure):
+        write_together(connection, [Tell(hold, Chunk(first=1, count=1, data=b"[1]"), 1, 40.0) for hold in holds])
 
 
 def test_what_a_job_raises_comes_through(connection: apsw.Connection) -> None:
