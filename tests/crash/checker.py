@@ -19,6 +19,8 @@ from treadle.store.audit import audit_run
 from treadle.store.journal import AuditLine, RunRow, Store
 
 RETRYABLE = ("read", "idempotent")
+READS = frozenset({"look", "read_one"})
+"""The tools of the scenes that only read: what they did in the last moments before a crash need not be marked."""
 UNCERTAIN = ("interrupted", "cancelled")
 """What the result of a call may say whose tool was running when its process died."""
 DURABLE = (Done, ToolStarted, ToolFinished, RoundBroken, RunEnded)
@@ -159,7 +161,7 @@ def _effects(history: History) -> Iterator[str]:
     early = {entry.call_id for entry in history.own if entry.kind == "tool_early"}
     for call_id, effects in done.items():
         if call_id not in starts:
-            if call_id not in early:
+            if call_id not in early and effects[0].tool not in READS:
                 yield f"{effects[0].tool} ran for {call_id} without a start mark"
         elif starts[call_id][0][1].effect not in RETRYABLE and len(effects) > 1:
             yield f"{effects[0].tool} ran {len(effects)} times for {call_id}"

@@ -129,9 +129,7 @@ class Pool:
         place = self._busy.pop(connection, None)
         if place is None:
             return
-        self._left += 1
-        if self._waiters:
-            self._pass_turn()
+        self._free()
         if not connection.is_reusable:
             connection.abort()
             return

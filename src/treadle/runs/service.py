@@ -195,8 +195,14 @@ class Runs:
         except Conflict as error:
             if idempotency is None or error.info.code != IDEMPOTENCY_KEY_TAKEN:
                 raise
-        else:
-            return OwnRun(live, live.row.id)
+            return await self._attach_to_taken(idempotency, key_id)
+        return OwnRun(live, live.row.id)
+
+    async def _attach_to_taken(self, idempotency: Idempotency, key_id: str) -> RunHandle:
+        """Return the run that was begun under the same key meanwhile.
+
+        Raises: Conflict.
+        """
         found = await self._store.find_idempotent(idempotency.key, key_id=key_id)
         if found is None:
             raise Conflict("The run of this idempotency key was deleted just now.", param="idempotency-key")

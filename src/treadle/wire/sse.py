@@ -16,8 +16,9 @@ LF, CR = 0x0A, 0x0D
 """The line ends as numbers: looked for as such they are found several times as fast."""
 
 _BOM = b"\xef\xbb\xbf"
-_FRAME = b"data: "
+_DATA_BYTES = b"data: "
 _DATA = "data: "
+_DATA_AT = len(_DATA)
 _NEXT_DATA = "\n\ndata: "
 _BLANK_LINES = re.compile(rb"\n{3,}")
 _AT_ONCE_BYTES_MAX = 1_048_576
@@ -61,9 +62,9 @@ class SseReader:
         frames: list[Frame] = []
         if not (self._line or self._data or self._event or self._at_start):
             end = data.find(b"\n")
-            if end == len(data) - 2 and data[-1] == LF and data.startswith(_FRAME) and end <= self._line_bytes_max:
+            if end == len(data) - 2 and data[-1] == LF and data.startswith(_DATA_BYTES) and end <= self._line_bytes_max:
                 # What nearly every read of a slow stream is: one frame.
-                return [Frame(data=data[6:end].decode("utf-8", "replace"), id=self._id)]
+                return [Frame(data=data[_DATA_AT:end].decode("utf-8", "replace"), id=self._id)]
             frames, data = self._usual(data)
         if data:
             self._read_lines(data, frames)

@@ -153,21 +153,26 @@ def read_kept(values: Sequence[Any]) -> KeptEntry:
 
 def run_columns(row: RunRow) -> RunColumns:
     """Write a new run as columns."""
-    texts = (
-        *(row.id, row.response_id, row.conversation_id, row.previous_id, row.session_id, row.key_id),
-        *(row.protocol, row.model, row.idempotency_key, row.request_sha256),
-    )
-    *named, idempotency_key, request_sha256 = texts if "".join(map(str, texts)).isascii() else map(bind_text, texts)
-    return RunColumns(
-        *named,
+    columns = RunColumns(
+        id=row.id,
+        response_id=row.response_id,
+        conversation_id=row.conversation_id,
+        previous_id=row.previous_id,
+        session_id=row.session_id,
+        key_id=row.key_id,
+        protocol=row.protocol,
+        model=row.model,
         status=row.status,
         store=row.store,
         background=row.background,
         created_at=row.created_at,
         expires_at=row.expires_at,
-        idempotency_key=idempotency_key,
-        request_sha256=request_sha256,
+        idempotency_key=row.idempotency_key,
+        request_sha256=row.request_sha256,
     )
+    if "".join([value for value in columns if type(value) is str]).isascii():
+        return columns
+    return RunColumns._make([bind_text(value) if isinstance(value, str) else value for value in columns])
 
 
 def ended_columns(ended: RunEnded) -> EndColumns:

@@ -244,6 +244,7 @@ class Assembly(Ledger):
             speaking.blobs = tuple(self._maker.blob(kind, state.value()) for kind, state in speaking.states.items())
         speaking.is_closed = True
         if self._done == len(self._order) - 1:
+            # Who speaks came last, and all before it are told.
             self._done += 1
             self.events.append(ItemDone(index=speaking.index, item=speaking.item()))
         else:

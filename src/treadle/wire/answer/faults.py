@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.items import CallItem, MessageItem, ReasoningItem, TextPart, text_of
+from treadle.canon.items import CallItem, MessageItem, ReasoningItem, text_of
 from treadle.canon.json import BadJson, read_json
 from treadle.canon.memo import Memo
 from treadle.canon.tools import ToolSpec
@@ -89,12 +89,8 @@ def call_faults(call: CallItem, specs: Mapping[str, ToolSpec]) -> list[Fault]:
 
 def item_faults(item: MessageItem | ReasoningItem) -> list[Fault]:
     """Return what a text or a thought holds that should have been a call, or the end of the thoughts."""
-    text, is_thought = "", type(item) is ReasoningItem
-    if type(item) is ReasoningItem:
-        text = "".join((*item.summary, *item.text))
-    elif type(item) is MessageItem:
-        only = item.content[0] if len(item.content) == 1 else None
-        text = only.text if type(only) is TextPart else text_of(item.content)
+    is_thought = isinstance(item, ReasoningItem)
+    text = "".join((*item.summary, *item.text)) if is_thought else text_of(item.content)
     if "<" not in text and "[" not in text:
         return []
     bare = _FENCED_CODE.sub("", text)

@@ -81,8 +81,7 @@ class _Completion(msgspec.Struct):
         limit: dict[str, Any] = {}
         for choice in choices:
             body["choices"].append(choice.whole())
-            if choice.ended is not None and choice.ended.limit and not limit:
-                limit = _limit(choice)
+            limit = limit or _limit(choice)
         body["usage"] = None if self.used is None else _write_usage(self.used)
         return write_json({**body, **limit} if limit else body)
 
