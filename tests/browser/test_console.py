@@ -418,3 +418,10 @@ def test_a_change_while_a_list_is_read_is_read_after_it(page: Page, console: Con
     is_holding = False
     held[0].fulfill(body=json.dumps({"runs": [], "has_more": False}), content_type="application/json")
     expect(rows(page)).to_have_count(2)
+
+
+def test_runs_of_the_same_hour_are_told_apart(page: Page, console: Console) -> None:
+    """Their ids begin alike, so what is shown of one is its end; the whole is its title."""
+    run_id = console.run('get_price {"article": "A9"}')
+    page.goto(f"{console.url}/console/runs")
+    expect(page.locator(f'small[title="{run_id}"]')).to_have_text(f"run_…{run_id[-10:]}")

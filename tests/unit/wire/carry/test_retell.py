@@ -256,3 +256,10 @@ def test_what_has_no_counterpart_is_noted(client: str, upstream: ProtocolName, i
 def test_an_odd_item_is_not_told_anew(raw: bytes, client: str, protocol: str) -> None:
     """Whatever it is, it is asked for without a fault."""
     assert not is_retold(OpaqueItem(protocol=protocol, raw=msgspec.Raw(raw)), client)
+
+
+@pytest.mark.parametrize("kind", [{}, [], 7, None])
+def test_a_block_whose_type_is_no_text_is_shown_to_nobody_else(kind: Any) -> None:
+    """Whatever an upstream calls a block."""
+    item = OpaqueItem(id="x", protocol="messages", raw=msgspec.Raw(json.dumps({"type": kind}).encode()))
+    assert not is_retold(item, "responses")

@@ -6,7 +6,7 @@ import { asTrouble, send, Trouble } from "../shared/api.js";
 import { ago, announce, duration, html, Note, onKeys, pretty, typed, useClock, useEffect, useLayoutEffect, useRef, useState } from "../shared/ui.js";
 import { address } from "./address.js";
 import { More, usePages } from "./lists.js";
-import { Arguments, Choice, clock, Facts, Loading, Pane, shown, State, Table, useChanges, useLoaded, useMe } from "./parts.js";
+import { Arguments, Choice, clock, Facts, Loading, Pane, shortId, shown, State, Table, useChanges, useLoaded, useMe } from "./parts.js";
 
 /** @typedef {import("./address.js").Place} Place */
 
@@ -33,7 +33,7 @@ export function Approvals({ place }) {
     <//>
     <${Past} names=${["State", "Tool", "By", "When", "Run"]} rows=${past.rows.filter((row) => row.status !== "pending").map((row) => [
       html`<${State} of=${row.status} />`, html`<a href=${address(["approvals", row.id])}><code>${row.tool}</code></a>`, row.decision?.by || "–",
-      clock(row.decision?.at ?? row.expires_at), html`<a href=${runOf(row)}>${row.run_id.slice(0, 12)}…</a>`,
+      clock(row.decision?.at ?? row.expires_at), html`<a href=${runOf(row)}>${shortId(row.run_id)}</a>`,
     ])} />
     <${More} of=${past} words="Earlier ones" />
     <${Rules} loaded=${rules} />

@@ -8,7 +8,7 @@ import { address, go, takeClicks, usePlace } from "./address.js";
 import { Approvals, Proposals } from "./decide.js";
 import { Evals } from "./evals.js";
 import { Keys } from "./keys.js";
-import { useChanges, useLoaded, useMe } from "./parts.js";
+import { shortId, useChanges, useLoaded, useMe } from "./parts.js";
 import { Run } from "./run.js";
 import { Runs, Session, Sessions } from "./runs.js";
 import { Guests, Tools, Upstreams } from "./things.js";
@@ -51,7 +51,7 @@ function App() {
   const [helps, setHelps] = useState(false);
   const [colours, setColours] = useState(theme());
   useEffect(() => {
-    document.title = `${place.id ? `${place.id.slice(0, 16)} · ` : ""}${view.title} · Treadle console`;
+    document.title = `${place.id ? `${shortId(place.id)} · ` : ""}${view.title} · Treadle console`;
   }, [view, place.id]);
   const changeTheme = () => setColours(nextTheme());
   useLayoutEffect(() => onKeys({

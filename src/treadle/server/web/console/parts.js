@@ -215,6 +215,11 @@ export function tokens(usage) {
   return usage ? `${usage.estimated ? "≈ " : ""}${count(usage.input_tokens ?? 0)} / ${count(usage.output_tokens ?? 0)}` : "";
 }
 
+/** Write an id so that it differs from its neighbours: those of the same hour begin alike. @param {string} id */
+export function shortId(id) {
+  return id.length > 20 ? `${id.slice(0, id.indexOf("_") + 1)}…${id.slice(-10)}` : id;
+}
+
 /** Write a time of day, with the date if that is another. @param {number} seconds since 1970 */
 export function clock(seconds) {
   const at = new Date(seconds * 1000);

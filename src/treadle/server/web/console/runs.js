@@ -4,7 +4,7 @@
 import { ago, announce, count, duration, Failed, html, money, useEffect, useRef, useState, Waiting } from "../shared/ui.js";
 import { address, here, refine } from "./address.js";
 import { Rows, usePages } from "./lists.js";
-import { Choice, clock, Filters, State, tokens, useChanges, useLoaded } from "./parts.js";
+import { Choice, clock, Filters, shortId, State, tokens, useChanges, useLoaded } from "./parts.js";
 
 /** @typedef {import("./address.js").Place} Place */
 
@@ -44,7 +44,7 @@ function runsPath(query) {
 const COLUMNS = [
   { name: "State", kind: "tight", cell: (run) => html`<${State} of=${run.status} />` },
   { name: "Asked", kind: "main", cell: (run) => html`<span class="two"><span>${run.question || html`<em>(nothing said)</em>`}</span>
-    <small>${run.id}${run.error ? ` · ${run.error.code}` : run.limit ? ` · limit ${run.limit}` : ""}</small></span>` },
+    <small title=${run.id}>${shortId(run.id)}${run.error ? ` · ${run.error.code}` : run.limit ? ` · limit ${run.limit}` : ""}</small></span>` },
   { name: "Began", kind: "tight", cell: (run) => html`<time datetime=${new Date(run.created_at * 1000).toISOString()} title=${clock(run.created_at)}>${ago(run.created_at)}</time>` },
   { name: "Model", kind: "minor", cell: (run) => html`<span class="two"><span>${run.model}</span><small>${run.protocol}</small></span>` },
   { name: "Rounds", title: "Model calls and tool calls", kind: "minor number", cell: (run) => (run.ended_at ? `${run.rounds} · ${run.calls}` : "…") },
@@ -70,7 +70,7 @@ function RunFilters({ query }) {
     ${choice("tool", "Tool", [ANY, ...tools.map((/** @type {any} */ one) => one.spec.name)])}
     <label class="check"><input type="checkbox" checked=${query.get("error") === "any"}
       onChange=${(/** @type {any} */ event) => refine({ error: event.target.checked ? "any" : "" })} /><span>errors only</span></label>
-    ${["session", "key"].map((name) => query.get(name) && html`<button type="button" class="box" key=${name} onClick=${() => refine({ [name]: "" })}>${name} ${query.get(name)?.slice(0, 14)}… ×</button>`)}
+    ${["session", "key"].map((name) => query.get(name) && html`<button type="button" class="box" key=${name} onClick=${() => refine({ [name]: "" })}>${name} ${shortId(query.get(name) ?? "")} ×</button>`)}
   <//>`;
 }
 
@@ -140,7 +140,7 @@ export function Sessions({ place }) {
 
 /** @type {import("./lists.js").Column[]} */
 const SESSION_COLUMNS = [
-  { name: "Name", kind: "main", cell: (one) => html`<span class="two"><span>${one.name || "(no name)"}</span><small>${one.id}</small></span>` },
+  { name: "Name", kind: "main", cell: (one) => html`<span class="two"><span>${one.name || "(no name)"}</span><small title=${one.id}>${shortId(one.id)}</small></span>` },
   { name: "Used", kind: "tight", cell: (one) => html`<time datetime=${new Date(one.updated_at * 1000).toISOString()} title=${clock(one.updated_at)}>${ago(one.updated_at)}</time>` },
   { name: "Began", kind: "minor", cell: (one) => clock(one.created_at) },
 ];
