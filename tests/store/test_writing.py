@@ -36,12 +36,12 @@ async def test_a_started_run_is_found_with_every_field(store: Store) -> None:
 
 
 async def test_a_private_run_is_found_and_fenced_as_any_other(store: Store) -> None:
-    """Only when it is synced differs: its ids are taken, its lease holds, and what it writes is numbered on."""
+    """Only when it is written differs: its ids are taken, its lease holds, and what it writes is numbered on."""
     row = run_row("1", session_id=None)
     journal = await store.start_run(row, [said("hi", is_input=True)], owner=OWNER, lease_s=LEASE_S, is_private=True)
     assert await store.find_run("run_1") == row
     with pytest.raises(Conflict):
-        await store.start_run(row, [], owner=OTHER, lease_s=LEASE_S, is_private=True)
+        await (await store.start_run(row, [], owner=OTHER, lease_s=LEASE_S, is_private=True)).append([said("ho")])
     assert await store.claim_abandoned(OTHER, LEASE_S, 10) == []
     assert await journal.finish([said("bye", "assistant")], COMPLETED) == 2
 

@@ -270,8 +270,9 @@ class Store(Protocol):
         """Make a run, its input and its lease durable, and return the right to write to it.
 
         It is begun at once; the future may be given up as those of a journal. One that `is_private`, of which nobody
-        hears before something more of it is durable, may until then be lost with the machine, though not with the
-        process.
+        hears before something more of it is durable, may until then be lost with the machine. Where it refers to no
+        other run it may even wait a moment, to be written with the first thing that is: then it can be lost with the
+        process as well, others do not see it yet, and what is wrong with it is heard of with that first write.
         Raises: Conflict (an id or, with code `idempotency_key_taken`, the idempotency key is taken, with code
         `session_busy` another run of the session has not ended, or the previous run is of another conversation),
         NotFound (the previous run or the session is not there), StoreError.

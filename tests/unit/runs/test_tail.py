@@ -11,6 +11,7 @@ from treadle.canon.errors import Conflict
 from treadle.canon.events import ItemAdded, ItemDone, Numbered, RunEnded, TextDelta
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import MessageItem, TextPart
+from treadle.canon.request import Surface
 from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
 from treadle.engine.ports import Clock
 from treadle.runs import Idempotency, Rooms, RunHandle, Runs, RunsOptions
@@ -82,7 +83,7 @@ async def test_another_process_reads_a_run_as_it_goes_on(tmp_path):
     begun = [[ItemAdded(index=0, item=item), TextDelta(index=0, text="Hel"), TextDelta(index=0, text="lo ")]]
     model = FakeModel(begun, hold=hold)
     async with two(tmp_path, model) as (one, other):
-        handle = await one.runs.start(asking())
+        handle = await one.runs.start(asking(surface=Surface(stream=True)))
         row = await other.store.find_run(handle.run_id)
         assert row is not None
         seen: list[Numbered] = []

@@ -31,6 +31,12 @@ INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id
                   background, created_at, expires_at, idempotency_key, request_sha256, rounds, calls, epoch)
 VALUES (?, ?, ?, (SELECT n FROM runs WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 1)
 """
+_INSERT_WHOLE = """
+INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id, protocol, model, status, store,
+                  background, created_at, expires_at, idempotency_key, request_sha256,
+                  ended_at, stop, limit_name, usage, error, rounds, calls, epoch, head, sha256)
+VALUES (?, ?, ?, (SELECT n FROM runs WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)
+"""
 REQUEST = "INSERT INTO requests VALUES (?, ?)"
 LEASE = "INSERT INTO leases (run, owner, epoch, until, head, sha256, session_id) VALUES (?, ?, 1, ?, ?, ?, ?)"
 EVENT = """
@@ -100,6 +106,7 @@ Claimed = tuple[tuple[Any, ...], Hold, Place]
 class Start(NamedTuple):
     """The job that begins a run: its row, its request, its lease and its input, chained from the first number on.
 
+    With an end the run is over at once: then it is all that is ever written of it, and it needs no lease.
     Raises: NotFound, Conflict.
     """
 
@@ -108,15 +115,26 @@ class Start(NamedTuple):
     owner: str
     until: float
     chained: Chained
+    end: EndColumns | None = None
 
     def __call__(self, connection: apsw.Connection) -> Hold:
         """Do it alone."""
         hold = self.insert(connection)
         if self.body is not None:
-            select(connection, REQUEST, hold.run, self.body)
-        select(connection, LEASE, *self.lease(hold.run))
+            connection.execute(REQUEST, (hold.run, self.body))
+        if self.end is None:
+            connection.execute(LEASE, self.lease(hold.run))
         connection.executemany(EVENT, self.rows(connection, hold.run))
+        if self.end is not None and hold.key_id:
+            connection.execute(OWE, (hold.run,))
         return hold
+
+    def followed_by(self, entries: Sequence[Entry], end: EndColumns | None) -> "Start":
+        """Return the job that begins a run and writes this to it as well."""
+        place, rows, large = self.chained
+        more = chain_entries(entries, 0, str(self.columns.id), 1, place)
+        late = {len(rows) + index: data for index, data in more.large.items()} if more.large else {}
+        return self._replace(chained=Chained(more.place, rows + more.rows, large | late), end=end)
 
     def insert(self, connection: apsw.Connection) -> Hold:
         """Insert the run's row; nothing can be written to it until it has a lease."""
@@ -127,7 +145,11 @@ class Start(NamedTuple):
             _check_previous(connection, columns)
         if columns.session_id is not None and select(connection, _BUSY, columns.session_id):
             raise busy(str(columns.session_id))
-        connection.execute(_INSERT_RUN, columns)
+        if self.end is None:
+            connection.execute(_INSERT_RUN, columns)
+        else:
+            ended = columns._replace(status=self.end.status)
+            connection.execute(_INSERT_WHOLE, (*ended, *self.end[1:], *self.chained.place))
         # What is not plain text the schema has refused by now.
         return Hold(connection.last_insert_rowid(), self.owner, 1, str(columns.id), 0, str(columns.key_id))
 

@@ -1,4 +1,7 @@
-"""One run from its owner's side: it believes to know where the run stands, and every write asks the lease."""
+"""One run from its owner's side: it believes to know where the run stands, and every write asks the lease.
+
+A run of which nobody hears before its next write may be laid by: it is then begun with that write, or in a moment.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -95,3 +98,105 @@ class SqliteRunJournal:
             return await self._writer.submit(job, is_durable=is_durable)
         finally:
             self._wake(self._hold.run_id)
+
+
+class LaidRun:
+    """Fits `journal.RunJournal`: a run whose start waits for the first write and is made durable with it.
+
+    `lay_down` writes it alone. `make` gives the journal of a run that is there, for all that is written later.
+    """
+
+    epoch = 1
+    attempt = 1
+
+    def __init__(
+        self, writer: Writer, start: fence.Start, make: Callable[[fence.Hold, Place], SqliteRunJournal]
+    ) -> None:
+        self.run_id = str(start.columns.id)
+        self._writer = writer
+        self._start: fence.Start | None = start
+        self._make = make
+        self._birth: asyncio.Future[int] | None = None
+        self._journal: SqliteRunJournal | None = None
+
+    def lay_down(self) -> "asyncio.Future[int] | None":
+        """Begin to write the run unless that has begun; return what is done when it is there, None if it is.
+
+        What goes wrong is heard of with the next write, which tries again.
+        """
+        if self._journal is None and self._birth is None:
+            self._birth = self._bear((), None, is_durable=False)
+            self._birth.add_done_callback(_heard)
+        return self._birth if self._journal is None else None
+
+    def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
+        """Make the entries durable, in order; renew the lease."""
+        return self._write(entries, None)
+
+    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> asyncio.Future[int]:
+        """Append the last entries and end the run, in one step."""
+        assert ended.status in ENDED, ended.status
+        return self._write(entries, ended)
+
+    def renew(self) -> asyncio.Future[int]:
+        """Make the lease run from now."""
+        return self._write((), None)
+
+    async def release(self) -> None:
+        """Give the run up, so that it can be claimed at once."""
+        await (await self._written()).release()
+
+    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+        """Let other processes read what the run says, before it is durable.
+
+        Raises: StoreError, Conflict, NotFound.
+        """
+        await (await self._written()).tell(chunk, keep_from=keep_from)
+
+    def _write(self, entries: Sequence[Entry], ended: RunEnded | None) -> asyncio.Future[int]:
+        if self._journal is not None:
+            return self._journal.append(entries) if ended is None else self._journal.finish(entries, ended)
+        birth = self._birth
+        if birth is None or (birth.done() and (birth.cancelled() or birth.exception() is not None)):
+            self._birth = self._bear(entries, ended, is_durable=True)
+            return self._birth
+        # It is on its way, without this.
+        future: asyncio.Future[int] = birth.get_loop().create_future()
+        birth.add_done_callback(lambda _: self._write(entries, ended).add_done_callback(partial(_pass_on, future)))
+        return future
+
+    async def _written(self) -> SqliteRunJournal:
+        birth = self.lay_down()
+        if birth is not None:
+            await asyncio.shield(birth)
+        assert self._journal is not None
+        return self._journal
+
+    def _bear(self, entries: Sequence[Entry], ended: RunEnded | None, *, is_durable: bool) -> "asyncio.Future[int]":
+        start = self._start
+        assert start is not None, "a run begins once"
+        if entries or ended is not None:
+            start = start.followed_by(entries, None if ended is None else ended_columns(ended))
+        return self._writer.submit(start, is_durable=is_durable, then=partial(self._born, start.chained.place))
+
+    def _born(self, place: Place, hold: fence.Hold) -> int:
+        self._journal, self._start = self._make(hold, place), None
+        return place.head
+
+
+def _heard(future: "asyncio.Future[int]") -> None:
+    """Look at what went wrong, so that nobody complains that nobody did."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _pass_on(target: "asyncio.Future[int]", source: "asyncio.Future[int]") -> None:
+    """Give one future what another has got."""
+    if target.done():
+        _heard(source)
+    elif source.cancelled():
+        target.cancel()
+    elif (error := source.exception()) is not None:
+        target.set_exception(error)
+    else:
+        target.set_result(source.result())

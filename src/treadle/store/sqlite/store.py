@@ -19,21 +19,23 @@ from treadle.canon.errors import StoreError
 from treadle.canon.events import ENDED, Status
 from treadle.canon.messages import Entry
 from treadle.store.approvals.sqlite import SqliteApprovals
-from treadle.store.futures import failed
+from treadle.store.futures import done, failed
 from treadle.store.journal import AuditLine, Chunk, RunJournal, RunRow, RunSearch, SessionKind, SessionRow, StoredTurn
 from treadle.store.keys.sqlite import SqliteKeys
 from treadle.store.sqlite import fence, query, retention, sessions
 from treadle.store.sqlite.connection import MEMORY, connect, select, store_error
 from treadle.store.sqlite.migrate import migrate, read_migrations
 from treadle.store.sqlite.presence import Presence
-from treadle.store.sqlite.rows import Place, bind_json, bind_text, chain_entries, read_run, run_columns
-from treadle.store.sqlite.run import SqliteRunJournal
+from treadle.store.sqlite.rows import Place, RunColumns, bind_json, bind_text, chain_entries, read_run, run_columns
+from treadle.store.sqlite.run import LaidRun, SqliteRunJournal
 from treadle.store.sqlite.watch import Changes, Watch
-from treadle.store.sqlite.writer import Job, Writer
+from treadle.store.sqlite.writer import BATCH_JOBS_MAX, Job, Writer
 from treadle.store.tickets.sqlite import SqliteTickets
 from treadle.store.workspaces.sqlite import SqliteWorkspaces
 
 READERS = 2
+LAY_S = 0.05
+"""How long the start of a run of which nobody hears yet may wait for the first write to it."""
 
 T = TypeVar("T")
 
@@ -48,6 +50,7 @@ class SqliteStore:
         self._connections = ExitStack()
         self._reading = 0 if path == MEMORY else READERS
         self._has_forgotten = False
+        self._laid: list[LaidRun] = []
         self._idle: SimpleQueue[apsw.Connection] = SimpleQueue()
         self._polling: SimpleQueue[apsw.Connection] = SimpleQueue()
         self._watch = Watch(self._data_version if self._reading else None, self._changes)
@@ -91,6 +94,7 @@ class SqliteStore:
         """Commit what is queued, then close all connections; without effect the second time."""
         if self._writer is not None:
             await self._watch.close()
+            self._lay_down()
             await self._writer.close()
             await self._off_loop(self._disconnect)
             self._writer = None
@@ -121,9 +125,13 @@ class SqliteStore:
         body = None if row.request is None else bind_json(bytes(row.request))
         chained = chain_entries(entries, 0, row.id, 1, Place())
         start = fence.Start(run_columns(row), body, owner, self._clock() + lease_s, chained)
-        return writer.submit(
-            start, is_durable=not is_private, then=lambda hold: self._journal(writer, hold, chained.place, lease_s)
-        )
+
+        def journal(hold: fence.Hold, place: Place) -> SqliteRunJournal:
+            return self._journal(writer, hold, place, lease_s)
+
+        if is_private and self._may_wait(writer, start.columns):
+            return done(self._lay_by(LaidRun(writer, start, journal)))
+        return writer.submit(start, is_durable=not is_private, then=lambda hold: journal(hold, chained.place))
 
     async def claim_abandoned(
         self, owner: str, lease_s: float, limit: int, *, run_id: str | None = None, background: bool | None = None
@@ -151,7 +159,7 @@ class SqliteStore:
 
     async def find_idempotent(self, idempotency_key: str, *, key_id: str) -> RunRow | None:
         """Return the run that was started under this idempotency key."""
-        return await self._read(lambda connection: query.find_idempotent(connection, idempotency_key, key_id))
+        return await self._look(lambda connection: query.find_idempotent(connection, idempotency_key, key_id))
 
     async def request_cancel(self, run_id: str) -> bool:
         """Ask whoever drives the run to cancel it; False if it has ended or is not there."""
@@ -161,7 +169,7 @@ class SqliteStore:
 
     async def cancel_requests(self, owner: str) -> list[str]:
         """Return the runs held by this owner that somebody asked to cancel."""
-        return await self._read(lambda connection: query.cancel_requests(connection, owner))
+        return await self._look(lambda connection: query.cancel_requests(connection, owner))
 
     async def chunks(self, run_id: str, *, after: int = 0) -> list[Chunk]:
         """Return what a live run said, in order, in the chunks that hold events numbered above `after`."""
@@ -248,7 +256,7 @@ class SqliteStore:
         self, call_ids: Sequence[str], questions: Sequence[str], *, key_id: str | None = None
     ) -> list[StoredTurn]:
         """Return the last rounds that hold such calls and more than a client knows of them, newest first."""
-        return await self._read(lambda connection: query.find_turns(connection, call_ids, questions, key_id))
+        return await self._look(lambda connection: query.find_turns(connection, call_ids, questions, key_id))
 
     async def delete_run(self, run_or_response_id: str) -> bool:
         """Forget a run and all of its content; tell whether there was one."""
@@ -345,11 +353,31 @@ class SqliteStore:
         now = self._clock()
         await self._write(lambda connection: sessions.move_head(connection, session_id, run_id, expected, now))
 
+    def _may_wait(self, writer: Writer, columns: RunColumns) -> bool:
+        """Tell whether nothing can be wrong with a run, and nothing is with the database, as far as can be seen."""
+        refers = columns.previous_id or columns.session_id or columns.idempotency_key
+        is_calm = writer.is_well and writer.queued < BATCH_JOBS_MAX
+        return refers is None and type(columns.model) is str and is_calm and self._reading > 0
+
+    def _lay_by(self, run: LaidRun) -> RunJournal:
+        if not self._laid:
+            asyncio.get_running_loop().call_later(LAY_S, self._lay_down)
+        self._laid.append(run)
+        return run
+
+    def _lay_down(self) -> "list[asyncio.Future[int]]":
+        """Write the runs that still wait, in the order in which they began; return what is done when they are there."""
+        laid, self._laid = self._laid, []
+        return [birth for run in laid if (birth := run.lay_down()) is not None]
+
     def _journal(self, writer: Writer, hold: fence.Hold, place: Place, lease_s: float) -> SqliteRunJournal:
         return SqliteRunJournal(writer, self._clock, self._watch.wake, hold, place, lease_s)
 
     async def _write(self, job: Job[T]) -> T:
-        return await self._open_writer().submit(job)
+        writer = self._open_writer()
+        if self._laid:
+            self._lay_down()
+        return await writer.submit(job)
 
     async def _jot(self, job: Job[T]) -> T:
         """Write what may be lost with the machine: it is done again then."""
@@ -362,6 +390,13 @@ class SqliteStore:
         return forgotten
 
     async def _read(self, job: Job[T]) -> T:
+        """Read what the database holds, and all that this process has begun."""
+        if self._laid and (births := self._lay_down()):
+            await asyncio.wait(births)
+        return await self._look(job)
+
+    async def _look(self, job: Job[T]) -> T:
+        """Read what cannot be in a run that is laid by."""
         writer = self._open_writer()
         if not self._reading:
             return await writer.submit(job)
@@ -382,7 +417,7 @@ class SqliteStore:
         )
 
     async def _changes(self, run_ids: Sequence[str]) -> Changes:
-        return await self._read(lambda connection: query.changes(connection, run_ids))
+        return await self._look(lambda connection: query.changes(connection, run_ids))
 
     async def _off_loop(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)

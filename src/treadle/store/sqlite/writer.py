@@ -51,6 +51,7 @@ class Writer:
         self._fresh: list[_Ticket] = []
         self._waiting: deque[_Ticket] = deque()
         self._is_open = True
+        self._is_well = True
         self._syncs = True
         self._stopped = asyncio.Event()
         if is_inline:
@@ -63,6 +64,11 @@ class Writer:
     def is_open(self) -> bool:
         """Tell whether jobs are taken."""
         return self._is_open
+
+    @property
+    def is_well(self) -> bool:
+        """Tell whether the last transaction went well."""
+        return self._is_well
 
     @property
     def queued(self) -> int:
@@ -171,7 +177,9 @@ class Writer:
             outcomes = self._run_alone(batch[0]) if len(batch) == 1 else self._run_together(batch)
             if connection.in_transaction:
                 connection.execute("COMMIT")
+            self._is_well = True
         except apsw.Error as error:
+            self._is_well = False
             # Some failures have rolled the transaction back by themselves, others leave it open.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

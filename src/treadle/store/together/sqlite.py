@@ -78,7 +78,10 @@ class _Batch:
         hold = job.insert(connection)
         if job.body is not None:
             self._requests.append((hold.run, job.body))
-        self._leases.append(job.lease(hold.run))
+        if job.end is None:
+            self._leases.append(job.lease(hold.run))
+        elif hold.key_id:
+            self._owed.append((hold.run,))
         self._events += job.rows(connection, hold.run)
         return hold
 

@@ -64,7 +64,8 @@ async def test_only_a_private_start_is_not_synced_by_itself(tmp_path: Path) -> N
     await store.open()
     assert store._writer is not None
     connection = store._writer._connection
-    journal = await store.start_run(ROW, [], owner="o", lease_s=1.0, is_private=True)
+    row = msgspec.structs.replace(ROW, idempotency_key="k")
+    journal = await store.start_run(row, [], owner="o", lease_s=1.0, is_private=True)
     assert connection.pragma("synchronous") == NORMAL
     await journal.append([Entry(kind="note", at=1.0)])
     assert connection.pragma("synchronous") == FULL
