@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import asyncpg
 
+from bench.report import results
+from bench.report.machine import describe
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import text_message
 from treadle.canon.messages import Entry
@@ -215,7 +217,8 @@ async def opened(folder: Path) -> AsyncIterator[Cast]:
 Rates = Mapping[tuple[str, int], list[Rate]]
 
 
-async def measure(rounds: int) -> None:
+async def measure(rounds: int) -> results.Result:
+    """Measure everything so often, show it and return what can be kept."""
     with tempfile.TemporaryDirectory(prefix="treadle-bench-", dir=Path.cwd()) as name:
         folder = Path(name)
         async with opened(folder) as cast:
@@ -235,6 +238,13 @@ async def measure(rounds: int) -> None:
                 for kind, store in cast.stores.items():
                     turns[kind].append(await round_s(store, is_kept=kind != "memory"))
     show(floors, rates, plain, turns)
+    figures = {"floor_s": floors, "journal": figures_of(rates), "plain": figures_of(plain), "round_s": turns}
+    return results.Result("journal", f"median of {rounds} rounds", [], [], figures)
+
+
+def figures_of(rates: Rates) -> dict[str, list[dict[str, float]]]:
+    """Return rates as they are kept, by engine and writers."""
+    return {f"{kind} {writers}": [each._asdict() for each in found] for (kind, writers), found in rates.items()}
 
 
 def show(floors: list[float], rates: Rates, plain: Rates, turns: dict[str, list[float]]) -> None:
@@ -262,7 +272,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="how often everything is measured")
     parser.add_argument("--quick", action="store_true", help="two rounds: to see that it works")
     args = parser.parse_args()
-    asyncio.run(measure(2 if args.quick else args.rounds))
+    machine = describe()
+    result = asyncio.run(measure(2 if args.quick else args.rounds))
+    if not args.quick:
+        print(f"kept as {results.keep(result, machine).name}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ IMAGES = ROOT / "docs" / "images"
 MADE = {"goals": goals.table, "ahead": ahead.table}
 """The tables that are made of the other results."""
 
+UNSHOWN = ("journal",)
+"""Results that have goals; docs/reliability.md tells the rest of them."""
+
 
 def marks(text: str) -> list[str]:
     """Return the names of the results that a document asks for."""
@@ -48,11 +51,13 @@ def peer_versions(name: str) -> str:
 def main() -> None:
     """Write every result that is there; say which are not."""
     text = DOCUMENT.read_text(encoding="utf-8")
-    names = [name for name in marks(text) if name not in MADE]
+    names = [*(name for name in marks(text) if name not in MADE), *UNSHOWN]
     files: dict[str, Path] = {name: folder() / f"{name}.json" for name in names}
     missing = [name for name, file in files.items() if not file.exists()]
     kept = {name: read(file) for name, file in files.items() if name not in missing}
     for name, (result, machine, versions) in kept.items():
+        if name in UNSHOWN:
+            continue
         text = put(text, name, words_of(result, machine, versions + peer_versions(name)))
         for plot in result.plots:
             (IMAGES / f"{plot.name}.svg").write_text(plot.svg, encoding="utf-8")

@@ -15,6 +15,7 @@ import uvloop
 
 ANSWER_S = 60.0
 _LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
+_CHUNKED = re.compile(rb"transfer-encoding:\s*chunked", re.IGNORECASE)
 _CLOSE = re.compile(rb"connection:\s*close", re.IGNORECASE)
 _AT = re.compile(rb"at=(\d+);")
 
@@ -31,6 +32,7 @@ class Reader:
         self.status = 0
         self.is_kept = True
         self.is_open_ended = False
+        self.is_chunked = False
         self._head = bytearray()
         self._length: int | None = None
 
@@ -47,10 +49,22 @@ class Reader:
             found = _LENGTH.search(head)
             self._length = int(found[1]) if found else None
             self.is_open_ended = found is None
+            self.is_chunked = _CHUNKED.search(head) is not None
         self.body += data
         if self._length is not None:
             return len(self.body) >= self._length
         return self.body.endswith(b"0\r\n\r\n")
+
+
+def joined(body: bytes) -> bytes:
+    """Return what was sent in chunks as one; a proxy may cut them in the middle of a word."""
+    pieces: list[bytes] = []
+    at = 0
+    while (cut := body.find(b"\r\n", at)) > at:
+        size = int(body[at:cut], 16)
+        pieces.append(body[cut + 2 : cut + 2 + size])
+        at = cut + 4 + size
+    return b"".join(pieces)
 
 
 class Connection(asyncio.Protocol):
@@ -130,11 +144,19 @@ class Job:
         """Make one request and check its answer."""
         answer = await connection.ask(self.request)
         ended = time.perf_counter()
-        body = answer.body
-        if answer.status != 200 or b"bench-done" not in body or body.count(b"data: ") < self.events_min:
-            raise Wrong(f"status {answer.status}: {bytes(body[-400:]).decode(errors='replace')}")
+        if not self._is_right(answer):
+            raise Wrong(f"status {answer.status}: {bytes(answer.body[-400:]).decode(errors='replace')}")
         self.took_s.append(ended - began)
         self.first_s.append((connection.first_at or ended) - began)
+
+    def _is_right(self, answer: Reader) -> bool:
+        """Look at the bytes as they came, and only if that does not do without the frames of their chunks."""
+        if answer.status != 200:
+            return False
+        return self._is_whole(answer.body) or (answer.is_chunked and self._is_whole(joined(bytes(answer.body))))
+
+    def _is_whole(self, body: bytes | bytearray) -> bool:
+        return b"bench-done" in body and body.count(b"data: ") >= self.events_min
 
 
 async def closed(job: Job) -> None:

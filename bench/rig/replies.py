@@ -1,7 +1,8 @@
 """The bytes that the benchmark's provider answers with, made once: pure, so that they can be tested without a socket.
 
-A model's name says what is wanted: `bench-plain`, `bench-N` (N events, any number), `bench-tools-K` (K tool rounds,
-then text), and `bench-drip`, `bench-paced` and `bench-first`, which the upstream itself writes over time.
+A model's name says what is wanted: `bench-plain`, `bench-N` (N events in one piece, any number), `bench-burst-N` (the
+same events, each a piece of its own), `bench-tools-K` (K tool rounds, then text), and `bench-drip`, `bench-paced` and
+`bench-first`, which the upstream itself writes over time.
 """
 
 import json
@@ -17,6 +18,7 @@ _MODEL = re.compile(rb'"model":\s*"([^"]+)"')
 _STREAM = re.compile(rb'"stream":\s*true')
 _RESULT = re.compile(rb'"role":\s*"tool"')
 _EVENTS = re.compile(rb"bench-(\d+)\Z")
+_BURST = re.compile(rb"bench-burst-(\d+)\Z")
 _TOOLS = re.compile(rb"bench-tools-(\d+)\Z")
 _USAGE = {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20}
 _HEAD = {"id": "chatcmpl-bench", "created": 1, "model": "bench"}
@@ -37,11 +39,17 @@ def end(finish: str) -> bytes:
 
 
 @cache
-def text_stream(count: int) -> bytes:
-    """Return a whole stream of so many deltas of text, the last of which is the mark."""
+def text_pieces(count: int) -> tuple[bytes, ...]:
+    """Return a stream of so many deltas of text, the last of which is the mark: beginning, each delta, end."""
     words = [event({"content": f"word{number} "}) for number in range(count - 1)]
-    first = event({"role": "assistant", "content": ""})
-    return b"".join([STREAM_HEAD, first, *words, event({"content": DONE}), end("stop")])
+    first = STREAM_HEAD + event({"role": "assistant", "content": ""})
+    return (first, *words, event({"content": DONE}), end("stop"))
+
+
+@cache
+def text_stream(count: int) -> bytes:
+    """Return the same stream in one piece."""
+    return b"".join(text_pieces(count))
 
 
 @cache
@@ -87,6 +95,16 @@ def model_of(body: bytes) -> bytes:
     return found[1] if found else b""
 
 
+def burst(model: bytes) -> tuple[bytes, ...]:
+    """Return the pieces of a stream that is to be written event by event, or nothing for any other model."""
+    asked = _BURST.match(model)
+    return text_pieces(_count(asked)) if asked else ()
+
+
+def _count(asked: re.Match[bytes]) -> int:
+    return min(max(int(asked[1]), 1), EVENTS_MAX)
+
+
 def reply(body: bytes) -> bytes:
     """Return the answer to a request, which is read no further than it must be."""
     model = model_of(body)
@@ -94,8 +112,7 @@ def reply(body: bytes) -> bytes:
     if model == b"bench-plain":
         return text_stream(1) if is_stream else whole(None)
     if asked := _EVENTS.match(model):
-        count = min(max(int(asked[1]), 1), EVENTS_MAX)
-        return text_stream(count) if is_stream else whole(None)
+        return text_stream(_count(asked)) if is_stream else whole(None)
     if asked := _TOOLS.match(model):
         done = len(_RESULT.findall(body))
         if done >= int(asked[1]):

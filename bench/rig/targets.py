@@ -13,14 +13,12 @@ from typing import NamedTuple
 
 from bench.rig.certificate import make_certificate
 from bench.rig.processes import ROOT, START_S, cores, cpu_s, process, python, raise_file_limit, read_port
+from bench.rig.requests import SHORT
 
 PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 JOURNALS = ("off", "SQLite", "PostgreSQL")
-_BUILT = {
-    "chat": lambda text: {"messages": [{"role": "user", "content": text}]},
-    "messages": lambda text: {"max_tokens": 4096, "messages": [{"role": "user", "content": text}]},
-    "responses": lambda text: {"input": text},
-}
+STREAMS, BURSTS = 100, 16
+"""Streams at once: paced, and as fast as they come."""
 
 
 class Broken(Exception):
@@ -28,7 +26,10 @@ class Broken(Exception):
 
 
 class Target(NamedTuple):
-    """Something that listens. `protocols` are those it can be asked in; `more` goes into every body."""
+    """Something that listens. `protocols` are those it can be asked in; `more` goes into every body.
+
+    The others are what it bears: paced streams at once, bursts at once, connections, requests a second.
+    """
 
     name: str
     port: int
@@ -37,7 +38,8 @@ class Target(NamedTuple):
     headers: Mapping[str, str] = {}
     prefix: str = ""
     more: Mapping[str, object] = {}
-    streams_max: int = 50
+    streams_max: int = STREAMS
+    bursts_max: int = BURSTS
     connections_max: int = 1_000_000
     rate_max: float = 1_000_000.0
 
@@ -53,9 +55,9 @@ class Target(NamedTuple):
     def job(
         self, protocol: str, model: str, *, stream: bool, asked: Mapping[str, object] | None = None, **fields: object
     ) -> dict[str, object]:
-        """Return a job of the load generator for this target; `asked` goes into the body."""
+        """Return a job of the load generator for this target; `asked` goes into the body, which else is one word."""
         named = {"model": f"{self.prefix}{model}", "stream": stream}
-        body = {**named, **_BUILT[protocol]("go"), **self.more, **(asked or {})}
+        body = {**named, **SHORT[protocol], **self.more, **(asked or {})}
         return {
             "target": self.name,
             "port": self.port,

@@ -12,7 +12,7 @@ from typing import cast, get_args
 import msgspec
 
 from hostile.rows import table as bad_inputs
-from rules import reference
+from rules import reference, test_cost
 from rules.tree import ROOT, files, shown
 from treadle.canon.tools import SANDBOXES, ToolPolicy
 from treadle.cli.consent.policy import MODES
@@ -207,6 +207,20 @@ def _metrics() -> str:
     return "\n".join(["| series | type | labels | what it says |", "|---|---|---|---|", *rows, ""])
 
 
+def _calls() -> str:
+    """Write how many Python calls the guard of the hot path allows, before its margin."""
+    rows = {
+        "a plain request, no journal": test_cost.REQUEST["off"],
+        "a plain request, SQLite": test_cost.REQUEST["on"],
+        **{f"one more event of a stream, {form}": calls for form, calls in test_cost.EVENT.items()},
+        "one more turn of history": test_cost.TURN,
+        "one more tool round": test_cost.ROUND,
+    }
+    return "\n".join(
+        ["| | Python calls |", "|---|---:|", *(f"| {name} | {calls:g} |" for name, calls in rows.items()), ""]
+    )
+
+
 GENERATORS: dict[str, Callable[[], str]] = {
     "endpoints": reference.write_endpoints,
     "cli": reference.write_cli,
@@ -229,6 +243,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "protocols": _protocols,
     "dialects": _dialects,
     "quirks": _quirks,
+    "calls": _calls,
 }
 """What can be generated, by name."""
 

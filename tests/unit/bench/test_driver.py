@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from itertools import pairwise
 
 import pytest
-from bench.rig.driver import Job, Reader, shares, work
-from bench.rig.replies import DONE, document, reply, text_stream
-from bench.rig.upstream import Upstream
+from bench.rig import upstream
+from bench.rig.driver import Job, Reader, joined, shares, work
+from bench.rig.replies import DONE, STREAM_HEAD, document, reply, text_pieces, text_stream
+from bench.rig.upstream import PACED_S, PLACE_S, PLACES, Upstream
 
 CUTS = (1, 2, 3, 7, 64, 100_000)
 
@@ -69,6 +71,73 @@ async def test_a_wrong_answer_is_an_error_and_no_fast_number(port: int, model: s
     assert said in (await work(job(port, model, **fields)))["error"]
 
 
+def rechunked(answer: bytes, size: int) -> bytes:
+    """The same answer as a proxy might cut its chunks."""
+    text = joined(answer.removeprefix(STREAM_HEAD))
+    return STREAM_HEAD + b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in [*cut(text, size), b""])
+
+
+@pytest.mark.parametrize("size", CUTS)
+async def test_an_answer_is_right_wherever_a_proxy_cuts_its_chunks(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in the middle of the mark, or of what begins an event."""
+    answer = rechunked(text_stream(5), size)
+    monkeypatch.setattr(upstream, "reply", lambda _: answer)
+    server = await asyncio.get_running_loop().create_server(Upstream, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    done = await work(job(port, "bench-5", events_min=5))
+    short = await work(job(port, "bench-5", events_min=50))
+    server.close()
+    assert done["count"] == 4
+    assert "status 200" in short["error"]
+
+
+async def test_a_burst_is_written_event_by_event_in_turn(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each event is one write to the socket; of two streams, one event each."""
+    written: list[tuple[int, bytes]] = []
+    once = upstream.write_now
+
+    def noted(descriptor: int, piece: bytes) -> int:
+        written.append((descriptor, piece))
+        return once(descriptor, piece)
+
+    monkeypatch.setattr(upstream, "write_now", noted)
+    done = await work(job(port, "bench-burst-20", connections=2, count=2, events_min=20))
+    assert done["count"] == 2
+    streams = {each: [piece for where, piece in written if where == each] for each, _ in written}
+    assert list(streams.values()) == [list(text_pieces(20))] * 2
+    turns = sum(one != other for (one, _), (other, _) in pairwise(written))
+    assert turns > len(written) / 2
+
+
+@pytest.mark.parametrize("taken", [0, 3])
+async def test_a_burst_goes_on_by_the_transport_where_the_socket_has_no_room(
+    port: int, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is lost or sent twice, whether a piece was taken in part or not at all."""
+    once = upstream.write_now
+
+    def full(descriptor: int, piece: bytes) -> int:
+        return once(descriptor, piece[:taken] if b"word4 " in piece else piece)
+
+    monkeypatch.setattr(upstream, "write_now", full)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = b'{"model": "bench-burst-20"}'
+    writer.write(b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+    wanted = text_stream(20)
+    assert await asyncio.wait_for(reader.readexactly(len(wanted)), 10.0) == wanted
+    writer.close()
+    await writer.wait_closed()
+
+
+def test_paced_streams_are_spread_over_the_interval() -> None:
+    """Any twenty that begin together have a millisecond of it each, so neither many nor few come in one rush."""
+    places = [next(Upstream._places) for _ in range(PLACES)]
+    assert sorted(places) == list(range(PLACES))
+    interval = round(PACED_S / PLACE_S)
+    for at in range(PLACES - interval):
+        assert len({each % interval for each in places[at : at + interval]}) == interval
+
+
 async def test_nobody_there_is_an_error() -> None:
     """A port that nobody listens on gives no figures."""
     server = await asyncio.get_running_loop().create_server(Upstream, "127.0.0.1", 0)
@@ -87,6 +156,7 @@ async def test_requests_at_a_steady_rate_are_all_made(port: int) -> None:
 async def test_paced_events_say_how_late_they_are(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each event carries the time of its writing."""
     monkeypatch.setattr("bench.rig.upstream.PACED_EVENTS", 3)
+    monkeypatch.setattr("bench.rig.upstream.THINKS_S", 0.0)
     done = await work(job(port, "bench-paced", stamped=True, count=1))
     assert 0 < done["late_s"]["p50"] <= done["late_s"]["p99"] < done["wall_s"]
 

@@ -110,7 +110,37 @@ def test_goals_are_judged_by_what_was_measured() -> None:
         "added latency p50, × nginx": ("2", "goal"),
         "added latency p99, × nginx": ("10", "missed"),
         "added latency p50, × LiteLLM": ("0.0333", "goal"),
+        "added latency p99, × LiteLLM": ("0.25", "missed"),
     }
+
+
+@pytest.mark.parametrize(
+    ("own_s", "row"),
+    [
+        (0.0040, ["3", "≤ 10", "≤ 3.5", "goal"]),
+        (0.0110, ["10", "≤ 10", "≤ 3.5", "gate"]),
+        (0.0210, ["20", "≤ 10", "≤ 3.5", "missed"]),
+    ],
+)
+def test_a_paced_event_is_judged_by_half_of_the_pace_and_by_nginx(own_s: float, row: list[str]) -> None:
+    """Over what a direct connection takes; the goal is what nginx adds and two milliseconds."""
+    found = {"direct chat": 0.001, "nginx chat": 0.0025, "Treadle, SQLite chat": own_s}
+    paced = {name: [{"cpu_s": 1.0, "p99_s": seconds}] for name, seconds in found.items()}
+    rows = {name: rest for name, *rest in goals.table({"streams-peers": {"paced": paced, "bursts": {}}}).rows}
+    assert rows["a paced event late p99, ms over direct; goal: nginx + 2"] == row
+
+
+def test_durable_appends_are_judged_beside_the_plain_use_of_a_driver() -> None:
+    """Each engine by itself, with 64 writers; what is not there is left out."""
+    figures = {
+        "journal": {"SQLite 64": [{"a_second": 90.0}], "PostgreSQL 64": [{"a_second": 60.0}]},
+        "plain": {"SQLite 64": [{"a_second": 10.0}], "PostgreSQL 64": [{"a_second": 5.0}]},
+    }
+    assert [row[1:] for row in goals.table({"journal": figures}).rows] == [
+        ["9", "≥ 8", "≥ 15", "gate"],
+        ["12", "≥ 5", "≥ 10", "goal"],
+    ]
+    assert goals.table({"plain-peers": {}}).rows == []
 
 
 def test_whoever_is_ahead_is_named() -> None:

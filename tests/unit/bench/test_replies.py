@@ -4,7 +4,7 @@ import json
 
 import pytest
 from bench.rig.driver import Reader
-from bench.rig.replies import DONE, reply
+from bench.rig.replies import DONE, burst, reply, text_stream
 
 from treadle.canon.events import Finished, ItemDone, TextDelta
 from treadle.canon.ids import CountingIds
@@ -35,6 +35,15 @@ def test_a_stream_has_as_many_deltas_as_its_model_says(count: int) -> None:
     assert len(said) == count
     assert said[-1] == DONE
     assert isinstance(told[-1], Finished)
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_burst_is_the_same_stream_in_pieces_of_one_event(count: int) -> None:
+    """The beginning and the end have theirs; no other model is a burst."""
+    pieces = burst(f"bench-burst-{count}".encode())
+    assert b"".join(pieces) == text_stream(count)
+    assert [piece.count(b"data: ") for piece in pieces] == [1] * (count + 1) + [2]
+    assert [burst(model) for model in (b"bench-100", b"bench-plain", b"bench-burst-", b"")] == [()] * 4
 
 
 def test_tool_rounds_are_asked_for_one_by_one_and_then_end() -> None:

@@ -9,8 +9,10 @@ import pytest
 from bench import __main__ as suite
 from bench.measures.loops import own
 from bench.rig.processes import ROOT
+from bench.rig.requests import CALLED, TALK
 from bench.rig.targets import JOURNALS, Target, write_config
 
+from treadle.canon.items import CallItem, MessageItem, ResultItem
 from treadle.config import load_settings
 from treadle.wire.protocols import PROTOCOLS
 
@@ -80,6 +82,25 @@ def test_a_target_is_asked_in_each_protocol(protocol: str) -> None:
     assert (request.model, request.surface.stream) == ("bench-100", True)
 
 
+@pytest.mark.parametrize("protocol", TALK)
+def test_the_request_of_the_scenarios_has_six_messages_and_two_tools(protocol: str) -> None:
+    """In each protocol, 1.9 KB as chat; what is said to the model as instructions is one of the six."""
+    body = str(Target("own", 1).job(protocol, "bench-plain", stream=False, asked=TALK[protocol])["body"]).encode()
+    request = PROTOCOLS[protocol].read_request(body)
+    assert len(request.items) + (request.instructions is not None) == 6
+    assert {type(item) for item in request.items} == {MessageItem}
+    assert [tool.name for tool in request.tools] == ["get_weather", "opening_hours"]
+    assert protocol != "chat" or 1_850 <= len(body) <= 1_950
+
+
+def test_the_request_with_a_call_is_as_long() -> None:
+    """The call and its result are two of its six messages."""
+    body = str(Target("own", 1).job("chat", "bench-plain", stream=False, asked=CALLED)["body"]).encode()
+    kinds = [type(item) for item in PROTOCOLS["chat"].read_request(body).items]
+    assert kinds == [MessageItem, MessageItem, CallItem, ResultItem, MessageItem, MessageItem]
+    assert 1_850 <= len(body) <= 2_000
+
+
 @pytest.mark.parametrize("journal", JOURNALS)
 def test_the_settings_of_a_measured_server_are_valid(tmp_path: Path, journal: str) -> None:
     """Strict settings would refuse a field that is gone."""
@@ -99,3 +120,12 @@ def test_the_document_has_a_place_for_what_is_measured() -> None:
     assert {name.removesuffix("-peers") for name in marks(text)} == {*wanted, *MADE}
     empty = [name for name in marks(text) if f"<!-- measured: {name} -->\n<!-- end: {name} -->" in text]
     assert empty == []
+
+
+def test_every_goal_is_about_a_result_that_is_kept() -> None:
+    """One that the document shows, or one that it only judges."""
+    from bench.report.document import UNSHOWN, marks
+    from bench.report.goals import GOALS
+
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert {goal.result for goal in GOALS} <= {*marks(text), *UNSHOWN}
