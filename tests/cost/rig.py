@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from treadle import tool
 from treadle.config import Settings, StoreSection, Upstream
+from treadle.network import Take
 from treadle.runtime import Runtime
 from treadle.server.app import App
 from treadle.server.http import EDGE_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE
@@ -119,11 +120,29 @@ class Canned:
         return self
 
     async def readany(self) -> bytes:
-        if self._is_slow:
-            # Whoever listens hears of each event before the next one comes.
-            for _ in range(LOOPS):
-                await asyncio.sleep(0)
         return self._pieces.pop() if self._pieces else b""
+
+    async def read_into(self, take: Take) -> Any:
+        if self._is_slow:
+            loop = asyncio.get_running_loop()
+            made: asyncio.Future[Any] = loop.create_future()
+            loop.call_soon(self._arrive, take, made, LOOPS)
+            return await made
+        data = self._pieces.pop() if self._pieces else b""
+        return take(data) if data else None
+
+    def _arrive(self, take: Take, made: "asyncio.Future[Any]", loops: int) -> None:
+        """Let the next event come as from a connection: whoever listens hears of it before the one after it comes."""
+        loop = asyncio.get_running_loop()
+        if loops:
+            loop.call_soon(self._arrive, take, made, loops - 1)
+            return
+        data = self._pieces.pop() if self._pieces else b""
+        something = take(data) if data else None
+        if data and something is None:
+            loop.call_soon(self._arrive, take, made, LOOPS)
+        elif not made.done():
+            made.set_result(something)
 
     async def end(self) -> None:
         """Have nothing to wait for."""

@@ -21,6 +21,7 @@ class InlineWriter:
     """Fits the writer of the SQLite store."""
 
     is_open = True
+    is_well = True
     queued = 0
 
     def __init__(self, connection: apsw.Connection) -> None:

@@ -5,7 +5,7 @@ exactly one of finished or failed). The engine passes the item events on, renumb
 the *run events*. `index` is a key: unique for one item within its stream, and never a position on any wire.
 """
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Literal, Protocol
 
 import msgspec
@@ -243,6 +243,15 @@ class Batches(Protocol):
     def aclose(self) -> Awaitable[None]:
         """Hear no more of it."""
         ...
+
+
+class LiveBatches:
+    """Batches that are there in the turn in which their bytes arrive: what `hear` takes in that turn is not yielded.
+
+    It is asked only while somebody waits for the next batch.
+    """
+
+    hear: Callable[[list[ModelEvent]], bool] | None = None
 
 
 class Numbered(msgspec.Struct, frozen=True, kw_only=True):

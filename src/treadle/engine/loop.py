@@ -15,11 +15,14 @@ import msgspec
 
 from treadle.canon.errors import BrokenStream, ErrorInfo, RequestError, UpstreamError
 from treadle.canon.events import (
+    DELTAS,
     Failed,
     Finished,
     ItemDone,
+    LiveBatches,
     ModelEvent,
     Noted,
+    Numbered,
     RunEnded,
     RunEvent,
 )
@@ -208,6 +211,8 @@ class Loop:
         if ask.final:
             self._deadline.spare(self._final_s)
         stream = self._ports.model.stream(ask.plan, self._context.run_id)
+        if isinstance(stream, LiveBatches):
+            stream.hear = self._tell_pieces
         limit = self._deadline.limit()
         try:
             with limit:
@@ -229,6 +234,20 @@ class Loop:
             turn.fail(BrokenStream("The upstream ended without a finish.").info)
         self._end_round("failed" if turn.finish is None else "finished")
         return turn.decide()
+
+    def _tell_pieces(self, batch: list[ModelEvent]) -> bool:
+        """Tell at once what the model says, if that is only pieces of items: nothing has to be durable before them."""
+        if self._steps or not DELTAS.issuperset(map(type, batch)):
+            return False
+        assert self._said is not None, "a round has begun"
+        told: list[Numbered] = []
+        for event in batch:
+            said = self._turn.feed(event)
+            assert said is not None, "the run says the pieces that the model does"
+            self._said.append(said)
+            told.append(Numbered(event=said))
+        self._minutes.publish(told)
+        return True
 
     def _mark_early(self, call: CallItem, *, is_ending: bool) -> None:
         """Mark a read that may begin before the model has ended; one that is heard again, where it was marked."""

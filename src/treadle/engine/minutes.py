@@ -19,24 +19,25 @@ Publish = Callable[[list[Numbered]], None]
 class Minutes:
     """Keeps the steps of a run until they are written, and tells them to whoever hears the run.
 
-    What has no entry of its own and stands in front of the first that has is told without waiting for a write.
+    What has no entry of its own and stands in front of the first that has is told without waiting for a write. While
+    no step waits, whoever has only such things to tell may `publish` them.
     """
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self._journal: Journal | None = None
-        self._publish: Publish = _tell_nobody
+        self.publish: Publish = _tell_nobody
         self._soon: asyncio.TimerHandle | None = None
         self._behind: tuple[list[Step], asyncio.Future[int]] | None = None
 
     def attach(self, journal: Journal, publish: Publish) -> None:
         """Say where to write and whom to tell."""
-        self._journal, self._publish = journal, publish
+        self._journal, self.publish = journal, publish
 
     def detach(self) -> None:
         """Let go of both, and of what was not begun: they hold the run too, and such a ring is not freed at once."""
         self._put_off()
-        self._journal, self._publish = None, _tell_nobody
+        self._journal, self.publish = None, _tell_nobody
 
     def write_soon(self) -> None:
         """Begin to write in a moment, unless `write` comes before and writes this with what it has.
@@ -91,7 +92,7 @@ class Minutes:
         while first < len(due) and due[first][1] is None:
             first += 1
         if first:
-            self._publish([Numbered(event=event) for event, _ in due[:first] if event is not None])
+            self.publish([Numbered(event=event) for event, _ in due[:first] if event is not None])
             del due[:first]
         return due
 
@@ -109,7 +110,7 @@ class Minutes:
             if event is not None:
                 batch.append(Numbered(event=event, seq=0 if entry is None else seq))
         written.clear()
-        self._publish(batch)
+        self.publish(batch)
 
 
 async def wait_out(work: "asyncio.Future[Any]") -> asyncio.CancelledError | None:

@@ -1,5 +1,6 @@
 """HTTP/1.1 over asyncio and httptools: where to, how to get there, and what comes back."""
 
+from treadle.network.connection import Take
 from treadle.network.errors import (
     BadPacking,
     BrokenOff,
@@ -22,5 +23,6 @@ __all__ = [
     "NoTurn",
     "Pool",
     "Reply",
+    "Take",
     "TooLarge",
 ]

@@ -8,7 +8,7 @@ import asyncio
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import httptools
 
@@ -29,6 +29,10 @@ _ANY_PACKING = 47
 """How zlib is told to see for itself which of them it is."""
 
 
+Take = Callable[[bytes], Any]
+"""Makes something of bytes, or None where there is nothing to be made of them yet."""
+
+
 class _Unpacker(Protocol):
     @property
     def unconsumed_tail(self) -> bytes: ...
@@ -42,6 +46,10 @@ def _small(name: bytes) -> str:
     return name.decode("latin-1").lower()
 
 
+def _as_it_is(data: bytes) -> bytes:
+    return data
+
+
 class Connection(asyncio.Protocol):
     """A connection. One answer at a time, each of at most `bytes_max`; `lost` is called when it is gone."""
 
@@ -50,7 +58,8 @@ class Connection(asyncio.Protocol):
         self._lost = lost
         self._bytes_max = bytes_max
         self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[Any] | None = None
+        self._take: Take | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._over: Callable[[Connection], None] | None = None
         self._linger: asyncio.TimerHandle | None = None
@@ -152,27 +161,45 @@ class Connection(asyncio.Protocol):
 
         Raises: BrokenOff, TimeoutError.
         """
-        pieces = self._pieces
+        return await self.read_into(_as_it_is) or b""
+
+    async def read_into(self, take: Take) -> Any:
+        """Give the body to `take` until that makes something, and return it; None at the end.
+
+        While this waits, `take` is called in the turn in which bytes arrive.
+        Raises: BrokenOff, TimeoutError.
+        """
         while True:
-            if pieces or self._packed:
-                data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-                pieces.clear()
-                self._unread = 0
-                if self._is_paused:
-                    self._resume()
-                if self._unpacker is not None:
-                    data = self._unpack(self._unpacker, self._packed + data)
-                self._bytes_left -= len(data)
-                if self._bytes_left < 0:
-                    raise TooLarge("the answer is larger than it may be")
-                if data:
-                    return data
+            if self._pieces or self._packed:
+                data = self._next()
+                made = take(data) if data else None
             elif self._is_whole:
-                return b""
+                return None
             elif self._error is not None:
                 raise self._error
             else:
-                await self._wait()
+                self._take = take
+                try:
+                    made = await self._wait()
+                finally:
+                    self._take = None
+            if made is not None:
+                return made
+
+    def _next(self) -> bytes:
+        """Return what has come and is not taken yet, unpacked."""
+        pieces = self._pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._unread = 0
+        if self._is_paused:
+            self._resume()
+        if self._unpacker is not None:
+            data = self._unpack(self._unpacker, self._packed + data)
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
+            raise TooLarge("the answer is larger than it may be")
+        return data
 
     def _resume(self) -> None:
         """Let more come, now that what came is taken."""
@@ -188,7 +215,7 @@ class Connection(asyncio.Protocol):
         self._packed = unpacker.unconsumed_tail
         return unpacked
 
-    def _wait(self) -> "asyncio.Future[None]":
+    def _wait(self) -> "asyncio.Future[Any]":
         """Return what ends when something has happened, which is an error if it takes too long."""
         waiter = self._waiter = self.loop.create_future()
         self._silent_since = self.loop.time()
@@ -228,7 +255,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Read what came; all of it wakes a reader once."""
+        """Read what came; whoever waits goes on once, and only if something is made of it."""
         if not self._is_busy:
             self.abort()
             return
@@ -249,8 +276,21 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
         if self._over is not None:
             self._pass_over()
-        elif self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        elif (waiter := self._waiter) is not None and not waiter.done():
+            if self._take is None or self._is_whole or self._unpacker is not None:
+                waiter.set_result(None)
+                return
+            self._silent_since = self.loop.time()
+            if not self._pieces:
+                return
+            try:
+                made = self._take(self._next())
+            except Exception as error:
+                if not waiter.done():
+                    waiter.set_exception(error)
+                raise
+            if made is not None and not waiter.done():
+                waiter.set_result(made)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Take the end: of a body that only the end of its connection ends it is the end, of any other it is a cut."""

@@ -7,11 +7,13 @@ import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache, partial
+from typing import Any, TypeVar
 
 from treadle.network.address import Place, Target, dial, target_of
-from treadle.network.connection import Connection
+from treadle.network.connection import Connection, Take
 from treadle.network.errors import ConnectTimeout, NoConnection, NoTls, NoTurn, TooLarge, reason_of
 
+T = TypeVar("T")
 Dial = Callable[[Place], Awaitable[socket.socket]]
 
 IDLE_S = 15.0
@@ -40,7 +42,14 @@ class Reply:
 
         Raises: BrokenOff, TimeoutError.
         """
-        return _nothing() if self._connection is None else self._connection.read()
+        return _nothing(b"") if self._connection is None else self._connection.read()
+
+    def read_into(self, take: Take) -> Awaitable[Any]:
+        """Give what arrives to `take`, in the turn in which it does, until that makes something; None at the end.
+
+        Raises: BrokenOff, TimeoutError.
+        """
+        return _nothing(None) if self._connection is None else self._connection.read_into(take)
 
     async def read_all(self, bytes_max: int) -> bytes:
         """Return the whole body.
@@ -244,8 +253,8 @@ def tls_context() -> ssl.SSLContext:
     return context
 
 
-async def _nothing() -> bytes:
-    return b""
+async def _nothing(end: T) -> T:
+    return end
 
 
 @lru_cache(maxsize=256)

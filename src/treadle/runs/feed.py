@@ -44,11 +44,20 @@ class Feed(msgspec.Struct, eq=False):
 
     def publish(self, batch: list[Numbered]) -> None:
         """Add events, and let the readers that have all others hear them, or wake up for them."""
+        before = len(self.events)
         self.events.extend(batch)
         for reader in self.waiting.copy():
-            if not reader.hears(batch):
+            hear, fault, is_heard = reader.hear, None, False
+            if hear is not None and reader.position == before and len(batch) <= BATCH_EVENTS_MAX:
+                try:
+                    is_heard = hear(batch)
+                except Exception as error:  # noqa: BLE001 - a reader's fault is not the run's
+                    fault = error
+            if is_heard:
+                reader.position += len(batch)
+            else:
                 self.waiting.remove(reader)
-                reader.wake()
+                reader.wake(fault)
 
     def close(self) -> None:
         """Say that no more events will come."""
@@ -109,20 +118,6 @@ class Reader(msgspec.Struct, eq=False):
 
     async def aclose(self) -> None:
         """Have nothing to give back: whoever waits no more is not waited for."""
-
-    def hears(self, batch: list[Numbered]) -> bool:
-        """Take a batch that was just published, or tell that it is to be read."""
-        is_next = self.position + len(batch) == len(self.feed.events)
-        if self.hear is None or not is_next or len(batch) > BATCH_EVENTS_MAX:
-            return False
-        try:
-            is_taken = self.hear(batch)
-        except Exception as error:  # noqa: BLE001 - a reader's fault is not the run's
-            self.wake(error)
-            return False
-        if is_taken:
-            self.position += len(batch)
-        return is_taken
 
     def wake(self, error: Exception | None = None) -> None:
         """Go on reading, or fail."""

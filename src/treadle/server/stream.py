@@ -311,16 +311,18 @@ class Reply:
             self._taken += len(batch)
             self._telling.tell(batch)
             return True
-        edge = self._exchange.edge
-        if edge is None or not edge.is_flowing or self._is_breaking:
+        edge, presence = self._exchange.edge, self._presence
+        if edge is None or presence is None or not edge.is_flowing or self._is_breaking:
             return False
         self._taken += len(batch)
-        if self._is_visible:
-            self._frames += self._telling.tell(batch)
+        if self._is_visible and not self._frames:
+            frames = self._telling.tell(batch)
         else:
             self._encode(batch)
-        if self._frames:
-            edge.write_now(self._next_write())
+            frames, self._frames = self._frames, []
+        if frames:
+            edge.write_now(frames[0] if len(frames) == 1 else b"".join(frames))
+            presence.written_at = presence.loop.time()
         return True
 
     async def _carry(self, batch: list[Numbered]) -> None:

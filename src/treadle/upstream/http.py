@@ -9,12 +9,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 
 from treadle.canon.errors import CROWDED, BrokenStream, UpstreamError, UpstreamTimeout
-from treadle.network import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, Pool, TooLarge
+from treadle.network import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, Pool, Take, TooLarge
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.failure import read_failure
 
@@ -33,6 +33,10 @@ class Body(Protocol):
 
     def readany(self) -> Awaitable[bytes]:
         """Return what has arrived, waiting for at least one byte; nothing at the end. Raises: OSError."""
+        ...
+
+    def read_into(self, take: Take) -> Awaitable[Any]:
+        """Give what arrives to `take` until that makes something, and return it; None at the end. Raises: OSError."""
         ...
 
 
@@ -69,14 +73,14 @@ class Answer(Protocol):
 
 
 class HttpStream(msgspec.Struct, frozen=True):
-    """The body of one answer, read as it arrives; `read` waits for more of it, and fails as the network does.
+    """The body of one answer, given to whoever reads it as it arrives; `read_into` fails as the network does.
 
     `end` passes over the rest and closes it. `request_id` is the provider's own, for its support and our logs.
     """
 
     endpoint: Endpoint
     response: Answer
-    read: Callable[[], Awaitable[bytes]]
+    read_into: Callable[[Take], Awaitable[Any]]
     end: Callable[[], Awaitable[None]]
     status: int
     request_id: str
@@ -123,7 +127,7 @@ class HttpClient:
             await self._refuse(endpoint, response)
         told = response.headers
         request_id = told.get("x-request-id") or told.get("request-id", "")
-        return HttpStream(endpoint, response, response.content.readany, response.end, response.status, request_id)
+        return HttpStream(endpoint, response, response.content.read_into, response.end, response.status, request_id)
 
     def send(
         self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str
@@ -189,6 +193,15 @@ class HttpClient:
             f"upstream '{endpoint.name}' answered with an HTML page instead of a model's reply",
             hint=f"is base_url {endpoint.base_url} right? It usually ends in /v1",
         )
+
+
+async def read_into(read: Callable[[], Awaitable[bytes]], take: Take) -> Any:
+    """Give what is read to `take` until that makes something, and return it; None at the end."""
+    while data := await read():
+        made = take(data)
+        if made is not None:
+            return made
+    return None
 
 
 async def drain(read: Callable[[], Awaitable[bytes]]) -> None:

@@ -9,21 +9,22 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import lru_cache, partial
-from typing import NoReturn, Protocol, Self, cast
+from typing import Any, NoReturn, Protocol, Self, cast
 from urllib.parse import quote
 
 import msgspec
 
 from treadle.canon.errors import ErrorInfo, UpstreamError
-from treadle.canon.events import Batches, Failed, Finished, ModelEvent, Noted
+from treadle.canon.events import Batches, Failed, Finished, LiveBatches, ModelEvent, Noted
 from treadle.canon.ids import IdSource
 from treadle.canon.items import CallItem
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note
+from treadle.network import Take
 from treadle.telemetry import upstream_request
 from treadle.upstream.endpoint import Endpoint, ProtocolName
 from treadle.upstream.failure import clean_failure
-from treadle.upstream.http import HttpClient, drain
+from treadle.upstream.http import HttpClient, drain, read_into
 from treadle.upstream.quirks import QuirkProfile, profile_of
 from treadle.upstream.quirks.edits import NO_EDITS, edit_body
 from treadle.wire.adapt import Adapted, RestoringDecoder, adapt, check_fidelity
@@ -177,8 +178,8 @@ class Source(Protocol):
     """Where the bytes of an answer come from."""
 
     @property
-    def read(self) -> Callable[[], Awaitable[bytes]]:
-        """Return what waits for at least one byte and returns what has arrived; nothing at the end.
+    def read_into(self) -> Callable[[Take], Awaitable[Any]]:
+        """Return what gives the bytes to its argument until that makes something of them; None at the end.
 
         Raises: UpstreamError, or OSError as the network does.
         """
@@ -207,11 +208,11 @@ class Begun(msgspec.Struct, frozen=True):
     clean: Callable[[ErrorInfo], ErrorInfo] | None = None
 
 
-class Answering(ABC):
+class Answering(LiveBatches, ABC):
     """The events of one model call, the notes before them. Fits `Batches`; closing it closes the bytes.
 
-    Every event passes here alone, so this is no generator: a chain of them costs more than to decode what they pass on.
-    How an answer is got to begin is said by `_start`.
+    Most events come alone, and are told in the turn of their bytes (`_take`): to wake a task and a chain of generators
+    for each costs more than to decode it. How an answer is got to begin is said by `_start`.
     """
 
     _begun: Begun | None = None
@@ -235,17 +236,26 @@ class Answering(ABC):
         if begun is None:
             return await self._start()
         failure: UpstreamError | None = None
+        events: list[ModelEvent] | None = None
         try:
-            while chunk := await begun.source.read():
-                if events := begun.decoder.feed(chunk):
-                    if type(events[-1]) in _ENDS:
-                        self._end(begun, events)
-                    return events
+            events = await begun.source.read_into(self._take)
         except UpstreamError as error:
             failure = error
         except OSError as error:
             failure = begun.source.failure(error)
-        return self._end(begun, _ending(begun.decoder, failure))
+        if events is None:
+            events = _ending(begun.decoder, failure)
+        if type(events[-1]) in _ENDS:
+            self._end(begun, events)
+        return events
+
+    def _take(self, data: bytes) -> list[ModelEvent] | None:
+        """Return the events of these bytes, unless there are none or somebody hears them at once."""
+        assert self._begun is not None
+        events = self._begun.decoder.feed(data)
+        if not events or (self.hear is not None and self.hear(events)):
+            return None
+        return events
 
     async def aclose(self) -> None:
         """End the call; what is left of a good answer is read, so that its connection can be used again."""
@@ -262,10 +272,10 @@ class Answering(ABC):
         Raises: UpstreamError.
         """
         self._begun = begun
-        events: list[ModelEvent] = []
+        events: list[ModelEvent] | None = []
         try:
-            while not events and (chunk := await begun.source.read()):
-                events = begun.decoder.feed(chunk)
+            while events is not None and not events:
+                events = await begun.source.read_into(begun.decoder.feed)
         except OSError as error:
             raise begun.source.failure(error) from None
         events = events or _ending(begun.decoder, None)
@@ -323,9 +333,12 @@ class _Chunks:
     def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
         self._chunks = chunks
 
-    async def read(self) -> bytes:
-        """Return the next of them."""
+    async def _read(self) -> bytes:
         return await anext(self._chunks, b"")
+
+    def read_into(self, take: Take) -> Awaitable[Any]:
+        """Give them to `take` until that makes something of them."""
+        return read_into(self._read, take)
 
     def failure(self, error: OSError) -> NoReturn:
         """Let it through: what makes bytes here asks no network."""
@@ -334,7 +347,7 @@ class _Chunks:
     async def end(self) -> None:
         """Let it come to its end."""
         try:
-            await drain(self.read)
+            await drain(self._read)
         finally:
             await self._chunks.aclose()
 

@@ -7,10 +7,12 @@ import pytest
 
 from treadle.canon.errors import ErrorInfo, StoreError, UpstreamTimeout
 from treadle.canon.events import (
+    ArgumentsDelta,
     Failed,
     Finished,
     ItemAdded,
     ItemDone,
+    LiveBatches,
     ModelEvent,
     RunEnded,
     TextDelta,
@@ -444,3 +446,59 @@ async def test_a_result_is_durable_before_the_model_is_asked_again():
     await bench.run()
     assert len(model.durable) == 2
     assert [kind for kind in model.durable[1] if kind in ("tool_result", "plan")][-2:] == ["tool_result", "plan"]
+
+
+class LiveStream(LiveBatches):
+    """Offers each batch to whoever hears it, and yields what is left to be read."""
+
+    def __init__(self, batches: list[list[ModelEvent]]) -> None:
+        self._left = list(batches)
+        self.heard: list[list[ModelEvent]] = []
+
+    def __aiter__(self) -> "LiveStream":
+        return self
+
+    async def __anext__(self) -> list[ModelEvent]:
+        while self._left:
+            batch = self._left.pop(0)
+            if self.hear is None or not self.hear(batch):
+                return batch
+            self.heard.append(batch)
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Have nothing to close."""
+
+
+class LiveModel(FakeModel):
+    """Says what it has to say in the turn in which it comes."""
+
+    def __init__(self, *replies: Reply) -> None:
+        super().__init__(*replies)
+        self.streams: list[LiveStream] = []
+
+    def stream(self, plan: Plan, run_id: str) -> LiveStream:
+        reply = self.replies.pop(0)
+        assert isinstance(reply, list)
+        self.streams.append(LiveStream(reply))
+        return self.streams[-1]
+
+
+async def test_pieces_that_are_heard_at_once_are_told_and_written_as_all_others():
+    """In both rounds: the same events, with the same numbers, and the same journal."""
+    asked, said = ask_for(call("add", arguments="[1]")), say("words")
+    assert isinstance(asked, list)
+    assert isinstance(said, list)
+    for reply in (asked, said):
+        # As a network brings them: the pieces alone.
+        first = reply.pop(0)
+        reply[:0] = [[first[0]], [first[1]]]
+    told = []
+    for model in (FakeModel([*asked], [*said]), LiveModel([*asked], [*said])):
+        bench = Bench(model, FakeToolbox(add=ok()), server("add"))
+        assert (await bench.run()).status == "completed"
+        told.append((bench.events, [msgspec.structs.replace(each, at=0.0) for each in bench.journal.entries]))
+        if isinstance(model, LiveModel):
+            heard = [event for stream in model.streams for batch in stream.heard for event in batch]
+            assert [type(event) for event in heard] == [ArgumentsDelta, TextDelta]
+    assert told[0] == told[1]

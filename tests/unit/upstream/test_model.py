@@ -1,7 +1,8 @@
 """From bytes to events: what `decode` guarantees whatever the network does."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from treadle.canon.items import Blob, CallItem, text_message, text_result
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note
 from treadle.canon.tools import ToolSpec
-from treadle.upstream.model import decode, open_call
+from treadle.upstream.model import Begun, Unguarded, decode, open_call
 from treadle.upstream.quirks import profile_of
 
 NOTE = Note(code="dropped_field", action="dropped", message="a field", field="x")
@@ -226,3 +227,62 @@ def test_ids_sent_under_another_name_are_taken_too():
     (again,) = [event.item for event in events if isinstance(event, ItemDone)]
     assert isinstance(again, CallItem)
     assert again.call_id not in (sent, item.call_id)
+
+
+class Pushed:
+    """Bytes that are pushed to whoever reads them, and whether they were taken; one that waits gets what is made."""
+
+    def __init__(self) -> None:
+        self._take: Callable[[bytes], Any] | None = None
+        self._made: asyncio.Future[Any] | None = None
+
+    def read_into(self, take: Callable[[bytes], Any]) -> "asyncio.Future[Any]":
+        self._take, self._made = take, asyncio.get_running_loop().create_future()
+        return self._made
+
+    def push(self, data: bytes) -> bool:
+        """Let bytes arrive; tell whether whoever waits still does."""
+        assert self._take is not None
+        assert self._made is not None
+        made = self._take(data)
+        if made is not None:
+            self._made.set_result(made)
+        return made is None
+
+    def failure(self, error: OSError) -> UpstreamError:
+        raise AssertionError("the network does not fail") from error
+
+    async def end(self) -> None:
+        """Have nothing to pass over."""
+
+    async def close(self) -> None:
+        """Have nothing to give back."""
+
+
+async def test_what_is_heard_in_the_turn_of_its_bytes_is_not_yielded():
+    """What is not taken is, in its place; the first batch, which may have notes before it, is offered to nobody."""
+    source, heard = Pushed(), list[list[ModelEvent]]()
+
+    async def begin() -> Begun:
+        return Begun(source, open_call("chat", PLAN, CountingIds(), "up").decoder, (NOTE,))
+
+    def hear(batch: list[ModelEvent]) -> bool:
+        if any(isinstance(event, Finished) for event in batch):
+            return False
+        heard.append(batch)
+        return True
+
+    stream = Unguarded(begin)
+    stream.hear = hear
+    coming = asyncio.create_task(anext(stream))
+    await asyncio.sleep(0)
+    assert not source.push(HELLO)
+    first = await coming
+    assert (first[0], heard) == (Noted(note=NOTE), [])
+    coming = asyncio.create_task(anext(stream))
+    await asyncio.sleep(0)
+    assert [source.push(each) for each in (HELLO, b": ping\n\n", HELLO, STOP)] == [True] * 4
+    assert [[event.text for event in batch if isinstance(event, TextDelta)] for batch in heard] == [["Hello"]] * 2
+    assert not source.push(DONE)
+    assert isinstance((await coming)[-1], Finished)
+    assert [batch async for batch in stream] == []

@@ -7,12 +7,13 @@ them is the same code. Every recorded call is played once, equal ones in the ord
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from treadle.canon.errors import BrokenStream
-from treadle.network import BrokenOff
+from treadle.network import BrokenOff, Take
 from treadle.upstream.cassette.record import Secrets
 from treadle.upstream.cassette.tape import Call, Cassette, canonical_body, data_of, first_difference
-from treadle.upstream.http import Answer
+from treadle.upstream.http import Answer, read_into
 
 MISMATCH = "cassette_mismatch"
 Sleep = Callable[[float], Awaitable[None]]
@@ -123,6 +124,10 @@ class PlayedAnswer:
         if self._call.ended.how in ("eof", "closed"):
             return b""
         raise _failure(self._call)
+
+    def read_into(self, take: Take) -> Awaitable[Any]:
+        """Play on until `take` makes something of it. Raises: OSError."""
+        return read_into(self.readany, take)
 
     async def end(self) -> None:
         """Stop playing: what is left says nothing."""

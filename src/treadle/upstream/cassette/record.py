@@ -8,12 +8,14 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from treadle.canon.errors import ConfigError
+from treadle.network import Take
 from treadle.upstream.cassette.tape import (
     SUFFIX,
     VERSION,
@@ -29,7 +31,7 @@ from treadle.upstream.cassette.tape import (
     write_header,
 )
 from treadle.upstream.endpoint import SECRET_CHARS_MIN, Endpoint
-from treadle.upstream.http import Answer, drain
+from treadle.upstream.http import Answer, drain, read_into
 
 KEY_CHARS_MIN = 6
 REDACTED = "[redacted]"
@@ -228,6 +230,10 @@ class RecordedAnswer(msgspec.Struct, kw_only=True):
         else:
             self.recording.end("eof")
         return data
+
+    def read_into(self, take: Take) -> Awaitable[Any]:
+        """Read on until `take` makes something of it. Raises: OSError."""
+        return read_into(self.readany, take)
 
     async def end(self) -> None:
         """Read on to the end, for it is recorded."""

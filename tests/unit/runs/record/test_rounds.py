@@ -9,7 +9,7 @@ import pytest
 from treadle import tool
 from treadle.canon.errors import Conflict
 from treadle.canon.items import CallItem, ResultItem, text_of
-from treadle.canon.plan import Plan
+from treadle.canon.plan import Plan, plan_json
 from treadle.config import Settings, StoreSection
 from treadle.runs.record.rounds import read_run
 from treadle.runtime import Parts, RandomIds, Runtime
@@ -55,7 +55,8 @@ async def test_every_plan_is_the_one_that_was_asked(tmp_path: Path) -> None:
         await opened.run("Double.", "Sure?", session="s")
         runs = await opened.read()
     made = [call.plan for run in runs for call in run.calls]
-    assert made == opened.plans
+    assert [plan_json(plan) for plan in made] == [plan_json(plan) for plan in opened.plans]
+    assert [plan.fingerprint for plan in made] == [plan.fingerprint for plan in opened.plans]
     assert [len(run.calls) for run in runs] == [2, 1]
 
 

@@ -39,7 +39,7 @@ async def ask(taped_client: TapedClient) -> bytes:
     try:
         stream = await taped_client.post(ENDPOINT, "/x", b'{"model":"m"}', (), "run_1")
         try:
-            while chunk := await stream.read():
+            while chunk := await stream.read_into(bytes):
                 body += chunk
         except OSError as error:
             raise stream.failure(error) from None

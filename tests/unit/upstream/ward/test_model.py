@@ -1,7 +1,8 @@
 """A guarded model: retries, fallbacks, places and the breaker, all before the first event."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,9 @@ from treadle.canon.errors import (
 )
 from treadle.canon.events import Failed, Finished, ModelEvent, Noted, TextDelta
 from treadle.canon.plan import Plan
+from treadle.network import Take
 from treadle.upstream.endpoint import Endpoint
+from treadle.upstream.http import read_into
 from treadle.upstream.model import Begun
 from treadle.upstream.ward import Bed, BreakerRules, GuardedModel, RetryRules, Ward, WardRules
 
@@ -74,6 +77,9 @@ class Spoken:
         if isinstance(coming := self._left[0], UpstreamError):
             raise coming
         return b"."
+
+    def read_into(self, take: Take) -> Awaitable[Any]:
+        return read_into(self.read, take)
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         batch = self._left.pop(0)
