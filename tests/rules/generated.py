@@ -196,6 +196,7 @@ def _metrics() -> str:
     metrics = Metrics()
     metrics.show_upstreams(list)
     metrics.show("treadle_open_streams", "Answers on their way to clients.", lambda: 0.0)
+    metrics.show("treadle_live_runs", "Runs going on in this process.", lambda: 0.0)
     metrics.show("treadle_store_queued_writes", QUEUED_TEXT, lambda: 0.0)
     labelled = {**cast("dict[str, object]", metrics.registry._names_to_collectors)}
     rows: list[str] = []

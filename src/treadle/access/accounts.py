@@ -178,24 +178,25 @@ class Accounts:
 
     def _forget(self, row: RunRow) -> None:
         debt = self._owed.pop(row.id, None)
-        if debt is not None:
+        if debt is not None and debt.settled is not None:
             debt.settled.set()
 
     async def _settled(self, key_id: str) -> None:
         """Wait until all is written down that a key is known to owe: that takes as long as a commit."""
         for debt in [each for each in self._owed.values() if each.key_id == key_id]:
+            debt.settled = debt.settled or asyncio.Event()
             await debt.settled.wait()
 
 
 class _Debt:
-    """What a run used and is not written down yet."""
+    """What a run used and is not written down yet; `settled` is there once somebody waits for it."""
 
     __slots__ = ("key_id", "settled", "used")
 
     def __init__(self, key_id: str, used: Spent) -> None:
         self.key_id = key_id
         self.used = used
-        self.settled = asyncio.Event()
+        self.settled: asyncio.Event | None = None
 
 
 def _tokens(key_id: str) -> str:

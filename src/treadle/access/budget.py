@@ -1,6 +1,8 @@
 """What a key may use in a day, a month or altogether, and what it has used. The calendar is that of UTC."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from treadle.access.client import Client
 from treadle.canon.errors import Exhausted
@@ -8,12 +10,19 @@ from treadle.canon.usage import Usage
 from treadle.store.keys.kept import Debt, KeyStore, Period, Spent
 
 TOTAL = "total"
+DAY_S = 86_400
 
 
-def periods_at(now: float) -> dict[Period, str]:
+def periods_at(now: float) -> Mapping[Period, str]:
     """Return the names under which what is used now is added up."""
-    day = datetime.fromtimestamp(now, UTC)
-    return {"day": f"{day:%Y-%m-%d}", "month": f"{day:%Y-%m}", "total": TOTAL}
+    return _periods_of(int(now // DAY_S))
+
+
+@lru_cache(maxsize=8)
+def _periods_of(day: int) -> Mapping[Period, str]:
+    """Return the names of a day, counted from 1970: UTC, as computers count it, has days of one length."""
+    date = datetime.fromtimestamp(day * DAY_S, UTC)
+    return {"day": f"{date:%Y-%m-%d}", "month": f"{date:%Y-%m}", "total": TOTAL}
 
 
 def used_by(usage: Usage | None, usd: float | None) -> Spent:

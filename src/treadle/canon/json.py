@@ -40,6 +40,7 @@ _encoder = msgspec.json.Encoder()
 _canonical = msgspec.json.Encoder(order="sorted")
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
+_NOT_OPENING = bytes(set(range(256)) - set(b"[{"))
 _LIST = ord("[")
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _SPACES = (b" ", b"\t", b"\n", b"\r")
@@ -136,8 +137,8 @@ def opens_less(value: msgspec.Raw, count: int) -> bool:
     """Tell whether a value surely nests less deep than that, from how often it opens a list or an object."""
     if len(value) < count:
         return True
-    data = bytes(value)
-    return data.count(b"[") + data.count(b"{") < count
+    # One pass over long values, where to count each of the two would be two, and slow ones.
+    return len(bytes(value).translate(None, _NOT_OPENING)) < count
 
 
 def check_fields(raw: bytes, fields_max: int = FIELDS_MAX, members: dict[str, msgspec.Raw] | None = None) -> None:

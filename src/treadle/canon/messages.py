@@ -70,22 +70,26 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=T
     is_input: bool = False
 
 
-def entry_of_item(item: AnyItem, *, at: float, is_input: bool = False, extra: dict[str, Any] | None = None) -> Entry:
-    """Write an item as an entry; `extra` adds bookkeeping to the data of a call or result."""
-    item_id = item.id or None
+def entry_of_item(
+    item: AnyItem, *, at: float, is_input: bool = False, extra: dict[str, Any] | None = None, name: str | None = None
+) -> Entry:
+    """Write an item as an entry, under a `name` if it has no id; `extra` adds bookkeeping to the data of a call or
+    result."""
+    item_id = item.id or name
     if type(item) is MessageItem:
-        kind, content = _KIND_OF_ROLE[item.role], item.content
-        plain = None if content else ""
+        role, content, plain = item.role, item.content, None
         if len(content) == 1:
             part = content[0]
-            if type(part) is TextPart and part.extra is part.annotations is part.logprobs is None:
+            if type(part) is TextPart and part.extra is None and part.annotations is None and part.logprobs is None:
                 plain = part.text or None
+        elif not content:
+            plain = ""
         # Of most messages kind, content and name say everything: `data` can stay empty as in S3.
-        is_bare = item.role != "developer" and not item.blobs and not item.is_partial
-        if plain is not None and is_bare and item.extra is item.phase is None:
-            return Entry(kind=kind, content=plain, name=item.name, item_id=item_id, at=at, is_input=is_input)
+        is_bare = item.extra is None and item.phase is None and not item.blobs and not item.is_partial
+        if plain is not None and is_bare and role != "developer":
+            return Entry(kind=role, content=plain, name=item.name, item_id=item_id, at=at, is_input=is_input)
         return Entry(
-            kind=kind,
+            kind=_KIND_OF_ROLE[role],
             content=text_of(content),
             data=_kept(item),
             name=item.name,
@@ -94,26 +98,26 @@ def entry_of_item(item: AnyItem, *, at: float, is_input: bool = False, extra: di
             is_input=is_input,
         )
     if type(item) is CallItem:
-        call_id, name, arguments = item.call_id, item.name, item.arguments
-        told = _ToldCall(call_id, item.kind, _Function(name, arguments), _without_id(item))
+        call_id, tool, arguments = item.call_id, item.name, item.arguments
+        told = _ToldCall(call_id, item.kind, _Function(tool, arguments), _without_id(item))
         return Entry(
             kind="tool_call",
-            content=call_summary(name, arguments),
+            content=call_summary(tool, arguments),
             data=_told(told, extra),
-            name=name,
+            name=tool,
             call_id=call_id,
             item_id=item_id,
             at=at,
             is_input=is_input,
         )
     if type(item) is ResultItem:
-        call_id, name, output = item.call_id, item.name, text_of(item.output)
-        told = _ToldResult(call_id, name, output, not item.is_error, _without_id(item))
+        call_id, tool, output = item.call_id, item.name, text_of(item.output)
+        told = _ToldResult(call_id, tool, output, not item.is_error, _without_id(item))
         return Entry(
             kind="tool_result",
             content=item.summary or cut_text(output, CONTENT_BYTES_MAX),
             data=_told(told, extra),
-            name=name,
+            name=tool,
             call_id=call_id,
             item_id=item_id,
             at=at,

@@ -34,41 +34,36 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Planner:
-    """Makes the plans of one run: the history only grows, so each item is encoded and hashed once."""
+    """Makes the plans of one run: the history, `items`, only grows, so each of them is encoded and hashed once."""
 
     def __init__(self, model: str, tools: tuple[ToolSpec, ...], options: Options, *, is_strict: bool = False) -> None:
         self._is_strict = is_strict
         self._model = model
         self._tools = tools
         self._options = options
-        self._items: list[AnyItem] = []
+        self.items: list[AnyItem] = []
         self._hash = hashlib.sha256(b'{"items":[')
         tools_json, self._tools_sha256 = _TOOLS.of(tools)
         self._head = b'],"model":%b,"options":%b,"tool_choice":' % (canonical_json(model), canonical_json(options))
         self._tail = b',"tools":' + tools_json + b"}"
 
-    @property
-    def items(self) -> list[AnyItem]:
-        """Return the history so far."""
-        return self._items
-
     def add(self, items: list[AnyItem]) -> None:
         """Append to the history."""
         if not items:
             return
-        if self._items:
+        if self.items:
             self._hash.update(b",")
         # All at once: what stands between the brackets of the list.
         written = canonical_json([replace(item, id="") if item.id else item for item in items])
         self._hash.update(memoryview(written)[1:-1])
-        self._items += items
+        self.items += items
 
     def plan(self, tool_choice: ToolChoice) -> Plan:
         """Freeze the surface of the next model call."""
         digest = self._hash.copy()
         digest.update(self._head + canonical_json(tool_choice) + self._tail)
         return Plan(
-            items=tuple(self._items),
+            items=tuple(self.items),
             model=self._model,
             options=self._options,
             tool_choice=tool_choice,

@@ -186,12 +186,10 @@ def greeting(runtime: "Runtime", url: str, login: str = "") -> list[str]:
 
 def _log_to_stderr(level: str, redactor: "Redactor") -> None:
     """Log for a person on a terminal, and as JSON lines for everything else."""
-    from treadle.telemetry import JsonLines
+    from treadle.telemetry import Gathered, JsonLines
 
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines(redactor) if sys.stderr.isatty() else JsonLines(redactor))
     logger = logging.getLogger("treadle")
-    logger.addHandler(handler)
+    logger.addHandler(Gathered(sys.stderr, Lines(redactor) if sys.stderr.isatty() else JsonLines(redactor)))
     logger.setLevel(level.upper())
     logger.propagate = False
     # No line says which thread, process or place in the code wrote it, so nobody need find out.

@@ -18,7 +18,6 @@ from treadle.canon.ids import (
     MESSAGE,
     REASONING,
     RESULT,
-    IdSource,
     shown_call_id,
     stored_call_id,
 )
@@ -34,7 +33,7 @@ from treadle.canon.items import (
     text_result,
 )
 from treadle.canon.json import BadJson, canonical_json, read_json
-from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
+from treadle.canon.messages import ITEM_KINDS, Entry, entry_of_item, item_of_entry
 from treadle.canon.request import Note, Request
 from treadle.engine.approval import RequestRecord
 from treadle.runs.approval.turns import Waiting
@@ -73,9 +72,8 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
 class History:
     """Joins requests with what the store remembers."""
 
-    def __init__(self, store: Store, ids: IdSource) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._ids = ids
 
     async def join(self, request: Request, *, key_id: str, previous_run_id: str | None = None) -> Joined:
         """Return the whole conversation of a request.
@@ -85,7 +83,7 @@ class History:
         kinds = {*map(type, request.items)}
         if previous_run_id is None and request.previous_response_id is None and kinds <= {MessageItem}:
             # The store cannot know more about what is nothing but talk.
-            return Joined(before=(), added=self._named(request.items, request), is_talk=True)
+            return Joined(before=(), added=request.items, is_talk=True)
         previous = await self._previous(request, key_id, previous_run_id)
         before = await self._before(previous)
         added = [*request.items] if ReferenceItem not in kinds else await self._resolved(request.items, key_id)
@@ -99,7 +97,7 @@ class History:
         closed = close_orphans([*before, *added], {each.call.call_id for each in waiting})
         return Joined(
             before=tuple(before),
-            added=self._named(_not_stored(closed, before), request),
+            added=tuple(_not_stored(closed, before)),
             previous=previous,
             rejoined=(*rows, *asked.rows),
             notes=_notes(len(closed) - len(before) - len(added)),
@@ -186,12 +184,17 @@ class History:
             turns.update({known_id: turn for piece in turn for known_id in _ids(piece)})
         return turns, rows
 
-    def _named(self, items: Sequence[AnyItem], request: Request) -> tuple[AnyItem, ...]:
-        """Give ids to the items that have none, where somebody can refer to them: a stored run can be gone on with."""
-        if not request.store:
-            return tuple(items)
-        new, replace, prefix = self._ids.new, msgspec.structs.replace, _PREFIX.get
-        return tuple([item if item.id else replace(item, id=new(prefix(type(item), ITEM))) for item in items])
+
+def write_down(items: Sequence[AnyItem], row: RunRow) -> list[Entry]:
+    """Return the input of a run as entries. Where somebody can refer to them, since a stored run can be gone on with,
+    those without an id are named by the run and their place in it."""
+    at, stem = row.created_at, row.id.partition("_")[2]
+    if not row.store:
+        return [entry_of_item(item, at=at, is_input=True) for item in items]
+    return [
+        entry_of_item(item, at=at, is_input=True, name=f"{_PREFIX.get(type(item), ITEM)}_{stem}_{place}")
+        for place, item in enumerate(items, 1)
+    ]
 
 
 def _is_question(item: AnyItem) -> TypeGuard[CallItem]:

@@ -17,7 +17,7 @@ from treadle.engine.ports import Model
 from treadle.runs.approval.carry import Carrier
 from treadle.runs.approval.taint import tainted_before
 from treadle.runs.cache.answers import Answers, CachedModel, is_repeatable
-from treadle.runs.history import History, Joined, read_history
+from treadle.runs.history import History, Joined, read_history, write_down
 from treadle.runs.live import FarRun, LiveRun, OwnRun, RunHandle
 from treadle.runs.offers import Offers
 from treadle.runs.record.recovery import Record, Unreadable, read_record
@@ -79,7 +79,7 @@ class Runs:
         self._ids = rooms.ids
         self._metrics = rooms.metrics
         self._options = options or RunsOptions()
-        self._history = History(rooms.store, rooms.ids)
+        self._history = History(rooms.store)
         self._offers = Offers(self._options.offers)
         self._carrier = Carrier(rooms.store, rooms.clock, rooms.ids)
         cache = self._options.cache
@@ -94,6 +94,7 @@ class Runs:
         self._reviver = Reviver(rooms, self._options.owner, self._sessions)
         self._supervisor = Supervisor(rooms.store, rooms.clock, rooms.metrics, lease, rooms.tolls, rooms.tracer)
         self._live: dict[str, LiveRun] = {}
+        rooms.metrics.show("treadle_live_runs", "Runs going on in this process.", lambda: len(self._live))
         self._remembered: dict[str, LiveRun] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._runner = rooms.runner
@@ -274,11 +275,9 @@ class Runs:
         live.task = asyncio.get_running_loop().create_task(self._run(live), name=live.row.id)
 
     async def _run(self, live: LiveRun) -> None:
-        self._metrics.live_runs.inc()
         try:
             await self._supervisor.see_through(live)
         finally:
-            self._metrics.live_runs.dec()
             if self._live.get(live.row.id) is live:
                 del self._live[live.row.id]
             self._rooms.tolls.leave(live.row)
@@ -441,9 +440,8 @@ class Runs:
         live.carried = carried
         # Whoever is answered in one piece hears of the run with its end.
         live.is_private = not (request.surface.stream or request.background or request.protocol == "treadle")
-        live.entries, live.opening = open_run(
-            blueprint, joined.previous, joined.added, (*request.notes, *joined.notes, *offered.notes), loop
-        )
+        notes = (*request.notes, *joined.notes, *offered.notes)
+        live.entries, live.opening = open_run(blueprint, joined.previous, write_down(joined.added, row), notes, loop)
         return live
 
     def _row(self, request: Request, joined: Joined, session_id: str | None, key_id: str) -> RunRow:

@@ -13,7 +13,7 @@ import msgspec
 from treadle.canon.events import Noted, Numbered, RunStarted
 from treadle.canon.items import AnyItem, text_message
 from treadle.canon.memo import Memo
-from treadle.canon.messages import Entry, entry_of_item
+from treadle.canon.messages import Entry
 from treadle.canon.plan import Planner
 from treadle.canon.request import Note, Request
 from treadle.canon.tools import CallContext, Offer, ToolChoice, ToolSpec
@@ -163,7 +163,7 @@ _SPECS: Memo[Offered, tuple[ToolSpec, ...]] = Memo(lambda offered: _specs(offere
 
 
 def open_run(
-    blueprint: Blueprint, previous: RunRow | None, added: Sequence[AnyItem], notes: Sequence[Note], loop: Loop
+    blueprint: Blueprint, previous: RunRow | None, inputs: Sequence[Entry], notes: Sequence[Note], loop: Loop
 ) -> tuple[list[Entry], list[Numbered]]:
     """Write down how the run begins: that it does, its input, its frame, what was noted, its first plan.
 
@@ -181,7 +181,7 @@ def open_run(
     events = [Numbered(event=started, seq=1)]
     entries = [
         Entry(kind="status", content="running", data=_raw(started), at=at),
-        *[entry_of_item(item, at=at, is_input=True) for item in added],
+        *inputs,
         Entry(kind="frame", data=blueprint.frame.json, at=at),
     ]
     for note in notes:

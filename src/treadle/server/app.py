@@ -37,7 +37,7 @@ from treadle.server.talk import live
 from treadle.server.talk import routes as talk
 from treadle.server.workspaces import proposals
 from treadle.server.workspaces import routes as workspaces
-from treadle.telemetry import REFUSALS, trace_parent
+from treadle.telemetry import REFUSALS, say, trace_parent
 
 log = logging.getLogger(__name__)
 
@@ -305,7 +305,7 @@ async def _apologise(exchange: Exchange) -> None:
 
 def _log_request(level: int, exchange: Exchange, pattern: str, lasted_s: float) -> None:
     """Log a request by its route: paths and queries hold what belongs to clients."""
-    said = {
+    said: dict[str, object] = {
         "request_id": exchange.request_id,
         "method": exchange.method,
         "route": pattern,
@@ -313,7 +313,7 @@ def _log_request(level: int, exchange: Exchange, pattern: str, lasted_s: float) 
         "duration_s": round(lasted_s, 6),
         "key_id": exchange.client.key_id,
     }
-    log.log(level, "%s %s: %d", exchange.method, pattern, exchange.status, extra=said)
+    say(log, level, said, "%s %s: %d", exchange.method, pattern, exchange.status)
 
 
 def _break_off(exchange: Exchange, code: str) -> None:

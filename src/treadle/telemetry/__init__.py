@@ -1,19 +1,21 @@
 """What Treadle says of itself: metrics, log lines, spans; and what must never be written."""
 
 from treadle.telemetry.context import ModelCall, model_call, trace_parent, upstream_request
-from treadle.telemetry.logs import JsonLines
+from treadle.telemetry.logs import Gathered, JsonLines, say
 from treadle.telemetry.metrics import REFUSALS, Metrics, rc_label
 from treadle.telemetry.redaction import REDACTED, Redactor
 
 __all__ = [
     "REDACTED",
     "REFUSALS",
+    "Gathered",
     "JsonLines",
     "Metrics",
     "ModelCall",
     "Redactor",
     "model_call",
     "rc_label",
+    "say",
     "trace_parent",
     "upstream_request",
 ]

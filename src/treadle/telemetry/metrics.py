@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from treadle.canon.events import RunEnded, ToolFinished
 from treadle.canon.request import Note
 from treadle.canon.tools import RC, is_person_only
-from treadle.telemetry.series import Counter, Histogram, Level
+from treadle.telemetry.series import Counter, Histogram
 from treadle.wire.dialects.stage import RECOVERED
 
 _KNOWN_RC: frozenset[str] = frozenset(get_args(RC))
@@ -90,7 +90,6 @@ class Metrics:
         self._repairs = self._counter("treadle_notes", "Repairs, coercions and drops, by code.", "code")
         self._recovered = self._counter("treadle_recovered_calls", "Calls that models wrote as text.", "dialect")
         self._refused = self._counter("treadle_refused_commits", "Calls of facts.commit by a model, all refused.")
-        self.live_runs = Level("treadle_live_runs", "Runs going on in this process.", self.registry)
         self.requests = self._counter("treadle_http_requests", "HTTP requests, by route and status.", "route", "status")
         self.request_latency = self._histogram("treadle_http_request_duration_seconds", "Time to the last byte.")
         self._cached = self._counter("treadle_cached_answers", "Model calls looked for in the cache.", "outcome")

@@ -5,12 +5,15 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import cast
 
+from treadle.canon.json import write_json
+
 REDACTED = "[redacted]"
 _SECRET_NAME = re.compile(r"key|token|secret|passw|credential|authorization|cookie", re.IGNORECASE)
 _HARMLESS = ("_tokens", "_env", "_id", "_name")
 """How the names of fields end that sound like a secret and only count or name one."""
 
 _NUMBERS = frozenset({type(None), bool, int, float})
+_SIMPLE = _NUMBERS | {str}
 _CLIENT_KEY = re.compile(r"tr_[0-9a-f]{16}_[0-9a-f]{64}")
 
 
@@ -19,7 +22,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         found = sorted({secret for secret in secrets if len(secret) >= 6}, key=len, reverse=True)
-        self._known = tuple(found)
+        self._spelled = ("tr_", *[write_json(secret)[1:-1].decode() for secret in found if _is_sound(secret)])
         self._secrets = re.compile("|".join(map(re.escape, found))) if found else None
         self._shortest = len(found[-1]) if found else 0
 
@@ -28,27 +31,29 @@ class Redactor:
         text = _CLIENT_KEY.sub(REDACTED, text) if "tr_" in text else text
         return text if self._secrets is None or len(text) < self._shortest else self._secrets.sub(REDACTED, text)
 
+    def json(self, fields: Mapping[str, object]) -> str:
+        """Write fields as a JSON object, without secrets."""
+        return self._as_they_are(fields) or write_json(self.fields(fields)).decode()
+
+    def _as_they_are(self, fields: Mapping[str, object]) -> str | None:
+        """Write fields of which none has to be blanked, as in most lines; None for others.
+
+        They are looked through at once: a text with a secret in it has the secret in it as JSON spells it.
+        """
+        if not _SIMPLE.issuperset(map(type, fields.values())) or _tell_secrets(tuple(fields)):
+            return None
+        try:
+            written = write_json(fields).decode()
+        except UnicodeEncodeError:
+            return None  # perhaps it is a secret that cannot be written
+        for spelled in self._spelled:
+            if spelled in written:
+                return None
+        return written
+
     def fields(self, fields: Mapping[str, object]) -> dict[str, object]:
         """Return the fields with secret ones blanked, however deep they lie."""
-        if self._are_harmless(fields):
-            return dict(fields)
         return {name: self.value(name, value) for name, value in fields.items()}
-
-    def _are_harmless(self, fields: Mapping[str, object]) -> bool:
-        """Tell whether there is nothing to blank, as in most lines: all texts are looked through at once."""
-        texts: list[str] = []
-        for name, value in fields.items():
-            if _is_secret(name):
-                return False
-            if type(value) is str:
-                texts.append(value)
-            elif type(value) not in _NUMBERS:
-                return False
-        whole = "\n".join(texts)
-        for secret in self._known:
-            if secret in whole:
-                return False
-        return "tr_" not in whole
 
     def value(self, name: str, value: object) -> object:
         """Return the value of a field, blanked if its name tells a secret."""
@@ -75,7 +80,21 @@ class Redactor:
                 return self.text(repr(value))
 
 
+def _is_sound(text: str) -> bool:
+    """Tell whether a text can be written; what stands in the environment may be no text at all."""
+    try:
+        return bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 @lru_cache(maxsize=1_024)
 def _is_secret(name: str) -> bool:
     """Tell whether a field's name tells a secret; what is logged has few names."""
     return _SECRET_NAME.search(name) is not None and not name.endswith(_HARMLESS)
+
+
+@lru_cache(maxsize=256)
+def _tell_secrets(names: tuple[str, ...]) -> bool:
+    """Tell whether any of the names of a line does; lines of one kind have the same."""
+    return any(map(_is_secret, names))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 
@@ -38,27 +38,6 @@ class Counter(Collector):
         for values, count in list(self.counts.items()):
             family.add_metric(values, count)
         yield family
-
-
-class Level(Collector):
-    """A number that goes up and down."""
-
-    def __init__(self, name: str, text: str, registry: CollectorRegistry) -> None:
-        self._name, self._text = name, text
-        self._value = 0
-        registry.register(self)
-
-    def inc(self) -> None:
-        """Count one more."""
-        self._value += 1
-
-    def dec(self) -> None:
-        """Count one less."""
-        self._value -= 1
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the number as it is now."""
-        yield GaugeMetricFamily(self._name, self._text, value=self._value)
 
 
 class Times:

@@ -23,6 +23,7 @@ from treadle.canon.events import (
     ToolStarted,
 )
 from treadle.telemetry.context import ModelCall, model_call, upstream_request
+from treadle.telemetry.logs import say
 from treadle.telemetry.metrics import Metrics
 
 log = logging.getLogger("treadle.runs")
@@ -201,21 +202,17 @@ class Watch:
             self._log_tool(event)
 
     def _log_tool(self, event: ToolFinished) -> None:
-        log.info(
-            "tool %s: %s",
-            event.call.name,
-            event.result.rc,
-            extra={
-                "run_id": self._about.run_id,
-                "iteration": self.round,
-                "upstream_request_id": upstream_request.get(),
-                "tool_name": event.call.name,
-                "tool_call_id": event.call.call_id,
-                "rc": event.result.rc,
-                "duration_s": round(event.duration_s, 6),
-                "output_bytes": event.output_bytes,
-            },
-        )
+        said: dict[str, object] = {
+            "run_id": self._about.run_id,
+            "iteration": self.round,
+            "upstream_request_id": upstream_request.get(),
+            "tool_name": event.call.name,
+            "tool_call_id": event.call.call_id,
+            "rc": event.result.rc,
+            "duration_s": round(event.duration_s, 6),
+            "output_bytes": event.output_bytes,
+        }
+        say(log, logging.INFO, said, "tool %s: %s", event.call.name, event.result.rc)
 
     def _approval_requested(self, event: ApprovalRequested) -> None:
         self._end_call()
@@ -273,7 +270,7 @@ class Watch:
         if event.usage is not None:
             said |= {"input_tokens": event.usage.input_tokens, "output_tokens": event.usage.output_tokens}
         if error is None:
-            log.info("run %s", event.status, extra=said)
+            say(log, logging.INFO, said, "run %s", event.status)
         else:
             log.warning("run %s: %s: %s", event.status, error.code, error.message, extra={**said, "code": error.code})
 

@@ -203,7 +203,8 @@ def open_request(body: bytes, history: str = "", shapes: Sequence[Shape[T]] = ()
         if known is not None:
             break
     try:
-        str(data, "utf-8")
+        if not data.isascii():
+            str(data, "utf-8")
         if members is None:
             check_bounds(data)
         else:

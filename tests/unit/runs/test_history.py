@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.ids import CountingIds
 from treadle.canon.items import Blob, CallItem, ReasoningItem, ResultItem, text_message, text_result
 from treadle.canon.messages import Entry, entry_of_item
 from treadle.canon.request import Request
-from treadle.runs.history import INTERRUPTED, History, _is_of, close_orphans, read_history, rejoin
-from treadle.store.journal import Store
+from treadle.runs.history import INTERRUPTED, History, _is_of, close_orphans, read_history, rejoin, write_down
+from treadle.store.journal import RunRow, Store
 from unit.canon import strategies
 
 USER = text_message("user", "go")
@@ -104,11 +103,12 @@ def test_every_call_has_a_result_afterwards_and_nothing_is_lost(items):
 async def test_an_item_is_named_where_a_client_can_refer_to_it(protocol: Any) -> None:
     """Whatever is stored can be gone on with by the Responses; nothing else needs an id, one that is there stays."""
     items = (text_message("user", "hello"), text_message("user", "again", "msg_7"))
-    history = History(cast("Store", None), CountingIds())
-    joined = await history.join(Request(protocol=protocol, model="m", items=items), key_id="")
-    assert [item.id for item in joined.added] == ["msg_0001", "msg_7"]
-    forgotten = await history.join(Request(protocol=protocol, model="m", items=items, store=False), key_id="")
-    assert [item.id for item in forgotten.added] == ["", "msg_7"]
+    joined = await History(cast("Store", None)).join(Request(protocol=protocol, model="m", items=items), key_id="")
+    assert joined.added == items
+    row = RunRow(id="run_1f", response_id="r", conversation_id="c", protocol=protocol, model="m", created_at=1.0)
+    assert [entry.item_id for entry in write_down(items, row)] == ["msg_1f_1", "msg_7"]
+    forgotten = write_down(items, msgspec.structs.replace(row, store=False))
+    assert [entry.item_id for entry in forgotten] == [None, "msg_7"]
 
 
 class Kept:

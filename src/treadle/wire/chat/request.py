@@ -142,7 +142,7 @@ def read_request(body: bytes) -> Request:
         options=_read_options(asked, tools.is_legacy, extra, notes),
         surface=surface,
         store=asked.store is not False,
-        notes=notes.all(),
+        notes=notes.all() if notes.added else (),
     )
 
 

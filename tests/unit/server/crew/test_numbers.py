@@ -62,7 +62,7 @@ def test_what_goes_on_is_added_up_and_how_something_is_is_not(pair: tuple[Worker
     """Live runs are summed; of the states of a breaker the worst holds."""
     left, right = pair
     for worker, breaker in ((left, "closed"), (right, "open")):
-        worker.metrics.live_runs.inc()
+        worker.metrics.show("treadle_live_runs", "Runs.", lambda: 1)
         health = SimpleNamespace(name="up", breaker=breaker, live=2, waiting=0)
         worker.metrics.show_upstreams(lambda health=health: [health])
         worker.numbers.write()
@@ -79,7 +79,7 @@ def test_a_dead_worker_keeps_what_it_counted_and_does_nothing_any_more(
     for owner in ("worker3", "worker4"):
         lost = Worker(tmp_path, owner)
         lost.answer(5)
-        lost.metrics.live_runs.inc()
+        lost.metrics.show("treadle_live_runs", "Runs.", lambda: 1)
         lost.numbers.write()
         before = values(left.numbers.text())
         bury(tmp_path, owner)
