@@ -17,12 +17,15 @@ from treadle.canon.messages import Entry
 from treadle.store.address import MEMORY
 from treadle.store.futures import done, failed
 from treadle.store.journal import RUN_ENDED, Chunk, RunJournal, RunRow, StoredTurn
+from treadle.store.keys.kept import Spent
+from treadle.store.keys.sqlite import SqliteKeys, charge, pay
 from treadle.store.sqlite import fence, query, retention
 from treadle.store.sqlite.connection import select
 from treadle.store.sqlite.rows import Place, bind_json, chain_entries, ended_columns, run_columns
 from treadle.store.sqlite.run import SqliteRunJournal
 from treadle.store.sqlite.store import SqliteStore
 from treadle.store.sqlite.writer import Writer
+from treadle.store.workspaces.sqlite import Runs
 
 _ONCE = ("tool_call", "tool_result")
 _ANY = "SELECT 1 FROM runs LIMIT 1"
@@ -52,6 +55,26 @@ class MemoryStore(SqliteStore):
         except TreadleError as error:
             return failed(error)
         return done(run)
+
+    @property
+    def keys(self) -> SqliteKeys:
+        """Return where keys are kept: in the same database, to which no run is written for being charged."""
+        return _Keys(self, self._read, self._write, self._jot)
+
+    def charge(self, run_id: str, periods: Sequence[str], spent: Spent) -> bool | None:
+        """Charge a run that is held to its key, once; None for one that is not.
+
+        Raises: StoreError.
+        """
+        run = self._held.get(run_id)
+        if run is None:
+            return None
+        key_id = run.row.key_id
+        if run.ended is None or run.is_charged or not key_id:
+            return False
+        super()._open_writer().run_now(lambda connection: charge(connection, key_id, periods, spent))
+        run.is_charged = True
+        return True
 
     async def delete_run(self, run_or_response_id: str) -> bool:
         """Forget a run and all of its content; tell whether there was one."""
@@ -140,7 +163,22 @@ class MemoryStore(SqliteStore):
             nothing = chain_entries((), hold.run, row.id, 1, chained.place)
             end = ended_columns(run.ended)
             writer.run_now(fence.Append(hold, (), chained.place, nothing, run.until, end))
+        if run.is_charged:
+            writer.run_now(lambda connection: pay(connection, row.id))
         return SqliteRunJournal(writer, self._clock, self._watch.wake, hold, chained.place, run.lease_s)
+
+
+class _Keys(SqliteKeys):
+    """Keys beside runs that are held."""
+
+    def __init__(self, store: MemoryStore, read: Runs, write: Runs, jot: Runs) -> None:
+        super().__init__(read, write, jot)
+        self._store = store
+
+    async def settle(self, run_id: str, periods: Sequence[str], spent: Spent) -> bool:
+        """Charge a run that ended to its key, and forget its debt."""
+        charged = self._store.charge(run_id, periods, spent)
+        return await super().settle(run_id, periods, spent) if charged is None else charged
 
 
 class HeldRun:
@@ -158,6 +196,7 @@ class HeldRun:
         self.entries: list[Entry] = []
         self.ended: RunEnded | None = None
         self.is_deleted = False
+        self.is_charged = False
         self.written: SqliteRunJournal | None = None
         self._calls: set[tuple[str, str]] = set()
 

@@ -8,6 +8,7 @@ from treadle.canon.errors import Conflict, NotFound, ProtocolError, StoreError
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.journal import Chunk, RunJournal, RunRow, Store
+from treadle.store.keys.kept import Spent
 from treadle.store.memory import HeldRun, MemoryStore
 from treadle.store.open import open_store
 
@@ -195,3 +196,28 @@ async def test_a_closed_store_takes_nothing(store: MemoryStore) -> None:
         with pytest.raises(StoreError) as caught:
             await write
         assert caught.value.info.code == "store_closed"
+
+
+async def test_a_run_is_charged_to_its_key_without_being_written(store: MemoryStore) -> None:
+    """Once, and no more when it comes to the database after all; one that has not ended or has no key never is."""
+    used = Spent(runs=1, input_tokens=3, output_tokens=4, usd=0.5)
+    for name, key_id in (("a", "key_1"), ("b", "key_1"), ("c", "")):
+        journal = await start(store, name, key_id=key_id)
+        if name != "b":
+            await journal.finish([note("end")], ENDED)
+    charged = [await store.keys.settle(f"run_{name}", ("day", "total"), used) for name in ("a", "a", "b", "c")]
+    assert charged == [True, False, False, False]
+    assert Statements.count == 0
+    assert await store.keys.debts(1_000.0) == []
+    assert [await store.keys.spent("key_1", period) for period in ("day", "total")] == [used, used]
+    assert not await store.keys.settle("run_a", ("total",), used)
+
+
+async def test_a_run_in_the_database_is_charged_there(store: MemoryStore) -> None:
+    """Whoever asked for it meanwhile, it owes what it used until it is charged."""
+    journal = await start(store, "a", key_id="key_1")
+    assert await store.find_run("run_a") is not None
+    await journal.finish([note("end")], ENDED)
+    assert [debt.run_id for debt in await store.keys.debts(1_000.0)] == ["run_a"]
+    assert await store.keys.settle("run_a", ("total",), Spent(runs=1))
+    assert await store.keys.debts(1_000.0) == []

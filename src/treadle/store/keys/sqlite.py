@@ -77,23 +77,16 @@ class SqliteKeys:
 
     async def spend(self, key_id: str, period: str, spent: Spent) -> None:
         """Add to what a key used in a period."""
-        values = (spent.runs, spent.input_tokens, spent.output_tokens, spent.usd)
-
-        def job(connection: apsw.Connection) -> None:
-            select(connection, _SPEND, bind_text(key_id), period, *values)
-
-        await self._write(job)
+        await self._write(lambda connection: charge(connection, key_id, [period], spent))
 
     async def settle(self, run_id: str, periods: Sequence[str], spent: Spent) -> bool:
         """Charge a run that ended to its key, and forget its debt."""
-        values = (spent.runs, spent.input_tokens, spent.output_tokens, spent.usd)
 
         def job(connection: apsw.Connection) -> bool:
-            for (key_id,) in select(connection, _PAY, bind_text(run_id)):
-                for period in periods:
-                    select(connection, _SPEND, key_id, period, *values)
-                return True
-            return False
+            key_id = pay(connection, run_id)
+            if key_id is not None:
+                charge(connection, key_id, periods, spent)
+            return key_id is not None
 
         # A charge that is lost with the machine leaves the debt, which was on disk with the run's end.
         return await self._jot(job)
@@ -107,6 +100,19 @@ class SqliteKeys:
         """Return what a key used in a period."""
         found = await self._read(lambda connection: select(connection, _SPENT, bind_text(key_id), period))
         return Spent() if not found else _read_spent(found[0])
+
+
+def pay(connection: apsw.Connection, run_id: str) -> str | None:
+    """Forget the debt of a run; return whose it was, if it had one."""
+    found = select(connection, _PAY, bind_text(run_id))
+    return found[0][0] if found else None
+
+
+def charge(connection: apsw.Connection, key_id: str, periods: Sequence[str], spent: Spent) -> None:
+    """Add to what a key used in some periods."""
+    values = (spent.runs, spent.input_tokens, spent.output_tokens, spent.usd)
+    for period in periods:
+        select(connection, _SPEND, bind_text(key_id), period, *values)
 
 
 def _read_key(values: tuple[Any, ...]) -> KeyRow:
