@@ -1,7 +1,8 @@
-"""A local OpenAI-compatible model that misbehaves on purpose, at known rates drawn from a seed."""
+"""A local OpenAI-compatible model that misbehaves on purpose, at known rates dealt from a seed."""
 
 import random
 from collections.abc import Sequence
+from fractions import Fraction
 
 import msgspec
 
@@ -30,6 +31,7 @@ class FlakyModel:
         self._scenarios = {each.turn[0].user: each for each in scenarios}
         self._rates = rates
         self._draw = random.Random(seed)
+        self._decks: dict[float, list[bool]] = {}
         self.mistakes = 0
         self.samples = 0
         self.overloads = 0
@@ -65,7 +67,15 @@ class FlakyModel:
         return Reply(text=turn.text, calls=calls, usage=USAGE, faults=faults)
 
     def _happens(self, rate: float) -> bool:
-        return rate > 0 and self._draw.random() < rate
+        """Deal from small decks: requests come in any order, and the rates still come out nearly exact."""
+        if rate == 0:
+            return False
+        deck = self._decks.setdefault(rate, [])
+        if not deck:
+            part = Fraction(rate).limit_denominator(100)
+            cards = [True] * (4 * part.numerator) + [False] * (4 * (part.denominator - part.numerator))
+            deck += self._draw.sample(cards, len(cards))
+        return deck.pop()
 
 
 def _told(name: str, plan: Plan) -> str:
