@@ -9,7 +9,7 @@ from store.sample import COMPLETED, LEASE_S, OWNER, run_row
 from treadle.canon.errors import Conflict
 from treadle.canon.usage import Usage
 from treadle.store.journal import Store
-from treadle.store.keys.kept import TAKEN, Budget, Debt, Grant, KeyRow, Rates, Spent
+from treadle.store.keys.kept import TAKEN, Budget, Charge, Debt, Grant, KeyRow, Rates, Spent
 
 GRANT = Grant(
     apis=("chat", "responses"),
@@ -103,11 +103,28 @@ async def test_a_run_of_a_key_owes_from_its_end_until_it_is_charged(store: Store
     assert await store.keys.debts(1_010.0) == [owed]
     await store.delete_run("run_1")
     once = Spent(runs=1, input_tokens=3, output_tokens=4, usd=0.5)
-    settled = await asyncio.gather(*(store.keys.settle("run_1", ("2026-11", "total"), once) for _ in range(5)))
-    assert sorted(settled) == [False] * 4 + [True]
+    charge = Charge("run_1", ("2026-11", "total"), once)
+    settled = await asyncio.gather(*(store.keys.settle([charge]) for _ in range(5)))
+    assert sorted(settled, key=len) == [set()] * 4 + [{"run_1"}]
     assert await store.keys.spent("key_ann", "2026-11") == once
     assert await store.keys.spent("key_ann", "total") == once
     assert await store.keys.debts(2_000.0) == []
+
+
+async def test_runs_are_charged_together(store: Store) -> None:
+    """What they used adds up by key and period; a run of nobody and one that is not there are no obstacle."""
+    once = Spent(runs=1, input_tokens=3, output_tokens=4, usd=0.5)
+    for name, key_id in (("1", "key_ann"), ("2", "key_bob"), ("3", "key_ann"), ("4", ""), ("ö\x00", "key_ann")):
+        journal = await store.start_run(run_row(name, key_id=key_id), [], owner=OWNER, lease_s=LEASE_S)
+        await journal.finish([], COMPLETED)
+    asked = {"run_1": "2026-11", "run_2": "2026-11", "run_3": "2026-12", "run_4": "2026-11", "run_5": "2026-11"}
+    charges = [Charge(run_id, (month, "total"), once) for run_id, month in asked.items()]
+    assert await store.keys.settle(charges) == {"run_1", "run_2", "run_3"}
+    assert await store.keys.settle(charges) == set()
+    periods = [("key_ann", "2026-11"), ("key_ann", "2026-12"), ("key_ann", "total"), ("key_bob", "total")]
+    spent = [await store.keys.spent(*each) for each in periods]
+    assert spent == [once, once, once.plus(once), once]
+    assert len(await store.keys.debts(2_000.0)) == 1
 
 
 async def test_a_run_of_nobody_owes_nothing(store: Store) -> None:
@@ -115,5 +132,6 @@ async def test_a_run_of_nobody_owes_nothing(store: Store) -> None:
     journal = await store.start_run(run_row("1"), [], owner=OWNER, lease_s=LEASE_S)
     await journal.finish([], COMPLETED)
     assert await store.keys.debts(2_000.0) == []
-    assert not await store.keys.settle("run_1", ("total",), Spent(runs=1))
+    assert await store.keys.settle([Charge("run_1", ("total",), Spent(runs=1))]) == set()
+    assert await store.keys.settle([]) == set()
     assert await store.keys.spent("", "total") == Spent()

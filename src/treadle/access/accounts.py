@@ -2,13 +2,15 @@
 
 Runs that go on at once are counted in this process, or with others where they share a counter: there a run holds a
 place that is free again soon after its process died. Budgets are in the store, and so everybody's; one is looked at
-before a run begins. That a run is to be charged is written with its end. Who told its end charges it right after, and
-whoever finds that this was not done does it later: no run is charged twice, and none is forgotten.
+before a run begins. That a run is to be charged is written with its end. Who told its end charges it right after if its
+key is bounded, else together with others in a moment, and whoever finds that this was not done does it later: no run is
+charged twice, and none is forgotten.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -35,6 +37,9 @@ LIMITS_MAX = 1_024
 LATE_S = 30.0
 """How long after a run's end somebody else than who told it looks whether it was charged."""
 
+COLLECT_S = 0.25
+"""How long runs wait to be charged together, where nobody looks at what their key has used before it uses more."""
+
 RUNS_RETRY_S = 1.0
 """When to come back for a place: nobody knows when a run ends."""
 
@@ -55,9 +60,12 @@ class Accounts:
         self._runs: dict[str, int] = {}
         self._merged = Memo(self._merge, LIMITS_MAX)
         self._admitted: dict[str, Limits] = {}
+        self._bounded: set[str] = set()
         self._owed: dict[str, _Debt] = {}
+        self._due: dict[str, tuple[Spent, float]] = {}
+        self._timer: asyncio.TimerHandle | None = None
         self._places: dict[str, str] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def ledger(self) -> Ledger:
@@ -92,7 +100,9 @@ class Accounts:
         if limits.runs_max and not self._limiter.is_shared and self._runs.get(client.key_id, 0) >= limits.runs_max:
             raise _too_many(limits.runs_max)
         if not limits.tokens_per_min and client.grant.budget == UNBOUNDED:
+            self._bounded.discard(client.key_id)
             return
+        self._bounded.add(client.key_id)
         await self._settled(client.key_id)
         tokens = await self.tokens_left(client)
         if tokens is not None and not tokens.allowed:
@@ -130,20 +140,46 @@ class Accounts:
         self._owed[row.id] = _Debt(row.key_id, used_by(usage, self._cost(row.model, usage)))
 
     async def settle(self, row: RunRow) -> None:
-        """Charge what a run owes; where that cannot be written it is logged, for the run is over."""
+        """Charge what a run owes, at once if its key is bounded."""
         debt = self._owed.get(row.id)
         if debt is None:
             return
         known = self._admitted.get(debt.key_id)
         if known is None or known.tokens_per_min:
             await self._limiter.add(_tokens(debt.key_id), MINUTE_S, debt.used.tokens)
+        if not debt.key_id:
+            self._forget(row.id)
+            return
+        debt.is_due = True
+        self._due[row.id] = (debt.used, self._clock.now())
+        if debt.key_id in self._bounded:
+            await self.collect()
+        elif self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(COLLECT_S, lambda: self._begin(self.collect()))
+
+    async def collect(self) -> None:
+        """Charge all runs that are to be; where that cannot be written it is logged, for they are over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due, self._due = self._due, {}
         try:
-            if debt.key_id:
-                await self._ledger.settle(row.id, debt.used, self._clock.now())
+            if due:
+                await self._ledger.settle(due)
         except TreadleError as error:
-            used = msgspec.structs.asdict(debt.used)
-            log.warning("run not charged", extra={"run_id": row.id, "code": error.info.code, **used})
-        self._forget(row)
+            for run_id, (used, _) in due.items():
+                spent = msgspec.structs.asdict(used)
+                log.warning("run not charged", extra={"run_id": run_id, "code": error.info.code, **spent})
+        finally:
+            for run_id in due:
+                self._forget(run_id)
+
+    async def close(self) -> None:
+        """Charge what is left, and wait for what has begun."""
+        await self.collect()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def tend(self) -> None:
         """Keep the places of the runs that go on, and charge what others left: to be done every few seconds."""
@@ -159,43 +195,53 @@ class Accounts:
 
     async def _charge_late(self) -> None:
         """Charge the runs whose process died after their end. Raises: StoreError."""
-        for debt in await self._ledger.debts(self._clock.now() - LATE_S):
-            used = used_by(debt.usage, self._cost(debt.model, debt.usage))
-            if debt.run_id not in self._owed and await self._ledger.settle(debt.run_id, used, debt.ended_at):
-                log.warning("run charged late", extra={"run_id": debt.run_id, **msgspec.structs.asdict(used)})
+        late = {
+            debt.run_id: (used_by(debt.usage, self._cost(debt.model, debt.usage)), debt.ended_at)
+            for debt in await self._ledger.debts(self._clock.now() - LATE_S)
+            if debt.run_id not in self._owed
+        }
+        for run_id in await self._ledger.settle(late) if late else ():
+            log.warning("run charged late", extra={"run_id": run_id, **msgspec.structs.asdict(late[run_id][0])})
 
     def leave(self, row: RunRow) -> None:
         """Count it out."""
-        if row.id in self._owed:
-            self._forget(row)
+        debt = self._owed.get(row.id)
+        if debt is not None and not debt.is_due:
+            self._forget(row.id)
         if self._places and self._places.pop(row.id, None) is not None and self._runs_max(row.key_id):
-            task = asyncio.get_running_loop().create_task(self._limiter.leave(_runs(row.key_id), row.id))
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+            self._begin(self._limiter.leave(_runs(row.key_id), row.id))
         left = self._runs.pop(row.key_id) - 1
         if left:
             self._runs[row.key_id] = left
 
-    def _forget(self, row: RunRow) -> None:
-        debt = self._owed.pop(row.id, None)
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _forget(self, run_id: str) -> None:
+        debt = self._owed.pop(run_id, None)
         if debt is not None and debt.settled is not None:
             debt.settled.set()
 
     async def _settled(self, key_id: str) -> None:
         """Wait until all is written down that a key is known to owe: that takes as long as a commit."""
+        if self._due:
+            await self.collect()
         for debt in [each for each in self._owed.values() if each.key_id == key_id]:
             debt.settled = debt.settled or asyncio.Event()
             await debt.settled.wait()
 
 
 class _Debt:
-    """What a run used and is not written down yet; `settled` is there once somebody waits for it."""
+    """What a run used and is not written down yet, what `is_due` soon is; `settled` is there once somebody waits."""
 
-    __slots__ = ("key_id", "settled", "used")
+    __slots__ = ("is_due", "key_id", "settled", "used")
 
     def __init__(self, key_id: str, used: Spent) -> None:
         self.key_id = key_id
         self.used = used
+        self.is_due = False
         self.settled: asyncio.Event | None = None
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from treadle.access.client import Client
 from treadle.canon.errors import Exhausted
 from treadle.canon.usage import Usage
-from treadle.store.keys.kept import Debt, KeyStore, Period, Spent
+from treadle.store.keys.kept import Charge, Debt, KeyStore, Period, Spent
 
 TOTAL = "total"
 DAY_S = 86_400
@@ -51,9 +51,13 @@ class Ledger:
         if budget.usd and spent.usd >= budget.usd:
             raise _over(client, f"${spent.usd:.2f} of ${budget.usd:.2f}", budget.period)
 
-    async def settle(self, run_id: str, spent: Spent, ended_at: float) -> bool:
-        """Charge a run to its key, once, in the periods in which it ended. Raises: StoreError."""
-        return await self._keys.settle(run_id, tuple(periods_at(ended_at).values()), spent)
+    async def settle(self, ended: Mapping[str, tuple[Spent, float]]) -> set[str]:
+        """Charge runs to their keys, each once, in the periods in which they ended; return which were charged now.
+
+        Raises: StoreError.
+        """
+        charges = [Charge(run_id, tuple(periods_at(at).values()), used) for run_id, (used, at) in ended.items()]
+        return await self._keys.settle(charges)
 
     async def debts(self, before: float) -> list[Debt]:
         """Return the runs that ended before that time and were not charged. Raises: StoreError."""

@@ -64,7 +64,7 @@ class Tolls(Protocol):
         ...
 
     async def settle(self, row: RunRow) -> None:
-        """Write down what it used, if its end was told; raise nothing."""
+        """Write down what it used, now or soon, if its end was told; raise nothing."""
         ...
 
     def leave(self, row: RunRow) -> None:

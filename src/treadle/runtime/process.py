@@ -187,6 +187,7 @@ class Runtime:
         """End what is going on, properly, and let go of everything."""
         await self.guests.close()
         await self.runs.close(grace_s)
+        await self.accounts.close()
         if self.mcp is not None:
             await self.mcp.close()
         await self.router.close()

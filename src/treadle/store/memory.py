@@ -17,7 +17,7 @@ from treadle.canon.messages import Entry
 from treadle.store.address import MEMORY
 from treadle.store.futures import done, failed
 from treadle.store.journal import RUN_ENDED, Chunk, RunJournal, RunRow, StoredTurn
-from treadle.store.keys.kept import Spent
+from treadle.store.keys.kept import Charge, add_up
 from treadle.store.keys.sqlite import SqliteKeys, charge, pay
 from treadle.store.sqlite import fence, query, retention
 from treadle.store.sqlite.connection import select
@@ -61,20 +61,25 @@ class MemoryStore(SqliteStore):
         """Return where keys are kept: in the same database, to which no run is written for being charged."""
         return _Keys(self, self._read, self._write, self._jot)
 
-    def charge(self, run_id: str, periods: Sequence[str], spent: Spent) -> bool | None:
-        """Charge a run that is held to its key, once; None for one that is not.
+    def charge(self, charges: Sequence[Charge]) -> tuple[set[str], list[Charge]]:
+        """Charge the runs that are held to their keys, once; return which it were, and what is of others.
 
         Raises: StoreError.
         """
-        run = self._held.get(run_id)
-        if run is None:
-            return None
-        key_id = run.row.key_id
-        if run.ended is None or run.is_charged or not key_id:
-            return False
-        super()._open_writer().run_now(lambda connection: charge(connection, key_id, periods, spent))
-        run.is_charged = True
-        return True
+        held: list[tuple[HeldRun, Charge]] = []
+        others: list[Charge] = []
+        for each in charges:
+            run = self._held.get(each.run_id)
+            if run is None:
+                others.append(each)
+            elif run.ended is not None and not run.is_charged and run.row.key_id:
+                held.append((run, each))
+        if held:
+            sums = add_up((run.row.key_id, each) for run, each in held)
+            super()._open_writer().run_now(lambda connection: charge(connection, sums))
+        for run, _ in held:
+            run.is_charged = True
+        return {each.run_id for _, each in held}, others
 
     async def delete_run(self, run_or_response_id: str) -> bool:
         """Forget a run and all of its content; tell whether there was one."""
@@ -175,10 +180,10 @@ class _Keys(SqliteKeys):
         super().__init__(read, write, jot)
         self._store = store
 
-    async def settle(self, run_id: str, periods: Sequence[str], spent: Spent) -> bool:
-        """Charge a run that ended to its key, and forget its debt."""
-        charged = self._store.charge(run_id, periods, spent)
-        return await super().settle(run_id, periods, spent) if charged is None else charged
+    async def settle(self, charges: Sequence[Charge]) -> set[str]:
+        """Charge runs that ended to their keys, and forget their debts."""
+        charged, others = self._store.charge(charges)
+        return charged | await super().settle(others) if others else charged
 
 
 class HeldRun:

@@ -1,10 +1,12 @@
 """Accounts: whether another run may begin, and what those that ended are charged."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from treadle.access import accounts as access_accounts
 from treadle.access.accounts import Accounts
 from treadle.access.client import Client
 from treadle.access.limiter import Limiter
@@ -14,7 +16,7 @@ from treadle.canon.events import RunEnded
 from treadle.canon.usage import Usage
 from treadle.runtime import SystemClock
 from treadle.store.journal import RunRow, Store
-from treadle.store.keys.kept import Budget, Grant, Spent
+from treadle.store.keys.kept import Budget, Charge, Grant, Spent
 from treadle.store.keys.kept import Rates as Limits
 from treadle.store.open import open_store
 
@@ -179,6 +181,7 @@ async def test_a_store_that_is_away_keeps_no_run_from_ending(
     found = accounts(store, Clock())
     monkeypatch.setattr(found.ledger, "settle", away)
     await pay(store, found, row(), Usage(input_tokens=5))
+    await found.collect()
     assert [record.message for record in caplog.records] == ["run not charged"]
     assert vars(caplog.records[0])["input_tokens"] == 5
 
@@ -211,7 +214,48 @@ async def test_what_is_being_charged_is_left_to_who_does_it(store: Store) -> Non
     assert await found.ledger.spent("key_a", "total", clock.at) == Spent()
     await found.settle(row())
     await found.tend()
+    assert await found.ledger.spent("key_a", "total", clock.at) == Spent()
+    await found.close()
     assert await found.ledger.spent("key_a", "total", clock.at) == Spent(runs=1, input_tokens=5)
+
+
+async def test_runs_of_a_key_without_bounds_are_charged_together_in_a_moment(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one write, by themselves: a run that has left is not forgotten, and the next one does not wait for it."""
+    found, writes = accounts(store, Clock()), list[int]()
+    settle, is_done = store.keys.settle, asyncio.Event()
+
+    async def counted(charges: Sequence[Charge]) -> set[str]:
+        writes.append(len(charges))
+        charged = await settle(charges)
+        is_done.set()
+        return charged
+
+    monkeypatch.setattr(found.ledger._keys, "settle", counted)
+    monkeypatch.setattr(access_accounts, "COLLECT_S", 0.05)
+    for number in range(3):
+        await found.admit(client())
+        await pay(store, found, row(run_id=f"run_{number}"), Usage(input_tokens=5))
+    assert (writes, len(found._owed)) == ([], 3)
+    await asyncio.wait_for(is_done.wait(), 20)
+    await found.close()
+    assert (writes, found._owed, found._due) == ([3], {}, {})
+    assert await found.ledger.spent("key_a", "total", Clock.at) == Spent(runs=3, input_tokens=15)
+
+
+async def test_runs_of_a_bounded_key_are_charged_at_once_with_all_that_wait(store: Store) -> None:
+    """Before the next one begins, also those that ended when the key was not bounded yet."""
+    found, budget = accounts(store, Clock()), client(budget=Budget(tokens=12, period="total"))
+    await found.admit(client())
+    await pay(store, found, row(run_id="run_1"), Usage(input_tokens=5))
+    await found.admit(budget)
+    assert await found.ledger.spent("key_a", "total", Clock.at) == Spent(runs=1, input_tokens=5)
+    await pay(store, found, row(run_id="run_2"), Usage(input_tokens=8))
+    assert await found.ledger.spent("key_a", "total", Clock.at) == Spent(runs=2, input_tokens=13)
+    with pytest.raises(Exhausted, match="13 of 12 tokens"):
+        await found.admit(budget)
+    assert found._timer is None
 
 
 async def test_a_store_that_is_away_stops_no_heartbeat(

@@ -8,7 +8,7 @@ from treadle.canon.errors import Conflict, NotFound, ProtocolError, StoreError
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.journal import Chunk, RunJournal, RunRow, Store
-from treadle.store.keys.kept import Spent
+from treadle.store.keys.kept import Charge, Spent
 from treadle.store.memory import HeldRun, MemoryStore
 from treadle.store.open import open_store
 
@@ -205,12 +205,13 @@ async def test_a_run_is_charged_to_its_key_without_being_written(store: MemorySt
         journal = await start(store, name, key_id=key_id)
         if name != "b":
             await journal.finish([note("end")], ENDED)
-    charged = [await store.keys.settle(f"run_{name}", ("day", "total"), used) for name in ("a", "a", "b", "c")]
-    assert charged == [True, False, False, False]
+    charges = [Charge(f"run_{name}", ("day", "total"), used) for name in "abc"]
+    assert await store.keys.settle(charges) == {"run_a"}
+    assert await store.keys.settle(charges) == set()
     assert Statements.count == 0
     assert await store.keys.debts(1_000.0) == []
     assert [await store.keys.spent("key_1", period) for period in ("day", "total")] == [used, used]
-    assert not await store.keys.settle("run_a", ("total",), used)
+    assert await store.keys.settle(charges) == set()
 
 
 async def test_a_run_in_the_database_is_charged_there(store: MemoryStore) -> None:
@@ -219,5 +220,5 @@ async def test_a_run_in_the_database_is_charged_there(store: MemoryStore) -> Non
     assert await store.find_run("run_a") is not None
     await journal.finish([note("end")], ENDED)
     assert [debt.run_id for debt in await store.keys.debts(1_000.0)] == ["run_a"]
-    assert await store.keys.settle("run_a", ("total",), Spent(runs=1))
+    assert await store.keys.settle([Charge("run_a", ("total",), Spent(runs=1))]) == {"run_a"}
     assert await store.keys.debts(1_000.0) == []

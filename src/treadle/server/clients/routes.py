@@ -70,7 +70,9 @@ async def revoke(service: Service, exchange: Exchange) -> None:
 
 
 async def _view(service: Service, row: KeyRow) -> KeyView:
-    return await view_of(row, service.runtime.accounts.ledger, service.runtime.clock.now())
+    accounts = service.runtime.accounts
+    await accounts.collect()
+    return await view_of(row, accounts.ledger, service.runtime.clock.now())
 
 
 def _keyring(service: Service) -> Keyring:

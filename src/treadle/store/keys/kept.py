@@ -1,6 +1,6 @@
 """What is kept of a client's key: how to find and check it, what it may do, what it has used. Never the key itself."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -66,6 +66,15 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         """Return all tokens."""
         return self.input_tokens + self.output_tokens
 
+    def plus(self, other: "Spent") -> "Spent":
+        """Return the sum of both."""
+        return Spent(
+            runs=self.runs + other.runs,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            usd=self.usd + other.usd,
+        )
+
 
 class Debt(msgspec.Struct, frozen=True, kw_only=True):
     """A run that ended and is not charged yet. It is written with the run's end."""
@@ -75,6 +84,14 @@ class Debt(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     ended_at: float
     usage: Usage | None = None
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """What a run used, and the periods in which its key is charged for it."""
+
+    run_id: str
+    periods: tuple[str, ...]
+    spent: Spent
 
 
 class KeyStore(Protocol):
@@ -103,9 +120,11 @@ class KeyStore(Protocol):
         """Add to what a key used in a period."""
         ...
 
-    async def settle(self, run_id: str, periods: Sequence[str], spent: Spent) -> bool:
-        """Charge a run that ended to its key, in these periods, and forget its debt, in one step; False, if it has
-        none: it was charged before, or is nobody's."""
+    async def settle(self, charges: Sequence[Charge]) -> set[str]:
+        """Charge runs that ended to their keys and forget their debts, all in one step; return which it were.
+
+        A run that is not among them has no debt: it was charged before, is just being charged, or is nobody's.
+        """
         ...
 
     async def debts(self, before: float, limit: int = 200) -> list[Debt]:
@@ -115,6 +134,16 @@ class KeyStore(Protocol):
     async def spent(self, key_id: str, period: str) -> Spent:
         """Return what a key used in a period."""
         ...
+
+
+def add_up(charges: Iterable[tuple[str, Charge]]) -> dict[tuple[str, str], Spent]:
+    """Return what each key is charged in each period for all of these runs."""
+    sums: dict[tuple[str, str], Spent] = {}
+    for key_id, charge in charges:
+        for period in charge.periods:
+            before = sums.get((key_id, period))
+            sums[key_id, period] = charge.spent if before is None else before.plus(charge.spent)
+    return sums
 
 
 def taken(row: KeyRow) -> Conflict:

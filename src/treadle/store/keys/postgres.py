@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from treadle.canon.usage import Usage
-from treadle.store.keys.kept import Debt, Grant, KeyRow, Spent, taken
+from treadle.store.keys.kept import Charge, Debt, Grant, KeyRow, Spent, taken
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.query import within
 from treadle.store.postgres.rows import bind_plain, bind_text, read_text
@@ -32,15 +32,22 @@ ON CONFLICT (key_id, period) DO UPDATE SET
   usd = old.usd + excluded.usd
 """
 _SETTLE = """
-WITH paid AS (DELETE FROM debts WHERE run_id = $1 RETURNING key_id)
-INSERT INTO key_usage AS old (key_id, period, runs, input_tokens, output_tokens, usd)
-SELECT paid.key_id, p, $3::bigint, $4::bigint, $5::bigint, $6::float8 FROM paid, unnest($2::text[]) AS p
-ON CONFLICT (key_id, period) DO UPDATE SET
-  runs = old.runs + excluded.runs,
-  input_tokens = old.input_tokens + excluded.input_tokens,
-  output_tokens = old.output_tokens + excluded.output_tokens,
-  usd = old.usd + excluded.usd
-RETURNING 1
+WITH owed AS (SELECT run_id FROM debts WHERE run_id = ANY($1::text[]) ORDER BY run_id FOR UPDATE SKIP LOCKED),
+paid AS (DELETE FROM debts d USING owed WHERE d.run_id = owed.run_id RETURNING d.run_id, d.key_id),
+charged AS (
+  INSERT INTO key_usage AS old (key_id, period, runs, input_tokens, output_tokens, usd)
+  SELECT paid.key_id, c.period,
+    sum(c.runs)::bigint, sum(c.input_tokens)::bigint, sum(c.output_tokens)::bigint, sum(c.usd)
+  FROM paid JOIN unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::float8[])
+    AS c (run_id, period, runs, input_tokens, output_tokens, usd) ON c.run_id = paid.run_id
+  GROUP BY paid.key_id, c.period ORDER BY paid.key_id, c.period
+  ON CONFLICT (key_id, period) DO UPDATE SET
+    runs = old.runs + excluded.runs,
+    input_tokens = old.input_tokens + excluded.input_tokens,
+    output_tokens = old.output_tokens + excluded.output_tokens,
+    usd = old.usd + excluded.usd
+)
+SELECT run_id FROM paid
 """
 _DEBTS = "SELECT run_id, key_id, model, ended_at, usage FROM debts WHERE ended_at <= $1 ORDER BY ended_at LIMIT $2"
 _SPENT = "SELECT runs, input_tokens, output_tokens, usd FROM key_usage WHERE key_id = $1 AND period = $2"
@@ -95,12 +102,19 @@ class PostgresKeys:
 
         await self._write(work)
 
-    async def settle(self, run_id: str, periods: Sequence[str], spent: Spent) -> bool:
-        """Charge a run that ended to its key, and forget its debt."""
-        values = (spent.runs, spent.input_tokens, spent.output_tokens, spent.usd)
+    async def settle(self, charges: Sequence[Charge]) -> set[str]:
+        """Charge runs that ended to their keys, and forget their debts."""
+        rows = [
+            (bind_text(each.run_id), period, used.runs, used.input_tokens, used.output_tokens, used.usd)
+            for each in charges
+            for used in (each.spent,)
+            for period in each.periods
+        ]
+        names = {bind_text(each.run_id): each.run_id for each in charges}
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(6)]
 
-        async def work(connection: Connection) -> bool:
-            return await connection.fetchval(_SETTLE, bind_text(run_id), [*periods], *values) is not None
+        async def work(connection: Connection) -> set[str]:
+            return {names[row["run_id"]] for row in await connection.fetch(_SETTLE, [*names], *columns)}
 
         return await self._write(work)
 

@@ -1,13 +1,13 @@
 """Keys on SQLite."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apsw
 import msgspec
 
 from treadle.canon.usage import Usage
-from treadle.store.keys.kept import Debt, Grant, KeyRow, Spent, taken
+from treadle.store.keys.kept import Charge, Debt, Grant, KeyRow, Spent, add_up, taken
 from treadle.store.sqlite.connection import select
 from treadle.store.sqlite.query import within
 from treadle.store.sqlite.rows import bind_text, read_text
@@ -77,16 +77,15 @@ class SqliteKeys:
 
     async def spend(self, key_id: str, period: str, spent: Spent) -> None:
         """Add to what a key used in a period."""
-        await self._write(lambda connection: charge(connection, key_id, [period], spent))
+        await self._write(lambda connection: charge(connection, {(key_id, period): spent}))
 
-    async def settle(self, run_id: str, periods: Sequence[str], spent: Spent) -> bool:
-        """Charge a run that ended to its key, and forget its debt."""
+    async def settle(self, charges: Sequence[Charge]) -> set[str]:
+        """Charge runs that ended to their keys, and forget their debts."""
 
-        def job(connection: apsw.Connection) -> bool:
-            key_id = pay(connection, run_id)
-            if key_id is not None:
-                charge(connection, key_id, periods, spent)
-            return key_id is not None
+        def job(connection: apsw.Connection) -> set[str]:
+            paid = [(key_id, each) for each in charges if (key_id := pay(connection, each.run_id)) is not None]
+            charge(connection, add_up(paid))
+            return {each.run_id for _, each in paid}
 
         # A charge that is lost with the machine leaves the debt, which was on disk with the run's end.
         return await self._jot(job)
@@ -108,10 +107,10 @@ def pay(connection: apsw.Connection, run_id: str) -> str | None:
     return found[0][0] if found else None
 
 
-def charge(connection: apsw.Connection, key_id: str, periods: Sequence[str], spent: Spent) -> None:
-    """Add to what a key used in some periods."""
-    values = (spent.runs, spent.input_tokens, spent.output_tokens, spent.usd)
-    for period in periods:
+def charge(connection: apsw.Connection, sums: Mapping[tuple[str, str], Spent]) -> None:
+    """Add to what keys used, by key and period."""
+    for (key_id, period), spent in sums.items():
+        values = (spent.runs, spent.input_tokens, spent.output_tokens, spent.usd)
         select(connection, _SPEND, bind_text(key_id), period, *values)
 
 

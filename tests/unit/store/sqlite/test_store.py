@@ -13,7 +13,7 @@ from treadle.canon.errors import StoreError
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.journal import RunJournal, RunRow, Store
-from treadle.store.keys.kept import Spent
+from treadle.store.keys.kept import Charge, Spent
 from treadle.store.sqlite import query
 from treadle.store.sqlite.run import SqliteRunJournal
 from treadle.store.sqlite.store import SqliteStore
@@ -86,7 +86,7 @@ async def test_a_charge_is_not_synced_and_the_debt_that_it_pays_is(tmp_path: Pat
     await journal.finish([], RunEnded(status="completed", ended_at=2.0))
     assert connection.pragma("synchronous") == FULL
     assert [debt.run_id for debt in await store.keys.debts(10.0)] == ["run_1"]
-    assert await store.keys.settle("run_1", ["all"], Spent(runs=1))
+    assert await store.keys.settle([Charge("run_1", ("all",), Spent(runs=1))]) == {"run_1"}
     assert connection.pragma("synchronous") == NORMAL
     assert await store.keys.debts(10.0) == []
     await store.close()
