@@ -15,7 +15,7 @@ REQUEST = {"off": 388, "on": 498}
 """Python calls of one plain request, from its parsed head to its last byte, by whether there is a journal (3.11)."""
 
 EVENT = {"same protocol": 4.2, "as Responses": 5.1, "as Messages": 5.1, "one by one": 63}
-"""Python calls of one more event in a stream, from the upstream's bytes to the client's; one by one, each comes alone."""
+"""Python calls of one more event in a stream, from the upstream's bytes to the client's; one by one: each alone."""
 
 TURN = 1.0
 """Python calls of one more turn of history: read, kept in the journal, planned, written to the upstream."""
