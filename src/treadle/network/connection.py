@@ -182,7 +182,8 @@ class Connection(asyncio.Protocol):
                 try:
                     made = await self._wait()
                 finally:
-                    self._take = None
+                    # A connection that rests must not hold what was made.
+                    self._take = self._waiter = None
             if made is not None:
                 return made
 
@@ -286,9 +287,12 @@ class Connection(asyncio.Protocol):
             try:
                 made = self._take(self._next())
             except Exception as error:
-                if not waiter.done():
-                    waiter.set_exception(error)
-                raise
+                # Whoever waits hears of it, and says so; the loop would log it a second time.
+                self.abort()
+                if waiter.done():
+                    raise
+                waiter.set_exception(error)
+                return
             if made is not None and not waiter.done():
                 waiter.set_result(made)
 

@@ -1,6 +1,7 @@
 """Who reads a body may make something of it in the very turn in which it arrives."""
 
 import asyncio
+import weakref
 import zlib
 from collections.abc import Callable
 from typing import cast
@@ -8,7 +9,7 @@ from typing import cast
 import pytest
 
 from treadle.network import BrokenOff, TooLarge
-from treadle.network.connection import Connection
+from treadle.network.connection import UNPACKED_BYTES, Connection
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n%b\r\n"
 END = b"0\r\n\r\n"
@@ -101,9 +102,35 @@ async def test_the_end_is_nothing_more(last: bytes) -> None:
     task = await reading(connection, take)
     connection.data_received(chunk(b"a"))
     connection.data_received((chunk(last) if last else b"") + END)
-    assert await task is None
+    async with asyncio.timeout(1.0):  # and not when the connection has been silent for too long
+        assert await task is None
     assert b"".join(take.taken) == b"a" + last
     assert await connection.read_into(take) is None
+
+
+async def test_the_size_of_a_chunk_that_comes_before_it_is_not_the_end() -> None:
+    """Nothing of the body has come: neither bytes, nor their end."""
+    connection = await asked()
+    task = asyncio.create_task(connection.read())
+    await asyncio.sleep(0)
+    connection.data_received(b"3\r\n")
+    connection.data_received(b"abc\r\n")
+    assert await task == b"abc"
+
+
+async def test_the_next_answer_is_given_to_nobody_who_read_the_one_before() -> None:
+    """Though its body comes with its head, before anybody reads it."""
+    connection, take = await asked(), Taker()
+    task = await reading(connection, take)
+    connection.data_received(chunk(b"a") + END)
+    assert await task is None
+    asking = asyncio.create_task(connection.ask(b"GET / HTTP/1.1\r\n\r\n", 5.0))
+    await asyncio.sleep(0)
+    connection.data_received(HEAD % b"" + chunk(b"b"))
+    async with asyncio.timeout(1.0):
+        await asking
+        assert await connection.read() == b"b"
+    assert take.taken == [b"a"]
 
 
 async def test_a_cut_is_raised_behind_what_came_before_it() -> None:
@@ -118,15 +145,15 @@ async def test_a_cut_is_raised_behind_what_came_before_it() -> None:
 
 
 async def test_a_fault_of_whoever_takes_is_theirs_to_hear() -> None:
-    """It is raised where they wait; the connection, which is in no state to be used, hears of it too."""
+    """It is raised where they wait, and only there; the connection, which is in no state to be used, is ended."""
 
     def fail(_: bytes) -> None:
         raise ValueError("not understood")
 
     connection = await asked()
     task = await reading(connection, fail)
-    with pytest.raises(ValueError, match="not understood"):
-        connection.data_received(chunk(b"a"))
+    connection.data_received(chunk(b"a"))
+    assert cast("Line", connection._transport).is_aborted
     with pytest.raises(ValueError, match="not understood"):
         await task
 
@@ -136,11 +163,22 @@ async def test_a_body_larger_than_it_may_be_is_broken_off() -> None:
     connection, take = await asked(bytes_max=3), Taker()
     task = await reading(connection, take)
     connection.data_received(chunk(b"abc"))
-    with pytest.raises(TooLarge):
-        connection.data_received(chunk(b"d"))
+    connection.data_received(chunk(b"d"))
+    assert cast("Line", connection._transport).is_aborted
     with pytest.raises(TooLarge):
         await task
     assert take.taken == [b"abc"]
+
+
+async def test_a_connection_that_rests_holds_nothing_of_what_was_made() -> None:
+    """It may rest for long, and an answer may be large."""
+    connection = await asked()
+    task = await reading(connection, lambda _: {Taker()})
+    connection.data_received(chunk(b"a"))
+    made = weakref.ref(next(iter(cast("set[Taker]", await task))))
+    del task
+    await asyncio.sleep(0)
+    assert made() is None
 
 
 async def test_a_packed_body_is_unpacked_first() -> None:
@@ -152,6 +190,15 @@ async def test_a_packed_body_is_unpacked_first() -> None:
     await asyncio.sleep(0)
     connection.data_received(chunk(packed[7:]) + END)
     assert await task == b"some words and no more."
+
+
+async def test_all_that_is_unpacked_of_one_read_is_given_on() -> None:
+    """Though it is unpacked in pieces, and nothing more may come for long."""
+    connection, take = await asked(b"content-encoding: deflate\r\n", bytes_max=1_000_000), Taker()
+    task = await reading(connection, take)
+    connection.data_received(chunk(zlib.compress(b"a" * 3 * UNPACKED_BYTES + b".")))
+    async with asyncio.timeout(1.0):
+        assert len(cast("bytes", await task)) == 3 * UNPACKED_BYTES + 1
 
 
 async def test_who_was_cancelled_takes_nothing_more() -> None:

@@ -202,6 +202,23 @@ async def test_a_stream_that_flows_is_written_in_the_turn_of_the_run() -> None:
     assert visit.body == b"<RunStarted><ItemAdded><TextDelta><TextDelta><RunEnded>"
 
 
+async def test_what_is_written_in_the_turn_of_the_run_breaks_the_silence() -> None:
+    """No empty event is sent between words that flow."""
+    handle = Fed()
+    visit = _visit(handle, streams=True)
+    cast("Any", visit.scope)[EDGE_IN_SCOPE] = Edge(visit)
+    visit.begin()
+    handle.tell(STARTED, MESSAGE)
+    await visit.until(b"<ItemAdded>")
+    await handle.until_read()
+    presence = cast("Any", handle.feed.waiting[0].hear).__self__._presence
+    presence.written_at = -1.0
+    handle.tell(TextDelta(index=0, text="a"))
+    assert presence.written_at > 0
+    handle.tell(COMPLETED)
+    await visit.done()
+
+
 async def test_an_answer_in_one_piece_wakes_its_reader_for_the_end_only() -> None:
     """What comes before is folded as it is published."""
     handle = Fed()
