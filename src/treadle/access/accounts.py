@@ -228,9 +228,14 @@ class Accounts:
         """Wait until all is written down that a key is known to owe: that takes as long as a commit."""
         if self._due:
             await self.collect()
-        for debt in [each for each in self._owed.values() if each.key_id == key_id]:
-            debt.settled = debt.settled or asyncio.Event()
-            await debt.settled.wait()
+        waits: list[asyncio.Event] = []
+        for debt in self._owed.values():
+            if debt.key_id == key_id:
+                # All are there before the first is waited for: of one that is settled meanwhile nobody hears later.
+                debt.settled = debt.settled or asyncio.Event()
+                waits.append(debt.settled)
+        for settled in waits:
+            await settled.wait()
 
 
 class _Debt:

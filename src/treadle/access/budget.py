@@ -11,6 +11,8 @@ from treadle.store.keys.kept import Charge, Debt, KeyStore, Period, Spent
 
 TOTAL = "total"
 DAY_S = 86_400
+TOKENS_MAX = 2**40
+"""More than any run can use: whatever an upstream says, eight million such runs still fit into a number of 64 bits."""
 
 
 def periods_at(now: float) -> Mapping[Period, str]:
@@ -28,7 +30,8 @@ def _periods_of(day: int) -> Mapping[Period, str]:
 def used_by(usage: Usage | None, usd: float | None) -> Spent:
     """Return what one run used."""
     used = usage or Usage()
-    return Spent(runs=1, input_tokens=used.input_tokens, output_tokens=used.output_tokens, usd=usd or 0.0)
+    taken, given = min(used.input_tokens, TOKENS_MAX), min(used.output_tokens, TOKENS_MAX)
+    return Spent(runs=1, input_tokens=taken, output_tokens=given, usd=usd or 0.0)
 
 
 class Ledger:

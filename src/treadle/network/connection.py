@@ -287,12 +287,9 @@ class Connection(asyncio.Protocol):
             try:
                 made = self._take(self._next())
             except Exception as error:
-                # Whoever waits hears of it, and says so; the loop would log it a second time.
-                self.abort()
-                if waiter.done():
-                    raise
-                waiter.set_exception(error)
-                return
+                if not waiter.done():
+                    waiter.set_exception(error)
+                raise
             if made is not None and not waiter.done():
                 waiter.set_result(made)
 

@@ -159,7 +159,8 @@ class Runs:
         idempotency: Idempotency | None = None,
         instead: Instead = NOTHING,
     ) -> RunHandle:
-        """Start a run; it is written when this returns, and goes on whether or not anybody reads its events.
+        """Start a run. It goes on whether or not anybody reads its events, and is written when this returns, unless
+        whoever asked is answered in one piece: then it is with its first step, or very soon.
 
         With an idempotency key that a run has already, return that run.
         Raises: RequestError, StoreError.

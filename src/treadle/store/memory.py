@@ -38,6 +38,7 @@ class MemoryStore(SqliteStore):
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(MEMORY, clock=clock)
         self._held: dict[str, HeldRun] = {}
+        self._unpaid: dict[str, str] = {}
         self._response_ids: set[str] = set()
         self._has_rows = False
 
@@ -62,24 +63,28 @@ class MemoryStore(SqliteStore):
         return _Keys(self, self._read, self._write, self._jot)
 
     def charge(self, charges: Sequence[Charge]) -> tuple[set[str], list[Charge]]:
-        """Charge the runs that are held to their keys, once; return which it were, and what is of others.
+        """Charge the runs that are held, or were, to their keys, once; return which it were, and what is of others.
 
         Raises: StoreError.
         """
-        held: list[tuple[HeldRun, Charge]] = []
+        owed: list[tuple[str, Charge]] = []
         others: list[Charge] = []
         for each in charges:
             run = self._held.get(each.run_id)
-            if run is None:
+            if run is not None:
+                if run.owes:
+                    owed.append((run.row.key_id, each))
+            elif each.run_id in self._unpaid:
+                owed.append((self._unpaid[each.run_id], each))
+            else:
                 others.append(each)
-            elif run.ended is not None and not run.is_charged and run.row.key_id:
-                held.append((run, each))
-        if held:
-            sums = add_up((run.row.key_id, each) for run, each in held)
+        if owed:
+            sums = add_up(owed)
             super()._open_writer().run_now(lambda connection: charge(connection, sums))
-        for run, _ in held:
-            run.is_charged = True
-        return {each.run_id for _, each in held}, others
+        for _, each in owed:
+            if self._unpaid.pop(each.run_id, None) is None:
+                self._held[each.run_id].is_charged = True
+        return {each.run_id for _, each in owed}, others
 
     async def delete_run(self, run_or_response_id: str) -> bool:
         """Forget a run and all of its content; tell whether there was one."""
@@ -87,6 +92,9 @@ class MemoryStore(SqliteStore):
         if run is not None:
             self._let_go(run)
             run.is_deleted = True
+            if run.owes:
+                # What it owes outlives it, as in a database.
+                self._unpaid[run.run_id] = run.row.key_id
             self._watch.wake_all()
             return True
         if run_or_response_id in self._response_ids:
@@ -209,6 +217,11 @@ class HeldRun:
     def run_id(self) -> str:
         """Return the run this journal writes to."""
         return self.row.id
+
+    @property
+    def owes(self) -> bool:
+        """Tell whether it ended and is still to be charged to a key."""
+        return self.ended is not None and not self.is_charged and bool(self.row.key_id)
 
     def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
         """Add the entries, in order; renew the lease."""

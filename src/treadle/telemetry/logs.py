@@ -3,9 +3,9 @@ names are."""
 
 import asyncio
 import contextlib
-import io
 import logging
 import time
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import TextIO
@@ -16,6 +16,8 @@ WAIT_S = 0.02
 """How long a line waits for others to be written with it."""
 WAITING_MAX = 64
 """So many are written at once: it takes less than a millisecond, in which nothing else is done."""
+PAGE_BYTES = 4_096
+"""What a pipe takes in one piece: workers share one, and a line must not end in the middle of another's."""
 
 _BLANK = vars(logging.LogRecord("", logging.NOTSET, "", 0, "", (), None))
 """What every record has, before its `extra`."""
@@ -94,9 +96,10 @@ class Gathered(logging.Handler):
 
     def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
         super().__init__()
-        self._stream, self._page = stream, io.StringIO()
+        self._stream = stream
         self._waiting: list[logging.LogRecord] = []
-        self._writer = _Writer(self._page)
+        self._lines = _Lines()
+        self._writer = logging.StreamHandler(self._lines)
         self._writer.setFormatter(formatter)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -118,13 +121,11 @@ class Gathered(logging.Handler):
             waiting, self._waiting = self._waiting, []
             for record in waiting:
                 self._writer.emit(record)
-            lines = self._page.getvalue()
-            self._page.seek(0)
-            self._page.truncate()
-            if lines:
+            for page in _pages(self._lines):
                 with contextlib.suppress(OSError, ValueError):
-                    self._stream.write(lines)
+                    self._stream.write(page)
                     self._stream.flush()
+            self._lines.clear()
 
     def close(self) -> None:
         """Write what waits, and leave."""
@@ -132,8 +133,22 @@ class Gathered(logging.Handler):
         super().close()
 
 
-class _Writer(logging.StreamHandler[io.StringIO]):
-    """Makes lines, and tells of what cannot be one; they stay where they are written."""
+class _Lines(list[str]):
+    """Where a handler writes lines: they stay there, each by itself."""
 
-    def flush(self) -> None:
-        """Leave them there."""
+    def write(self, line: str) -> None:
+        """Keep one."""
+        self.append(line)
+
+
+def _pages(lines: list[str]) -> Iterator[str]:
+    """Join lines, whole, to pieces that are written at once."""
+    first = size = 0
+    for place, line in enumerate(lines):
+        length = len(line.encode("utf-8", "replace"))
+        if size and size + length > PAGE_BYTES:
+            yield "".join(lines[first:place])
+            first, size = place, 0
+        size += length
+    if size:
+        yield "".join(lines[first:])

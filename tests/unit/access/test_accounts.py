@@ -270,3 +270,19 @@ async def test_a_store_that_is_away_stops_no_heartbeat(
     monkeypatch.setattr(found.ledger, "debts", away)
     await found.tend()
     assert [record.message for record in caplog.records] == ["runs that ended are not charged yet"]
+
+
+async def test_runs_that_are_charged_together_let_the_next_one_begin(store: Store) -> None:
+    """Who waits for the first must hear of the others, though they were charged before it came to them."""
+    found = accounts(store, Clock())
+    rows = [row(run_id=f"run_{number}") for number in range(3)]
+    for each in rows:
+        found.enter(each)
+        await end(store, each, Usage(input_tokens=1))
+        found.owe(each, Usage(input_tokens=1))
+    async with asyncio.timeout(10.0):
+        early = asyncio.create_task(found.admit(client(budget=Budget(tokens=9))))
+        await asyncio.sleep(0)
+        for each in rows:
+            found.leave(each)
+        await early

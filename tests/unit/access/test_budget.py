@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.access.budget import Ledger, periods_at
+from treadle.access.budget import TOKENS_MAX, Ledger, periods_at, used_by
 from treadle.access.client import LOCAL, Client
 from treadle.canon.errors import Exhausted
 from treadle.canon.usage import Usage
@@ -65,3 +65,10 @@ async def test_a_run_without_a_usage_counts_as_a_run(ledger):
     await ledger.spend("key_1", None, None, NOV_30)
     spent = await ledger.spent("key_1", "total", NOV_30)
     assert (spent.runs, spent.tokens, spent.usd) == (1, 0, 0.0)
+
+
+async def test_what_cannot_be_true_of_an_upstream_can_be_added_up(ledger):
+    """Some say 2**64 - 1 where they mean that they do not know."""
+    used = used_by(Usage(input_tokens=2**64 - 1, output_tokens=2**63), None)
+    assert (used.input_tokens, used.output_tokens) == (TOKENS_MAX, TOKENS_MAX)
+    assert 2**23 * used.input_tokens <= 2**63

@@ -222,3 +222,13 @@ async def test_a_run_in_the_database_is_charged_there(store: MemoryStore) -> Non
     assert [debt.run_id for debt in await store.keys.debts(1_000.0)] == ["run_a"]
     assert await store.keys.settle([Charge("run_a", ("total",), Spent(runs=1))]) == {"run_a"}
     assert await store.keys.debts(1_000.0) == []
+
+
+async def test_a_run_that_is_forgotten_before_it_is_charged_is_charged_all_the_same(store: MemoryStore) -> None:
+    """Without a journal runs are forgotten at once, and charged in a moment, together."""
+    journal = await start(store, "a", key_id="key_1")
+    await journal.finish([note("end")], ENDED)
+    assert await store.delete_run("run_a")
+    owed = Charge("run_a", ("total",), Spent(runs=1))
+    assert [await store.keys.settle([owed]) for _ in range(2)] == [{"run_a"}, set()]
+    assert await store.keys.spent("key_1", "total") == Spent(runs=1)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from treadle.telemetry import REDACTED, Gathered, JsonLines, Redactor, say
-from treadle.telemetry.logs import WAITING_MAX
+from treadle.telemetry.logs import PAGE_BYTES, WAITING_MAX
 
 
 class Paper(io.StringIO):
@@ -71,7 +71,7 @@ async def test_only_so_many_lines_wait() -> None:
     logger = logger_to(Gathered(paper, JsonLines()))
     for number in range(WAITING_MAX):
         logger.info("%d", number)
-    assert [len(lines) for lines in paper.writes] == [WAITING_MAX]
+    assert sum(len(lines) for lines in paper.writes) == WAITING_MAX
 
 
 async def test_what_waits_is_written_when_logging_ends() -> None:
@@ -132,3 +132,24 @@ def test_a_secret_that_is_no_text_is_not_written_either() -> None:
     record = logging.makeLogRecord({"msg": "it is half\udcffsecret!", "levelname": "INFO"})
     line = msgspec.json.decode(JsonLines(Redactor(["half\udcffsecret", "another"])).format(record))
     assert line["message"] == f"it is {REDACTED}!"
+
+
+async def test_what_is_written_at_once_is_whole_lines_and_fits_into_a_pipe() -> None:
+    """Workers share one stderr: a longer piece could be cut by another's."""
+    paper = Paper()
+    pieces: list[int] = []
+    real = paper.write
+
+    def write(text: str) -> int:
+        pieces.append(len(text.encode()))
+        return real(text)
+
+    paper.write = write  # type: ignore[method-assign]
+    logger = logger_to(Gathered(paper, JsonLines()))
+    for number in range(WAITING_MAX):
+        logger.info("%d %s", number, "ü" * 100)
+    assert [message.split()[0] for lines in paper.writes for message in lines] == [*map(str, range(WAITING_MAX))]
+    assert max(pieces) <= PAGE_BYTES
+    assert len(pieces) < WAITING_MAX / 4
+    logger.warning("x" * 2 * PAGE_BYTES)
+    assert len(paper.writes[-1]) == 1

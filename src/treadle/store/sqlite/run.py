@@ -103,20 +103,27 @@ class SqliteRunJournal:
 class LaidRun:
     """Fits `journal.RunJournal`: a run whose start waits for the first write and is made durable with it.
 
-    `lay_down` writes it alone. `make` gives the journal of a run that is there, for all that is written later.
+    `lay_down` writes it alone. `make` gives the journal of a run that is there, for all that is written later; `until`
+    says when a lease ends that begins now.
     """
 
     epoch = 1
     attempt = 1
 
     def __init__(
-        self, writer: Writer, start: fence.Start, make: Callable[[fence.Hold, Place], SqliteRunJournal]
+        self,
+        writer: Writer,
+        start: fence.Start,
+        make: Callable[[fence.Hold, Place], SqliteRunJournal],
+        until: Callable[[], float],
     ) -> None:
         self.run_id = str(start.columns.id)
         self._writer = writer
         self._start: fence.Start | None = start
         self._make = make
+        self._until = until
         self._birth: asyncio.Future[int] | None = None
+        self._behind: list[tuple[Sequence[Entry], RunEnded | None, asyncio.Future[int]]] = []
         self._journal: SqliteRunJournal | None = None
 
     def lay_down(self) -> "asyncio.Future[int] | None":
@@ -154,16 +161,27 @@ class LaidRun:
         await (await self._written()).tell(chunk, keep_from=keep_from)
 
     def _write(self, entries: Sequence[Entry], ended: RunEnded | None) -> asyncio.Future[int]:
-        if self._journal is not None:
-            return self._journal.append(entries) if ended is None else self._journal.finish(entries, ended)
         birth = self._birth
-        if birth is None or (birth.done() and (birth.cancelled() or birth.exception() is not None)):
-            self._birth = self._bear(entries, ended, is_durable=True)
-            return self._birth
-        # It is on its way, without this.
+        if not self._behind:
+            if self._journal is not None:
+                return self._journal.append(entries) if ended is None else self._journal.finish(entries, ended)
+            if birth is None or (birth.done() and birth.exception() is not None):
+                self._birth = self._bear(entries, ended, is_durable=True)
+                # Whoever gives it up does not stop it: it must not look as if it had never begun.
+                return asyncio.shield(self._birth)
+        # It is on its way, without this, and perhaps with others behind it.
+        assert birth is not None
+        if not self._behind:
+            birth.add_done_callback(self._follow)
         future: asyncio.Future[int] = birth.get_loop().create_future()
-        birth.add_done_callback(lambda _: self._write(entries, ended).add_done_callback(partial(_pass_on, future)))
+        self._behind.append((entries, ended, future))
         return future
+
+    def _follow(self, _: "asyncio.Future[int]") -> None:
+        """Write what came while the start was on its way, in order."""
+        behind, self._behind = self._behind, []
+        for entries, ended, future in behind:
+            self._write(entries, ended).add_done_callback(partial(_pass_on, future))
 
     async def _written(self) -> SqliteRunJournal:
         birth = self.lay_down()
@@ -175,6 +193,9 @@ class LaidRun:
     def _bear(self, entries: Sequence[Entry], ended: RunEnded | None, *, is_durable: bool) -> "asyncio.Future[int]":
         start = self._start
         assert start is not None, "a run begins once"
+        if self._birth is not None:
+            # It was tried before, perhaps long ago.
+            start = start._replace(until=self._until())
         if entries or ended is not None:
             start = start.followed_by(entries, None if ended is None else ended_columns(ended))
         return self._writer.submit(start, is_durable=is_durable, then=partial(self._born, start.chained.place))

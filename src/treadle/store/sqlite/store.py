@@ -51,6 +51,7 @@ class SqliteStore:
         self._reading = 0 if path == MEMORY else READERS
         self._has_forgotten = False
         self._laid: list[LaidRun] = []
+        self._births: set[asyncio.Future[int]] = set()
         self._idle: SimpleQueue[apsw.Connection] = SimpleQueue()
         self._polling: SimpleQueue[apsw.Connection] = SimpleQueue()
         self._watch = Watch(self._data_version if self._reading else None, self._changes)
@@ -69,12 +70,12 @@ class SqliteStore:
     @property
     def keys(self) -> SqliteKeys:
         """Return where keys are kept: in the same database."""
-        return SqliteKeys(self._read, self._write, self._jot)
+        return SqliteKeys(self._look, self._write, self._jot)
 
     @property
     def tickets(self) -> SqliteTickets:
         """Return where ended logins are kept: in the same database."""
-        return SqliteTickets(self._read, self._write)
+        return SqliteTickets(self._look, self._write)
 
     @property
     def workspaces(self) -> SqliteWorkspaces:
@@ -110,7 +111,7 @@ class SqliteStore:
 
         Raises: StoreError.
         """
-        await self._read(lambda connection: select(connection, "SELECT max(version) FROM schema_migrations"))
+        await self._look(lambda connection: select(connection, "SELECT max(version) FROM schema_migrations"))
 
     def start_run(
         self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float, is_private: bool = False
@@ -130,7 +131,7 @@ class SqliteStore:
             return self._journal(writer, hold, place, lease_s)
 
         if is_private and self._may_wait(writer, start.columns):
-            return done(self._lay_by(LaidRun(writer, start, journal)))
+            return done(self._lay_by(LaidRun(writer, start, journal, lambda: self._clock() + lease_s)))
         return writer.submit(start, is_durable=not is_private, then=lambda hold: journal(hold, chained.place))
 
     async def claim_abandoned(
@@ -365,10 +366,14 @@ class SqliteStore:
         self._laid.append(run)
         return run
 
-    def _lay_down(self) -> "list[asyncio.Future[int]]":
-        """Write the runs that still wait, in the order in which they began; return what is done when they are there."""
+    def _lay_down(self) -> None:
+        """Write the runs that still wait, in the order in which they began; `_births` are done when they are there."""
         laid, self._laid = self._laid, []
-        return [birth for run in laid if (birth := run.lay_down()) is not None]
+        for run in laid:
+            birth = run.lay_down()
+            if birth is not None:
+                self._births.add(birth)
+                birth.add_done_callback(self._births.discard)
 
     def _journal(self, writer: Writer, hold: fence.Hold, place: Place, lease_s: float) -> SqliteRunJournal:
         return SqliteRunJournal(writer, self._clock, self._watch.wake, hold, place, lease_s)
@@ -391,8 +396,10 @@ class SqliteStore:
 
     async def _read(self, job: Job[T]) -> T:
         """Read what the database holds, and all that this process has begun."""
-        if self._laid and (births := self._lay_down()):
-            await asyncio.wait(births)
+        if self._laid:
+            self._lay_down()
+        if self._births:
+            await asyncio.wait(self._births)
         return await self._look(job)
 
     async def _look(self, job: Job[T]) -> T:

@@ -67,7 +67,7 @@ class Writer:
 
     @property
     def is_well(self) -> bool:
-        """Tell whether the last transaction went well."""
+        """Tell whether the last transaction that had something to write went well."""
         return self._is_well
 
     @property
@@ -173,11 +173,13 @@ class Writer:
             if is_durable is not self._syncs:
                 connection.pragma("synchronous", "full" if is_durable else "normal")
                 self._syncs = is_durable
+            before = connection.total_changes()
             connection.execute("BEGIN IMMEDIATE")
             outcomes = self._run_alone(batch[0]) if len(batch) == 1 else self._run_together(batch)
             if connection.in_transaction:
                 connection.execute("COMMIT")
-            self._is_well = True
+            # A full disk takes a transaction that writes nothing.
+            self._is_well |= connection.total_changes() != before
         except apsw.Error as error:
             self._is_well = False
             # Some failures have rolled the transaction back by themselves, others leave it open.

@@ -239,3 +239,88 @@ async def test_many_that_end_together_are_written_together(store: SqliteStore) -
     assert written(store, "SELECT count(*) FROM leases") == [(0,)]
     for row in rows:
         assert all(line.sha256 == line.expected for line in await store.audit(row.id))
+
+
+async def test_whoever_gives_the_first_write_up_does_not_stop_it(store: SqliteStore) -> None:
+    """The next one goes behind it, and so does what gives the run up."""
+    journal = await begin(store)
+    journal.append(SAID[:1]).cancel()
+    assert await journal.finish(SAID[1:], ENDED) == 4
+    other = await begin(store, msgspec.structs.replace(ROW, id="run_2", response_id="resp_2"))
+    other.append(SAID[:1]).cancel()
+    await other.release()
+    assert [row.id for row, _ in await store.claim_abandoned("p", 9.0, 9)] == ["run_2"]
+
+
+async def test_nothing_overtakes_what_waits_for_the_start(store: SqliteStore) -> None:
+    """Not even what comes between the start and the hearing of it."""
+    journal = await begin(store)
+    assert isinstance(journal, LaidRun)
+    birth = journal.lay_down()
+    assert birth is not None
+    late: list[asyncio.Future[int]] = []
+    # The first to hear of the start is before what waits for it.
+    birth.add_done_callback(lambda _: late.append(journal.append(SAID[1:])))
+    early = journal.append(SAID[:1])
+    assert await early == 3
+    assert await late[0] == 4
+    assert [entry.content for entry in await store.entries("run_1")] == ["hi", None, "ho", None]
+
+
+async def test_a_start_that_is_tried_again_late_has_a_lease_that_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs from then on, not from when the run began."""
+    now = [1.0]
+    store = SqliteStore(str(tmp_path / "c.db"), clock=lambda: now[0])
+    await store.open()
+    journal = await begin(store)
+    assert isinstance(journal, LaidRun)
+    with monkeypatch.context() as patched:
+        patched.setattr(fence.Start, "insert", lambda *_: (_ for _ in ()).throw(apsw.BusyError("locked")))
+        birth = journal.lay_down()
+        assert birth is not None
+        with pytest.raises(StoreError):
+            await birth
+    now[0] = 100.0
+    assert await journal.append(SAID) == 4
+    assert await store.claim_abandoned("p", 9.0, 9) == []
+    await store.close()
+
+
+async def test_a_transaction_that_writes_nothing_does_not_prove_that_a_disk_is_well(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heart looks for abandoned runs all the time, and a full disk lets it."""
+    journal = await begin(store)
+    with monkeypatch.context() as patched:
+        patched.setattr(fence.Start, "insert", lambda *_: (_ for _ in ()).throw(apsw.FullError("full")))
+        with pytest.raises(StoreError):
+            await journal.finish(SAID, ENDED)
+        assert await store.claim_abandoned("p", 9.0, 9) == []
+        with pytest.raises(StoreError):
+            await begin(store)
+
+
+async def test_what_no_run_holds_is_read_without_writing_what_is_laid_by(store: SqliteStore) -> None:
+    """Whether the store is well, and what keys have used: who asks need not wait for whoever holds the database."""
+    await begin(store)
+    await store.ping()
+    await store.keys.spent("key", "total")
+    assert written(store) == []
+
+
+async def test_a_start_on_its_way_is_waited_for_by_whoever_reads(store: SqliteStore) -> None:
+    """Its time had come, and the database is busy: who reads in this process still finds it."""
+    await begin(store)
+    other = apsw.Connection(store.path)
+    other.execute("BEGIN IMMEDIATE")
+    store._lay_down()
+    reading = asyncio.ensure_future(store.find_run("run_1"))
+    await store.ping()
+    assert not reading.done()
+    other.execute("ROLLBACK")
+    other.close()
+    found = await reading
+    assert found is not None
+    assert store._births == set()
