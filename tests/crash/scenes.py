@@ -55,7 +55,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """One conversation. `fixed_ids` are call ids that the upstream repeats in every reply."""
+    """One conversation. `fixed_ids` are call ids that the upstream repeats in every reply. The client of one that
+    `is_whole` is answered in one piece: it hears of the run with its end."""
 
     replies: tuple[Reply, ...]
     limits: Limits = Limits(wall_s=600.0)
@@ -63,6 +64,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     fixed_ids: bool = False
     in_session: bool = False
     is_stored: bool = True
+    is_whole: bool = False
     cancels_in: str = ""
     cancels_unowned: bool = False
 
@@ -90,6 +92,8 @@ SCENES: dict[str, Scene] = {
     "unowned": Scene(replies=(Reply(calls=("look", "pay")), Reply(text="Never said.")), cancels_unowned=True),
     "session": Scene(replies=(Reply(calls=("pay",)), Reply(text="Remembered.")), in_session=True),
     "unstored": Scene(replies=(Reply(calls=("pay",)), Reply(text="Forgotten.")), is_stored=False),
+    "whole": Scene(replies=(Reply(calls=("look",)), Reply(calls=("pay",)), Reply(text="In one piece.")), is_whole=True),
+    "answer": Scene(replies=(Reply(text="At once."),), is_whole=True),
 }
 
 

@@ -22,7 +22,7 @@ from crash.points import FatalModel, FatalStore, FatalToolbox, Points
 from crash.scenes import CLIENT_TOOL, SCENES, Ledger, Scene, SceneModel, SceneToolbox, server_tools
 from treadle.canon.events import RunEvent, read_event
 from treadle.canon.items import text_message
-from treadle.canon.request import Request
+from treadle.canon.request import Request, Surface
 from treadle.canon.tools import ToolSpec
 from treadle.engine.ports import Model
 from treadle.runs import Rooms, Runs, RunsOptions, relay
@@ -118,10 +118,13 @@ class Process:
             items=(text_message("user", "go"),),
             tools=(ToolSpec(name=CLIENT_TOOL),) if self.scene.has_client_tool else (),
             store=self.scene.is_stored,
+            surface=Surface(stream=not self.scene.is_whole),
         )
         if self.scene.in_session:
             await self.store.create_session(SessionRow(id=SESSION, created_at=1.0, updated_at=1.0))
         handle = await self.runs.start(request, session_id=SESSION if self.scene.in_session else None)
+        if self.scene.is_whole:
+            await handle.wait()
         (self.folder / "run").write_text(handle.run_id)
         watching = asyncio.create_task(self._watch(handle.run_id, handle.events()))
         if self.scene.cancels_in:
