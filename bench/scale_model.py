@@ -24,8 +24,8 @@ CHUNKS = 12
 class Costs(NamedTuple):
     """What one process costs, in seconds, and the database; measured on one machine, see docs/scale.md."""
 
-    run_cpu_s: float = 0.0022
-    round_cpu_s: float = 0.0044
+    run_cpu_s: float = 0.001
+    round_cpu_s: float = 0.001
     event_cpu_s: float = 0.00006
     commit_s: float = 0.00037
     entry_s: float = 0.00028

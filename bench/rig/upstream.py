@@ -27,7 +27,7 @@ from bench.rig.replies import DONE, DRIP, FIRST, PACED, STREAM_HEAD, burst, end,
 DRIP_S = 2.0
 PACED_S = 0.02
 FIRST_S = 0.01
-PACED_EVENTS = 50
+PACED_EVENTS = 100
 THINKS_S = 0.5
 PLACES = 200
 PLACE_S = 0.001
