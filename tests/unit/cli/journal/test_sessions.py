@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from treadle.cli.main import main
+from treadle.runtime import SystemClock
 from treadle.upstream.script import ScriptTurn
 from unit.cli.journal.stored import run_script
 
@@ -55,8 +56,11 @@ def test_a_search_finds_names_and_what_was_said(talks: list[str], capsys: Captur
     assert capsys.readouterr().out == "no session holds that\n"
 
 
-def test_those_of_this_folder_are_told_from_others(talks: list[str], capsys: Capture) -> None:
+def test_those_of_this_folder_are_told_from_others(
+    talks: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a terminal began here; and a text narrows the list."""
+    monkeypatch.setattr(SystemClock, "sleep", lambda *_: asyncio.sleep(0))
     assert main(["run", "hello there"]) == 0
     capsys.readouterr()
     assert main(["sessions", "--here", "--json"]) == 0

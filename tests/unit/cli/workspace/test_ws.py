@@ -1,5 +1,6 @@
 """`treadle ws` and `treadle plan`: a workspace worked on from the command line, and what a model call sent."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import msgspec
 import pytest
 
 from treadle.cli.main import main
+from treadle.runtime import SystemClock
 
 
 class Shell:
@@ -31,8 +33,9 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """A shell whose journal is empty."""
+    """A shell whose journal is empty, and a demo model that does not take its time."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(SystemClock, "sleep", lambda *_: asyncio.sleep(0))
     return Shell(tmp_path, capsys)
 
 
@@ -57,7 +60,6 @@ def test_a_workspace_is_made_patched_locked_and_read(shell: Shell, tmp_path: Pat
 
 def propose(shell: Shell, *changes: tuple[str, Any]) -> str:
     """Let a program propose facts, and return the id of the proposal."""
-    import asyncio
 
     from treadle.runtime import RandomIds
     from treadle.store.sqlite.store import SqliteStore
