@@ -7,17 +7,22 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 from mcp import Client, MCPError
 from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
 
 from gateway.gateway import Gateway
 from treadle import tool
+from treadle.access.budget import used_by
 from treadle.access.keyring import Keyring
+from treadle.canon.events import RunEnded
 from treadle.canon.usage import Usage
 from treadle.config import ServerSection
 from treadle.config.access import KeysSection
+from treadle.runtime import Runtime
 from treadle.server.login.secret import kept_secret, secret_for
+from treadle.store.journal import RunRow
 from treadle.store.keys.kept import Budget, Grant
 from treadle.upstream.reply import Reply
 
@@ -86,12 +91,20 @@ async def test_a_client_has_the_tools_of_its_key(served: Gateway, mode: str) -> 
     assert row.key_id.startswith("key_")
 
 
+async def use_up(runtime: Runtime, key_id: str) -> None:
+    """Let a run of the key end that used some tokens."""
+    now, usage = runtime.clock.now(), Usage(input_tokens=5)
+    row = RunRow(id="run_1", response_id="resp_1", conversation_id="c", protocol="chat", model="m", created_at=now)
+    journal = await runtime.store.start_run(msgspec.structs.replace(row, key_id=key_id), [], owner="test", lease_s=60.0)
+    await journal.finish([], RunEnded(status="completed", usage=usage, ended_at=now))
+    await runtime.accounts.ledger.settle({row.id: (used_by(usage, None), now)})
+
+
 async def test_a_budget_holds_for_calls_too(served: Gateway) -> None:
     """What is used up is used up, wherever it is asked for."""
     key = make(served, "poor", Grant(budget=Budget(tokens=1)))
     (row,) = served.ask(served.runtime.store.keys.page())
-    ledger = served.runtime.accounts.ledger
-    served.ask(ledger.spend(row.id, Usage(input_tokens=5), None, served.runtime.clock.now()))
+    served.ask(use_up(served.runtime, row.id))
     async with connected(served, key, "auto") as client:
         with pytest.raises(MCPError, match="used up"):
             await client.call_tool("add", {"a": 1, "b": 2})

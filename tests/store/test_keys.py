@@ -82,13 +82,16 @@ async def test_an_id_is_nobody_else_s_name(store: Store) -> None:
 async def test_what_is_spent_adds_up_by_key_and_period(store: Store) -> None:
     """Also when many write at once."""
     once = Spent(runs=1, input_tokens=10, output_tokens=5, usd=0.25)
-    await asyncio.gather(*(store.keys.spend("key_ann", "2026-11", once) for _ in range(20)))
-    await store.keys.spend("key_ann", "total", once)
-    await store.keys.spend("key_bob", "2026-11", once)
+    for number in range(21):
+        row = run_row(str(number), key_id="key_ann" if number < 20 else "key_bob")
+        journal = await store.start_run(row, [], owner=OWNER, lease_s=LEASE_S)
+        await journal.finish([], COMPLETED)
+    await asyncio.gather(*(store.keys.settle([Charge(f"run_{each}", ("2026-11",), once)]) for each in range(1, 21)))
+    await store.keys.settle([Charge("run_0", ("2026-11", "total"), once)])
     spent = await store.keys.spent("key_ann", "2026-11")
     assert spent == Spent(runs=20, input_tokens=200, output_tokens=100, usd=5.0)
     assert spent.tokens == 300
-    assert await store.keys.spent("key_ann", "total") == once
+    assert await store.keys.spent("key_ann", "total") == await store.keys.spent("key_bob", "2026-11") == once
     assert await store.keys.spent("key_eve", "total") == Spent()
 
 

@@ -66,15 +66,6 @@ class Ledger:
         """Return the runs that ended before that time and were not charged. Raises: StoreError."""
         return await self._keys.debts(before)
 
-    async def spend(self, key_id: str, usage: Usage | None, usd: float | None, now: float) -> None:
-        """Add what a run used. Raises: StoreError."""
-        await self.add(key_id, used_by(usage, usd), now)
-
-    async def add(self, key_id: str, spent: Spent, now: float) -> None:
-        """Add to what a key used, in every period that is now. Raises: StoreError."""
-        for period in periods_at(now).values():
-            await self._keys.spend(key_id, period, spent)
-
     async def spent(self, key_id: str, period: Period, now: float) -> Spent:
         """Return what a key used in the period that is now. Raises: StoreError."""
         return await self._keys.spent(key_id, periods_at(now)[period])

@@ -116,10 +116,6 @@ class KeyStore(Protocol):
         """Revoke a key for ever, once: a second time changes nothing. Return it, if it is there."""
         ...
 
-    async def spend(self, key_id: str, period: str, spent: Spent) -> None:
-        """Add to what a key used in a period."""
-        ...
-
     async def settle(self, charges: Sequence[Charge]) -> set[str]:
         """Charge runs that ended to their keys and forget their debts, all in one step; return which it were.
 

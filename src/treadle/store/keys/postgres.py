@@ -23,14 +23,6 @@ _REVOKE = f"""
 UPDATE keys SET revoked_at = coalesce(revoked_at, $2)
 WHERE n = (SELECT n FROM keys WHERE id = $1 OR name = $1 ORDER BY (id = $1) DESC LIMIT 1) RETURNING {_FIELDS}
 """
-_SPEND = """
-INSERT INTO key_usage AS old (key_id, period, runs, input_tokens, output_tokens, usd) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (key_id, period) DO UPDATE SET
-  runs = old.runs + excluded.runs,
-  input_tokens = old.input_tokens + excluded.input_tokens,
-  output_tokens = old.output_tokens + excluded.output_tokens,
-  usd = old.usd + excluded.usd
-"""
 _SETTLE = """
 WITH owed AS (SELECT run_id FROM debts WHERE run_id = ANY($1::text[]) ORDER BY run_id FOR UPDATE SKIP LOCKED),
 paid AS (DELETE FROM debts d USING owed WHERE d.run_id = owed.run_id RETURNING d.run_id, d.key_id),
@@ -93,25 +85,17 @@ class PostgresKeys:
         found = await self._write(lambda connection: connection.fetchrow(_REVOKE, bind_text(id_or_name), at))
         return None if found is None else _read_key(found)
 
-    async def spend(self, key_id: str, period: str, spent: Spent) -> None:
-        """Add to what a key used in a period."""
-        values = (spent.runs, spent.input_tokens, spent.output_tokens, spent.usd)
-
-        async def work(connection: Connection) -> None:
-            await connection.execute(_SPEND, bind_text(key_id), period, *values)
-
-        await self._write(work)
-
     async def settle(self, charges: Sequence[Charge]) -> set[str]:
         """Charge runs that ended to their keys, and forget their debts."""
+        if not charges:
+            return set()
+        names = {bind_text(each.run_id): each.run_id for each in charges}
         rows = [
-            (bind_text(each.run_id), period, used.runs, used.input_tokens, used.output_tokens, used.usd)
+            (bind_text(each.run_id), period, *msgspec.structs.astuple(each.spent))
             for each in charges
-            for used in (each.spent,)
             for period in each.periods
         ]
-        names = {bind_text(each.run_id): each.run_id for each in charges}
-        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(6)]
+        columns = [list(column) for column in zip(*rows, strict=True)]
 
         async def work(connection: Connection) -> set[str]:
             return {names[row["run_id"]] for row in await connection.fetch(_SETTLE, [*names], *columns)}

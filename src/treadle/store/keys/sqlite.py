@@ -75,10 +75,6 @@ class SqliteKeys:
         found = await self._write(lambda connection: select(connection, _REVOKE, bind_text(id_or_name), at))
         return _read_key(found[0]) if found else None
 
-    async def spend(self, key_id: str, period: str, spent: Spent) -> None:
-        """Add to what a key used in a period."""
-        await self._write(lambda connection: charge(connection, {(key_id, period): spent}))
-
     async def settle(self, charges: Sequence[Charge]) -> set[str]:
         """Charge runs that ended to their keys, and forget their debts."""
 
@@ -110,8 +106,7 @@ def pay(connection: apsw.Connection, run_id: str) -> str | None:
 def charge(connection: apsw.Connection, sums: Mapping[tuple[str, str], Spent]) -> None:
     """Add to what keys used, by key and period."""
     for (key_id, period), spent in sums.items():
-        values = (spent.runs, spent.input_tokens, spent.output_tokens, spent.usd)
-        select(connection, _SPEND, bind_text(key_id), period, *values)
+        select(connection, _SPEND, bind_text(key_id), period, *msgspec.structs.astuple(spent))
 
 
 def _read_key(values: tuple[Any, ...]) -> KeyRow:
