@@ -1,8 +1,8 @@
 """The plan: the frozen request surface of one model call, with its fingerprint.
 
 The fingerprint is the sha256 of the plan's canonical JSON. Item ids are ours and are never sent, so they are
-left out: equal surfaces have equal fingerprints. A `Planner` keeps the hash of the history it has seen, so
-that a round costs what it adds and not what came before.
+left out: equal surfaces have equal fingerprints. A `Planner` keeps the hash of the history it has seen, and its plans
+what others have made of it, so that a round costs what it adds and not what came before.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ import hashlib
 import msgspec
 from msgspec.structs import replace
 
+from treadle.canon.folds import F, Folds
 from treadle.canon.items import AnyItem
 from treadle.canon.json import canonical_json
 from treadle.canon.memo import Memo
@@ -20,7 +21,8 @@ from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one model call sends: the exact items, tools and options.
 
-    `is_strict` is no part of it: it asks the upstream room to fail rather than send less than this.
+    `is_strict` is no part of it: it asks the upstream room to fail rather than send less than this. Nor are the
+    `folds`, which a plan shares with those before it in the same run, if there are any.
     """
 
     items: tuple[AnyItem, ...]
@@ -31,6 +33,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
     tools_sha256: str = ""
     is_strict: bool = False
+    folds: Folds | None = None
+
+    def fold(self, kind: type[F]) -> F:
+        """Return what this kind of fold makes of the items."""
+        if self.folds is not None:
+            return self.folds.of(kind, self.items)
+        fold = kind()
+        fold.add(self.items)
+        return fold
 
 
 class Planner:
@@ -42,6 +53,7 @@ class Planner:
         self._tools = tools
         self._options = options
         self.items: list[AnyItem] = []
+        self._folds: Folds | None = None
         self._hash = hashlib.sha256(b'{"items":[')
         tools_json, self._tools_sha256 = _TOOLS.of(tools)
         self._head = b'],"model":%b,"options":%b,"tool_choice":' % (canonical_json(model), canonical_json(options))
@@ -53,6 +65,9 @@ class Planner:
             return
         if self.items:
             self._hash.update(b",")
+            if self._folds is None:
+                # Most runs are asked once: what is made of their history need not be kept.
+                self._folds = Folds()
         # All at once: what stands between the brackets of the list.
         written = canonical_json([replace(item, id="") if item.id else item for item in items])
         self._hash.update(memoryview(written)[1:-1])
@@ -71,6 +86,7 @@ class Planner:
             fingerprint=digest.hexdigest(),
             tools_sha256=self._tools_sha256,
             is_strict=self._is_strict,
+            folds=self._folds,
         )
 
 

@@ -17,7 +17,6 @@ import msgspec
 from treadle.canon.errors import ErrorInfo, UpstreamError
 from treadle.canon.events import Batches, Failed, Finished, LiveBatches, ModelEvent, Noted
 from treadle.canon.ids import IdSource
-from treadle.canon.items import CallItem
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note
 from treadle.network import Take
@@ -136,17 +135,12 @@ def open_call(
     written = UPSTREAMS[protocol].write_request(fitted, provider=provider)
     if profile.edits is not NO_EDITS:
         written = edit_body(written, profile.edits)
-    taken: frozenset[str] = frozenset()
-    if adapted.has_calls:
-        taken = _call_ids(plan)
-        if fitted.items is not plan.items:
-            taken |= _call_ids(fitted)
     decoder = _DECODERS[protocol](
         ids,
         provider=provider,
         model=plan.model,
         arguments_bytes_max=ARGUMENTS_BYTES_MAX,
-        taken_call_ids=taken,
+        taken_call_ids=adapted.call_ids,
     )
     scanner = scanner_of(adapted.plan, repair)
     restored: Decoder = RestoringDecoder(decoder, adapted.restorer, None if scanner is None else scanner.feed_all)
@@ -168,10 +162,6 @@ def open_call(
 def _path(protocol: ProtocolName, model: str) -> str:
     """Return where a model is asked. Only Gemini names it in the path; the paths of the others hold no braces."""
     return UPSTREAMS[protocol].path.format(model=quote(model.removeprefix("models/"), safe=""))
-
-
-def _call_ids(plan: Plan) -> frozenset[str]:
-    return frozenset([item.call_id for item in plan.items if type(item) is CallItem])
 
 
 class Source(Protocol):

@@ -5,16 +5,19 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from treadle.canon.errors import BrokenStream, UpstreamError, UpstreamTimeout
 from treadle.canon.events import Failed, Finished, ItemDone, ModelEvent, Noted, TextDelta
 from treadle.canon.ids import CountingIds
-from treadle.canon.items import Blob, CallItem, text_message, text_result
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note
-from treadle.canon.tools import ToolSpec
+from treadle.canon.items import AnyItem, Blob, CallItem, text_message, text_result
+from treadle.canon.plan import Plan, Planner
+from treadle.canon.request import Note, Options
+from treadle.canon.tools import AUTO, ToolSpec
 from treadle.upstream.model import Begun, Unguarded, decode, open_call
 from treadle.upstream.quirks import profile_of
+from unit.canon import strategies
 
 NOTE = Note(code="dropped_field", action="dropped", message="a field", field="x")
 HELLO = b'data: {"choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]}\n\n'
@@ -286,3 +289,34 @@ async def test_what_is_heard_in_the_turn_of_its_bytes_is_not_yielded():
     assert not source.push(DONE)
     assert isinstance((await coming)[-1], Finished)
     assert [batch async for batch in stream] == []
+
+
+_TOLD = st.one_of(
+    st.sampled_from(["user", "assistant", "system"]).flatmap(
+        lambda role: strategies.texts.map(lambda text: (text_message(role, text),))
+    ),
+    st.builds(
+        lambda call, text: (call, text_result(call, text)),
+        st.builds(CallItem, call_id=strategies.words, name=st.sampled_from(["f", "g.h"]), arguments=st.just("{}")),
+        strategies.texts,
+    ),
+    strategies.items.map(lambda item: (item,)),
+)
+"""What a history is made of: texts, calls with their results, and now and then anything else."""
+
+
+@given(st.data(), st.lists(_TOLD, max_size=8), st.booleans())
+@pytest.mark.parametrize("protocol", ["chat", "responses", "messages", "gemini"])
+def test_a_history_that_grew_is_asked_about_like_one_that_is_new(protocol, data, told, has_odd_tool):
+    """However it came to be what it is, body, notes and taken ids are those of the whole."""
+    items: list[AnyItem] = [item for some in told for item in some]
+    tools = (ToolSpec(name="f"), *([ToolSpec(name="g.h")] if has_odd_tool else []))
+    planner, done = Planner("m", tools, Options()), 0
+    while done < len(items):
+        until = data.draw(st.integers(done + 1, len(items)))
+        planner.add(items[done:until])
+        plan, done = planner.plan(AUTO), until
+        grown = open_call(protocol, plan, CountingIds(), "up")
+        whole = open_call(protocol, Plan(items=plan.items, model="m", tools=tools), CountingIds(), "up")
+        assert (grown.body, grown.notes, grown.headers) == (whole.body, whole.notes, whole.headers)
+        assert grown.adapted.call_ids == whole.adapted.call_ids

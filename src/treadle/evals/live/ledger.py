@@ -6,11 +6,9 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-import msgspec
-
 from treadle.canon.errors import ErrorInfo, UpstreamError
 from treadle.canon.events import Failed, Finished, ModelEvent, Noted
-from treadle.canon.plan import Plan
+from treadle.canon.plan import Plan, plan_json
 from treadle.canon.request import Note
 from treadle.canon.usage import Usage, add_usage
 from treadle.engine.ports import Model
@@ -111,7 +109,7 @@ class Metered:
     def _reserve(self, plan: Plan) -> float:
         if self._price is None:
             return 0.0
-        return self._price.cost(len(msgspec.json.encode(plan)) // TOKEN_BYTES, self._output_tokens_max)
+        return self._price.cost(len(plan_json(plan)) // TOKEN_BYTES, self._output_tokens_max)
 
 
 def is_transport(error: ErrorInfo) -> bool:

@@ -14,17 +14,11 @@ from treadle.wire.notes import Notes
 _LEADERS = ("system", "developer")
 
 
-def has_odd_roles(items: tuple[AnyItem, ...], traits: Traits) -> bool:
-    """Tell whether there is a role that the upstream may not know, or not everywhere."""
-    roles = {item.role for item in items if type(item) is MessageItem}
-    return "developer" in roles or ("system" in roles and not traits.has_late_system)
-
-
 def settle_roles(items: tuple[AnyItem, ...], traits: Traits, notes: Notes) -> Iterable[AnyItem]:
     """Return the items with the roles that the upstream knows, each where it may stand."""
-    if not has_odd_roles(items, traits):
-        return items
     leaders = [(at, item.role) for at, item in enumerate(items) if type(item) is MessageItem and item.role in _LEADERS]
+    if not leaders:
+        return items
     is_leading = traits.has_late_system or leaders[-1][0] == len(leaders) - 1
     is_known = traits.has_developer or all(role != "developer" for _, role in leaders)
     return items if is_leading and is_known else _settled(items, traits, notes)

@@ -16,10 +16,11 @@ from treadle.canon.request import Note, Options
 from treadle.canon.tools import ToolSpec
 from treadle.wire.adapt.choices import settle_tools
 from treadle.wire.adapt.custom import wrapped_input, wrapped_spec
-from treadle.wire.adapt.history import has_odd_roles, move_files, settle_roles
-from treadle.wire.adapt.names import Names, all_fit
+from treadle.wire.adapt.history import move_files, settle_roles
+from treadle.wire.adapt.names import Names
 from treadle.wire.adapt.restore import Restorer
 from treadle.wire.adapt.schemas import Schemas
+from treadle.wire.adapt.survey import Survey
 from treadle.wire.adapt.traits import Traits
 from treadle.wire.fields import OBJECT
 from treadle.wire.notes import Notes
@@ -29,7 +30,7 @@ from treadle.wire.responses.hosted import spell_out
 class Adapted(msgspec.Struct, frozen=True, kw_only=True):
     """A plan that fits its upstream, what had to change for that, and who changes the answer back.
 
-    It `has_calls` where there are calls in its history, or results of some.
+    `call_ids` are of the calls in its history, as they were and as they went out.
     """
 
     plan: Plan
@@ -37,22 +38,22 @@ class Adapted(msgspec.Struct, frozen=True, kw_only=True):
     names: Names
     wrapped: frozenset[str] = frozenset()
     notes: tuple[Note, ...] = ()
-    has_calls: bool = True
+    call_ids: frozenset[str] = frozenset()
 
 
 def adapt(plan: Plan, traits: Traits) -> Adapted:
     """Make the plan fit an upstream with these traits; what fits already stays the same object."""
     notes = Notes()
     settled = settle_tools(plan, traits, notes)
-    kinds = {*map(type, settled.items)}
-    if not traits.has_hosted_items and OpaqueItem in kinds:
+    if not traits.has_hosted_items and OpaqueItem in {*map(type, settled.items)}:
         settled = msgspec.structs.replace(settled, items=spell_out(settled.items, notes))
-        kinds = {*map(type, settled.items)}
-    fitted, has_calls = _fitted(settled.tools, traits), CallItem in kinds or ResultItem in kinds
-    names, adapted = fitted.names, settled
-    if not _fits(settled, fitted) or (has_calls and not _calls_fit(settled, fitted)):
-        writer = _Writer(settled, fitted, notes, has_calls=has_calls)
+    fitted, survey = _fitted(settled.tools, traits), settled.fold(Survey)
+    names, adapted, call_ids = fitted.names, settled, survey.call_ids if survey.has_calls else _NO_IDS
+    if not _fits(settled, fitted, survey):
+        writer = _Writer(settled, fitted, notes)
         names, adapted = writer.names, writer.plan()
+        if adapted.items is not settled.items:
+            call_ids |= {item.call_id for item in adapted.items if type(item) is CallItem}
     elif fitted.written is not None and fitted.written is not settled.tools:
         adapted = msgspec.structs.replace(settled, tools=fitted.written)
     restorer = Restorer(
@@ -64,8 +65,11 @@ def adapt(plan: Plan, traits: Traits) -> Adapted:
         names=names,
         wrapped=fitted.wrapped,
         notes=notes.all() if notes.added else (),
-        has_calls=has_calls,
+        call_ids=call_ids,
     )
+
+
+_NO_IDS: frozenset[str] = frozenset()
 
 
 class _Fitted(NamedTuple):
@@ -141,47 +145,41 @@ def _namespace(traits: Traits, names: Names, name: str, namespace: str | None) -
     return namespace if traits.has_namespaces and names.there(name) == name else None
 
 
-def _fits(plan: Plan, fitted: _Fitted) -> bool:
-    """Tell whether a plan goes out as it is, but for its tools and its calls, which nearly every one does."""
+def _fits(plan: Plan, fitted: _Fitted, survey: Survey) -> bool:
+    """Tell whether a plan goes out as it is, but for its tools, which nearly every one does.
+
+    The calls of its history and their results must be of functions that are offered.
+    """
+    traits = fitted.traits
     return (
         fitted.written is not None
         and not fitted.notes
         and plan.tool_choice.name is None
         and plan.options.output_schema is None
-        and not has_odd_roles(plan.items, fitted.traits)
+        and not survey.has_odd_roles(traits)
+        and (not survey.has_calls or _calls_fit(survey, fitted))
     )
 
 
-def _calls_fit(plan: Plan, fitted: _Fitted) -> bool:
-    """Tell whether the calls of a history and their results go out as they are: all of functions that are offered."""
-    offered, ids = fitted.offered, list[str]()
-    for item in plan.items:
-        if type(item) is CallItem:
-            if item.kind != "function" or item.namespace is not None or item.name not in offered:
-                return False
-            ids.append(item.call_id)
-        elif type(item) is ResultItem:
-            if item.kind != "function" or (item.name and item.name not in offered):
-                return False
-            ids.append(item.call_id)
-    return fitted.traits.has_result_files and all_fit(fitted.traits.call_ids, dict.fromkeys(ids))
+def _calls_fit(survey: Survey, fitted: _Fitted) -> bool:
+    """Tell whether the calls of a history and their results go out as they are."""
+    traits, offered = fitted.traits, fitted.offered
+    return traits.has_result_files and survey.names <= offered.keys() and survey.has_plain_calls(traits.call_ids)
 
 
 class _Writer:
     """Spells tools and history with the upstream's names, ids, kinds and schemas."""
 
-    def __init__(self, plan: Plan, fitted: _Fitted, notes: Notes, *, has_calls: bool) -> None:
+    def __init__(self, plan: Plan, fitted: _Fitted, notes: Notes) -> None:
         self._plan = plan
         self._traits = fitted.traits
         self._notes = notes
         self._fitted = fitted
-        self._calls: list[CallItem | ResultItem] = []
+        self._calls = [item for item in plan.items if type(item) is CallItem or type(item) is ResultItem]
         self.names = fitted.names
-        if has_calls:
-            self._calls = [item for item in plan.items if type(item) is CallItem or type(item) is ResultItem]
-            called = dict.fromkeys([item.name for item in self._calls if item.name])
-            if not called.keys() <= fitted.offered.keys():
-                self.names = Names(self._traits.names, [*[spec.name for spec in plan.tools], *called])
+        called = dict.fromkeys([item.name for item in self._calls if item.name])
+        if not called.keys() <= fitted.offered.keys():
+            self.names = Names(self._traits.names, [*[spec.name for spec in plan.tools], *called])
 
     def plan(self) -> Plan:
         """Return the plan as the upstream takes it; what was mapped is mapped back, so nothing is lost by that."""

@@ -68,7 +68,7 @@ _FROM_RESPONSES = {
 def write_request(plan: Plan, *, provider: str = "") -> Written:
     """Write the request; blobs go back only to the `provider` that made them."""
     notes, options = Notes(), plan.options
-    messages = _usual_messages(plan.items)
+    messages: Any = plan.fold(_Usual).messages()
     if messages is None:
         note_foreign(plan.items, (), PROTOCOL, notes)
     tools = _TOOLS.of(plan.tools) if plan.tools else _NO_TOOLS
@@ -110,49 +110,86 @@ class _Result(msgspec.Struct, frozen=True, gc=False):
     content: str
 
 
-def _usual_messages(items: Sequence[AnyItem]) -> list[Any] | None:
-    """Return the messages of plain texts, of calls of functions, and of their results directly behind them, in order.
+class _Usual:
+    """The messages of plain texts, of calls of functions, and of their results directly behind them, in order.
 
-    None for a history in which there is anything else. What follows is one loop without a call for each item, because
-    that would cost as much as all the rest.
+    Fits `canon.folds.Fold`: each is written once, when nothing that comes later can change it any more.
     """
-    messages: list[Any] = []
-    calls: list[_Call] = []
-    answered = 0
-    for item in items:
-        if type(item) is MessageItem:
-            if answered != len(calls) or len(item.content) != 1 or item.blobs:
-                return None
-            part = item.content[0]
-            if type(part) is not TextPart or part.extra is not None or part.annotations is not None:
-                return None
-            if item.extra is not None or item.name is not None or item.phase is not None:
-                return None
-            messages.append(Said(item.role, part.text))
-        elif type(item) is CallItem:
-            if item.blobs or item.extra is not None or item.kind != "function":
-                return None
-            call = _Call(item.call_id, "function", _Function(item.name, item.arguments))
-            if answered != len(calls):
-                if answered:
-                    return None
-                calls.append(call)
-                continue
-            calls, answered = [call], 0
-            last = messages[-1] if messages else None
-            text = messages.pop().content if type(last) is Said and last.role == "assistant" else ""
-            messages.append(_Calls("assistant", text or None, calls))
-        elif type(item) is ResultItem:
-            part = item.output[0] if len(item.output) == 1 else None
-            if answered == len(calls) or calls[answered].id != item.call_id or type(part) is not TextPart:
-                return None
-            if part.extra is not None or item.extra is not None or item.is_error:
-                return None
-            answered += 1
-            messages.append(_Result("tool", item.call_id, part.text))
-        else:
+
+    def __init__(self) -> None:
+        self._is_usual = True
+        self._written = b""
+        self._open: list[Said | _Calls | _Result] = []
+        self._calls: list[_Call] = []
+        self._answered = 0
+
+    def messages(self) -> msgspec.Raw | None:
+        """Return the list of them as JSON; None for a history in which there is anything else."""
+        if not self._is_usual or self._answered != len(self._calls):
             return None
-    return messages if answered == len(calls) else None
+        return msgspec.Raw(b"[%b]" % _joined(self._written, self._open) if self._open else b"[%b]" % self._written)
+
+    def add(self, items: Sequence[AnyItem], /) -> None:
+        """Take more of the history."""
+        self._is_usual = self._is_usual and self._take(items)
+        written = self._open
+        if self._is_usual and self._answered == len(self._calls) and written:
+            # What the model said last becomes part of its calls, if such follow.
+            last = written[-1]
+            self._open = [written.pop()] if type(last) is Said and last.role == "assistant" else []
+            if written:
+                self._written = _joined(self._written, written)
+
+    def _take(self, items: Sequence[AnyItem]) -> bool:
+        """Make messages of the items; false if there is an unusual one.
+
+        What follows is one loop without a call for each item, because that would cost as much as all the rest.
+        """
+        messages, calls, answered = self._open, self._calls, self._answered
+        for item in items:
+            if type(item) is MessageItem:
+                if answered != len(calls) or len(item.content) != 1 or item.blobs:
+                    return False
+                part = item.content[0]
+                if type(part) is not TextPart or part.extra is not None or part.annotations is not None:
+                    return False
+                if item.extra is not None or item.name is not None or item.phase is not None:
+                    return False
+                messages.append(Said(item.role, part.text))
+            elif type(item) is CallItem:
+                if item.blobs or item.extra is not None or item.kind != "function":
+                    return False
+                call = _Call(item.call_id, "function", _Function(item.name, item.arguments))
+                if answered != len(calls):
+                    if answered:
+                        return False
+                    calls.append(call)
+                    continue
+                calls, answered = [call], 0
+                last = messages[-1] if messages else None
+                text = ""
+                if type(last) is Said and last.role == "assistant":
+                    text = last.content
+                    messages.pop()
+                messages.append(_Calls("assistant", text or None, calls))
+            elif type(item) is ResultItem:
+                part = item.output[0] if len(item.output) == 1 else None
+                if answered == len(calls) or calls[answered].id != item.call_id or type(part) is not TextPart:
+                    return False
+                if part.extra is not None or item.extra is not None or item.is_error:
+                    return False
+                answered += 1
+                messages.append(_Result("tool", item.call_id, part.text))
+            else:
+                return False
+        self._calls, self._answered = calls, answered
+        return True
+
+
+def _joined(written: bytes, messages: Sequence[Said | _Calls | _Result]) -> bytes:
+    """Return what stands in a list, with more messages in it."""
+    more = write_json(messages)[1:-1]
+    return b"%b,%b" % (written, more) if written else more
 
 
 class _MessageWriter:
