@@ -16,11 +16,10 @@ from treadle.canon.request import Note, Options
 from treadle.canon.tools import ToolSpec
 from treadle.wire.adapt.choices import settle_tools
 from treadle.wire.adapt.custom import wrapped_input, wrapped_spec
-from treadle.wire.adapt.history import move_files, settle_roles
+from treadle.wire.adapt.history import Survey, move_files, settle_roles
 from treadle.wire.adapt.names import Names
 from treadle.wire.adapt.restore import Restorer
 from treadle.wire.adapt.schemas import Schemas
-from treadle.wire.adapt.survey import Survey
 from treadle.wire.adapt.traits import Traits
 from treadle.wire.fields import OBJECT
 from treadle.wire.notes import Notes
