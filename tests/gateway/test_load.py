@@ -96,7 +96,7 @@ class Served:
 
     def number(self, name: str) -> float:
         """Return a series."""
-        return self.runtime.metrics.registry.get_sample_value(name) or 0.0
+        return self.runtime.metrics.registry.value(name) or 0.0
 
 
 def request(prompt: str, path: str = "/v1/chat/completions", **more: object) -> bytes:

@@ -161,7 +161,7 @@ async def test_a_runtime_counts_with_others_and_alone_while_redis_is_away(redis:
         assert taken == [True, True, True, False]
         redis.stop()
         assert [(await one.limiter.take("y", 4, 60.0)).allowed for _ in range(3)] == [True, True, False]
-        assert one.metrics.registry.get_sample_value("treadle_rate_fallbacks_total") == 3
+        assert one.metrics.registry.value("treadle_rate_fallbacks_total") == 3
 
 
 @pytest.mark.parametrize("url", ["http://localhost", "redis://:secret@localhost"])

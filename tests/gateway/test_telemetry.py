@@ -185,5 +185,5 @@ def test_metrics_show_times_tokens_breakers_and_streams(tmp_path: Path) -> None:
             ("tool_calls_total", (("tool", "look"),)): 1,
             ("tool_call_iterations_total", ()): 2,
         }
-        found = {key: registry.get_sample_value(key[0], dict(key[1])) for key in wanted}
+        found = {key: registry.value(key[0], dict(key[1])) for key in wanted}
         assert found == wanted

@@ -70,7 +70,7 @@ async def test_the_metrics_count_calls_failures_bytes_cpu_stops_compiling_and_ca
             await runtime.guests.run(each)
         await runtime.guests.run(guest(tmp_path, Wat().build("unreachable")))
         await runtime.guests.run(guest(tmp_path, Wat().build("(loop br 0) (i32.const 0)")))
-        value = runtime.metrics.registry.get_sample_value
+        value = runtime.metrics.registry.value
         assert value("treadle_guest_stops_total", {"code": "ok"}) == 2
         assert value("treadle_guest_stops_total", {"code": "trap"}) == 1
         assert value("treadle_guest_stops_total", {"code": "timeout"}) == 1
@@ -86,6 +86,6 @@ async def test_the_metrics_count_calls_failures_bytes_cpu_stops_compiling_and_ca
     async with Runtime(settings(), model=again, parts=Parts(env={"XDG_DATA_HOME": str(tmp_path / "d")})) as runtime:
         await runtime.guests.run(guest(tmp_path, with_tool(failing)))
         await runtime.guests.run(good)
-        value = runtime.metrics.registry.get_sample_value
+        value = runtime.metrics.registry.value
         assert value("tool_call_failures_total", {"rc": "-5"}) == 1
         assert value("treadle_guest_cache_hits_total") == 1, "compiled by the process before this one"

@@ -198,13 +198,11 @@ def _metrics() -> str:
     metrics.show("treadle_open_streams", "Answers on their way to clients.", lambda: 0.0)
     metrics.show("treadle_live_runs", "Runs going on in this process.", lambda: 0.0)
     metrics.show("treadle_store_queued_writes", QUEUED_TEXT, lambda: 0.0)
-    labelled = {**cast("dict[str, object]", metrics.registry._names_to_collectors)}
     rows: list[str] = []
-    for family in sorted(metrics.registry.collect(), key=lambda each: each.name):
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        names = getattr(labelled.get(name), "_labelnames", None) or getattr(family, "_labelnames", ())
-        labels = ", ".join(f"`{each}`" for each in names) or "-"
-        rows.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")
+    for series in sorted(metrics.registry.collect(), key=lambda each: each.name):
+        name = f"{series.name}_total" if series.kind == "counter" else series.name
+        labels = ", ".join(f"`{each}`" for each in series.labels) or "-"
+        rows.append(f"| `{name}` | {series.kind} | {labels} | {series.text} |")
     return "\n".join(["| series | type | labels | what it says |", "|---|---|---|---|", *rows, ""])
 
 

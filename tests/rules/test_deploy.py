@@ -139,9 +139,9 @@ def test_what_is_asked_over_http_is_there() -> None:
 
 def test_every_series_of_the_alerts_is_one_that_is_given() -> None:
     """An alert on a name that nobody gives never fires."""
-    given = {f"{family.name}_total" for family in Metrics().registry.collect() if family.type == "counter"}
-    given |= {family.name for family in Metrics().registry.collect()}
-    given |= {f"{family.name}_bucket" for family in Metrics().registry.collect() if family.type == "histogram"}
+    given = {f"{series.name}_total" for series in Metrics().registry.collect() if series.kind == "counter"}
+    given |= {series.name for series in Metrics().registry.collect()}
+    given |= {f"{series.name}_bucket" for series in Metrics().registry.collect() if series.kind == "histogram"}
     given |= set(re.findall(r'"(treadle_upstream_\w+)"', _source_of_metrics()))
     rules = yaml.safe_load(text_of("prometheus/alerts.yml"))["groups"][0]["rules"]
     named = {name for rule in rules for name in re.findall(r"\btreadle_\w+", rule["expr"])}

@@ -101,7 +101,7 @@ class House:
 
     def counted(self, outcome: str) -> float | None:
         """Return how many lookups ended so."""
-        return self.metrics.registry.get_sample_value("treadle_cached_answers_total", {"outcome": outcome})
+        return self.metrics.registry.value("treadle_cached_answers_total", {"outcome": outcome})
 
 
 Build = Callable[..., House]

@@ -2,18 +2,18 @@ import logging
 
 import msgspec
 import pytest
-from prometheus_client import generate_latest
 
 from treadle.canon.events import RunEnded, ToolFinished
 from treadle.canon.items import CallItem, ResultItem
 from treadle.canon.request import Note
 from treadle.canon.usage import Usage
 from treadle.telemetry import REDACTED, JsonLines, Metrics, Redactor, rc_label
+from treadle.telemetry.registry import write_text
 
 
 def series(metrics: Metrics) -> dict[str, float]:
     """Return what is exposed, by series."""
-    lines = generate_latest(metrics.registry).decode().splitlines()
+    lines = write_text(metrics.registry.collect()).decode().splitlines()
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if not line.startswith("#")}
 
 
@@ -130,5 +130,5 @@ def test_refusals_are_counted_by_a_closed_set_of_codes() -> None:
     metrics = Metrics()
     for code in ("budget_exceeded", "made-up"):
         metrics.refused(code)
-    assert metrics.registry.get_sample_value("treadle_refused_requests_total", {"code": "budget_exceeded"}) == 1
-    assert metrics.registry.get_sample_value("treadle_refused_requests_total", {"code": "other"}) == 1
+    assert metrics.registry.value("treadle_refused_requests_total", {"code": "budget_exceeded"}) == 1
+    assert metrics.registry.value("treadle_refused_requests_total", {"code": "other"}) == 1

@@ -3,11 +3,11 @@
 import asyncio
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from treadle.canon.errors import StoreError
 from treadle.server.http import NO_STORE, Exchange
 from treadle.server.service import Service
+from treadle.telemetry.registry import CONTENT_TYPE, write_text
 
 PING_TIMEOUT_S = 2.0
 
@@ -38,8 +38,8 @@ async def upstreams(service: Service, exchange: Exchange) -> None:
 async def metrics(service: Service, exchange: Exchange) -> None:
     """GET /metrics: every series in Prometheus' text form, of all workers together where there are several."""
     numbers = service.numbers
-    body = generate_latest(service.runtime.metrics.registry) if numbers is None else numbers.text()
-    await exchange.answer(200, body, CONTENT_TYPE_LATEST.encode(), (NO_STORE,))
+    body = write_text(service.runtime.metrics.registry.collect()) if numbers is None else numbers.text()
+    await exchange.answer(200, body, CONTENT_TYPE, (NO_STORE,))
 
 
 async def _obstacle(service: Service) -> str | None:

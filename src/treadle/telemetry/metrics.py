@@ -7,14 +7,11 @@ small number.
 from collections.abc import Callable, Iterable
 from typing import Protocol, get_args
 
-from prometheus_client import CollectorRegistry, Gauge
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
-
 from treadle.canon.events import RunEnded, ToolFinished
 from treadle.canon.request import Note
 from treadle.canon.tools import RC, is_person_only
-from treadle.telemetry.series import Counter, Histogram
+from treadle.telemetry.registry import Registry, Sample, Series
+from treadle.telemetry.series import Counter, Histogram, Shown
 from treadle.wire.dialects.stage import RECOVERED
 
 _KNOWN_RC: frozenset[str] = frozenset(get_args(RC))
@@ -73,7 +70,7 @@ class Metrics:
     """The series of one process, in a registry of its own so that two runtimes do not mix."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = Registry()
         self.rounds = self._counter("tool_call_iterations", "Model calls made in runs (rounds).")
         self._calls = self._counter("tool_calls", "Server calls answered, by tool.", "tool")
         self._failures = self._counter("tool_call_failures", "Server calls that failed, by result code.", "rc")
@@ -116,7 +113,7 @@ class Metrics:
         self._dropped = self._counter("treadle_dropped_readers", "Readers cut off because they did not keep up.")
         self._tools: frozenset[str] = frozenset()
         self._codes: set[str] = set()
-        self._shown: dict[str, Gauge] = {}
+        self._shown: dict[str, Shown] = {}
 
     def know_tools(self, names: Iterable[str]) -> None:
         """Name the tools that may appear as a label; all others are counted as `unknown`."""
@@ -176,10 +173,11 @@ class Metrics:
 
     def show(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Show a number as it is whenever somebody looks."""
-        gauge = self._shown.get(name)
-        if gauge is None:
-            gauge = self._shown[name] = Gauge(name, text, registry=self.registry)
-        gauge.set_function(value)
+        shown = self._shown.get(name)
+        if shown is None:
+            self._shown[name] = Shown(name, text, value, self.registry)
+        else:
+            shown.value = value
 
     def cache_looked(self, outcome: str) -> None:
         """Count a model call that was looked for in the cache: a hit or a miss."""
@@ -220,13 +218,13 @@ class Metrics:
         return Histogram(name, text, labels, _LATENCY_S, self.registry)
 
 
-class _Upstreams(Collector):
+class _Upstreams:
     """How upstreams do: read when somebody looks, so that nothing need be kept up to date."""
 
     def __init__(self, health: Callable[[], Iterable[UpstreamHealth]]) -> None:
         self._health = health
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Series]:
         """Return the series."""
         found = list(self._health())
         states = "State of an upstream's breaker: 0 closed, 1 half open, 2 open."
@@ -237,11 +235,9 @@ class _Upstreams(Collector):
         yield _by_upstream("treadle_upstream_waiting_calls", waiting, {each.name: each.waiting for each in found})
 
 
-def _by_upstream(name: str, text: str, values: dict[str, int]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=["upstream"])
-    for upstream, value in values.items():
-        family.add_metric([upstream], value)
-    return family
+def _by_upstream(name: str, text: str, values: dict[str, int]) -> Series:
+    samples = [Sample(name, {"upstream": upstream}, value) for upstream, value in values.items()]
+    return Series(name, "gauge", text, tuple(samples), ("upstream",))
 
 
 def rc_label(rc: str) -> str:

@@ -1,26 +1,23 @@
 """Counters and histograms that cost next to nothing to count with: a request counts some fifteen times.
 
-They are collected like the library's own, whenever somebody looks. They are counted with on the event loop alone, so
-they need no lock.
+They are collected whenever somebody looks. They are counted with on the event loop alone, so they need no lock.
 """
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from treadle.telemetry.registry import Registry, Sample, Series, write_number
 
 
-class Counter(Collector):
+class Counter:
     """A number for each value of its labels, which only grows; one without labels is there from the beginning.
 
     Who counts most adds to `counts` itself.
     """
 
-    def __init__(self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
+    def __init__(self, name: str, text: str, labels: Sequence[str], registry: Registry) -> None:
         self._name, self._text, self._labels = name, text, tuple(labels)
         self.counts: defaultdict[tuple[str, ...], float] = defaultdict(float, {} if labels else {(): 0.0})
         registry.register(self)
@@ -32,12 +29,13 @@ class Counter(Collector):
         assert len(values) == len(self._labels), f"{self._name} has the labels {self._labels}"
         self.counts[values] += by
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterable[Series]:
         """Return all numbers as they are now."""
-        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
-        for values, count in list(self.counts.items()):
-            family.add_metric(values, count)
-        yield family
+        name = f"{self._name}_total"
+        samples = [
+            Sample(name, dict(zip(self._labels, values, strict=True)), count) for values, count in self.counts.items()
+        ]
+        yield Series(self._name, "counter", self._text, tuple(samples), self._labels)
 
 
 class Times:
@@ -50,15 +48,15 @@ class Times:
         self.sum = 0.0
 
 
-class Histogram(Collector):
+class Histogram:
     """Times for each value of its labels, counted by how many were within which bound."""
 
     def __init__(
-        self, name: str, text: str, labels: Sequence[str], bounds: tuple[float, ...], registry: CollectorRegistry
+        self, name: str, text: str, labels: Sequence[str], bounds: tuple[float, ...], registry: Registry
     ) -> None:
         self._name, self._text, self._labels = name, text, tuple(labels)
         self._bounds = bounds
-        self._shown = (*(_shown(bound) for bound in bounds), "+Inf")
+        self._shown = (*map(write_number, bounds), "+Inf")
         self._times: dict[tuple[str, ...], Times] = {} if labels else {(): Times(len(bounds))}
         registry.register(self)
 
@@ -71,13 +69,29 @@ class Histogram(Collector):
         times.counts[bisect_left(self._bounds, seconds)] += 1
         times.sum += seconds
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterable[Series]:
         """Return all numbers as they are now."""
-        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
-        for values, times in list(self._times.items()):
-            family.add_metric(values, list(zip(self._shown, accumulate(times.counts), strict=True)), times.sum)
-        yield family
+        samples: list[Sample] = []
+        for values, times in self._times.items():
+            labels = dict(zip(self._labels, values, strict=True))
+            within = list(accumulate(times.counts))
+            bounded = zip(self._shown, within, strict=True)
+            samples += [Sample(f"{self._name}_bucket", {**labels, "le": bound}, count) for bound, count in bounded]
+            samples += [
+                Sample(f"{self._name}_count", labels, within[-1]),
+                Sample(f"{self._name}_sum", labels, times.sum),
+            ]
+        yield Series(self._name, "histogram", self._text, tuple(samples), self._labels)
 
 
-def _shown(bound: float) -> str:
-    return str(float(bound))
+class Shown:
+    """A number that is asked for whenever somebody looks. Who shows it anew asks for another one."""
+
+    def __init__(self, name: str, text: str, value: Callable[[], float], registry: Registry) -> None:
+        self._name, self._text = name, text
+        self.value = value
+        registry.register(self)
+
+    def collect(self) -> Iterable[Series]:
+        """Return the number as it is now."""
+        yield Series(self._name, "gauge", self._text, (Sample(self._name, {}, float(self.value())),))

@@ -53,7 +53,7 @@ async def test_the_library_tells_that_it_waits_and_goes_on_when_decided(tmp_path
                 await runtime.approvals.decide(event.approval_id, Answer(approve=True, by="me"))
             if isinstance(event, ApprovalRequested | ApprovalDecided | ToolFinished | RunEnded):
                 seen.append(str(event.__struct_config__.tag))
-        count = runtime.metrics.registry.get_sample_value
+        count = runtime.metrics.registry.value
         assert count("treadle_approvals_asked_total") == 1.0
         assert count("treadle_approvals_decided_total", {"status": "approved"}) == 1.0
     assert seen == ["approval.requested", "tool.finished", "approval.decided", "tool.finished", "run.ended"]

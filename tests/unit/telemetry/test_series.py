@@ -4,38 +4,38 @@ import prometheus_client
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, generate_latest
 
-from treadle.telemetry.series import Counter, Histogram
+from treadle.telemetry.registry import Registry, write_text
+from treadle.telemetry.series import Counter, Histogram, Shown
 
 BOUNDS = (0.005, 0.1, 1, 2.5)
 
 
 def test_a_counter_without_labels_is_there_before_it_counts():
     """So that a rate can be taken of its first count."""
-    registry = CollectorRegistry()
+    registry = Registry()
     counter = Counter("seen", "What was seen.", (), registry)
-    assert registry.get_sample_value("seen_total") == 0
+    assert registry.value("seen_total") == 0
     counter.inc()
     counter.inc(by=2.5)
-    assert registry.get_sample_value("seen_total") == 3.5
+    assert registry.value("seen_total") == 3.5
 
 
 def test_a_counter_with_labels_counts_each_value_by_itself():
     """And one that was never counted is not shown."""
-    registry = CollectorRegistry()
+    registry = Registry()
     counter = Counter("asked", "What was asked.", ("who", "how"), registry)
-    assert b"asked_total{" not in generate_latest(registry)
+    assert b"asked_total{" not in write_text(registry.collect())
     counter.inc("a", "x")
     counter.inc("a", "x")
     counter.inc("b", "x")
-    assert registry.get_sample_value("asked_total", {"who": "a", "how": "x"}) == 2
-    assert registry.get_sample_value("asked_total", {"who": "b", "how": "x"}) == 1
+    assert registry.value("asked_total", {"who": "a", "how": "x"}) == 2
+    assert registry.value("asked_total", {"who": "b", "how": "x"}) == 1
 
 
 def test_labels_must_be_those_of_the_series():
     """A number that nobody could read is a mistake of whoever counts."""
-    counter = Counter("asked", "What was asked.", ("who",), CollectorRegistry())
+    counter = Counter("asked", "What was asked.", ("who",), Registry())
     with pytest.raises(AssertionError, match="asked has the labels"):
         counter.inc("a", "b")
 
@@ -43,20 +43,29 @@ def test_labels_must_be_those_of_the_series():
 @given(st.lists(st.one_of(st.sampled_from(BOUNDS), st.floats(0, 10, allow_nan=False)), max_size=30))
 def test_a_histogram_is_shown_as_the_library_shows_its_own(times: list[float]):
     """Times on a bound are within it; those beyond the last are counted too."""
-    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    ours, theirs = Registry(), prometheus_client.CollectorRegistry()
     own = Histogram("took_seconds", "What it took.", ("what",), BOUNDS, ours)
     library = prometheus_client.Histogram("took_seconds", "What it took.", ("what",), buckets=BOUNDS, registry=theirs)
     for seconds in times:
         own.observe(seconds, "x")
         library.labels("x").observe(seconds)
-    shown = [line for line in generate_latest(theirs).splitlines() if b"_created" not in line]
-    assert generate_latest(ours).splitlines() == shown
+    shown = [line for line in prometheus_client.generate_latest(theirs).splitlines() if b"_created" not in line]
+    assert write_text(ours.collect()).splitlines() == shown
 
 
 def test_a_histogram_without_labels_is_there_before_anything_took_time():
     """Like a counter."""
-    registry = CollectorRegistry()
+    registry = Registry()
     histogram = Histogram("took_seconds", "What it took.", (), BOUNDS, registry)
-    assert registry.get_sample_value("took_seconds_count") == 0
+    assert registry.value("took_seconds_count") == 0
     histogram.observe(0.05)
-    assert registry.get_sample_value("took_seconds_bucket", {"le": "0.1"}) == 1
+    assert registry.value("took_seconds_bucket", {"le": "0.1"}) == 1
+
+
+def test_a_number_is_asked_for_when_somebody_looks():
+    """Of whoever showed it last."""
+    registry, numbers = Registry(), [3]
+    shown = Shown("open_things", "What is open.", numbers.pop, registry)
+    assert registry.value("open_things") == 3.0
+    shown.value = lambda: 4
+    assert registry.value("open_things") == 4.0

@@ -55,7 +55,7 @@ def watched(*events: RunEvent | float) -> Metrics:
 
 def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
     """Return one series."""
-    return metrics.registry.get_sample_value(name, labels)
+    return metrics.registry.value(name, labels)
 
 
 ROUND = RoundStarted(round=1, fingerprint="f")

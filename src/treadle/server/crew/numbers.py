@@ -6,41 +6,19 @@ worker that died had counted is kept by the master; how much it was doing at tha
 
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from prometheus_client import CollectorRegistry, Metric, generate_latest
-from prometheus_client.registry import Collector
+
+from treadle.telemetry.registry import Registry, Sample, Series, write_text
 
 KEEP_S = 1.0
 _SUFFIX = ".numbers"
 _DEAD = "dead"
 _STATES = frozenset({"treadle_upstream_breaker_state"})
 """Gauges that say how something is and not how much: of several workers the largest holds."""
-_MOMENTARY = frozenset({"gauge", "info", "stateset"})
-
-
-class Sample(msgspec.Struct, frozen=True, array_like=True):
-    """One number."""
-
-    name: str
-    labels: dict[str, str]
-    value: float
-
-    @property
-    def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """Return what tells it from all others of its series."""
-        return self.name, tuple(self.labels.items())
-
-
-class Series(msgspec.Struct, frozen=True, array_like=True):
-    """One series with all its numbers."""
-
-    name: str
-    kind: str
-    text: str
-    samples: tuple[Sample, ...]
+_MOMENTARY = "gauge"
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -53,7 +31,7 @@ class Kept(msgspec.Struct, frozen=True):
 class Numbers:
     """The numbers of one worker, and of all together."""
 
-    def __init__(self, registry: CollectorRegistry, folder: Path, owner: str) -> None:
+    def __init__(self, registry: Registry, folder: Path, owner: str) -> None:
         self._registry = registry
         self._folder = folder
         self._owner = owner
@@ -66,14 +44,12 @@ class Numbers:
 
     def write(self) -> None:
         """Write this worker's numbers down; a folder that is gone has nobody who reads it."""
-        _write(self._folder / f"{_file(self._owner)}{_SUFFIX}", Kept(series=tuple(_read_registry(self._registry))))
+        _write(self._folder / f"{_file(self._owner)}{_SUFFIX}", Kept(series=tuple(self._registry.collect())))
 
     def text(self) -> bytes:
         """Return the numbers of all workers in Prometheus' text form."""
         self.write()
-        together = CollectorRegistry()
-        together.register(_Sum(_merge(_all(self._folder))))
-        return generate_latest(together)
+        return write_text(_merge(_all(self._folder)))
 
 
 def bury(folder: Path, owner: str) -> None:
@@ -82,32 +58,11 @@ def bury(folder: Path, owner: str) -> None:
     lost = _read(file)
     dead = folder / f"{_DEAD}{_SUFFIX}"
     before = _read(dead)
-    counted = tuple(series for series in lost.series if series.kind not in _MOMENTARY)
+    counted = tuple(series for series in lost.series if series.kind != _MOMENTARY)
     merged = tuple(_merge([*before.series, *counted]))
     # Until its file is gone it must not be counted twice; those of earlier dead are gone already.
     _write(dead, Kept(series=merged, owners=(_file(owner),)))
     file.unlink(missing_ok=True)
-
-
-class _Sum(Collector):
-    """Gives merged series to whoever writes them."""
-
-    def __init__(self, series: Sequence[Series]) -> None:
-        self._series = series
-
-    def collect(self) -> Iterable[Metric]:
-        """Return each series as the library knows it."""
-        for series in self._series:
-            metric = Metric(series.name, series.text, series.kind)
-            for sample in series.samples:
-                metric.add_sample(sample.name, sample.labels, sample.value)
-            yield metric
-
-
-def _read_registry(registry: CollectorRegistry) -> Iterable[Series]:
-    for metric in registry.collect():
-        samples = tuple(Sample(each.name, each.labels, float(each.value)) for each in metric.samples)
-        yield Series(metric.name, metric.type, metric.documentation, samples)
 
 
 def _all(folder: Path) -> list[Series]:
@@ -131,9 +86,7 @@ def _merge(found: Iterable[Series]) -> list[Series]:
                 value = max(other.value, sample.value) if is_state else other.value + sample.value
                 sample = Sample(sample.name, sample.labels, value)
             here[sample.key] = sample
-    return [
-        Series(series.name, series.kind, series.text, tuple(values[name].values())) for name, series in merged.items()
-    ]
+    return [msgspec.structs.replace(series, samples=tuple(values[name].values())) for name, series in merged.items()]
 
 
 def _read(file: Path) -> Kept:
