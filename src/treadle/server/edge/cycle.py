@@ -4,6 +4,7 @@ Thousands of streams may be open: what uvicorn makes for somebody to wait on is 
 """
 
 import asyncio
+import logging
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -14,6 +15,8 @@ from treadle.server.http import Header, Receive, Send
 _BODILESS = frozenset({204, 304})
 _CONTROLS = bytes(each for each in (*range(32), 127) if each != ord("\t"))
 """What ends a line of a head, or may not be in one."""
+
+_write_header = b"%b: %b\r\n".__mod__
 
 
 class Bell:
@@ -61,12 +64,24 @@ class Flow(FlowControl):
         self._is_writable_event = Bell(is_set=True)  # type: ignore[assignment]
 
 
+_UNHEARD = Bell()
+"""The bell of all requests that nobody waits for."""
+
+
 class Cycle(RequestResponseCycle):
     """Answers one request of a connection. Fits `http.Edge`: what `is_flowing` is a stream that it began at once.
 
-    What is so with every request in the beginning stands here and not in each of them.
+    What is so with every request in the beginning stands here and not in each of them. Most bodies come in one piece,
+    which is the body; who has to wait for one `is_awaited` by, and has a bell of its own.
     """
 
+    logger = logging.getLogger("uvicorn.error")
+    access_logger = logging.getLogger("uvicorn.access")
+    access_log = False  # requests are logged by whoever answers them
+    body: bytes | bytearray = b""  # type: ignore[assignment]
+    message_event = _UNHEARD  # type: ignore[assignment]
+    is_awaited = False
+    waiting_for_100_continue = False
     disconnected = False
     more_body = True
     response_started = False
@@ -76,44 +91,49 @@ class Cycle(RequestResponseCycle):
     is_flowing = False
     _is_taken = False
 
-    def __init__(self, connection: HttpToolsProtocol, *, is_kept: bool) -> None:
-        self.scope = connection.scope
+    def __init__(self, connection: HttpToolsProtocol, scope: Any, *, is_kept: bool) -> None:
+        self.scope = scope
         self.transport = connection.transport
         self.flow = connection.flow
-        self.logger = connection.logger
-        self.access_logger = connection.access_logger
-        self.access_log = connection.access_log
         self.default_headers = connection.server_state.default_headers
-        self.message_event = Bell()  # type: ignore[assignment]
-        self.waiting_for_100_continue = connection.expect_100_continue
         self.keep_alive = is_kept
         self.on_response = connection.on_response_complete
-        self.body = bytearray()
 
     def is_asked_by(self, receive: Receive, send: Send) -> bool:
         """Tell whether these are of this request, and not wrapped in others."""
-        return getattr(receive, "__self__", None) is self and getattr(send, "__self__", None) is self
+        return receive == self.receive and send == self.send
 
     async def receive(self) -> Any:
         """Return what came of the body; what is left of it at once, when that is there."""
         body = self.take_now()
-        if body is None:
-            message: Any = await super().receive()
-            self._is_taken |= not message.get("more_body", True)
-            return message
-        return {"type": "http.request", "body": body, "more_body": False}
+        if body is not None:
+            return {"type": "http.request", "body": body, "more_body": False}
+        if not self.is_awaited:
+            self.is_awaited = True
+            self.message_event = Bell(is_set=bool(self.body) or not (self.more_body or self._is_taken))  # type: ignore[assignment]
+        message: Any = await super().receive()
+        self._is_taken |= not message.get("more_body", True)
+        return message
+
+    def add(self, piece: bytes) -> None:
+        """Take a further piece of the body."""
+        if type(self.body) is not bytearray:
+            self.body = bytearray(self.body)
+        self.body += piece
 
     def take_now(self) -> bytes | None:
         """Return what is left of the body, if it is there to its end and was not taken yet."""
-        is_over = self.disconnected or self.response_complete
-        if self.more_body or self._is_taken or self.waiting_for_100_continue or is_over:
+        if self.more_body or self._is_taken or self.waiting_for_100_continue:
+            return None
+        if self.disconnected or self.response_complete:
             return None
         self._is_taken = True
-        self.message_event.clear()
+        if self.is_awaited:
+            self.message_event.clear()
         if self.flow.read_paused:
             self.flow.resume_reading()
-        body, self.body = bytes(self.body), bytearray()
-        return body
+        body, self.body = self.body, b""
+        return bytes(body)
 
     def begin_now(self, status: int, headers: tuple[Header, ...], data: bytes, *, is_whole: bool) -> bool:
         """Send the head of an answer with all of its body, or with the beginning of its stream, in one write."""
@@ -121,9 +141,9 @@ class Cycle(RequestResponseCycle):
         is_plain = scope["http_version"] == "1.1" and scope["method"] != "HEAD" and status not in _BODILESS
         if not is_plain or self.response_started or self.disconnected or flow.write_paused:
             return False
-        said = b"".join([b"%b: %b\r\n" % header for header in (*self.default_headers, *headers)])
-        lines = len(self.default_headers) + len(headers)
-        if b"connection: " in said or len(said.translate(None, _CONTROLS)) != len(said) - 2 * lines:
+        headers = (*self.default_headers, *headers)
+        said = b"".join(map(_write_header, headers))
+        if b"connection: " in said or len(said.translate(None, _CONTROLS)) != len(said) - 2 * len(headers):
             return False  # uvicorn says what is wrong with it, or closes the connection
         self.response_started = True
         self.waiting_for_100_continue = False
@@ -160,7 +180,8 @@ class Cycle(RequestResponseCycle):
     def _complete(self) -> None:
         """Be done with an answer as uvicorn is."""
         self.response_complete = True
-        self.message_event.set()
+        if self.is_awaited:
+            self.message_event.set()
         if not self.keep_alive:
             self.transport.close()
         self.on_response()

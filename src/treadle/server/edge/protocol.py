@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import lru_cache, partial
+from operator import itemgetter
 from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
 import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from treadle.canon.errors import ErrorInfo
@@ -24,6 +26,7 @@ from treadle.server.http import (
     GONE_IN_SCOPE,
     WHOLE_IN_SCOPE,
     Behind,
+    Header,
     envelope_of,
     write_refusal,
 )
@@ -46,6 +49,7 @@ LINGER_S = 2.0
 """How long a client that still sends may take to read an answer that came early."""
 
 _NEVER = float("inf")
+_name = itemgetter(0)
 Address = tuple[str, int | None] | None
 
 _PHRASES = {400: "Bad Request", 408: "Request Timeout", 414: "URI Too Long", 431: "Request Header Fields Too Large"}
@@ -195,6 +199,15 @@ class BoundedProtocol(HttpToolsProtocol):
             status, code = (431, "headers_too_large") if self.headers else (414, "path_too_long")
             self._refuse(status, code, f"The head of the request is over {HEAD_BYTES_MAX} bytes.")
 
+    def on_message_begin(self) -> None:
+        """Begin to read a head; what uvicorn makes here of what is known so far is made once all of it is."""
+        self.url = b""
+        self.headers = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self.headers.append((name.lower(), value))
+
     def on_headers_complete(self) -> None:
         """Begin to answer, or queue what came too early; what comes now is the body's, with bounds of its own."""
         if self._is_head_begun:
@@ -204,18 +217,28 @@ class BoundedProtocol(HttpToolsProtocol):
         self._due_at = _NEVER
         self._is_in_body = True
         parser: Any = self.parser
-        scope: dict[str, object] = self.scope  # type: ignore[assignment]
         version = parser.get_http_version()
-        address = httptools.parse_url(self.url)
-        path = address.path.decode("ascii")
-        scope["method"] = parser.get_method().decode("ascii")
-        scope["http_version"] = version
-        scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
-        scope["raw_path"] = self.root_path.encode("ascii") + address.path
-        scope["query_string"] = address.query or b""
-        scope[GONE_IN_SCOPE] = None
-        before, cycle = self.cycle, Cycle(self, is_kept=version != "1.0" and parser.should_keep_alive())
+        path, raw_path, query = (_read_url if b"?" in self.url else _known_url)(self.root_path, self.url)
+        scope: dict[str, object] = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "method": parser.get_method().decode("ascii"),
+            "root_path": self.root_path,
+            "path": path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "headers": self.headers,
+            "state": self.app_state.copy(),
+            GONE_IN_SCOPE: None,
+        }
+        before, cycle = self.cycle, Cycle(self, scope, is_kept=version != "1.0" and parser.should_keep_alive())
         self.cycle = scope[EDGE_IN_SCOPE] = cycle
+        if b"expect" in map(_name, self.headers):
+            cycle.waiting_for_100_continue = _expects_word(self.headers)
         if before is None or before.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
             self._start_asgi_task(cycle, self.app)
         elif len(self.pipeline) < PIPELINED_MAX:
@@ -224,17 +247,31 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self._refuse(400, "too_many_pipelined", f"More than {PIPELINED_MAX} requests wait behind one another.")
 
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body, unless nobody wants it any more."""
+        cycle = cast("Cycle", self.cycle)
+        if cycle.response_complete:
+            return
+        if cycle.body:
+            cycle.add(body)
+        else:
+            cycle.body = body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        if cycle.is_awaited:
+            cycle.message_event.set()
+
     def on_message_complete(self) -> None:
         """Note that the request is whole."""
         self._is_in_body = False
         if self._linger_timer is not None and not self._is_refused:
             self._stop_lingering()
-        cycle = self.cycle
-        scope: dict[str, object] = cycle.scope  # type: ignore[assignment]
-        scope[WHOLE_IN_SCOPE] = True
+        cycle = cast("Cycle", self.cycle)
+        cycle.scope[WHOLE_IN_SCOPE] = True
         if not cycle.response_complete:
             cycle.more_body = False
-            cycle.message_event.set()
+            if cycle.is_awaited:
+                cycle.message_event.set()
         if self.flow.read_paused and not self.pipeline:
             # A large body paused the reading: only who reads hears that the client is gone.
             self.flow.resume_reading()
@@ -243,7 +280,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer what came behind, else wait for more; leave a client that still sends what nobody reads."""
         self.server_state.total_requests += 1
         if self._answering is not None:
-            _part(self._answering)
+            self._answering.scope.pop(EDGE_IN_SCOPE, None)
         if self.transport.is_closing():
             return
         if self.flow.read_paused:
@@ -345,6 +382,22 @@ def _shared(address: Address) -> Address:
 
 def _nothing() -> None:
     """Do nothing."""
+
+
+def _read_url(root: str, url: bytes) -> tuple[str, bytes, bytes]:
+    """Return the path that is asked for, below where the application is mounted, as it was sent, and the query."""
+    address = httptools.parse_url(url)
+    path = address.path.decode("ascii")
+    return root + (unquote(path) if "%" in path else path), root.encode("ascii") + address.path, address.query or b""
+
+
+_known_url = lru_cache(maxsize=64)(_read_url)
+"""Of the paths that are asked for all the time; not of queries, which may hold a key."""
+
+
+def _expects_word(headers: list[Header]) -> bool:
+    """Tell whether a client sends its body only once it is told to."""
+    return any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers)
 
 
 def _part(cycle: RequestResponseCycle) -> None:
