@@ -242,7 +242,8 @@ class App:
                 await clients.meet(exchange)
             route = self._routes.find(exchange)
             pattern = route.pattern
-            await clients.admit(exchange, pattern)
+            if not clients.let_in(exchange, pattern):
+                await clients.admit(exchange, pattern)
             await route.handler(service, exchange)
         except TreadleError as error:
             await self._refuse(exchange, error)

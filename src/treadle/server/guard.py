@@ -8,6 +8,8 @@ Content-Type, since JSON needs a preflight that is never granted) and by a form 
 import functools
 import ipaddress
 import re
+from itertools import chain
+from operator import itemgetter
 from urllib.parse import urlsplit
 
 from treadle.canon.errors import Forbidden
@@ -20,10 +22,12 @@ PATH_CHARS_MAX = 2_048
 KNOWN_MAX = 256
 """How many Host headers that were let through are remembered."""
 
+_name = itemgetter(0)
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _BODY_METHODS = frozenset({"POST", "PATCH"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _BROWSER_MARKS = (b"origin", b"sec-fetch-site", b"sec-fetch-mode")
+_KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"x-goog-api-key"})
 _KEY_ID = f"{KEY}_"
 _ANY_ADDRESS = frozenset({"", "0.0.0.0", "::"})
 
@@ -42,6 +46,8 @@ def client_key(exchange: Exchange) -> str | None:
     Raises: HttpError for a query that is too long.
     """
     headers = exchange.headers
+    if not exchange.query_string and _KEY_HEADERS.isdisjoint(headers):
+        return None
     if b"authorization" in headers:
         scheme, _, token = exchange.header(b"authorization").partition(" ")
         bearer = token.strip() if scheme.lower() == "bearer" else ""
@@ -83,20 +89,17 @@ class Guard:
         """
         if len(exchange.path) > PATH_CHARS_MAX:
             raise HttpError(414, "path_too_long", f"The path is over {PATH_CHARS_MAX} characters.")
-        size = hosts = 0
-        for name, value in headers:
-            size += len(name) + len(value)
-            hosts += name == b"host"
-        if len(headers) > HEADERS_MAX or size > HEADER_BYTES_MAX:
+        if len(headers) > HEADERS_MAX or sum(map(len, chain.from_iterable(headers))) > HEADER_BYTES_MAX:
             message = f"The request has over {HEADERS_MAX} headers, or over {HEADER_BYTES_MAX} bytes of them."
             raise HttpError(431, "headers_too_large", message)
         if exchange.query_string:
             exchange.query()
-        if hosts != 1:
-            raise HttpError(400, "invalid_host", "The request must have exactly one Host header.")
         given = exchange.headers
-        if given[b"host"] not in self._known:
-            self._check_host(given[b"host"])
+        host = given.get(b"host")
+        if host is None or (len(given) != len(headers) and [*map(_name, headers)].count(b"host") > 1):
+            raise HttpError(400, "invalid_host", "The request must have exactly one Host header.")
+        if host not in self._known:
+            self._check_host(host)
         if b"origin" in given or b"sec-fetch-site" in given:
             _check_origin(exchange)
         is_plain = given.get(b"content-type") == b"application/json" and b"content-encoding" not in given

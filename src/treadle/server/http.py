@@ -127,6 +127,9 @@ _STREAM: tuple[Header, ...] = (
 OFF_LOOP_BYTES = 1_048_576
 """A body over this is read in a thread, so that one client's history does not hold up the others' streams."""
 
+_REPEATABLE = frozenset({b"idempotency-key", b"x-stainless-retry-count"})
+"""By these a client says that its request may come again."""
+
 _QUERY_BYTES_MAX = 8_192
 _NO_PARAMS: dict[str, str] = {}
 _PROBLEM_CHARS_MAX = 500
@@ -190,47 +193,28 @@ class Exchange:
 
     Of a request that may come again it keeps what tells that it did: the body as `content`, or only its `digest`.
     `client` is who asks, `hits` what was counted of it, `also` what is said of that in the head of the answer; `edge`
-    is where our own server answers at once.
+    is where our own server answers at once. What is so with every request in the beginning stands here once.
     """
 
-    __slots__ = (
-        "_receive",
-        "_scope",
-        "_send",
-        "also",
-        "begun",
-        "client",
-        "content",
-        "digest",
-        "edge",
-        "headers",
-        "hits",
-        "method",
-        "params",
-        "path",
-        "query_string",
-        "request_id",
-        "status",
-    )
+    params: dict[str, str] = _NO_PARAMS
+    client: Client = ANYBODY
+    also: tuple[Header, ...] = ()
+    hits: tuple[Hit, ...] = ()
+    begun = False
+    status = 0
+    content = b""
+    digest = ""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         root = scope.get("root_path")
         self.method = scope["method"]
         self.path = path_below(scope["path"], root) if root else scope["path"]
+        self.query_string = scope["query_string"]
         self.headers = dict(scope["headers"])
         self.request_id = request_id
-        self.params: dict[str, str] = _NO_PARAMS
-        self.client: Client = ANYBODY
-        self.also: tuple[Header, ...] = ()
-        self.hits: tuple[Hit, ...] = ()
-        self.begun = False
-        self.status = 0
-        self.content = b""
-        self.digest = ""
         self._scope: dict[str, Any] = scope  # type: ignore[assignment]  # what the edge adds has no type
         edge: Edge | None = self._scope.get(EDGE_IN_SCOPE)
         self.edge = edge if edge is not None and edge.is_asked_by(receive, send) else None
-        self.query_string = scope["query_string"]
         self._receive = receive
         self._send = send
 
@@ -279,22 +263,27 @@ class Exchange:
 
         Raises: LimitExceeded when it is longer than `bytes_max`, HttpError when it is broken off or too slow.
         """
-        declared = self.headers.get(b"content-length", b"")
-        if declared.isdigit() and int(declared) > bytes_max:
-            raise _too_large(bytes_max)
         body = None if self.edge is None else self.edge.take_now()
         if body is None:
             body = await self._read_within(bytes_max, timeout_s)
         elif len(body) > bytes_max:
             raise _too_large(bytes_max)
-        if b"idempotency-key" in self.headers:
-            self.content = body
-        elif b"x-stainless-retry-count" in self.headers:
-            is_large = len(body) > OFF_LOOP_BYTES
-            self.digest = await asyncio.to_thread(self._digest, body) if is_large else self._digest(body)
+        if not _REPEATABLE.isdisjoint(self.headers):
+            await self._remember(body)
         return body
 
+    async def _remember(self, body: bytes) -> None:
+        """Keep of a request that may come again what tells that it did."""
+        if b"idempotency-key" in self.headers:
+            self.content = body
+        else:
+            is_large = len(body) > OFF_LOOP_BYTES
+            self.digest = await asyncio.to_thread(self._digest, body) if is_large else self._digest(body)
+
     async def _read_within(self, bytes_max: int, timeout_s: float) -> bytes:
+        declared = self.headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > bytes_max:
+            raise _too_large(bytes_max)
         if WHOLE_IN_SCOPE in self._scope:
             return await self._read(bytes_max)
         try:
@@ -423,7 +412,8 @@ class Exchange:
         self.begun = True
         self.status = status
         request_id = self.request_id.encode("latin-1")
-        if self.envelope == "messages":
+        envelope = envelope_of(self.path)
+        if envelope == "messages" or (envelope == "models" and b"anthropic-version" in self.headers):
             return (*headers, *self.also, *_ALWAYS, (b"x-request-id", request_id), (b"request-id", request_id))
         return (*headers, *self.also, *_ALWAYS, (b"x-request-id", request_id))
 
