@@ -161,6 +161,10 @@ class ManyRuns:
         """Return the frames to send for events of any of them."""
         return [frame for numbered in batch for frame in self.feed(numbered)]
 
+    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
+        """Leave all of them to be read, for each run waits for its own reader."""
+        return None
+
     def _take(self, choice: int, event: RunEvent) -> list[bytes]:
         if not self._mends:
             return self._fold(choice, event)

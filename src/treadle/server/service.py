@@ -13,6 +13,7 @@ from treadle.runtime import Runtime
 from treadle.server.clients.identity import Clients
 from treadle.server.crew.numbers import Numbers
 from treadle.server.delivery.audience import Audience
+from treadle.server.delivery.wishes import answers_plainly
 from treadle.server.http import Exchange, HttpError
 from treadle.server.login.gate import Gate, make_gate
 from treadle.server.talk.changes import Changes
@@ -45,6 +46,7 @@ class Service:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.audience = Audience(runtime.clock)
+        self.answers_plainly = answers_plainly(runtime.settings)
         self.is_draining = False
         self.leaving = asyncio.Event()
         self.changes: dict[str | None, Changes] = {}

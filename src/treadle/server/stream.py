@@ -19,8 +19,26 @@ from treadle.canon.request import Request, Surface
 from treadle.config import Settings
 from treadle.server.delivery.audience import Audience, Source
 from treadle.server.delivery.presence import Presence
-from treadle.server.delivery.telling import FoldedRun, Frames, MendedRun, NumberedRun, Retell, RunIds, Telling
-from treadle.server.delivery.wishes import NO_WISHES, Wishes, first_number, read_wishes, usual_wishes
+from treadle.server.delivery.telling import (
+    WAITING,
+    FoldedRun,
+    Frames,
+    MendedRun,
+    NumberedRun,
+    Retell,
+    RunIds,
+    Telling,
+    kinds_of,
+)
+from treadle.server.delivery.wishes import (
+    MANNER_HEADERS,
+    NO_WISHES,
+    Wishes,
+    asks_plainly,
+    first_number,
+    read_wishes,
+    usual_wishes,
+)
 from treadle.server.http import EVENT_STREAM, JSON, NO_STORE, OFF_LOOP_BYTES, Exchange, Header, HttpError
 from treadle.server.service import Service
 from treadle.wire.adapt import fidelity
@@ -36,13 +54,7 @@ HANDED_OVER = ErrorInfo(code="handed_over", message="Another process goes on wit
 _SILENT = frozenset({RunStarted, RoundStarted, RoundBroken, Noted, KeptAlive, RunEnded})
 """Events that happen without anything of the upstream's answer."""
 
-_OWN_HEADERS = frozenset({b"x-treadle-events", b"x-treadle-strict-fidelity", b"cache-control"})
-"""By these a request says how it is to be answered, beside its `wishes`."""
-
 _EXACT = (b"x-treadle-fidelity", fidelity(()).encode())
-
-_WAITING = frozenset({RoundBroken, RunEnded})
-"""Events that are not carried without waiting: for what the store knows, or for the end to be taken."""
 
 
 async def reply(
@@ -58,9 +70,10 @@ async def reply(
 
     Raises: TreadleError, before anything is sent.
     """
-    settings = service.runtime.settings
-    request = as_configured(request, settings, exchange)
-    wishes = usual_wishes(exchange, request, settings) or await wishes_of(service, exchange, request)
+    settings, wishes = service.runtime.settings, NO_WISHES
+    if not (service.answers_plainly and asks_plainly(exchange, request)):
+        request = as_configured(request, settings, exchange)
+        wishes = usual_wishes(exchange, request, settings) or await wishes_of(service, exchange, request)
     source = find_again(service, wishes) if wishes.attempt else None
     if source is None:
         source = await service.start(request, exchange.client, session_id=session_id, idempotency=wishes.idempotency)
@@ -80,7 +93,7 @@ def _telling(
     """Return how a run is told: again as before to a client that comes back, whatever has happened since."""
     make = encoder or PROTOCOLS[request.protocol].encoder
     if not request.surface.stream and request.protocol != "responses":
-        return FoldedRun(lambda: make(request, RunIds(run_id)))
+        return FoldedRun(partial(make, request, RunIds(run_id)))
     frames = Frames(after=wishes.after, first=first_number(request), shows_numbers=wishes.shows_numbers)
     if request.protocol == "responses":
         ids = RunIds(run_id)
@@ -125,7 +138,7 @@ def as_configured(request: Request, settings: Settings, exchange: Exchange) -> R
     tells_tools = settings.tools.tool_status == "text"
     is_usual = not (settings.extended_events or settings.strict_fidelity or tells_tools)
     says_nothing = not (surface.tool_status or request.strict_fidelity or request.is_fresh)
-    if is_usual and says_nothing and _OWN_HEADERS.isdisjoint(asked):
+    if is_usual and says_nothing and MANNER_HEADERS.isdisjoint(asked):
         return request
     asks_events = settings.extended_events or asked.get(b"x-treadle-events") == b"extended"
     if asks_events or tells_tools or surface.tool_status:
@@ -193,28 +206,16 @@ def manner_of(surface: Surface, wishes: Wishes) -> Manner:
 class Reply:
     """One answer on its way to one client."""
 
-    __slots__ = (
-        "_audience",
-        "_exchange",
-        "_frames",
-        "_has_answer",
-        "_is_breaking",
-        "_is_carrying",
-        "_is_gone",
-        "_is_visible",
-        "_manner",
-        "_presence",
-        "_reading",
-        "_source",
-        "_streams",
-        "_taken",
-        "_telling",
-    )
+    _is_gone = False
+    _is_carrying = False
+    _presence: Presence | None = None
+    _taken = 0
 
     def __init__(
         self, exchange: Exchange, source: Source, telling: Telling, manner: Manner, audience: Audience
     ) -> None:
         self._exchange = exchange
+        self._edge = exchange.edge
         self._source = source
         self._telling = telling
         self._audience = audience
@@ -222,12 +223,7 @@ class Reply:
         self._streams = manner.streams
         self._frames: list[bytes] = []
         self._has_answer = self._is_visible = manner.is_resumed
-        self._is_gone = False
-        self._is_carrying = False
-        self._is_breaking = False
-        self._presence: Presence | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._taken = 0
 
     async def run(self, keep_alive_s: float) -> None:
         """Carry the run to its end, or until the client goes away."""
@@ -285,7 +281,7 @@ class Reply:
     async def _read(self) -> None:
         if self._is_visible and self._streams:
             await self._begin((_run_header(self._source),))
-        events = self._source.events(hear=self._hear)
+        events = self._source.events(hear=self._hear if self._streams else self._gather)
         try:
             async for batch in events:
                 if self._streams:
@@ -302,67 +298,84 @@ class Reply:
             raise HttpError(503, HANDED_OVER.code, HANDED_OVER.message, retry_after_s=1.0)
         self._encode([Numbered(event=ended)])
 
-    def _hear(self, batch: list[Numbered]) -> bool:
-        """Carry a batch in the turn of the run itself, if nothing about it has to wait."""
-        for numbered in batch:
-            if type(numbered.event) in _WAITING:
-                return False
-        if not self._streams:
-            self._taken += len(batch)
-            self._telling.tell(batch)
-            return True
-        edge, presence = self._exchange.edge, self._presence
-        if edge is None or presence is None or not edge.is_flowing or self._is_breaking:
+    def _gather(self, batch: list[Numbered]) -> bool:
+        """Take a batch of an answer in one piece in the turn of the run itself, all but its end."""
+        if self._telling.hear(batch) is None:
             return False
         self._taken += len(batch)
-        if self._is_visible and not self._frames:
-            frames = self._telling.tell(batch)
-        else:
-            self._encode(batch)
-            frames, self._frames = self._frames, []
+        return True
+
+    def _hear(self, batch: list[Numbered]) -> bool:
+        """Carry a batch in the turn of the run itself, if nothing about it has to wait."""
+        edge, presence = self._edge, self._presence
+        if edge is None or presence is None or not edge.is_flowing:
+            return False
+        frames = self._telling.hear(batch) if self._is_visible else self._uncover(batch)
+        if frames is None:
+            return False
+        self._taken += len(batch)
         if frames:
-            edge.write_now(frames[0] if len(frames) == 1 else b"".join(frames))
+            edge.write_now(b"".join(frames))
             presence.written_at = presence.loop.time()
         return True
+
+    def _uncover(self, batch: list[Numbered]) -> list[bytes] | None:
+        """Return the frames of a batch with those that were held back; None, where it has to wait."""
+        if not WAITING.isdisjoint(kinds_of(batch)):
+            return None
+        self._encode(batch)
+        frames, self._frames = self._frames, []
+        return frames
 
     async def _carry(self, batch: list[Numbered]) -> None:
         self._taken += len(batch)
         self._is_carrying = True
         try:
-            start = 0
-            for number, numbered in enumerate(batch):
-                if type(numbered.event) is RoundBroken:
-                    self._encode(batch[start:number])
-                    self._frames += await self._telling.meet_break(numbered)
-                    start = number
-            self._encode(batch[start:] if start else batch)
+            if RoundBroken in kinds_of(batch):
+                batch = await self._meet_breaks(batch)
+            self._encode(batch)
             if self._is_visible and self._telling.ended is None:
                 await self._flush()
         finally:
             self._is_carrying = False
+
+    async def _meet_breaks(self, batch: list[Numbered]) -> list[Numbered]:
+        """Write events up to the last one that says that a part is told again, and return the rest."""
+        start = 0
+        for number, numbered in enumerate(batch):
+            if type(numbered.event) is RoundBroken:
+                self._encode(batch[start:number])
+                self._frames += await self._telling.meet_break(numbered)
+                start = number
+        return batch[start:]
 
     async def _break_silence(self) -> None:
         """Send an empty event of the protocol; none before the upstream said anything, for the status is still open."""
         is_open = self._has_answer and self._telling.ended is None
         if is_open and not self._is_carrying:
             self._frames += self._telling.feed(Numbered(event=KeptAlive()))
-            self._is_breaking = True
+            # What happens meanwhile comes after this, even if the client takes more before it is sent.
+            self._edge = None
             try:
                 await self._flush()
             finally:
-                self._is_breaking = False
+                self._edge = self._exchange.edge
 
     def _encode(self, batch: list[Numbered]) -> None:
-        """Write events, up to the first one of the answer that shows each for itself."""
-        start = 0
-        while not self._is_visible and start < len(batch):
-            frames = self._telling.feed(batch[start])
-            self._frames += frames
-            if type(batch[start].event) not in _SILENT:
+        """Write events: one by one up to the first one of the answer that shows, then all that are left."""
+        telling, frames = self._telling, self._frames
+        if self._is_visible:
+            frames += telling.tell(batch)
+            return
+        for number, numbered in enumerate(batch, 1):
+            told = telling.feed(numbered)
+            frames += told
+            if type(numbered.event) not in _SILENT:
                 self._has_answer = True
-                self._is_visible = bool(frames)
-            start += 1
-        self._frames += self._telling.tell(batch[start:] if start else batch)
+                if told:
+                    self._is_visible = True
+                    frames += telling.tell(batch[number:])
+                    return
 
     async def _flush(self) -> None:
         """Send what has been encoded in one write."""

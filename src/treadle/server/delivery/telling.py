@@ -4,7 +4,8 @@ A cursor is a count of frames. Frames that only keep a connection alive are no p
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from operator import attrgetter
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -24,9 +25,22 @@ from treadle.canon.events import (
 from treadle.wire.codec import Encoder
 from treadle.wire.resume import Mend, diverged
 
+WAITING = frozenset({RoundBroken, RunEnded})
+"""Events that are not told without waiting: for what the store knows, or for the end to be taken."""
+
+_MARKS = frozenset({RoundBroken, KeptAlive, RunEnded})
+"""Events that are more than written."""
+
+_event_of = attrgetter("event")
+
 Retell = Callable[[RunEvent], list[RunEvent]]
 Pin = Callable[[int, int], Awaitable[int]]
 """Remembers for an event which number the frame after it has, unless that is known already; returns what stands."""
+
+
+def kinds_of(batch: list[Numbered]) -> Iterable[type[RunEvent]]:
+    """Return of what kind the events of a batch are."""
+    return map(type, map(_event_of, batch))
 
 
 @runtime_checkable
@@ -69,6 +83,10 @@ class Telling(Protocol):
 
     def tell(self, batch: list[Numbered]) -> list[bytes]:
         """Return the frames to send for events, in order."""
+        ...
+
+    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
+        """Return the frames to send for events; None, and nothing is told, where one of them has to wait."""
         ...
 
     def body(self) -> bytes:
@@ -153,6 +171,10 @@ class OneRun:
                 told += self.feed(numbered)
         return told
 
+    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
+        """Return the frames to send for events, unless one of them has to wait."""
+        return self.tell(batch) if WAITING.isdisjoint(kinds_of(batch)) else None
+
     def body(self) -> bytes:
         """Return the whole answer, once the run has ended."""
         return self._encoder.body()
@@ -178,12 +200,14 @@ class MendedRun(OneRun):
     What was told of a round is kept until the next one: most runs never break, and need no more than that.
     """
 
-    __slots__ = ("_mend", "_told")
+    __slots__ = ("_is_straight", "_mend", "_told")
 
     def __init__(self, encoder: Encoder, frames: Frames | None = None) -> None:
         super().__init__(encoder, frames=frames)
         self._told: list[RunEvent] = []
         self._mend: Mend | None = None
+        # Whether what is told is only written: nothing is left out of it, numbered or told again.
+        self._is_straight = self._frames.is_plain
 
     async def meet_break(self, numbered: Numbered) -> list[bytes]:
         """End the telling if the client has seen more of the broken part than is known here."""
@@ -195,16 +219,18 @@ class MendedRun(OneRun):
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Return the frames to send for an event; after a break only what the client has not been told yet."""
         event = numbered.event
-        if type(event) is RoundBroken:
+        kind = type(event)
+        if kind is RoundStarted:
+            # The start of the run stays.
+            del self._told[1:]
+        if self._is_straight and kind not in _MARKS:
+            self._told.append(event)
+            return self._encoder.feed(event)
+        if kind is RoundBroken:
             self._mended()
         elif self._mend is None:
-            if type(event) is RoundStarted:
-                # The start of the run stays.
-                del self._told[1:]
             self._told.append(event)
-            is_plain = self._frames.is_plain and self.ended is None
-            if is_plain and type(event) is not KeptAlive and type(event) is not RunEnded:
-                return self._encoder.feed(event)
+            self._is_straight &= kind is not RunEnded
         return super().feed(numbered)
 
     def tell(self, batch: list[Numbered]) -> list[bytes]:
@@ -212,12 +238,19 @@ class MendedRun(OneRun):
         told: list[bytes] = []
         for numbered in batch:
             event = numbered.event
-            if type(event) in DELTAS and self._mend is None and self._frames.is_plain:
+            if self._is_straight and type(event) in DELTAS:
                 self._told.append(event)
                 told += self._encoder.feed(event)
             else:
                 told += self.feed(numbered)
         return told
+
+    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
+        """Return the frames to send for events, unless one of them has to wait; most are pieces that come alone."""
+        if len(batch) == 1 and type(event := batch[0].event) in DELTAS and self._is_straight:
+            self._told.append(event)
+            return self._encoder.feed(event)
+        return super().hear(batch)
 
     def _mended(self) -> Mend:
         """Return what mends the run, which knows all that was told."""
@@ -227,6 +260,7 @@ class MendedRun(OneRun):
                 self._mend.feed(event)
             self._told = []
             self._retell = self._mend.feed
+            self._is_straight = False
         return self._mend
 
 
@@ -234,7 +268,7 @@ class FoldedRun(msgspec.Struct, eq=False):
     """Tells a run in one piece, at its end: what was broken off is left out, since nobody has seen it."""
 
     new_encoder: Callable[[], Encoder]
-    events: list[Numbered] = []
+    events: list[RunEvent] = []
     ended: RunEnded | None = None
 
     async def meet_break(self, numbered: Numbered) -> list[bytes]:
@@ -247,9 +281,16 @@ class FoldedRun(msgspec.Struct, eq=False):
 
     def tell(self, batch: list[Numbered]) -> list[bytes]:
         """Take events, of which the end is the last; there is nothing to send."""
-        self.events += batch
-        if batch and type(last := batch[-1].event) is RunEnded:
+        self.events += map(_event_of, batch)
+        if self.events and type(last := self.events[-1]) is RunEnded:
             self.ended = last
+        return []
+
+    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
+        """Take events, unless the end is among them."""
+        if type(batch[-1].event) is RunEnded:
+            return None
+        self.events += map(_event_of, batch)
         return []
 
     def body(self) -> bytes:
@@ -260,19 +301,35 @@ class FoldedRun(msgspec.Struct, eq=False):
         return encoder.body()
 
 
-def _standing(events: list[Numbered]) -> list[RunEvent]:
+def _standing(events: list[RunEvent]) -> list[RunEvent]:
     """Return what stands of a run: nothing of what was broken off, and no pieces of what is whole."""
+    kinds = [*map(type, events)]
+    if RoundBroken in kinds:
+        events = _unbroken(events)
+        kinds = [*map(type, events)]
+    standing: list[RunEvent] = []
+    start = 0
+    for _ in range(kinds.count(ItemDone)):
+        at = kinds.index(ItemDone, start)
+        standing += events[start:at]
+        done = events[at]
+        assert type(done) is ItemDone
+        _forget_pieces(standing, done.index)
+        standing.append(done)
+        start = at + 1
+    return standing + events[start:]
+
+
+def _unbroken(events: list[RunEvent]) -> list[RunEvent]:
+    """Leave out the rounds that were broken off."""
     standing: list[RunEvent] = []
     round_at = 0
-    for numbered in events:
-        event = numbered.event
+    for event in events:
         if type(event) is RoundBroken:
             del standing[round_at:]
             continue
         if type(event) is RoundStarted:
             round_at = len(standing)
-        elif type(event) is ItemDone:
-            _forget_pieces(standing, event.index)
         standing.append(event)
     return standing
 

@@ -23,6 +23,11 @@ _ATTEMPT = b"x-stainless-retry-count"
 
 _HEADERS = frozenset({_KEY, _LAST, _LEAVING, _ATTEMPT})
 
+MANNER_HEADERS = frozenset({b"x-treadle-events", b"x-treadle-strict-fidelity", b"cache-control"})
+"""By these a request says how it is to be answered, beside its `wishes`."""
+
+_ALL_HEADERS = _HEADERS | MANNER_HEADERS
+
 _RETRY_S, _RETRY_S_MAX, _MARGIN_S = 0.5, 8.0, 0.4
 """How long those SDKs wait at most before the first retry (twice as long before each further one), and for luck."""
 
@@ -51,6 +56,19 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 NO_WISHES = Wishes()
 _STAYS = Wishes(patience_s=None)
 """What a request says that has none of the headers: that its run ends with its reader, or that it does not."""
+
+
+def answers_plainly(settings: Settings) -> bool:
+    """Tell whether the settings say nothing of how to answer: then only what a request says of that counts."""
+    on_disconnect = {settings.server.on_disconnect, *(route.on_disconnect for route in settings.route)}
+    is_usual = not (settings.extended_events or settings.strict_fidelity or settings.tools.tool_status == "text")
+    return is_usual and "continue" not in on_disconnect
+
+
+def asks_plainly(exchange: Exchange, request: Request) -> bool:
+    """Tell whether neither the headers nor the body of a request say how to answer it."""
+    says = request.background or request.strict_fidelity or request.is_fresh or request.surface.tool_status
+    return not says and _ALL_HEADERS.isdisjoint(exchange.headers)
 
 
 def usual_wishes(exchange: Exchange, request: Request, settings: Settings) -> Wishes | None:
