@@ -8,6 +8,7 @@ import asyncio
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import repeat
 from typing import Any, Protocol, cast
 
 import httptools
@@ -46,6 +47,10 @@ def _small(name: bytes) -> str:
     return name.decode("latin-1").lower()
 
 
+_UTF8, _LENIENTLY = repeat("utf-8"), repeat("replace")
+"""How the values of headers are decoded, for each of any number of them."""
+
+
 def _as_it_is(data: bytes) -> bytes:
     return data
 
@@ -69,47 +74,46 @@ class Connection(asyncio.Protocol):
         # The parser tells pieces and headers to these themselves; of a header that is repeated the first is kept.
         self.on_body = self._pieces.append
         self.on_header = self._said.setdefault
-        self._is_busy = False
-        self._begin(0.0)
-
-    def _begin(self, idle_s: float) -> None:
         self._parser = httptools.HttpResponseParser(self)
-        # What nobody read of the last answer is not the next one's.
-        self._pieces.clear()
-        self._said.clear()
         self.status = 0
         self.headers: dict[str, str] = {}
-        self._idle_s = idle_s
+        self._idle_s = 0.0
         self._error: OSError | None = None
         self._unpacker: _Unpacker | None = None
         self._packed = b""
-        self._bytes_left = self._bytes_max
-        self._unread = self._head_bytes = 0
-        self._is_paused = self._is_passing = self._is_whole = self._is_kept = False
+        self._bytes_left = bytes_max
+        self._unread = 0
+        self._is_busy = self._is_paused = self._is_passing = self._is_whole = self._is_kept = False
 
     @property
     def is_open(self) -> bool:
         """Tell whether a request can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    @property
-    def is_reusable(self) -> bool:
-        """Tell whether the answer was whole, the request went out, and the other side wants to go on."""
+    def rest(self) -> bool:
+        """Have no answer any more, and hold nothing of it: whatever comes now ends the connection.
+
+        False, where it cannot be used again: the answer was not whole, or the request did not go out, or the other
+        side does not want to go on.
+        """
         transport = self._transport
         if transport is None or not (self._is_whole and self._is_kept) or self._error is not None:
             return False
-        return transport.get_write_buffer_size() == 0 and not transport.is_closing()
-
-    def rest(self) -> None:
-        """Have no answer any more: whatever comes now ends the connection."""
+        if transport.get_write_buffer_size() or transport.is_closing():
+            return False
         self._is_busy = False
+        if self._pieces or self._said:
+            # What nobody read of this answer is not the next one's.
+            self._pieces.clear()
+            self._said.clear()
+        return True
 
     def let_end(self, over: "Callable[[Connection], None]") -> None:
         """Pass over what is left of the answer, and tell when that is done; a connection that takes long is ended."""
         if self._is_whole or self._transport is None:
             over(self)
             return
-        self._over = over
+        self._over, self._take = over, None
         self._linger = self.loop.call_later(LINGER_S, self.abort)
         self._pass_over()
 
@@ -140,7 +144,12 @@ class Connection(asyncio.Protocol):
             raise BrokenOff("the connection was closed")
         if idle_s != self._idle_s:
             self._stop_looking()
-        self._begin(idle_s)
+            self._idle_s = idle_s
+        if self._unpacker is not None:
+            self._unpacker, self._packed = None, b""
+        self._bytes_left = self._bytes_max
+        self.status = self._unread = 0
+        self._is_whole = False
         self._is_busy = True
         self._transport.write(request)
         while not self.status:
@@ -178,7 +187,8 @@ class Connection(asyncio.Protocol):
             elif self._error is not None:
                 raise self._error
             else:
-                self._take = take
+                # What is packed is unpacked, a bit at a time, by whoever waits.
+                self._take = take if self._unpacker is None else None
                 try:
                     made = await self._wait()
                 finally:
@@ -190,11 +200,12 @@ class Connection(asyncio.Protocol):
     def _next(self) -> bytes:
         """Return what has come and is not taken yet, unpacked."""
         pieces = self._pieces
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        data = b"".join(pieces)  # the piece itself, where there is one
         pieces.clear()
-        self._unread = 0
-        if self._is_paused:
-            self._resume()
+        if self._unread:
+            self._unread = 0
+            if self._is_paused:
+                self._resume()
         if self._unpacker is not None:
             data = self._unpack(self._unpacker, self._packed + data)
         self._bytes_left -= len(data)
@@ -260,15 +271,32 @@ class Connection(asyncio.Protocol):
         if not self._is_busy:
             self.abort()
             return
-        self._unread += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             self._fail(BrokenOff("what came is not HTTP"))
             return
+        waiter, take = self._waiter, self._take
+        if take is None or waiter is None or self._is_whole or waiter.done():
+            self._keep(len(data))
+            return
+        self._silent_since = self.loop.time()
+        if not self._pieces:
+            return
+        try:
+            made = take(self._next())
+        except Exception as error:
+            if not waiter.done():
+                waiter.set_exception(error)
+            raise
+        if made is not None and not waiter.done():
+            waiter.set_result(made)
+
+    def _keep(self, size: int) -> None:
+        """Keep what came until somebody takes it, and wake whoever waits for it."""
+        self._unread += size
         if not self.status:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES_MAX:
+            if self._unread > HEAD_BYTES_MAX:
                 self._fail(BrokenOff("the head of the answer has no end"))
             return
         if self._unread > READ_AHEAD_BYTES and not self._is_paused and not self._is_whole:
@@ -277,21 +305,8 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
         if self._over is not None:
             self._pass_over()
-        elif (waiter := self._waiter) is not None and not waiter.done():
-            if self._take is None or self._is_whole or self._unpacker is not None:
-                waiter.set_result(None)
-                return
-            self._silent_since = self.loop.time()
-            if not self._pieces:
-                return
-            try:
-                made = self._take(self._next())
-            except Exception as error:
-                if not waiter.done():
-                    waiter.set_exception(error)
-                raise
-            if made is not None and not waiter.done():
-                waiter.set_result(made)
+        else:
+            self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Take the end: of a body that only the end of its connection ends it is the end, of any other it is a cut."""
@@ -319,8 +334,11 @@ class Connection(asyncio.Protocol):
         self._is_passing = 100 <= status < 200
         if not self._is_passing:
             self.status = status
-            for name, value in self._said.items():
-                self.headers.setdefault(_small(name), value.decode("utf-8", "replace"))
+            said = self._said
+            self.headers = dict(zip(map(_small, said), map(str, said.values(), _UTF8, _LENIENTLY), strict=True))
+            if len(self.headers) != len(said):
+                for name, value in reversed(said.items()):
+                    self.headers[_small(name)] = value.decode("utf-8", "replace")
         self._said.clear()
 
     def on_message_complete(self) -> None:

@@ -7,6 +7,8 @@ import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache, partial
+from itertools import chain
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from treadle.network.address import Place, Target, dial, target_of
@@ -28,7 +30,7 @@ class Reply:
     def __init__(self, connection: Connection, pool: "Pool") -> None:
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
-        self.content_type = self.headers.get("content-type", "application/octet-stream").partition(";")[0].strip()
+        self.content_type = _kind_of(self.headers.get("content-type", "application/octet-stream"))
         self._connection: Connection | None = connection
         self._pool = pool
 
@@ -89,15 +91,15 @@ class Pool:
         self._dial = dial
         self._body_bytes_max = body_bytes_max
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._idle: dict[Place, list[Connection]] = {}
-        self._idle_since: dict[Connection, float] = {}
+        # Those that wait for work, and since when: the one used last is the last.
+        self._idle: dict[Place, dict[Connection, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._busy: dict[Connection, Place] = {}
 
     @property
     def idle(self) -> int:
         """Return how many connections wait for work."""
-        return len(self._idle_since)
+        return sum(map(len, self._idle.values()))
 
     async def request(
         self,
@@ -138,21 +140,22 @@ class Pool:
         place = self._busy.pop(connection, None)
         if place is None:
             return
-        self._free()
-        if not connection.is_reusable:
+        self._left += 1
+        if self._waiters:
+            self._pass_turn()
+        if not connection.rest():
             connection.abort()
             return
-        connection.rest()
-        self._idle.setdefault(place, []).append(connection)
         loop = connection.loop
-        self._idle_since[connection] = loop.time()
+        self._idle.setdefault(place, {})[connection] = loop.time()
         if self._timer is None:
             self._timer = loop.call_later(IDLE_S, self._end_idle, loop)
 
     def _end_idle(self, loop: asyncio.AbstractEventLoop) -> None:
         """End the connections that nobody needed for long, and look again when the next one of them is due."""
         self._timer = None
-        for connection, since in [*self._idle_since.items()]:
+        idle = [each for of_place in self._idle.values() for each in of_place.items()]
+        for connection, since in sorted(idle, key=itemgetter(1)):
             left_s = since + IDLE_S - loop.time()
             if left_s > 0:
                 self._timer = loop.call_later(left_s, self._end_idle, loop)
@@ -163,7 +166,7 @@ class Pool:
         """End all connections."""
         if self._timer is not None:
             self._timer.cancel()
-        for connection in [*self._idle_since, *self._busy]:
+        for connection in [*chain.from_iterable(self._idle.values()), *self._busy]:
             connection.abort()
         # Sockets are closed when the loop comes to it.
         await asyncio.sleep(0)
@@ -172,8 +175,7 @@ class Pool:
         """Return a connection that waits for work, the one used last."""
         idle = self._idle.get(place)
         while idle:
-            connection = idle.pop()
-            del self._idle_since[connection]
+            connection, _ = idle.popitem()
             if connection.is_open:
                 self._busy[connection] = place
                 return connection
@@ -189,7 +191,8 @@ class Pool:
                 try:
                     return self._idle_one(place) or await self._open(place)
                 except BaseException:
-                    self._free()
+                    self._left += 1
+                    self._pass_turn()
                     raise
         except TimeoutError:
             raise failure from None
@@ -206,11 +209,6 @@ class Pool:
                     self._pass_turn()
                 raise
         self._left -= 1
-
-    def _free(self) -> None:
-        self._left += 1
-        if self._waiters:
-            self._pass_turn()
 
     def _pass_turn(self) -> None:
         """Wake the first that waits."""
@@ -239,10 +237,8 @@ class Pool:
 
     def _forget(self, connection: Connection) -> None:
         """Know nothing more of a connection that is gone; one in use is given back by whoever uses it."""
-        if self._idle_since.pop(connection, None) is not None:
-            for idle in self._idle.values():
-                if connection in idle:
-                    idle.remove(connection)
+        for idle in self._idle.values():
+            idle.pop(connection, None)
 
 
 @lru_cache(maxsize=1)
@@ -251,6 +247,12 @@ def tls_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+@lru_cache(maxsize=256)
+def _kind_of(content_type: str) -> str:
+    """Return the type of a body without its parameters: most answers have the same ones."""
+    return content_type.partition(";")[0].strip()
 
 
 async def _nothing(end: T) -> T:
