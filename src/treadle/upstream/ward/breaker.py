@@ -44,7 +44,8 @@ class Breaker:
         self._until = 0.0
         self._pause_s = self._rules.open_s
         self._trials = 0
-        self._permit = Permit(era=0, is_trial=False)
+        self.permit: Permit | None = Permit(era=0, is_trial=False)
+        """Leave to make any call, as long as it is closed."""
 
     def state(self, now: float) -> State:
         """Return what it is at this time."""
@@ -64,8 +65,8 @@ class Breaker:
 
     def take(self, now: float) -> Permit | None:
         """Return leave to make a call, or None."""
-        if not self._is_open:
-            return self._permit
+        if self.permit is not None:
+            return self.permit
         if self.is_shut(now):
             return None
         self._trials += 1
@@ -89,18 +90,20 @@ class Breaker:
             return
         if ok is None:
             return
-        self._outcomes.append((now, ok))
-        self._failures += not ok
-        while self._outcomes[0][0] <= now - self._rules.window_s:
-            self._failures -= not self._outcomes.popleft()[1]
-        enough = len(self._outcomes) >= self._rules.calls_min
-        if enough and self._failures >= self._rules.share * len(self._outcomes):
-            self._turn(now, is_open=True, pause_s=self._rules.open_s)
+        rules, outcomes = self._rules, self._outcomes
+        outcomes.append((now, ok))
+        if not ok:
+            self._failures += 1
+        since = now - rules.window_s
+        while outcomes[0][0] <= since:
+            self._failures -= not outcomes.popleft()[1]
+        if self._failures and len(outcomes) >= rules.calls_min and self._failures >= rules.share * len(outcomes):
+            self._turn(now, is_open=True, pause_s=rules.open_s)
 
     def _turn(self, now: float, *, is_open: bool, pause_s: float) -> None:
         """Open or close: a new era, in which nothing has been counted."""
         self._era += 1
-        self._permit = Permit(era=self._era, is_trial=False)
+        self.permit = None if is_open else Permit(era=self._era, is_trial=False)
         self._is_open = is_open
         self._until = now + pause_s
         self._pause_s = pause_s

@@ -53,26 +53,34 @@ class Guarded(Answering):
 
     async def _start(self) -> list[ModelEvent]:
         """Return the first batch, and before it what had to be done to get it."""
+        bed = self._beds[0]
+        bed.ward.budget.earn()
+        try:
+            return await self._call(bed)
+        except UpstreamError as error:
+            failure = error
+        return await self._start_again(failure)
+
+    async def _start_again(self, failure: UpstreamError) -> list[ModelEvent]:
+        """Ask once more, there or elsewhere, as long as that may help, and return the first batch."""
         notes: list[ModelEvent] = []
         left, attempt = list(self._beds), 1
-        left[0].ward.budget.earn()
         while True:
-            try:
-                batch = await self._call(left[0])
-            except UpstreamError as error:
-                ward = left[0].ward
-                if await _may_repeat(ward, error, attempt, notes):
-                    attempt += 1
-                    continue
-                if len(left) == 1 or not goes_elsewhere(error):
-                    raise
+            ward = left[0].ward
+            if await _may_repeat(ward, failure, attempt, notes):
+                attempt += 1
+            elif len(left) == 1 or not goes_elsewhere(failure):
+                raise failure
+            else:
                 ward.repeat(elsewhere=True)
                 del left[0]
-                notes.append(_note("fallback", f"{error.message}; {left[0].ward.endpoint.name} was asked"))
+                notes.append(_note("fallback", f"{failure.message}; {left[0].ward.endpoint.name} was asked"))
                 left[0].ward.budget.earn()
                 attempt = 1
-            else:
-                return [*notes, *batch] if notes else batch
+            try:
+                return [*notes, *await self._call(left[0])]
+            except UpstreamError as error:
+                failure = error
 
     async def _call(self, bed: Bed) -> list[ModelEvent]:
         """Make one call with the endpoint's leave and return its first batch. Raises: UpstreamError."""

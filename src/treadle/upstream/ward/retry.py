@@ -30,7 +30,8 @@ class Budget:
 
     def earn(self) -> None:
         """Count a call that was made for the first time."""
-        self._left = min(self._left + self._rules.share, self._rules.spare)
+        if self._left < self._rules.spare:
+            self._left = min(self._left + self._rules.share, self._rules.spare)
 
     def spend(self) -> bool:
         """Take leave to repeat one, if there is any left."""

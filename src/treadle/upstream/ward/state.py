@@ -112,7 +112,7 @@ class Ward:
 
         Raises: CircuitOpen.
         """
-        permit = self.breaker.take(self.clock.monotonic())
+        permit = self.breaker.permit or self.breaker.take(self.clock.monotonic())
         if permit is None:
             if self.places is not None:
                 self.places.release()
