@@ -45,9 +45,9 @@ class RandomIds:
         try:
             return f"{prefix}_{_ahead.pop()}"
         except IndexError:
-            now, width = f"{time.time_ns() >> 20:011x}", 2 * _CHANCE_BYTES
-            chance = os.urandom(_CHANCE_BYTES * _IDS_AHEAD).hex()
-            *later, first = sorted((now + chance[at : at + width] for at in range(0, len(chance), width)), reverse=True)
+            now = f"{time.time_ns() >> 20:011x}"
+            chances = os.urandom(_CHANCE_BYTES * _IDS_AHEAD).hex(" ", _CHANCE_BYTES).split()
+            *later, first = map(now.__add__, sorted(chances, reverse=True))
             _ahead.extend(later)
             return f"{prefix}_{first}"
 
