@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from treadle.access.client import Client
 from treadle.canon.errors import Exhausted, ProtocolError, UnsupportedFeature
@@ -14,11 +14,12 @@ from treadle.server.clients.identity import Clients
 from treadle.server.crew.numbers import Numbers
 from treadle.server.delivery.audience import Audience
 from treadle.server.delivery.wishes import answers_plainly
-from treadle.server.http import Exchange, HttpError
+from treadle.server.http import OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.login.gate import Gate, make_gate
 from treadle.server.talk.changes import Changes
 from treadle.wire.adapt import check_fidelity
 
+T = TypeVar("T")
 GRACE_S = 10.0
 MODEL_CHARS_MAX = 512
 EVERYTHING = Instead()
@@ -80,6 +81,15 @@ class Service:
         """
         server = self.runtime.settings.server
         return exchange.body(server.body_bytes_max, server.receive_timeout_s)
+
+    async def read(self, exchange: Exchange, reader: Callable[[bytes], T]) -> T:
+        """Read the exchange's body and parse it, a large one off the event loop.
+
+        Raises: LimitExceeded, HttpError, and whatever the reader refuses it with.
+        """
+        server = self.runtime.settings.server
+        body = await exchange.body(server.body_bytes_max, server.receive_timeout_s)
+        return reader(body) if len(body) <= OFF_LOOP_BYTES else await asyncio.to_thread(reader, body)
 
     def check(self, client: Client, model: str | None = None) -> None:
         """Let a client ask a model, unless the process is leaving.

@@ -101,7 +101,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
     Raises: ProtocolError, Conflict.
     """
-    new = await read(await service.body(exchange), lambda body: read_body(body, NewSession))
+    new = await service.read(exchange, lambda body: read_body(body, NewSession))
     row = _new_row(service, exchange, check_name(new.name), _checked(new.metadata))
     if new.numbered:
         row = await create_numbered(_store(service), row)
@@ -130,7 +130,7 @@ async def change(service: Service, exchange: Exchange) -> None:
 
     Raises: ProtocolError, NotFound, Conflict.
     """
-    wanted = await read(await service.body(exchange), lambda body: read_body(body, SessionChange))
+    wanted = await service.read(exchange, lambda body: read_body(body, SessionChange))
     if wanted.name is None and wanted.metadata is None:
         raise ProtocolError("There is nothing to change: give a name or metadata.", param="name")
     name = None if wanted.name is None else check_name(wanted.name)

@@ -231,7 +231,7 @@ class Reply:
         reading = self._reading = asyncio.current_task()
         assert reading is not None
         self._audience.enter(run_id)
-        is_told = exchange.attend(self._hang_up, self._behind)
+        is_told = exchange.attend(self._hang_up, self._behind if self._streams else None)
         if self._streams or not is_told:
             silence = self._break_silence if self._streams else None
             self._presence = Presence(silence, keep_alive_s, None if is_told else self._until_gone())
@@ -287,7 +287,6 @@ class Reply:
                 if self._streams:
                     await self._carry(batch)
                 else:
-                    self._taken += len(batch)
                     self._telling.tell(batch)
                 if self._telling.ended is not None:
                     return
@@ -300,10 +299,7 @@ class Reply:
 
     def _gather(self, batch: list[Numbered]) -> bool:
         """Take a batch of an answer in one piece in the turn of the run itself, all but its end."""
-        if self._telling.hear(batch) is None:
-            return False
-        self._taken += len(batch)
-        return True
+        return self._telling.hear(batch) is not None
 
     def _hear(self, batch: list[Numbered]) -> bool:
         """Carry a batch in the turn of the run itself, if nothing about it has to wait."""

@@ -124,7 +124,7 @@ class Metrics:
         name = event.call.name
         self._calls.counts[(name if name in self._tools else "unknown",)] += 1
         self._output.counts[()] += event.output_bytes
-        self._latency.observe(event.duration_s)
+        self._latency.times[()].add(event.duration_s)
         if is_person_only(name):
             self._refused.inc()
         if event.result.is_error:
@@ -139,7 +139,7 @@ class Metrics:
     def request_ended(self, route: str, status: int, lasted_s: float) -> None:
         """Count an HTTP request that was answered."""
         self.requests.counts[route, str(status)] += 1
-        self.request_latency.observe(lasted_s)
+        self.request_latency.times[()].add(lasted_s)
 
     def run_ended(self, event: RunEnded, protocol: str) -> None:
         """Count a run that ended, and what it used: cached and reasoning tokens are parts of the others."""

@@ -6,6 +6,7 @@ They are collected whenever somebody looks. They are counted with on the event l
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import accumulate
 
 from treadle.telemetry.registry import Registry, Sample, Series, write_number
@@ -41,38 +42,43 @@ class Counter:
 class Times:
     """How often something took how long: within which bound, and altogether."""
 
-    __slots__ = ("counts", "sum")
+    __slots__ = ("_bounds", "counts", "sum")
 
-    def __init__(self, bounds: int) -> None:
-        self.counts = [0] * (bounds + 1)
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one that took so long."""
+        self.counts[bisect_left(self._bounds, seconds)] += 1
+        self.sum += seconds
 
 
 class Histogram:
-    """Times for each value of its labels, counted by how many were within which bound."""
+    """Times for each value of its labels, counted by how many were within which bound.
+
+    Who counts most adds to `times` itself.
+    """
 
     def __init__(
         self, name: str, text: str, labels: Sequence[str], bounds: tuple[float, ...], registry: Registry
     ) -> None:
         self._name, self._text, self._labels = name, text, tuple(labels)
-        self._bounds = bounds
         self._shown = (*map(write_number, bounds), "+Inf")
-        self._times: dict[tuple[str, ...], Times] = {} if labels else {(): Times(len(bounds))}
+        make = partial(Times, bounds)
+        self.times: defaultdict[tuple[str, ...], Times] = defaultdict(make, {} if labels else {(): make()})
         registry.register(self)
 
     def observe(self, seconds: float, *values: str) -> None:
         """Count one that took so long, for these values of the labels."""
-        times = self._times.get(values)
-        if times is None:
-            assert len(values) == len(self._labels), f"{self._name} has the labels {self._labels}"
-            times = self._times[values] = Times(len(self._bounds))
-        times.counts[bisect_left(self._bounds, seconds)] += 1
-        times.sum += seconds
+        assert len(values) == len(self._labels), f"{self._name} has the labels {self._labels}"
+        self.times[values].add(seconds)
 
     def collect(self) -> Iterable[Series]:
         """Return all numbers as they are now."""
         samples: list[Sample] = []
-        for values, times in self._times.items():
+        for values, times in self.times.items():
             labels = dict(zip(self._labels, values, strict=True))
             within = list(accumulate(times.counts))
             bounded = zip(self._shown, within, strict=True)

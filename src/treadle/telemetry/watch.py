@@ -114,30 +114,18 @@ class Tracer(Protocol):
 class Watch:
     """Watches one run, from wherever it is live in this process."""
 
-    __slots__ = (
-        "_about",
-        "_asked_at",
-        "_began",
-        "_clock",
-        "_first_s",
-        "_metrics",
-        "_spans",
-        "_tracer",
-        "_waits",
-        "round",
-    )
+    _spans: RunSpans | None = None
+    _asked_at: float | None = None
+    _first_s: float | None = None
+    _waits: dict[str, float] | None = None
+    round = 0
 
     def __init__(self, about: About, metrics: Metrics, clock: Clock, tracer: Tracer | None = None) -> None:
         self._about = about
         self._metrics = metrics
         self._clock = clock
         self._tracer = tracer
-        self._spans: RunSpans | None = None
         self._began = clock.monotonic()
-        self._asked_at: float | None = None
-        self._first_s: float | None = None
-        self._waits: dict[str, float] | None = None
-        self.round = 0
 
     def see(self, event: RunEvent) -> None:
         """Take one event in."""
@@ -172,18 +160,20 @@ class Watch:
             return
         self._first_s = self._clock.monotonic() - self._asked_at
         call = model_call.get()
-        self._metrics.first_s.observe(self._first_s, _LOCAL if call is None else call.upstream)
+        self._metrics.first_s.times[(_LOCAL if call is None else call.upstream,)].add(self._first_s)
 
     def _end_call(self, error: str = "") -> None:
         """Take the end of a model call, which no event tells: whatever else happens comes after it."""
         if self._asked_at is None:
             return
-        call, now = model_call.get(), self._clock.monotonic()
-        ended = call.ended_at if call is not None and call.ended_at else now
-        self._metrics.call_s.observe(max(0.0, ended - self._asked_at), _LOCAL if call is None else call.upstream)
+        call = model_call.get()
+        ended = call.ended_at if call is not None and call.ended_at else self._clock.monotonic()
+        upstream = _LOCAL if call is None else call.upstream
+        self._metrics.call_s.times[(upstream,)].add(max(0.0, ended - self._asked_at))
         if self._spans is not None:
             failed = error if call is None or not call.stop else ""
-            self._spans.call_ended(self._clock.now() - (now - ended), call, first_s=self._first_s, error=failed)
+            at = self._clock.now() - (self._clock.monotonic() - ended)
+            self._spans.call_ended(at, call, first_s=self._first_s, error=failed)
         self._asked_at = None
 
     def _tool_started(self, event: ToolStarted) -> None:
@@ -247,7 +237,7 @@ class Watch:
         self._end_call("" if error is None else error.code)
         self._metrics.run_ended(event, self._about.protocol)
         lasted_s = self._clock.monotonic() - self._began
-        self._metrics.run_s.observe(lasted_s)
+        self._metrics.run_s.times[()].add(lasted_s)
         if self._spans is not None:
             self._spans.run_ended(event, self._clock.now())
             self._spans = None

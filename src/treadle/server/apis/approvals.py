@@ -13,7 +13,6 @@ from treadle.runs.approval.service import Answer, Approvals, Remember
 from treadle.server.clients.cursor import read_before
 from treadle.server.http import Exchange, read_body, read_number
 from treadle.server.service import Service
-from treadle.server.stream import read
 from treadle.store.approvals.kept import ApprovalRow, ApprovalStatus, Decision, Rule, RuleRow
 
 PAGE_MAX = 200
@@ -108,7 +107,7 @@ async def decide(service: Service, exchange: Exchange) -> None:
 
     Raises: ProtocolError, naming the field; NotFound; LimitExceeded.
     """
-    choice = await read(await service.body(exchange), lambda body: read_body(body, Choice))
+    choice = await service.read(exchange, lambda body: read_body(body, Choice))
     if len(choice.by) > BY_CHARS_MAX:
         raise ProtocolError(f"by has at most {BY_CHARS_MAX} characters.", param="by")
     arguments = choice.arguments

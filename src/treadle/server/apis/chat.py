@@ -11,6 +11,6 @@ async def create(service: Service, exchange: Exchange) -> None:
 
     Raises: TreadleError.
     """
-    request = await stream.read(await service.body(exchange), PROTOCOLS["chat"].read_request)
+    request = await service.read(exchange, PROTOCOLS["chat"].read_request)
     carry = stream.reply if request.surface.choices == 1 else choices.reply
     await carry(service, exchange, request)

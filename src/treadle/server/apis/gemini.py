@@ -55,14 +55,14 @@ async def _stream(service: Service, exchange: Exchange, model: str) -> None:
 
 
 async def _count(service: Service, exchange: Exchange, model: str) -> None:
-    request = await stream.read(await service.body(exchange), partial(_read_counted, model=model))
+    request = await service.read(exchange, partial(_read_counted, model=model))
     await exchange.answer_json(
         200, {"totalTokens": await tokens.count(service, request, exchange.client)}, tokens.ESTIMATE
     )
 
 
 async def _answer(service: Service, exchange: Exchange, reader: Callable[[bytes], Request]) -> None:
-    request = await stream.read(await service.body(exchange), reader)
+    request = await service.read(exchange, reader)
     carry = stream.reply if request.surface.choices == 1 else choices.reply
     await carry(service, exchange, request)
 

@@ -21,7 +21,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
     Raises: TreadleError; NotFound with code `thread_not_found`, on which the SDK sends the whole conversation again.
     """
-    request = await stream.read(await service.body(exchange), PROTOCOLS["messages"].read_request)
+    request = await service.read(exchange, PROTOCOLS["messages"].read_request)
     betas, version = _betas(exchange), _version(exchange)
     if betas or version:
         options = msgspec.structs.replace(request.options, betas=betas, api_version=version)
@@ -37,7 +37,7 @@ async def count_tokens(service: Service, exchange: Exchange) -> None:
 
     Raises: TreadleError.
     """
-    request = await stream.read(await service.body(exchange), PROTOCOLS["messages"].read_request)
+    request = await service.read(exchange, PROTOCOLS["messages"].read_request)
     try:
         count = await tokens.count(service, request, exchange.client)
     except NotFound as error:

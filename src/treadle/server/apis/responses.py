@@ -80,7 +80,7 @@ async def input_tokens(service: Service, exchange: Exchange) -> None:
 
     Raises: TreadleError.
     """
-    request = await stream.read(await service.body(exchange), _read_counted)
+    request = await service.read(exchange, _read_counted)
     count = await tokens.count(service, request, exchange.client)
     await exchange.answer_json(200, {"object": "response.input_tokens", "input_tokens": count}, tokens.ESTIMATE)
 
@@ -187,7 +187,7 @@ async def input_items(service: Service, exchange: Exchange) -> None:
 
 
 async def _read(service: Service, exchange: Exchange) -> Request:
-    return await stream.read(await service.body(exchange), _read_request)
+    return await service.read(exchange, _read_request)
 
 
 def _read_request(body: bytes) -> Request:

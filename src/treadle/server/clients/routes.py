@@ -8,7 +8,6 @@ from treadle.access.views import KeyView, MadeKey, view_of
 from treadle.canon.errors import ConfigError, UnsupportedFeature
 from treadle.server.http import Exchange, read_body, read_number
 from treadle.server.service import Service
-from treadle.server.stream import read
 from treadle.store.keys.kept import Budget, Grant, KeyRow, Rates, Role
 
 PAGE_MAX = 200
@@ -51,7 +50,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
     Raises: ProtocolError, naming the field; Conflict, where the name is taken; UnsupportedFeature.
     """
-    new = await read(await service.body(exchange), lambda body: read_body(body, NewKey))
+    new = await service.read(exchange, lambda body: read_body(body, NewKey))
     grant = Grant(apis=new.apis, models=new.models, tools=new.tools, role=new.role, rates=new.rates, budget=new.budget)
     row, token = await _keyring(service).create(new.name, grant, expires_in_s=new.expires_s)
     view = await _view(service, row)

@@ -8,7 +8,6 @@ from treadle.server.http import Exchange, HttpError, read_body
 from treadle.server.login.gate import COOKIE_S, LINK_S, write_cookie
 from treadle.server.login.tickets import Scope
 from treadle.server.service import Service
-from treadle.server.stream import read
 
 NAME_CHARS_MAX = 100
 LINK_S_MAX = 86_400.0
@@ -38,7 +37,7 @@ async def login(service: Service, exchange: Exchange) -> None:
 
     Raises: ProtocolError, HttpError (401).
     """
-    wanted = await read(await service.body(exchange), lambda body: read_body(body, Redeem))
+    wanted = await service.read(exchange, lambda body: read_body(body, Redeem))
     made = await service.clients.logins.redeem(wanted.ticket)
     if made is None:
         raise HttpError(
@@ -73,7 +72,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
     Raises: ProtocolError.
     """
-    new = await read(await service.body(exchange), lambda body: read_body(body, NewLink))
+    new = await service.read(exchange, lambda body: read_body(body, NewLink))
     if not new.name.strip() or len(new.name) > NAME_CHARS_MAX:
         raise ProtocolError(f"name has 1 to {NAME_CHARS_MAX} characters.", param="name")
     if not 1 <= new.expires_s <= LINK_S_MAX:

@@ -17,7 +17,6 @@ from treadle.server.http import Exchange, read_body, read_number
 from treadle.server.runs import acting
 from treadle.server.service import Service
 from treadle.server.sessions import find_session, view_of
-from treadle.server.stream import read
 from treadle.server.talk.asking import File, ask_again, question, read_files
 from treadle.server.talk.screen import Mode
 from treadle.server.talk.turns import TURNS_MAX, leaf_below, newest_of, read_talk, read_turn
@@ -66,7 +65,7 @@ async def create(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound, Conflict while a run of the session goes on.
     """
     mode = read_mode(exchange.query())
-    new = await read(await service.body(exchange), lambda body: read_body(body, NewTurn))
+    new = await service.read(exchange, lambda body: read_body(body, NewTurn))
     session = await _find(service, exchange)
     await _check_idle(service, session)
     items = await _items(service, session, new)
@@ -85,7 +84,7 @@ async def branch(service: Service, exchange: Exchange) -> None:
 
     Raises: ProtocolError, NotFound, Conflict while a run of the session goes on.
     """
-    new = await read(await service.body(exchange), lambda body: read_body(body, NewHead))
+    new = await service.read(exchange, lambda body: read_body(body, NewHead))
     session = await _find(service, exchange)
     await _check_idle(service, session)
     store = service.runtime.store

@@ -43,10 +43,9 @@ class GuardedModel:
 class Guarded(Answering):
     """The events of one model call, wherever it is answered."""
 
+    _visit: "Visit | None" = None
+
     def __init__(self, beds: tuple[Bed, ...], plan: Plan, run_id: str) -> None:
-        self._visit: Visit | None = None
-        self._is_over = False
-        self._begun = self._last = None
         self._beds = beds
         self._plan = plan
         self._run_id = run_id
