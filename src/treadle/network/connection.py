@@ -331,7 +331,7 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Take the status and the headers, unless this only says that the answer is still to come."""
         status = self._parser.get_status_code()
-        self._is_passing = 100 <= status < 200
+        self._is_passing = status // 100 == 1
         if not self._is_passing:
             self.status = status
             said = self._said

@@ -44,6 +44,9 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Service, Exchange], Awaitable[None]]
 SEGMENT_CHARS_MAX = 256
 TRACE_BYTES_MAX = 128
+_NAMING = frozenset({b"x-request-id", b"traceparent"})
+"""By these others name a request."""
+
 QUIET = frozenset({"/healthz", "/readyz", "/api/hello", "/metrics", "/web/{file*}"})
 """What probes and pages ask for all the time: logged only where everything is."""
 
@@ -230,12 +233,9 @@ class App:
         service = self.service
         clients = service.clients
         exchange = Exchange(scope, receive, send, "")
-        given = exchange.headers.get(b"x-request-id")
-        request_id = None if given is None else sane_request_id(given)
+        request_id = None if _NAMING.isdisjoint(exchange.headers) else _read_names(exchange)
         exchange.request_id = request_id or service.runtime.ids.new(REQUEST)
         pattern = "none"
-        if (traced := exchange.headers.get(b"traceparent")) is not None:
-            trace_parent.set(traced[:TRACE_BYTES_MAX].decode("latin-1"))
         try:
             self._guard.check(exchange, list(scope["headers"]))
             if clients.meets:
@@ -265,6 +265,15 @@ class App:
             await pages.send_failure(exchange, error.http_status)
         else:
             await exchange.refuse(error.info, _headers(error))
+
+
+def _read_names(exchange: Exchange) -> str | None:
+    """Take under what the request is to be seen, and return what its client calls it, if that can be used."""
+    traced = exchange.headers.get(b"traceparent")
+    if traced is not None:
+        trace_parent.set(traced[:TRACE_BYTES_MAX].decode("latin-1"))
+    given = exchange.headers.get(b"x-request-id")
+    return None if given is None else sane_request_id(given)
 
 
 def _headers(error: TreadleError) -> tuple[Header, ...]:

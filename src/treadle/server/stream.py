@@ -71,10 +71,11 @@ async def reply(
     Raises: TreadleError, before anything is sent.
     """
     settings, wishes = service.runtime.settings, NO_WISHES
+    source: Source | None = None
     if not (service.answers_plainly and asks_plainly(exchange, request)):
         request = as_configured(request, settings, exchange)
         wishes = usual_wishes(exchange, request, settings) or await wishes_of(service, exchange, request)
-    source = find_again(service, wishes) if wishes.attempt else None
+        source = find_again(service, wishes)
     if source is None:
         source = await service.start(request, exchange.client, session_id=session_id, idempotency=wishes.idempotency)
     telling = _telling(service, request, source.run_id, wishes, encoder, retell)
