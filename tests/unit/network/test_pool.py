@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import gzip
 import inspect
 import ipaddress
 import socket
@@ -226,6 +227,19 @@ async def test_of_a_header_that_is_repeated_the_first_counts() -> None:
         assert not {"x-a", "x-b"} & second.headers.keys()
         assert await read_all(second) == b"hello"
     assert server.connections == 1
+
+
+@on_both_loops
+async def test_what_one_answer_was_is_forgotten_by_the_next_on_its_connection() -> None:
+    """Packed or not, in chunks or not, with a word before it or not."""
+    packed = gzip.compress(b"hello")
+    zipped = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n%b" % (len(packed), packed)
+    early = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+    answers = (zipped, CHUNKED, WHOLE, early + zipped, WHOLE)
+    async with serving(Server(*answers)) as (server, connections):
+        for _ in answers:
+            assert await read_all(await get(connections, server.url)) == b"hello"
+    assert (server.connections, len(server.requests)) == (1, len(answers))
 
 
 @on_both_loops

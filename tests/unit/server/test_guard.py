@@ -84,6 +84,8 @@ def test_a_missing_or_doubled_host_is_refused() -> None:
     """Exactly one Host header is needed to decide anything."""
     assert _verdict("GET") == (400, "invalid_host")
     assert _verdict("GET", ("host", "localhost"), ("host", "evil.example")) == (400, "invalid_host")
+    assert _verdict("GET", ("host", "localhost"), ("host", "localhost")) == (400, "invalid_host")
+    assert _verdict("GET", ("host", "localhost"), ("via", "a"), ("via", "b")) is None
 
 
 def test_the_configured_names_are_let_in() -> None:

@@ -288,7 +288,7 @@ class FoldedRun(msgspec.Struct, eq=False):
 
     def hear(self, batch: list[Numbered]) -> list[bytes] | None:
         """Take events, unless the end is among them."""
-        if type(batch[-1].event) is RunEnded:
+        if batch and type(batch[-1].event) is RunEnded:
             return None
         self.events += map(_event_of, batch)
         return []

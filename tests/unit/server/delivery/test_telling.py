@@ -169,6 +169,45 @@ class Heard:
         return b"{}"
 
 
+@pytest.mark.parametrize("waits", [BROKEN, COMPLETED], ids=["a break", "the end"])
+@pytest.mark.parametrize("protocol", [*MENDED, "responses"])
+async def test_what_has_to_wait_is_not_heard_at_once_and_nothing_before_it(
+    protocol: ProtocolName, waits: RunEvent
+) -> None:
+    """Whoever hears a batch at once has all of it, or reads all of it later: so told, the frames are the same."""
+    kind = NumberedRun if protocol == "responses" else MendedRun
+    events: list[RunEvent] = [STARTED, ROUND, *_begun(0, "a")]
+    expected = await _told(kind(_encoder(protocol)), *events, waits)
+    telling = kind(_encoder(protocol))
+    batch = [Numbered(event=event, seq=number) for number, event in enumerate([*events, waits], 1)]
+    assert telling.hear(batch) is None
+    frames: list[bytes] = []
+    for numbered in batch[:-1]:
+        frames += telling.hear([numbered]) or []
+    assert telling.hear(batch[-1:]) is None
+    frames += await telling.meet_break(batch[-1]) if waits is BROKEN else []
+    assert [*frames, *telling.tell(batch[-1:])] == expected
+
+
+@pytest.mark.parametrize("protocol", MENDED)
+async def test_a_piece_that_is_heard_alone_after_a_break_is_mended(protocol: ProtocolName) -> None:
+    """What the client has been told is left out of it, as of any batch."""
+    telling = MendedRun(_encoder(protocol))
+    await _told(telling, STARTED, ROUND, *_begun(0, "a", "b"), BROKEN, ROUND, *_begun(0))
+    repeated = Numbered(event=TextDelta(index=0, text="a"), seq=9)
+    assert telling.hear([repeated]) == []
+
+
+def test_an_answer_in_one_piece_hears_all_but_its_end() -> None:
+    """Also a batch of nothing, and a break, since nobody has seen what was broken off."""
+    telling = FoldedRun(lambda: _encoder("chat", stream=False))
+    heard = [STARTED, ROUND, BROKEN]
+    assert telling.hear([]) == []
+    assert telling.hear([Numbered(event=event) for event in heard]) == []
+    assert telling.hear([Numbered(event=ROUND), Numbered(event=COMPLETED)]) is None
+    assert (telling.events, telling.ended) == (heard, None)
+
+
 def _heard(*events: RunEvent) -> list[RunEvent]:
     """Return what the encoder of an answer in one piece is told of a run."""
     encoder = Heard()

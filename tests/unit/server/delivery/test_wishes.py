@@ -6,8 +6,14 @@ import pytest
 
 from treadle.canon.errors import ProtocolError
 from treadle.canon.request import Request, Surface
-from treadle.config import Route, ServerSection, Settings
-from treadle.server.delivery.wishes import read_idempotency, read_wishes, usual_wishes
+from treadle.config import Route, ServerSection, Settings, ToolsSection
+from treadle.server.delivery.wishes import (
+    answers_plainly,
+    asks_plainly,
+    read_idempotency,
+    read_wishes,
+    usual_wishes,
+)
 from treadle.server.http import Exchange, Message
 
 STREAMED = Request(protocol="chat", model="m", surface=Surface(stream=True))
@@ -74,6 +80,59 @@ def test_without_any_header_there_is_nothing_to_read(server: Any, route: Any, ba
     asked = Request(protocol="responses", model="m", background=background)
     assert usual_wishes(_exchange(), asked, settings) == read_wishes(_exchange(), asked, settings)
     assert usual_wishes(_exchange(idempotency_key="k"), asked, settings) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_plain"),
+    [
+        (Settings(), True),
+        (
+            Settings(route=(Route(model="m", upstream="u", on_disconnect="cancel"), Route(model="n", upstream="u"))),
+            True,
+        ),
+        (Settings(route=(Route(model="m", upstream="u", on_disconnect="continue"),)), False),
+        (Settings(server=ServerSection(on_disconnect="continue")), False),
+        (Settings(extended_events=True), False),
+        (Settings(strict_fidelity=True), False),
+        (Settings(tools=ToolsSection(tool_status="text")), False),
+    ],
+)
+def test_settings_that_say_how_to_answer_are_known(settings: Settings, is_plain: bool) -> None:
+    """With the others a request that says nothing of it has nothing that would have to be looked up."""
+    assert answers_plainly(settings) is is_plain
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "idempotency_key",
+        "last_event_id",
+        "x_treadle_on_disconnect",
+        "x_stainless_retry_count",
+        "x_treadle_events",
+        "x_treadle_strict_fidelity",
+        "cache_control",
+    ],
+)
+def test_a_header_that_says_how_to_answer_is_heeded(header: str) -> None:
+    """Whatever it says."""
+    assert asks_plainly(_exchange(), STREAMED)
+    assert asks_plainly(_exchange(content_type="application/json"), STREAMED)
+    assert not asks_plainly(_exchange(**{header: "1"}), STREAMED)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(protocol="responses", model="m", background=True),
+        Request(protocol="chat", model="m", strict_fidelity=True),
+        Request(protocol="chat", model="m", is_fresh=True),
+        Request(protocol="chat", model="m", surface=Surface(tool_status=True)),
+    ],
+)
+def test_a_body_that_says_how_to_answer_is_heeded(request_: Request) -> None:
+    """What the settings and the headers say is put together with it."""
+    assert not asks_plainly(_exchange(), request_)
 
 
 def test_the_hash_is_of_what_was_asked() -> None:

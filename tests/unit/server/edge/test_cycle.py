@@ -69,7 +69,32 @@ async def test_a_body_is_read_to_its_end_whichever_way_it_comes(sizes: tuple[int
     assert heard == ["http.disconnect"]
 
 
-async def test_a_client_that_asks_whether_to_send_its_body_is_told() -> None:
+async def test_a_body_that_came_in_pieces_before_anybody_wanted_it_is_one() -> None:
+    """However many they were, and none of them twice."""
+    there, heard = asyncio.Event(), list[Any]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await there.wait()
+        heard.append(await receive())
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]})
+        await send({"type": "http.response.body", "body": b"all", "more_body": False})
+
+    async with serving(app=app) as port, asyncio.timeout(BOUND_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n")
+        writer.write(b"1\r\na\r\n2\r\nbc\r\n3\r\ndef\r\n0\r\n\r\n")
+        await writer.drain()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        there.set()
+        assert b"all" in await reader.read()
+        writer.close()
+    assert heard == [{"type": "http.request", "body": b"abcdef", "more_body": False}]
+    assert type(heard[0]["body"]) is bytes
+
+
+@pytest.mark.parametrize("word", [b"100-continue", b"100-Continue"])
+async def test_a_client_that_asks_whether_to_send_its_body_is_told(word: bytes) -> None:
     """And only when somebody wants it."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -77,7 +102,7 @@ async def test_a_client_that_asks_whether_to_send_its_body_is_told() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]})
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
-    head = b"POST /%b HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n"
+    head = b"POST /%%b HTTP/1.1\r\nhost: localhost\r\nExpect: %b\r\ncontent-length: 3\r\n\r\n" % word
     async with serving(app=app) as port, asyncio.timeout(BOUND_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(head % b"wanted")

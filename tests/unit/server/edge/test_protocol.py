@@ -131,6 +131,24 @@ async def test_a_client_that_has_its_answer_and_still_sends_is_left(monkeypatch:
     assert said.endswith(b"ok")
 
 
+async def test_a_path_is_read_once_and_a_query_each_time() -> None:
+    """Paths are the same all the time; a query may hold a key, which nobody keeps."""
+    seen: list[tuple[str, bytes, bytes]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope["path"], scope["raw_path"], scope["query_string"]))
+        await answer({**scope, "path": ""}, receive, send)
+
+    asked = [b"/a%20b", b"/a%20b?key=one", b"/a%20b?key=two", b"/a%20b"]
+    requests = b"".join(b"GET %b HTTP/1.1\r\nhost: localhost\r\n\r\n" % url for url in asked[:-1])
+    protocol._known_url.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    async with serving(app=app) as port:
+        await exchange(port, requests + b"GET /a%20b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+    assert seen == [("/a b", b"/a%20b", query) for query in (b"", b"key=one", b"key=two", b"")]
+    known = protocol._known_url.cache_info()  # pyright: ignore[reportPrivateUsage]
+    assert (known.currsize, known.hits, known.misses) == (1, 1, 1)
+
+
 async def test_requests_one_after_another_share_a_connection() -> None:
     """Also with a body, and with the time of each head counted anew."""
     post = b"POST /body HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\nabc"
