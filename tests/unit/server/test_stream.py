@@ -219,6 +219,30 @@ async def test_what_is_written_in_the_turn_of_the_run_breaks_the_silence() -> No
     await visit.done()
 
 
+async def test_what_happens_while_the_silence_is_broken_comes_after_that() -> None:
+    """Also where the client takes more before it has been sent what broke the silence."""
+    handle = Fed()
+    visit = _visit(handle, streams=True)
+    cast("Any", visit.scope)[EDGE_IN_SCOPE] = Edge(visit)
+    visit.begin()
+    handle.tell(STARTED, MESSAGE)
+    await visit.until(b"<ItemAdded>")
+    await handle.until_read()
+    reply = cast("Any", handle.feed.waiting[0].hear).__self__
+    async with visit._news:  # pyright: ignore[reportPrivateUsage]  # nothing can be sent meanwhile
+        breaking = asyncio.create_task(reply._break_silence())
+        await asyncio.sleep(0)
+        handle.tell(TextDelta(index=0, text="a"))
+        assert visit.body == b"<RunStarted><ItemAdded>"
+    await breaking
+    await visit.until(b"<TextDelta>")
+    await handle.until_read()
+    handle.tell(TextDelta(index=0, text="b"))
+    assert visit.body == b"<RunStarted><ItemAdded><KeptAlive><TextDelta><TextDelta>"
+    handle.tell(COMPLETED)
+    await visit.done()
+
+
 async def test_an_answer_in_one_piece_wakes_its_reader_for_the_end_only() -> None:
     """What comes before is folded as it is published."""
     handle = Fed()
