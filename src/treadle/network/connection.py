@@ -199,15 +199,19 @@ class Connection(asyncio.Protocol):
 
     def _next(self) -> bytes:
         """Return what has come and is not taken yet, unpacked."""
-        pieces = self._pieces
-        data = b"".join(pieces)  # the piece itself, where there is one
-        pieces.clear()
         if self._unread:
             self._unread = 0
             if self._is_paused:
                 self._resume()
         if self._unpacker is not None:
-            data = self._unpack(self._unpacker, self._packed + data)
+            self._pieces[:] = [self._unpack(self._unpacker, self._packed + b"".join(self._pieces))]
+        return self._join()
+
+    def _join(self) -> bytes:
+        """Return the pieces that there are as one; the only one is not copied."""
+        pieces = self._pieces
+        data = b"".join(pieces)
+        pieces.clear()
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
             raise TooLarge("the answer is larger than it may be")
@@ -284,7 +288,7 @@ class Connection(asyncio.Protocol):
         if not self._pieces:
             return
         try:
-            made = take(self._next())
+            made = take(self._join())
         except Exception as error:
             if not waiter.done():
                 waiter.set_exception(error)
@@ -305,8 +309,8 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
         if self._over is not None:
             self._pass_over()
-        else:
-            self._wake()
+        elif (waiter := self._waiter) is not None and not waiter.done():
+            waiter.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Take the end: of a body that only the end of its connection ends it is the end, of any other it is a cut."""

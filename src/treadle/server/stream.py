@@ -281,7 +281,7 @@ class Reply:
 
     async def _read(self) -> None:
         if self._is_visible and self._streams:
-            await self._begin((_run_header(self._source),))
+            await self._begin(((b"x-treadle-run", self._source.run_id.encode()),))
         events = self._source.events(hear=self._hear if self._streams else self._gather)
         try:
             async for batch in events:
@@ -429,9 +429,5 @@ def run_headers(source: Source) -> tuple[Header, ...]:
     """Name the run, say how much of the request was carried to the upstream, and whether it had to be."""
     notes, cache = source.notes, source.cache
     carried = (b"x-treadle-fidelity", fidelity(notes).encode()) if notes else _EXACT
-    said = (_run_header(source), carried)
+    said = ((b"x-treadle-run", source.run_id.encode()), carried)
     return (*said, (b"x-treadle-cache", cache.encode())) if cache else said
-
-
-def _run_header(source: Source) -> Header:
-    return b"x-treadle-run", source.run_id.encode()

@@ -150,7 +150,12 @@ class Cycle(RequestResponseCycle):
         closing = b"" if self.keep_alive else b"connection: close\r\n"
         if is_whole:
             self.transport.write(b"%b%b%b\r\n%b" % (STATUS_LINE[status], said, closing, data))
-            self._complete()
+            self.response_complete = True
+            if self.is_awaited:
+                self.message_event.set()
+            if not self.keep_alive:
+                self.transport.close()
+            self.on_response()
         else:
             self.chunked_encoding = self.is_flowing = True
             chunk = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
@@ -176,12 +181,3 @@ class Cycle(RequestResponseCycle):
         self.disconnected = True
         self.is_flowing = False
         self.message_event.set()
-
-    def _complete(self) -> None:
-        """Be done with an answer as uvicorn is."""
-        self.response_complete = True
-        if self.is_awaited:
-            self.message_event.set()
-        if not self.keep_alive:
-            self.transport.close()
-        self.on_response()
