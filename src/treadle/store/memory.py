@@ -169,11 +169,11 @@ class MemoryStore(SqliteStore):
 
     def _write_down(self, writer: Writer, run: "HeldRun") -> SqliteRunJournal:
         row = run.row
-        body = None if row.request is None else bind_json(bytes(row.request))
-        chained = chain_entries(run.entries, 0, row.id, 1, Place())
+        body = None if row.request is None else bind_json(row.request)
+        chained = chain_entries(run.entries, row.id, 1, Place())
         hold = writer.run_now(fence.Start(run_columns(row), body, run.owner, run.until, chained))
         if run.ended is not None:
-            nothing = chain_entries((), hold.run, row.id, 1, chained.place)
+            nothing = chain_entries((), row.id, 1, chained.place)
             end = ended_columns(run.ended)
             writer.run_now(fence.Append(hold, (), chained.place, nothing, run.until, end))
         if run.is_charged:

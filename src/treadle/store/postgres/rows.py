@@ -82,9 +82,9 @@ def read_text(kept: str | None) -> str | None:
     return _KEPT.sub(_unmark, kept) if kept is not None and MARK in kept else kept
 
 
-def bind_data(raw: bytes) -> str:
+def bind_data(raw: bytes | memoryview) -> str:
     """Return bytes as a text: as they are where they are UTF-8, so that people can read and query them."""
-    text = raw.decode("utf-8", "surrogateescape")
+    text = str(raw, "utf-8", "surrogateescape")
     return text if text.isascii() and "\x00" not in text else _ODD.sub(_mark, text)
 
 
@@ -130,7 +130,7 @@ def run_columns(row: RunRow) -> RunColumns:
         text if text is None or (text.isascii() and "\x00" not in text) else bind_plain(f"runs.{name}", text)
         for name, text in zip(_RUN_TEXTS, _run_texts(row), strict=True)
     ]
-    body = None if row.request is None else bind_data(bytes(row.request))
+    body = None if row.request is None else bind_data(row.request)
     more = (row.status, row.store, row.background, row.created_at, row.expires_at)
     return RunColumns._make((*texts[:8], *more, *texts[8:], body))
 

@@ -6,7 +6,7 @@ alone; `together` does many.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import apsw
@@ -19,7 +19,6 @@ from treadle.store.sqlite.rows import (
     RUN_FIELDS,
     Chained,
     EndColumns,
-    EventRow,
     Place,
     RunColumns,
     Text,
@@ -40,8 +39,8 @@ VALUES (?, ?, ?, (SELECT n FROM runs WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 REQUEST = "INSERT INTO requests VALUES (?, ?)"
 LEASE = "INSERT INTO leases (run, owner, epoch, until, head, sha256, session_id) VALUES (?, ?, 1, ?, ?, ?, ?)"
 EVENT = """
-INSERT INTO events (run, seq, epoch, sha256, kind, is_input, at, name, call_id, item_id, content, fingerprint,
-                    data, blob)
+INSERT INTO events (run, blob, sha256, fingerprint, data, seq, epoch, kind, is_input, at, name, call_id, item_id,
+                    content)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _HELD = "run = ? AND owner = ? AND epoch = ?"
@@ -124,7 +123,7 @@ class Start(NamedTuple):
             connection.execute(REQUEST, (hold.run, self.body))
         if self.end is None:
             connection.execute(LEASE, self.lease(hold.run))
-        connection.executemany(EVENT, self.rows(connection, hold.run))
+        connection.executemany(EVENT, placed(connection, hold.run, self.chained))
         if self.end is not None and hold.key_id:
             connection.execute(OWE, (hold.run,))
         return hold
@@ -132,7 +131,7 @@ class Start(NamedTuple):
     def followed_by(self, entries: Sequence[Entry], end: EndColumns | None) -> "Start":
         """Return the job that begins a run and writes this to it as well."""
         place, rows, large = self.chained
-        more = chain_entries(entries, 0, str(self.columns.id), 1, place)
+        more = chain_entries(entries, str(self.columns.id), 1, place)
         late = {len(rows) + index: data for index, data in more.large.items()} if more.large else {}
         return self._replace(chained=Chained(more.place, rows + more.rows, large | late), end=end)
 
@@ -156,10 +155,6 @@ class Start(NamedTuple):
     def lease(self, run: int) -> tuple[Value, ...]:
         """Return the values of the run's lease."""
         return (run, self.owner, self.until, *self.chained.place, self.columns.session_id)
-
-    def rows(self, connection: apsw.Connection, run: int) -> list[EventRow]:
-        """Return the entries as rows, now that the run has a number."""
-        return [(run, *row[1:]) for row in placed(connection, run, self.chained)]
 
 
 class Append(NamedTuple):
@@ -194,7 +189,7 @@ class Append(NamedTuple):
 
     def _from(self, place: Place) -> "Append":
         hold = self.hold
-        chained = chain_entries(self.entries, hold.run, hold.run_id, hold.epoch, place)
+        chained = chain_entries(self.entries, hold.run_id, hold.epoch, place)
         return self._replace(place=place, chained=chained)
 
     def move(self) -> tuple[Value, ...]:
@@ -299,14 +294,14 @@ def put_blob(connection: apsw.Connection, run: int, data: bytes) -> str:
     return sha256
 
 
-def placed(connection: apsw.Connection, run: int, chained: Chained) -> list[EventRow]:
-    """Return the rows, with the names of the blobs to which large data went."""
-    if not chained.large:
-        return chained.rows
-    rows = list(chained.rows)
-    for index, data in chained.large.items():
-        rows[index] = (*rows[index][:-1], put_blob(connection, run, data))
-    return rows
+def placed(connection: apsw.Connection, run: int, chained: Chained) -> Iterator[tuple[Value, ...]]:
+    """Return the rows of a run, with the names of the blobs to which large data went."""
+    rows = chained.rows
+    if chained.large:
+        rows = list(rows)
+        for index, data in chained.large.items():
+            rows[index] = (put_blob(connection, run, data), *rows[index][1:])
+    return map((run,).__add__, rows)
 
 
 def _stand(connection: apsw.Connection, hold: Hold) -> Place:

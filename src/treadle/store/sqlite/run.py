@@ -80,7 +80,7 @@ class SqliteRunJournal:
 
     def _append(self, entries: Sequence[Entry], end: EndColumns | None) -> asyncio.Future[int]:
         hold, place = self._hold, self._place
-        chained = chain_entries(entries, hold.run, hold.run_id, hold.epoch, place)
+        chained = chain_entries(entries, hold.run_id, hold.epoch, place)
         until = self._clock() + self._lease_s
         # What is asked for before this is done goes behind it; where that does not hold, the lease tells.
         self._place = chained.place

@@ -123,8 +123,8 @@ class SqliteStore:
             writer = self._open_writer()
         except StoreError as error:
             return failed(error)
-        body = None if row.request is None else bind_json(bytes(row.request))
-        chained = chain_entries(entries, 0, row.id, 1, Place())
+        body = None if row.request is None else bind_json(row.request)
+        chained = chain_entries(entries, row.id, 1, Place())
         start = fence.Start(run_columns(row), body, owner, self._clock() + lease_s, chained)
 
         def journal(hold: fence.Hold, place: Place) -> SqliteRunJournal:

@@ -27,7 +27,6 @@ from treadle.store.sqlite.fence import (
     Tell,
     placed,
 )
-from treadle.store.sqlite.rows import EventRow
 
 
 class Unsure(Exception):
@@ -67,7 +66,7 @@ class _Batch:
         self._leases: list[tuple[Value, ...]] = []
         self._moves: list[tuple[Value, ...]] = []
         self._leaves: list[tuple[Value, ...]] = []
-        self._events: list[EventRow] = []
+        self._events: list[tuple[Value, ...]] = []
         self._ends: list[tuple[Value, ...]] = []
         self._owed: list[tuple[Value, ...]] = []
         self._silent: list[tuple[Value, ...]] = []
@@ -82,7 +81,7 @@ class _Batch:
             self._leases.append(job.lease(hold.run))
         elif hold.key_id:
             self._owed.append((hold.run,))
-        self._events += job.rows(connection, hold.run)
+        self._events += placed(connection, hold.run, job.chained)
         return hold
 
     def append(self, connection: apsw.Connection, job: Append) -> None:

@@ -49,12 +49,12 @@ def start(name: str, *entries: Entry, **fields: Any) -> Start:
         created_at=1.0,
         **fields,
     )
-    return Start(run_columns(row), '{"a":1}', "me", 20.0, chain_entries(entries, 0, row.id, 1, Place()))
+    return Start(run_columns(row), '{"a":1}', "me", 20.0, chain_entries(entries, row.id, 1, Place()))
 
 
 def append(hold: Hold, place: Place, *entries: Entry, **fields: Any) -> Append:
     """A job that writes to a run which is believed to stand at `place`."""
-    chained = chain_entries(entries, hold.run, hold.run_id, hold.epoch, place)
+    chained = chain_entries(entries, hold.run_id, hold.epoch, place)
     return Append(hold, entries, place, chained, 30.0, **fields)
 
 
