@@ -44,6 +44,15 @@ def link_hash(link: Link) -> str:
     return _sha256(_pack(link)).hexdigest()
 
 
+def is_unicode(values: Link) -> bool:
+    """Tell whether all texts among the values are valid Unicode."""
+    try:
+        _pack(values)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def spell_out(link: Link) -> Link:
     """Return a link in which all texts can be written."""
     return tuple([spell(each) if isinstance(each, str) else each for each in link])

@@ -30,11 +30,13 @@ INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id
                   background, created_at, expires_at, idempotency_key, request_sha256, rounds, calls, epoch)
 VALUES (?, ?, ?, (SELECT n FROM runs WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 1)
 """
+# The status of a run that ends at once is the one of its end, the sixteenth value.
 _INSERT_WHOLE = """
-INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id, protocol, model, status, store,
-                  background, created_at, expires_at, idempotency_key, request_sha256,
-                  ended_at, stop, limit_name, usage, error, rounds, calls, epoch, head, sha256)
-VALUES (?, ?, ?, (SELECT n FROM runs WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)
+INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id, protocol, model, store, background,
+                  created_at, expires_at, idempotency_key, request_sha256,
+                  status, ended_at, stop, limit_name, usage, error, rounds, calls, epoch, head, sha256)
+VALUES (?1, ?2, ?3, (SELECT n FROM runs WHERE id = ?4), ?5, ?6, ?7, ?8, ?10, ?11, ?12, ?13, ?14, ?15,
+        ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, 1, ?24, ?25)
 """
 REQUEST = "INSERT INTO requests VALUES (?, ?)"
 LEASE = "INSERT INTO leases (run, owner, epoch, until, head, sha256, session_id) VALUES (?, ?, 1, ?, ?, ?, ?)"
@@ -128,13 +130,6 @@ class Start(NamedTuple):
             connection.execute(OWE, (hold.run,))
         return hold
 
-    def followed_by(self, entries: Sequence[Entry], end: EndColumns | None) -> "Start":
-        """Return the job that begins a run and writes this to it as well."""
-        place, rows, large = self.chained
-        more = chain_entries(entries, str(self.columns.id), 1, place)
-        late = {len(rows) + index: data for index, data in more.large.items()} if more.large else {}
-        return self._replace(chained=Chained(more.place, rows + more.rows, large | late), end=end)
-
     def insert(self, connection: apsw.Connection) -> Hold:
         """Insert the run's row; nothing can be written to it until it has a lease."""
         columns = self.columns
@@ -147,8 +142,7 @@ class Start(NamedTuple):
         if self.end is None:
             connection.execute(_INSERT_RUN, columns)
         else:
-            ended = columns._replace(status=self.end.status)
-            connection.execute(_INSERT_WHOLE, (*ended, *self.end[1:], *self.chained.place))
+            connection.execute(_INSERT_WHOLE, (*columns, *self.end, *self.chained.place))
         # What is not plain text the schema has refused by now.
         return Hold(connection.last_insert_rowid(), self.owner, 1, str(columns.id), 0, str(columns.key_id))
 

@@ -10,7 +10,7 @@ from treadle.canon.events import RunEnded
 from treadle.canon.json import write_json
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
-from treadle.store.chain import KeptEntry, Link, link_hash, plan_fingerprint, spell, spell_out
+from treadle.store.chain import KeptEntry, Link, is_unicode, link_hash, plan_fingerprint, spell, spell_out
 from treadle.store.journal import INLINE_BYTES_MAX, RunRow, SessionRow
 
 Text = str | bytes | None
@@ -161,38 +161,36 @@ def read_kept(values: Sequence[Any]) -> KeptEntry:
 def run_columns(row: RunRow) -> RunColumns:
     """Write a new run as columns."""
     columns = RunColumns(
-        id=row.id,
-        response_id=row.response_id,
-        conversation_id=row.conversation_id,
-        previous_id=row.previous_id,
-        session_id=row.session_id,
-        key_id=row.key_id,
-        protocol=row.protocol,
-        model=row.model,
-        status=row.status,
-        store=row.store,
-        background=row.background,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        idempotency_key=row.idempotency_key,
-        request_sha256=row.request_sha256,
+        row.id,
+        row.response_id,
+        row.conversation_id,
+        row.previous_id,
+        row.session_id,
+        row.key_id,
+        row.protocol,
+        row.model,
+        row.status,
+        row.store,
+        row.background,
+        row.created_at,
+        row.expires_at,
+        row.idempotency_key,
+        row.request_sha256,
     )
-    if "".join([value for value in columns if type(value) is str]).isascii():
-        return columns
-    return RunColumns._make([bind_text(value) if isinstance(value, str) else value for value in columns])
+    return columns if is_unicode(columns) else RunColumns._make(spell_out(columns))
 
 
 def ended_columns(ended: RunEnded) -> EndColumns:
     """Write how a run ended as columns."""
     return EndColumns(
-        status=ended.status,
-        ended_at=ended.ended_at,
-        stop=ended.stop,
-        limit=None if ended.limit is None else bind_text(ended.limit),
-        usage=None if ended.usage is None else write_json(ended.usage).decode(),
-        error=None if ended.error is None else _write_error(ended.error),
-        rounds=ended.rounds,
-        calls=ended.calls,
+        ended.status,
+        ended.ended_at,
+        ended.stop,
+        None if ended.limit is None else bind_text(ended.limit),
+        None if ended.usage is None else write_json(ended.usage).decode(),
+        None if ended.error is None else _write_error(ended.error),
+        ended.rounds,
+        ended.calls,
     )
 
 

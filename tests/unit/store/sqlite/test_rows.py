@@ -11,7 +11,7 @@ from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.chain import KeptEntry, entry_hash
-from treadle.store.journal import INLINE_BYTES_MAX
+from treadle.store.journal import INLINE_BYTES_MAX, RunRow
 from treadle.store.sqlite.rows import (
     Place,
     bind_json,
@@ -20,6 +20,7 @@ from treadle.store.sqlite.rows import (
     ended_columns,
     read_entry,
     read_kept,
+    run_columns,
 )
 
 any_text = st.none() | st.text(st.characters(codec=None, exclude_categories=()))
@@ -105,3 +106,14 @@ def test_an_error_that_is_not_unicode_can_still_be_kept() -> None:
     error = ErrorInfo(code="failed", message="said \ud800", status=502)
     kept = ended_columns(RunEnded(status="failed", error=error, ended_at=1.0)).error
     assert kept == '{"code":"failed","message":"said ?","status":502}'
+
+
+def test_only_what_is_not_unicode_is_other_in_the_columns_of_a_run() -> None:
+    """It is kept as its bytes, or refused by the schema."""
+    row = RunRow(
+        id="run_é", response_id="resp", conversation_id="c", protocol="chat", model="\ud800", created_at=1.0, key_id="k"
+    )
+    odd, plain = run_columns(row), run_columns(msgspec.structs.replace(row, model="m"))
+    assert odd.model == b"\xed\xa0\x80"
+    assert odd._replace(model="m") == plain
+    assert plain == ("run_é", "resp", "c", None, None, "k", "chat", "m", "running", True, False, 1.0, None, None, "")
