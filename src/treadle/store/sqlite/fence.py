@@ -6,7 +6,8 @@ alone; `together` does many.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import apsw
@@ -16,6 +17,7 @@ from treadle.canon.messages import Entry
 from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RUN_ENDED, Chunk, busy
 from treadle.store.sqlite.connection import Value, select
 from treadle.store.sqlite.rows import (
+    BLOB,
     RUN_FIELDS,
     Chained,
     EndColumns,
@@ -40,11 +42,12 @@ VALUES (?1, ?2, ?3, (SELECT n FROM runs WHERE id = ?4), ?5, ?6, ?7, ?8, ?10, ?11
 """
 REQUEST = "INSERT INTO requests VALUES (?, ?)"
 LEASE = "INSERT INTO leases (run, owner, epoch, until, head, sha256, session_id) VALUES (?, ?, 1, ?, ?, ?, ?)"
-EVENT = """
-INSERT INTO events (run, blob, sha256, fingerprint, data, seq, epoch, kind, is_input, at, name, call_id, item_id,
-                    content)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+EVENTS_MAX = 16
+"""How many entries one statement inserts, in the order of the table's columns: each statement costs a turn of the
+interpreter's lock."""
+_EVENTS = [
+    f"INSERT INTO events VALUES {','.join(['(?,?,?,?,?,?,?,?,?,?,?,?,?,?)'] * n)}" for n in range(EVENTS_MAX + 1)
+]
 _HELD = "run = ? AND owner = ? AND epoch = ?"
 _STANDS = f"SELECT head, sha256 FROM leases WHERE {_HELD}"
 ADVANCE = f"""
@@ -125,7 +128,7 @@ class Start(NamedTuple):
             connection.execute(REQUEST, (hold.run, self.body))
         if self.end is None:
             connection.execute(LEASE, self.lease(hold.run))
-        connection.executemany(EVENT, placed(connection, hold.run, self.chained))
+        write_events(connection, placed(connection, hold.run, self.chained))
         if self.end is not None and hold.key_id:
             connection.execute(OWE, (hold.run,))
         return hold
@@ -172,7 +175,7 @@ class Append(NamedTuple):
         connection.execute(move, where)
         if connection.changes() != 1:
             return self._from(_stand(connection, self.hold))(connection)
-        connection.executemany(EVENT, placed(connection, self.hold.run, self.chained))
+        write_events(connection, placed(connection, self.hold.run, self.chained))
         if self.end is not None:
             connection.execute(END_RUN, self.ending(self.end))
             if self.hold.key_id:
@@ -212,9 +215,8 @@ class Tell(NamedTuple):
 
     def __call__(self, connection: apsw.Connection) -> None:
         """Do it alone."""
-        before = connection.total_changes()
         connection.execute(RENEW, self.renewal())
-        if connection.total_changes() == before:
+        if not connection.changes():
             raise _lost(connection, self.hold)
         connection.execute(DROP_CHUNKS, self.dropped())
         connection.execute(CHUNK, self.row())
@@ -288,14 +290,21 @@ def put_blob(connection: apsw.Connection, run: int, data: bytes) -> str:
     return sha256
 
 
-def placed(connection: apsw.Connection, run: int, chained: Chained) -> Iterator[tuple[Value, ...]]:
+def placed(connection: apsw.Connection, run: int, chained: Chained) -> list[tuple[Value, ...]]:
     """Return the rows of a run, with the names of the blobs to which large data went."""
     rows = chained.rows
     if chained.large:
         rows = list(rows)
         for index, data in chained.large.items():
-            rows[index] = (put_blob(connection, run, data), *rows[index][1:])
-    return map((run,).__add__, rows)
+            rows[index] = (*rows[index][:BLOB], put_blob(connection, run, data), *rows[index][BLOB + 1 :])
+    return [*map((run,).__add__, rows)]
+
+
+def write_events(connection: apsw.Connection, rows: list[tuple[Value, ...]]) -> None:
+    """Insert entries, by as few statements as it takes."""
+    for start in range(0, len(rows), EVENTS_MAX):
+        some = rows[start : start + EVENTS_MAX]
+        connection.execute(_EVENTS[len(some)], [*chain.from_iterable(some)])
 
 
 def _stand(connection: apsw.Connection, hold: Hold) -> Place:

@@ -18,7 +18,9 @@ Text = str | bytes | None
 
 
 EventRow = tuple[str | bytes | float | None, ...]
-"""An entry as the values of its insert behind the run's number; the first is the name of its data, if out of line."""
+"""An entry as the columns of its table behind the run's number, in their order."""
+BLOB = 10
+"""Where in it the name of data stands that is out of line."""
 
 
 class Place(NamedTuple):
@@ -132,7 +134,7 @@ def chain_entries(entries: Sequence[Entry], run_id: str, epoch: int, place: Plac
         except UnicodeEncodeError:
             link = spell_out(link)
             sha256 = link_hash(link)
-        rows.append((None, sha256, fingerprint, data, *link[2:11]))
+        rows.append((*link[2:11], data, None, sha256, fingerprint))
     return Chained(Place(seq, sha256), rows, large)
 
 

@@ -14,7 +14,6 @@ from treadle.store.sqlite.fence import (
     CHUNK,
     DROP_CHUNKS,
     END_RUN,
-    EVENT,
     LEASE,
     LEAVE,
     OWE,
@@ -26,6 +25,7 @@ from treadle.store.sqlite.fence import (
     Start,
     Tell,
     placed,
+    write_events,
 )
 
 
@@ -114,7 +114,7 @@ class _Batch:
         _write_all(connection, RENEW, [job.renewal() for job in self._told])
         if connection.total_changes() - before != len(self._moves) + len(self._leaves) + len(self._told):
             raise Unsure
-        _write_all(connection, EVENT, self._events)
+        write_events(connection, self._events)
         _write_all(connection, END_RUN, self._ends)
         _write_all(connection, OWE, self._owed)
         _write_all(connection, SILENCE, self._silent)

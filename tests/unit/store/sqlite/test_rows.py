@@ -58,7 +58,7 @@ def test_every_entry_is_read_back_as_it_was(
         kind="note", at=1.5, content=content, name=name, call_id=call_id, item_id=item_id, data=raw, is_input=is_input
     )
     chained = chain_entries([entry], "run_1", 3, Place(6, "ab"))
-    [(blob, sha256, _, inline, seq, epoch, *plain)] = chained.rows
+    [(seq, epoch, *plain, inline, blob, sha256, _)] = chained.rows
     whole = msgspec.structs.replace(entry, seq=7)
     assert (seq, epoch, blob) == (7, 3, None)
     assert read_entry((seq, *plain, inline, None)) == whole
@@ -76,8 +76,8 @@ def test_entries_are_chained_and_large_data_stands_apart() -> None:
     hashes = [""]
     for seq, entry in enumerate(entries, 1):
         hashes.append(entry_hash(hashes[-1], "run_1", seq, 2, entry))
-    assert [(row[1], *row[4:6]) for row in chained.rows] == [(hashes[seq], seq, 2) for seq in (1, 2, 3)]
-    assert [row[3] for row in chained.rows] == ["{}", None, None]
+    assert [(*row[:2], row[-2]) for row in chained.rows] == [(seq, 2, hashes[seq]) for seq in (1, 2, 3)]
+    assert [row[9] for row in chained.rows] == ["{}", None, None]
     assert chained.large == {1: bytes(large)}
     assert chained.place == Place(3, hashes[3])
     assert chain_entries([], "run_1", 2, Place(4, "ab")) == ((4, "ab"), [], {})
@@ -98,7 +98,7 @@ def test_entries_are_chained_and_large_data_stands_apart() -> None:
 def test_a_plan_is_found_by_its_fingerprint(kind: Any, data: bytes | None, fingerprint: str | None) -> None:
     """Only a plan has one, and whatever else its data may be does no harm."""
     entry = Entry(kind=kind, at=1.0, data=None if data is None else msgspec.Raw(data))
-    assert chain_entries([entry], "run_1", 1, Place()).rows[0][2] == fingerprint
+    assert chain_entries([entry], "run_1", 1, Place()).rows[0][-1] == fingerprint
 
 
 def test_an_error_that_is_not_unicode_can_still_be_kept() -> None:
