@@ -134,7 +134,8 @@ def chain_entries(entries: Sequence[Entry], run_id: str, epoch: int, place: Plac
         except UnicodeEncodeError:
             link = spell_out(link)
             sha256 = link_hash(link)
-        rows.append((*link[2:11], data, None, sha256, fingerprint))
+        kept = (data, None, sha256, fingerprint)
+        rows.append(link[2:11] + kept)
     return Chained(Place(seq, sha256), rows, large)
 
 

@@ -121,7 +121,7 @@ class LaidRun:
     def __init__(self, desk: Desk, run: Begun, lease_s: float) -> None:
         self.run_id = str(run.columns.id)
         self._desk = desk
-        self._run = run
+        self._run: Begun | None = run
         self._lease_s = lease_s
         self._is_coming = False
         self._stands: tuple[fence.Hold, Place] | None = None
@@ -190,6 +190,7 @@ class LaidRun:
         return self._standing(*self._stands)
 
     def _bear(self, entries: Sequence[Entry], ended: RunEnded | None, *, is_durable: bool) -> "asyncio.Future[int]":
+        assert self._run is not None, "a run begins once"
         columns, body, owner, asked = self._run
         chained = chain_entries([*asked, *entries], self.run_id, 1, Place())
         until = self._desk.clock() + self._lease_s
@@ -202,7 +203,7 @@ class LaidRun:
         return self._desk.writer.submit(start, is_durable=is_durable, then=born, otherwise=self._failed)
 
     def _born(self, place: Place, hold: fence.Hold) -> int:
-        self._stands, self._is_coming = (hold, place), False
+        self._stands, self._run, self._is_coming = (hold, place), None, False
         if self._behind:
             self._follow()
         if self._arrival is not None:
