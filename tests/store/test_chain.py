@@ -5,7 +5,7 @@ import pytest
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, SetClock, called, noted, resulted, run_row, said
 from treadle.canon.errors import Conflict, NotFound
 from treadle.canon.messages import Entry
-from treadle.store.chain import body_hash, entry_hash
+from treadle.store.chain import entry_hash
 from treadle.store.journal import INLINE_BYTES_MAX, Store
 
 ODD = [
@@ -49,7 +49,7 @@ async def test_the_chain_is_the_same_on_every_engine(store: Store) -> None:
     await journal.finish([said("bye")], COMPLETED)
     expected, previous = [], ""
     for entry in await store.entries("run_1"):
-        previous = entry_hash(previous, "run_1", entry.seq, 1, body_hash(entry))
+        previous = entry_hash(previous, "run_1", entry.seq, 1, entry)
         expected.append(previous)
     assert [line.sha256 for line in await store.audit("run_1")] == expected
 

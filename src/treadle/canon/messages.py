@@ -77,17 +77,16 @@ def entry_of_item(
     result."""
     item_id = item.id or name
     if type(item) is MessageItem:
-        role, content, plain = item.role, item.content, None
-        if len(content) == 1:
+        role, content = item.role, item.content
+        if item.extra is None and item.phase is None and not item.blobs and not item.is_partial and role != "developer":
+            # Of most messages kind, content and name say everything: `data` can stay empty as in S3.
+            if not content:
+                return Entry(kind=role, content="", name=item.name, item_id=item_id, at=at, is_input=is_input)
             part = content[0]
             if type(part) is TextPart and part.extra is None and part.annotations is None and part.logprobs is None:
-                plain = part.text or None
-        elif not content:
-            plain = ""
-        # Of most messages kind, content and name say everything: `data` can stay empty as in S3.
-        is_bare = item.extra is None and item.phase is None and not item.blobs and not item.is_partial
-        if plain is not None and is_bare and role != "developer":
-            return Entry(kind=role, content=plain, name=item.name, item_id=item_id, at=at, is_input=is_input)
+                text = part.text
+                if text and len(content) == 1:
+                    return Entry(kind=role, content=text, name=item.name, item_id=item_id, at=at, is_input=is_input)
         return Entry(
             kind=_KIND_OF_ROLE[role],
             content=text_of(content),

@@ -1,13 +1,15 @@
 """The chain: what an entry's hash is taken of, and how a run is audited; the same for every engine, and pure.
 
 The hash of an entry covers the hash before it, so a changed, lost or moved entry shows. It is no signature: whoever
-can write the database can also compute a new chain from the first changed entry on, up to the run's last hash.
+can write the database can also compute a new chain from the first changed entry on, up to the run's last hash. Entries
+that were hashed in the old form are sound too, which weakens nothing: what is hashed begins with a digit in one form
+and never in the other, so that a false entry still needs two texts with one sha256.
 """
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,50 +31,61 @@ class KeptEntry(NamedTuple):
     sha256: str | None
 
 
-Link = tuple[int, str, bytes | None, bool]
-"""An entry in its chain: its number, its hash, its data as bytes, and whether all its texts are ASCII."""
+Link = tuple[Any, ...]
+"""An entry at its place: the hash of the entry before it (empty for the first), run id, number, epoch, kind, whether it
+is input, time (a float, never minus zero), name, call id, item id, content, and data as bytes or a view of them."""
 
 
-def link_entries(entries: Iterable[Entry], run_id: str, epoch: int, head: int, sha256: str) -> list[Link]:
-    """Chain entries behind the one that has this number and this hash; zero and empty for the first."""
-    run, owner = _sized(run_id), f"{len(str(epoch))}:{epoch}"
-    links: list[Link] = []
-    for entry in entries:
-        head += 1
-        # As `body_hash` and `entry_hash` do it, but without a call and by few expressions: it is done for every entry.
-        kind, name, call_id, item_id, content = entry.kind, entry.name, entry.call_id, entry.item_id, entry.content
-        text = (
-            f"{len(kind)}:{kind}1:{'1' if entry.is_input else '0'}"
-            f"{'-' if name is None else f'{len(name)}:{name}'}"
-            f"{'-' if call_id is None else f'{len(call_id)}:{call_id}'}"
-            f"{'-' if item_id is None else f'{len(item_id)}:{item_id}'}"
-            f"{'-' if content is None else f'{len(content)}:{content}'}"
-        )
-        is_plain = text.isascii()
-        # The lengths in it are those of the bytes only where all of it is ASCII.
-        texts = text.encode() if is_plain else _fields(entry)
-        raw, at = entry.data, _pack(entry.at + 0.0)
-        data = None if raw is None else bytes(raw)
-        body = b"%b8:%b-" % (texts, at) if data is None else b"%b8:%b%d:" % (texts, at, len(data)) + data
-        seq = str(head)
-        place = f"{len(sha256)}:{sha256}{run}{len(seq)}:{seq}{owner}32:"
-        sha256 = _sha256(place.encode("utf-8", "surrogatepass") + _sha256(body).digest()).hexdigest()
-        links.append((head, sha256, data, is_plain))
-    return links
+def link_hash(link: Link) -> str:
+    """Return the sha256 of an entry at its place: of the MessagePack of the twelve, each in its shortest form.
+
+    Raises: UnicodeEncodeError, where a text is not valid Unicode: it has to be there as bytes, see `spell_out`.
+    """
+    return _sha256(_pack(link)).hexdigest()
 
 
-def body_hash(entry: Entry) -> bytes:
-    """Return the sha256 of what an entry says, wherever it will stand."""
-    # Adding zero makes -0.0 and 0.0 one number: not every engine keeps them apart.
-    texts, at = _fields(entry), _pack(entry.at + 0.0)
-    data = b"-" if entry.data is None else b"%d:%b" % (len(entry.data), bytes(entry.data))
-    return _sha256(b"%b8:%b%b" % (texts, at, data)).digest()
+def is_unicode(values: Link) -> bool:
+    """Tell whether all texts among the values are valid Unicode."""
+    try:
+        _pack(values)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
-def entry_hash(previous: str, run_id: str, seq: int, epoch: int, body: bytes) -> str:
+def spell_out(link: Link) -> Link:
+    """Return a link in which all texts can be written."""
+    return tuple([spell(each) if isinstance(each, str) else each for each in link])
+
+
+def spell(text: str) -> str | bytes:
+    """Return a text, or the bytes that would be its UTF-8 if it is not valid Unicode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def entry_hash(previous: str, run_id: str, seq: int, epoch: int, entry: Entry) -> str:
     """Return the sha256 of an entry at its place; `previous` is that of the entry before it, empty for the first."""
-    text = f"{len(previous)}:{previous}{_sized(run_id)}{_sized(str(seq))}{_sized(str(epoch))}{len(body)}:"
-    return _sha256(text.encode("utf-8", "surrogatepass") + body).hexdigest()
+    texts = (entry.name, entry.call_id, entry.item_id, entry.content)
+    data = None if entry.data is None else memoryview(entry.data)
+    # Adding zero makes -0.0 and 0.0 one number: not every engine keeps them apart.
+    link = (previous, run_id, seq, epoch, entry.kind, entry.is_input, entry.at + 0.0, *texts, data)
+    return link_hash(spell_out(link))
+
+
+def old_hash(previous: str, run_id: str, seq: int, epoch: int, entry: Entry) -> str:
+    """Return the sha256 that an entry at its place had in the old form: each field with its length in bytes before it.
+
+    It is taken of the place and of another one, of what the entry says.
+    """
+    is_input, at = b"1" if entry.is_input else b"0", struct.pack(">d", entry.at + 0.0)
+    data = None if entry.data is None else bytes(entry.data)
+    texts = (entry.name, entry.call_id, entry.item_id, entry.content)
+    body = _sha256(_sized(entry.kind, is_input, *texts, at, data)).digest()
+    return _sha256(_sized(previous, run_id, str(seq), str(epoch), body)).hexdigest()
 
 
 def audit_lines(run_id: str, kept: Iterable[KeptEntry], head: int, sha256: str) -> Iterator[AuditLine]:
@@ -80,13 +93,22 @@ def audit_lines(run_id: str, kept: Iterable[KeptEntry], head: int, sha256: str) 
 
     A line is sound where its two hashes are equal, and from before the chain where both are empty.
     """
-    previous, last = "", 0
+    before: tuple[str, ...] = ("",)
+    last = 0
     for entry, epoch, stored in kept:
         if entry.seq != last + 1:
             yield _lost(run_id, last + 1)
-        is_old = stored is None and not previous
-        expected = "" if is_old else entry_hash(previous, run_id, entry.seq, epoch, body_hash(entry))
-        previous, last = stored or expected, entry.seq
+        last, expected = entry.seq, ""
+        if stored is not None or before[0]:
+            fitting = _fitting(before, run_id, epoch, entry)
+            expected = next(fitting)
+            if stored:
+                expected = stored if stored != expected and stored in fitting else expected
+                before = (stored,)
+            else:
+                # Somebody took it away: the next one follows from what it was, in the one form or in the other.
+                *_, former = fitting
+                before = (expected, former)
         if last > head:
             expected = EXTRA
         elif last == head and expected == (stored or ""):
@@ -112,26 +134,21 @@ class _Plan(msgspec.Struct):
 
 _plan = msgspec.json.Decoder(_Plan)
 _sha256 = hashlib.sha256
-_pack = struct.Struct(">d").pack
+# What is a kind of text is taken as the text that it is.
+_pack = msgspec.msgpack.Encoder(enc_hook=str.__str__).encode
 
 
-# What is hashed is written so that no two different lists give the same bytes: each field with its length in bytes,
-# none as a dash.
+def _sized(*fields: str | bytes | None) -> bytes:
+    """Write fields so that no two different lists give the same bytes; what is not there is a dash."""
+    written = [each.encode("utf-8", "surrogatepass") if isinstance(each, str) else each for each in fields]
+    return b"".join([b"-" if each is None else b"%d:%b" % (len(each), each) for each in written])
 
 
-def _fields(entry: Entry) -> bytes:
-    """Write the texts of an entry, whatever they are."""
-    is_input = "1" if entry.is_input else "0"
-    written: list[bytes] = []
-    for text in (entry.kind, is_input, entry.name, entry.call_id, entry.item_id, entry.content):
-        data = None if text is None else text.encode("utf-8", "surrogatepass")
-        written.append(b"-" if data is None else b"%d:%b" % (len(data), data))
-    return b"".join(written)
-
-
-def _sized(text: str) -> str:
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    return f"{size}:{text}"
+def _fitting(before: Sequence[str], run_id: str, epoch: int, entry: Entry) -> Iterator[str]:
+    """Yield the hashes that an entry may have: of either form, behind each of these."""
+    for previous in before:
+        yield entry_hash(previous, run_id, entry.seq, epoch, entry)
+        yield old_hash(previous, run_id, entry.seq, epoch, entry)
 
 
 def _lost(run_id: str, seq: int) -> AuditLine:

@@ -22,7 +22,7 @@ from treadle.store.keys.sqlite import SqliteKeys, charge, pay
 from treadle.store.sqlite import fence, query, retention
 from treadle.store.sqlite.connection import select
 from treadle.store.sqlite.rows import Place, bind_json, chain_entries, ended_columns, run_columns
-from treadle.store.sqlite.run import SqliteRunJournal
+from treadle.store.sqlite.run import Desk, SqliteRunJournal
 from treadle.store.sqlite.store import SqliteStore
 from treadle.store.sqlite.writer import Writer
 from treadle.store.workspaces.sqlite import Runs
@@ -169,16 +169,15 @@ class MemoryStore(SqliteStore):
 
     def _write_down(self, writer: Writer, run: "HeldRun") -> SqliteRunJournal:
         row = run.row
-        body = None if row.request is None else bind_json(bytes(row.request))
-        chained = chain_entries(run.entries, 0, row.id, 1, Place())
+        body = None if row.request is None else bind_json(row.request)
+        chained = chain_entries(run.entries, row.id, 1, Place())
         hold = writer.run_now(fence.Start(run_columns(row), body, run.owner, run.until, chained))
         if run.ended is not None:
-            nothing = chain_entries((), hold.run, row.id, 1, chained.place)
-            end = ended_columns(run.ended)
-            writer.run_now(fence.Append(hold, (), chained.place, nothing, run.until, end))
+            nothing = chain_entries((), row.id, 1, chained.place)
+            writer.run_now(fence.Append(hold, (), chained.place, nothing, run.until, ended_columns(run.ended)))
         if run.is_charged:
             writer.run_now(lambda connection: pay(connection, row.id))
-        return SqliteRunJournal(writer, self._clock, self._watch.wake, hold, chained.place, run.lease_s)
+        return SqliteRunJournal(Desk(writer, self._clock, self._watch.wake), hold, chained.place, run.lease_s)
 
 
 class _Keys(SqliteKeys):

@@ -1,7 +1,8 @@
 import msgspec
+import pytest
 from hypothesis import given
 
-from treadle.canon.items import CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_message
+from treadle.canon.items import CallItem, MessageItem, ReasoningItem, RefusalPart, ResultItem, TextPart, text_message
 from treadle.canon.messages import call_summary, entry_of_item, item_of_entry
 from treadle.canon.request import Note
 from unit.canon import strategies
@@ -17,6 +18,34 @@ def test_a_plain_text_message_needs_no_data():
     """Text-only messages are kept as in S3: kind and content, data empty."""
     entry = entry_of_item(text_message("user", "hello"), at=0)
     assert (entry.kind, entry.content, entry.data) == ("user", "hello", None)
+
+
+def test_a_message_that_says_nothing_needs_no_data_either():
+    """It has no part; one with an empty part is another message."""
+    nothing = MessageItem(role="assistant", name="bob")
+    entry = entry_of_item(nothing, at=0, name="msg_1", is_input=True)
+    assert (entry.kind, entry.content, entry.name, entry.item_id, entry.data) == ("assistant", "", "bob", "msg_1", None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"content": (TextPart(text=""),)},
+        {"content": (TextPart(text="a"), TextPart(text="b"))},
+        {"content": (TextPart(text="a", annotations=msgspec.Raw(b"[]")),)},
+        {"content": (TextPart(text="a", logprobs=msgspec.Raw(b"[]")),)},
+        {"content": (RefusalPart(text="a"),)},
+        {"phase": "commentary"},
+        {"is_partial": True},
+        {"role": "developer"},
+    ],
+)
+def test_a_message_that_says_more_is_kept_whole(fields):
+    """What kind, content and name do not tell is in the data."""
+    item = MessageItem(**{"role": "user", "content": (TextPart(text="a"),), **fields})
+    entry = entry_of_item(item, at=0)
+    assert entry.data is not None
+    assert item_of_entry(entry) == item
 
 
 def test_a_call_is_kept_in_the_shape_of_s3():

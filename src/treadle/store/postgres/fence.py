@@ -5,12 +5,12 @@ asks that the chain ends where the writer believes; so the same write sent twice
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
 from treadle.canon.messages import Entry
-from treadle.store.chain import link_entries, plan_fingerprint
+from treadle.store.chain import Link, link_hash, plan_fingerprint, spell_out
 from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, INLINE_BYTES_MAX, LEASE_LOST, RUN_ENDED, Chunk
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.rows import RUN_FIELDS, EndColumns, RunColumns, bind_data, bind_text, read_text
@@ -164,13 +164,17 @@ class Hold(NamedTuple):
 class Batch(NamedTuple):
     """Entries ready to be written behind a place: that place, the one after them, their rows, and large data by name.
 
-    A row has the values of the type `entry`.
+    A row has the values of the type `entry` behind the run's number.
     """
 
     before: Place
     place: Place
     rows: list[tuple[Any, ...]]
     blobs: dict[str, bytes]
+
+    def numbered(self, run: int) -> Iterable[tuple[Any, ...]]:
+        """Return the rows with a number by which the statement tells runs apart."""
+        return map((run,).__add__, self.rows)
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -180,7 +184,7 @@ class Batch(NamedTuple):
             "sha256": self.before.sha256,
             "new_head": self.place.head,
             "new_sha256": self.place.sha256,
-            "entries": self.rows,
+            "entries": list(self.numbered(0)),
             "blob_names": list(self.blobs),
             "blob_datas": list(self.blobs.values()),
         }
@@ -197,36 +201,43 @@ def make_batch(entries: Sequence[Entry], hold: Hold, place: Place) -> Batch:
     """Chain entries to a place and write them as rows."""
     if not entries:
         return Batch(place, place, [], {})
-    run, _, epoch, run_id, _ = hold
+    _, _, epoch, run_id, _ = hold
     rows: list[tuple[Any, ...]] = []
     blobs: dict[str, bytes] = {}
     seq, sha256 = place
-    for entry, link in zip(entries, link_entries(entries, run_id, epoch, seq, sha256), strict=True):
-        seq, sha256, data, _ = link
-        kept, blob = None, None
-        if data is not None and len(data) > INLINE_BYTES_MAX:
-            blob = hashlib.sha256(data).hexdigest()
-            blobs[blob] = data
-        elif data is not None:
-            kept = bind_data(data)
-        kind, name, call_id, item_id, content = entry.kind, entry.name, entry.call_id, entry.item_id, entry.content
-        rows.append(
-            (
-                run,
-                seq,
-                kind,
-                entry.is_input,
-                entry.at,
-                None if name is None else bind_text(name),
-                None if call_id is None else bind_text(call_id),
-                None if item_id is None else bind_text(item_id),
-                None if content is None else bind_text(content),
-                kept,
-                blob,
-                sha256,
-                bind_text(plan_fingerprint(entry)) if kind == "plan" else None,
-            )
+    for entry in entries:
+        seq += 1
+        raw = entry.data
+        view = data = blob = fingerprint = None
+        if raw is not None:
+            view = memoryview(raw)
+            if len(view) > INLINE_BYTES_MAX:
+                blob = hashlib.sha256(view).hexdigest()
+                blobs[blob] = bytes(view)
+            else:
+                data = bind_data(view)
+            if entry.kind == "plan":
+                fingerprint = bind_text(plan_fingerprint(entry))
+        # Row and hash are made of the same tuple, in as few steps as can be: it is done for every entry.
+        link: Link = (
+            sha256,
+            run_id,
+            seq,
+            epoch,
+            entry.kind,
+            entry.is_input,
+            entry.at + 0.0,
+            entry.name,
+            entry.call_id,
+            entry.item_id,
+            entry.content,
+            view,
         )
+        try:
+            sha256 = link_hash(link)
+        except UnicodeEncodeError:
+            sha256 = link_hash(spell_out(link))
+        rows.append((seq, *link[4:7], *map(bind_text, link[7:11]), data, blob, sha256, fingerprint))
     # Everybody locks blobs in the same order, so that nobody waits in a circle.
     return Batch(place, Place(seq, sha256), rows, dict(sorted(blobs.items())) if blobs else blobs)
 

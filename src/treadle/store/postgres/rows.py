@@ -6,7 +6,7 @@ ones different.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -82,9 +82,9 @@ def read_text(kept: str | None) -> str | None:
     return _KEPT.sub(_unmark, kept) if kept is not None and MARK in kept else kept
 
 
-def bind_data(raw: bytes) -> str:
+def bind_data(raw: bytes | memoryview) -> str:
     """Return bytes as a text: as they are where they are UTF-8, so that people can read and query them."""
-    text = raw.decode("utf-8", "surrogateescape")
+    text = str(raw, "utf-8", "surrogateescape")
     return text if text.isascii() and "\x00" not in text else _ODD.sub(_mark, text)
 
 
@@ -125,12 +125,12 @@ def run_columns(row: RunRow) -> RunColumns:
 
     Raises: ProtocolError.
     """
-    texts: list[Any] = [
-        # Nearly all of them can be kept as they are.
-        text if text is None or (text.isascii() and "\x00" not in text) else bind_plain(f"runs.{name}", text)
-        for name, text in zip(_RUN_TEXTS, _run_texts(row), strict=True)
-    ]
-    body = None if row.request is None else bind_data(bytes(row.request))
+    texts = _run_texts(row)
+    # Nearly always all of them can be kept as they are.
+    together = "".join(filter(None, texts))
+    if not together.isascii() or "\x00" in together:
+        texts = [bind_plain(f"runs.{name}", text) for name, text in zip(_RUN_TEXTS, texts, strict=True)]
+    body = None if row.request is None else bind_data(row.request)
     more = (row.status, row.store, row.background, row.created_at, row.expires_at)
     return RunColumns._make((*texts[:8], *more, *texts[8:], body))
 
@@ -147,20 +147,20 @@ _RUN_TEXTS = (
     "idempotency_key",
     "request_sha256",
 )
-_run_texts = attrgetter(*_RUN_TEXTS)
+_run_texts: Callable[[RunRow], Sequence[Any]] = attrgetter(*_RUN_TEXTS)
 
 
 def ended_columns(ended: RunEnded) -> EndColumns:
     """Write how a run ended as columns."""
     return EndColumns(
-        status=ended.status,
-        ended_at=ended.ended_at,
-        stop=ended.stop,
-        limit=bind_text(ended.limit),
-        usage=None if ended.usage is None else write_json(ended.usage).decode(),
-        error=None if ended.error is None else write_error(ended.error),
-        rounds=ended.rounds,
-        calls=ended.calls,
+        ended.status,
+        ended.ended_at,
+        ended.stop,
+        bind_text(ended.limit),
+        None if ended.usage is None else write_json(ended.usage).decode(),
+        None if ended.error is None else write_error(ended.error),
+        ended.rounds,
+        ended.calls,
     )
 
 

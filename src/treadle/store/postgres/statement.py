@@ -14,7 +14,7 @@ class Statement:
 
     def bind(self, values: Mapping[str, Any]) -> list[Any]:
         """Return the arguments in order."""
-        return [values[name] for name in self._names]
+        return [*map(values.__getitem__, self._names)]
 
 
 class _Places(dict[str, str]):

@@ -7,6 +7,7 @@ alone; `together` does many.
 
 import hashlib
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import apsw
@@ -16,10 +17,10 @@ from treadle.canon.messages import Entry
 from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RUN_ENDED, Chunk, busy
 from treadle.store.sqlite.connection import Value, select
 from treadle.store.sqlite.rows import (
+    BLOB,
     RUN_FIELDS,
     Chained,
     EndColumns,
-    EventRow,
     Place,
     RunColumns,
     Text,
@@ -31,19 +32,22 @@ INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id
                   background, created_at, expires_at, idempotency_key, request_sha256, rounds, calls, epoch)
 VALUES (?, ?, ?, (SELECT n FROM runs WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 1)
 """
+# The status of a run that ends at once is the one of its end, the sixteenth value.
 _INSERT_WHOLE = """
-INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id, protocol, model, status, store,
-                  background, created_at, expires_at, idempotency_key, request_sha256,
-                  ended_at, stop, limit_name, usage, error, rounds, calls, epoch, head, sha256)
-VALUES (?, ?, ?, (SELECT n FROM runs WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)
+INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id, protocol, model, store, background,
+                  created_at, expires_at, idempotency_key, request_sha256,
+                  status, ended_at, stop, limit_name, usage, error, rounds, calls, epoch, head, sha256)
+VALUES (?1, ?2, ?3, (SELECT n FROM runs WHERE id = ?4), ?5, ?6, ?7, ?8, ?10, ?11, ?12, ?13, ?14, ?15,
+        ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, 1, ?24, ?25)
 """
 REQUEST = "INSERT INTO requests VALUES (?, ?)"
 LEASE = "INSERT INTO leases (run, owner, epoch, until, head, sha256, session_id) VALUES (?, ?, 1, ?, ?, ?, ?)"
-EVENT = """
-INSERT INTO events (run, seq, epoch, sha256, kind, is_input, at, name, call_id, item_id, content, fingerprint,
-                    data, blob)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+EVENTS_MAX = 16
+"""How many entries one statement inserts, in the order of the table's columns: each statement costs a turn of the
+interpreter's lock."""
+_EVENTS = [
+    f"INSERT INTO events VALUES {','.join(['(?,?,?,?,?,?,?,?,?,?,?,?,?,?)'] * n)}" for n in range(EVENTS_MAX + 1)
+]
 _HELD = "run = ? AND owner = ? AND epoch = ?"
 _STANDS = f"SELECT head, sha256 FROM leases WHERE {_HELD}"
 ADVANCE = f"""
@@ -124,17 +128,10 @@ class Start(NamedTuple):
             connection.execute(REQUEST, (hold.run, self.body))
         if self.end is None:
             connection.execute(LEASE, self.lease(hold.run))
-        connection.executemany(EVENT, self.rows(connection, hold.run))
+        write_events(connection, placed(connection, hold.run, self.chained))
         if self.end is not None and hold.key_id:
             connection.execute(OWE, (hold.run,))
         return hold
-
-    def followed_by(self, entries: Sequence[Entry], end: EndColumns | None) -> "Start":
-        """Return the job that begins a run and writes this to it as well."""
-        place, rows, large = self.chained
-        more = chain_entries(entries, 0, str(self.columns.id), 1, place)
-        late = {len(rows) + index: data for index, data in more.large.items()} if more.large else {}
-        return self._replace(chained=Chained(more.place, rows + more.rows, large | late), end=end)
 
     def insert(self, connection: apsw.Connection) -> Hold:
         """Insert the run's row; nothing can be written to it until it has a lease."""
@@ -148,18 +145,13 @@ class Start(NamedTuple):
         if self.end is None:
             connection.execute(_INSERT_RUN, columns)
         else:
-            ended = columns._replace(status=self.end.status)
-            connection.execute(_INSERT_WHOLE, (*ended, *self.end[1:], *self.chained.place))
+            connection.execute(_INSERT_WHOLE, (*columns, *self.end, *self.chained.place))
         # What is not plain text the schema has refused by now.
         return Hold(connection.last_insert_rowid(), self.owner, 1, str(columns.id), 0, str(columns.key_id))
 
     def lease(self, run: int) -> tuple[Value, ...]:
         """Return the values of the run's lease."""
         return (run, self.owner, self.until, *self.chained.place, self.columns.session_id)
-
-    def rows(self, connection: apsw.Connection, run: int) -> list[EventRow]:
-        """Return the entries as rows, now that the run has a number."""
-        return [(run, *row[1:]) for row in placed(connection, run, self.chained)]
 
 
 class Append(NamedTuple):
@@ -183,7 +175,7 @@ class Append(NamedTuple):
         connection.execute(move, where)
         if connection.changes() != 1:
             return self._from(_stand(connection, self.hold))(connection)
-        connection.executemany(EVENT, placed(connection, self.hold.run, self.chained))
+        write_events(connection, placed(connection, self.hold.run, self.chained))
         if self.end is not None:
             connection.execute(END_RUN, self.ending(self.end))
             if self.hold.key_id:
@@ -194,7 +186,7 @@ class Append(NamedTuple):
 
     def _from(self, place: Place) -> "Append":
         hold = self.hold
-        chained = chain_entries(self.entries, hold.run, hold.run_id, hold.epoch, place)
+        chained = chain_entries(self.entries, hold.run_id, hold.epoch, place)
         return self._replace(place=place, chained=chained)
 
     def move(self) -> tuple[Value, ...]:
@@ -223,9 +215,8 @@ class Tell(NamedTuple):
 
     def __call__(self, connection: apsw.Connection) -> None:
         """Do it alone."""
-        before = connection.total_changes()
         connection.execute(RENEW, self.renewal())
-        if connection.total_changes() == before:
+        if not connection.changes():
             raise _lost(connection, self.hold)
         connection.execute(DROP_CHUNKS, self.dropped())
         connection.execute(CHUNK, self.row())
@@ -299,14 +290,21 @@ def put_blob(connection: apsw.Connection, run: int, data: bytes) -> str:
     return sha256
 
 
-def placed(connection: apsw.Connection, run: int, chained: Chained) -> list[EventRow]:
-    """Return the rows, with the names of the blobs to which large data went."""
-    if not chained.large:
-        return chained.rows
-    rows = list(chained.rows)
-    for index, data in chained.large.items():
-        rows[index] = (*rows[index][:-1], put_blob(connection, run, data))
-    return rows
+def placed(connection: apsw.Connection, run: int, chained: Chained) -> list[tuple[Value, ...]]:
+    """Return the rows of a run, with the names of the blobs to which large data went."""
+    rows = chained.rows
+    if chained.large:
+        rows = list(rows)
+        for index, data in chained.large.items():
+            rows[index] = (*rows[index][:BLOB], put_blob(connection, run, data), *rows[index][BLOB + 1 :])
+    return [*map((run,).__add__, rows)]
+
+
+def write_events(connection: apsw.Connection, rows: list[tuple[Value, ...]]) -> None:
+    """Insert entries, by as few statements as it takes."""
+    for start in range(0, len(rows), EVENTS_MAX):
+        some = rows[start : start + EVENTS_MAX]
+        connection.execute(_EVENTS[len(some)], [*chain.from_iterable(some)])
 
 
 def _stand(connection: apsw.Connection, hold: Hold) -> Place:

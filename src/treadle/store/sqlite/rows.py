@@ -10,7 +10,7 @@ from treadle.canon.events import RunEnded
 from treadle.canon.json import write_json
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
-from treadle.store.chain import KeptEntry, link_entries, plan_fingerprint
+from treadle.store.chain import KeptEntry, Link, is_unicode, link_hash, plan_fingerprint, spell, spell_out
 from treadle.store.journal import INLINE_BYTES_MAX, RunRow, SessionRow
 
 Text = str | bytes | None
@@ -18,7 +18,9 @@ Text = str | bytes | None
 
 
 EventRow = tuple[str | bytes | float | None, ...]
-"""An entry as the values of its insert: the run's number, its place, its columns, its data inline or out of line."""
+"""An entry as the columns of its table behind the run's number, in their order."""
+BLOB = 10
+"""Where in it the name of data stands that is out of line."""
 
 
 class Place(NamedTuple):
@@ -84,49 +86,57 @@ _error = msgspec.json.Decoder(ErrorInfo)
 
 def bind_text(text: str | None) -> Text:
     """Return the text as a value that SQLite keeps exactly."""
-    if text is None or text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass")
-    return text
+    return text if text is None or text.isascii() else spell(text)
 
 
-def bind_json(raw: bytes) -> str | bytes:
+def bind_json(raw: bytes | memoryview) -> str | bytes:
     """Return JSON as text where it is valid UTF-8, so that people can read and query it."""
     try:
-        return raw.decode()
+        return str(raw, "utf-8")
     except UnicodeDecodeError:
-        return raw
+        return bytes(raw)
 
 
-def chain_entries(entries: Sequence[Entry], run: int, run_id: str, epoch: int, place: Place) -> Chained:
+def chain_entries(entries: Sequence[Entry], run_id: str, epoch: int, place: Place) -> Chained:
     """Chain entries to a place and write them as rows."""
-    if not entries:
-        return Chained(place, [], {})
     rows: list[EventRow] = []
     large: dict[int, bytes] = {}
-    links = link_entries(entries, run_id, epoch, *place)
-    for entry, (seq, sha256, data, is_plain) in zip(entries, links, strict=True):
-        if data is not None and len(data) > INLINE_BYTES_MAX:
-            large[len(rows)] = data
-            data = None
-        try:
-            inline = None if data is None else data.decode()
-        except UnicodeDecodeError:
-            inline = data
-        texts = (entry.name, entry.call_id, entry.item_id, entry.content)
-        rows.append(
-            (
-                *(run, seq, epoch, sha256, entry.kind, entry.is_input, entry.at),
-                *(texts if is_plain else map(bind_text, texts)),
-                bind_text(plan_fingerprint(entry)) if entry.kind == "plan" else None,
-                inline,
-                None,
-            )
+    seq, sha256 = place
+    for entry in entries:
+        seq += 1
+        raw = entry.data
+        view = data = fingerprint = None
+        if raw is not None:
+            view = memoryview(raw)
+            if len(view) > INLINE_BYTES_MAX:
+                large[len(rows)] = bytes(view)
+            else:
+                data = bind_json(view)
+            if entry.kind == "plan":
+                fingerprint = bind_text(plan_fingerprint(entry))
+        # Row and hash are made of the same tuple, in as few steps as can be: it is done for every entry.
+        link: Link = (
+            sha256,
+            run_id,
+            seq,
+            epoch,
+            entry.kind,
+            entry.is_input,
+            entry.at + 0.0,
+            entry.name,
+            entry.call_id,
+            entry.item_id,
+            entry.content,
+            view,
         )
-    return Chained(Place(*links[-1][:2]), rows, large)
+        try:
+            sha256 = link_hash(link)
+        except UnicodeEncodeError:
+            link = spell_out(link)
+            sha256 = link_hash(link)
+        kept = (data, None, sha256, fingerprint)
+        rows.append(link[2:11] + kept)
+    return Chained(Place(seq, sha256), rows, large)
 
 
 def read_entry(values: Sequence[Any]) -> Entry:
@@ -154,38 +164,36 @@ def read_kept(values: Sequence[Any]) -> KeptEntry:
 def run_columns(row: RunRow) -> RunColumns:
     """Write a new run as columns."""
     columns = RunColumns(
-        id=row.id,
-        response_id=row.response_id,
-        conversation_id=row.conversation_id,
-        previous_id=row.previous_id,
-        session_id=row.session_id,
-        key_id=row.key_id,
-        protocol=row.protocol,
-        model=row.model,
-        status=row.status,
-        store=row.store,
-        background=row.background,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        idempotency_key=row.idempotency_key,
-        request_sha256=row.request_sha256,
+        row.id,
+        row.response_id,
+        row.conversation_id,
+        row.previous_id,
+        row.session_id,
+        row.key_id,
+        row.protocol,
+        row.model,
+        row.status,
+        row.store,
+        row.background,
+        row.created_at,
+        row.expires_at,
+        row.idempotency_key,
+        row.request_sha256,
     )
-    if "".join([value for value in columns if type(value) is str]).isascii():
-        return columns
-    return RunColumns._make([bind_text(value) if isinstance(value, str) else value for value in columns])
+    return columns if is_unicode(columns) else RunColumns._make(spell_out(columns))
 
 
 def ended_columns(ended: RunEnded) -> EndColumns:
     """Write how a run ended as columns."""
     return EndColumns(
-        status=ended.status,
-        ended_at=ended.ended_at,
-        stop=ended.stop,
-        limit=None if ended.limit is None else bind_text(ended.limit),
-        usage=None if ended.usage is None else write_json(ended.usage).decode(),
-        error=None if ended.error is None else _write_error(ended.error),
-        rounds=ended.rounds,
-        calls=ended.calls,
+        ended.status,
+        ended.ended_at,
+        ended.stop,
+        None if ended.limit is None else bind_text(ended.limit),
+        None if ended.usage is None else write_json(ended.usage).decode(),
+        None if ended.error is None else _write_error(ended.error),
+        ended.rounds,
+        ended.calls,
     )
 
 

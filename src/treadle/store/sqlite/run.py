@@ -6,30 +6,30 @@ A run of which nobody hears before its next write may be laid by: it is then beg
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
+from treadle.canon.errors import TreadleError
 from treadle.canon.events import ENDED, RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.journal import Chunk
 from treadle.store.sqlite import fence
-from treadle.store.sqlite.rows import EndColumns, Place, chain_entries, ended_columns
+from treadle.store.sqlite.rows import EndColumns, Place, RunColumns, chain_entries, ended_columns
 from treadle.store.sqlite.writer import Job, T, Writer
 
 
-class SqliteRunJournal:
-    """Fits `journal.RunJournal`. `wake` is called with the run's id after each write."""
+class Desk(NamedTuple):
+    """What all journals of a store write with; `wake` is called with a run's id after each write to it."""
 
-    def __init__(
-        self,
-        writer: Writer,
-        clock: Callable[[], float],
-        wake: Callable[[str], None],
-        hold: fence.Hold,
-        place: Place,
-        lease_s: float,
-    ) -> None:
-        self._writer = writer
-        self._clock = clock
-        self._wake = wake
+    writer: Writer
+    clock: Callable[[], float]
+    wake: Callable[[str], None]
+
+
+class SqliteRunJournal:
+    """Fits `journal.RunJournal`."""
+
+    def __init__(self, desk: Desk, hold: fence.Hold, place: Place, lease_s: float) -> None:
+        self._writer, self._clock, self._wake = desk
         self._hold = hold
         self._place = place
         self._lease_s = lease_s
@@ -80,10 +80,10 @@ class SqliteRunJournal:
 
     def _append(self, entries: Sequence[Entry], end: EndColumns | None) -> asyncio.Future[int]:
         hold, place = self._hold, self._place
-        chained = chain_entries(entries, hold.run, hold.run_id, hold.epoch, place)
-        until = self._clock() + self._lease_s
+        chained = chain_entries(entries, hold.run_id, hold.epoch, place)
         # What is asked for before this is done goes behind it; where that does not hold, the lease tells.
         self._place = chained.place
+        until = self._clock() + self._lease_s
         job = fence.Append(hold, entries, place, chained, until, end, self._has_chunks)
         return self._writer.submit(job, then=partial(self._written, chained.place))
 
@@ -100,29 +100,32 @@ class SqliteRunJournal:
             self._wake(self._hold.run_id)
 
 
+class Begun(NamedTuple):
+    """A run that was begun: its row and its request as they are kept, who holds it, and its input."""
+
+    columns: RunColumns
+    body: str | bytes | None
+    owner: str
+    entries: Sequence[Entry]
+
+
 class LaidRun:
     """Fits `journal.RunJournal`: a run whose start waits for the first write and is made durable with it.
 
-    `lay_down` writes it alone. `make` gives the journal of a run that is there, for all that is written later; `until`
-    says when a lease ends that begins now.
+    `lay_down` writes it alone. What is written once it is there goes by a journal of its own.
     """
 
     epoch = 1
     attempt = 1
 
-    def __init__(
-        self,
-        writer: Writer,
-        start: fence.Start,
-        make: Callable[[fence.Hold, Place], SqliteRunJournal],
-        until: Callable[[], float],
-    ) -> None:
-        self.run_id = str(start.columns.id)
-        self._writer = writer
-        self._start: fence.Start | None = start
-        self._make = make
-        self._until = until
-        self._birth: asyncio.Future[int] | None = None
+    def __init__(self, desk: Desk, run: Begun, lease_s: float) -> None:
+        self.run_id = str(run.columns.id)
+        self._desk = desk
+        self._run: Begun | None = run
+        self._lease_s = lease_s
+        self._is_coming = False
+        self._stands: tuple[fence.Hold, Place] | None = None
+        self._arrival: asyncio.Future[int] | None = None
         self._behind: list[tuple[Sequence[Entry], RunEnded | None, asyncio.Future[int]]] = []
         self._journal: SqliteRunJournal | None = None
 
@@ -131,10 +134,13 @@ class LaidRun:
 
         What goes wrong is heard of with the next write, which tries again.
         """
-        if self._journal is None and self._birth is None:
-            self._birth = self._bear((), None, is_durable=False)
-            self._birth.add_done_callback(_heard)
-        return self._birth if self._journal is None else None
+        if self._stands is not None:
+            return None
+        if self._arrival is None:
+            self._arrival = _unheard()
+            if not self._is_coming:
+                self._bear((), None, is_durable=False).add_done_callback(_heard)
+        return self._arrival
 
     def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
         """Make the entries durable, in order; renew the lease."""
@@ -161,48 +167,67 @@ class LaidRun:
         await (await self._written()).tell(chunk, keep_from=keep_from)
 
     def _write(self, entries: Sequence[Entry], ended: RunEnded | None) -> asyncio.Future[int]:
-        birth = self._birth
-        if not self._behind:
-            if self._journal is not None:
-                return self._journal.append(entries) if ended is None else self._journal.finish(entries, ended)
-            if birth is None or (birth.done() and birth.exception() is not None):
-                self._birth = self._bear(entries, ended, is_durable=True)
-                # Whoever gives it up does not stop it: it must not look as if it had never begun.
-                return asyncio.shield(self._birth)
+        if self._stands is not None:
+            journal = self._standing(*self._stands)
+            return journal.append(entries) if ended is None else journal.finish(entries, ended)
+        if not self._is_coming:
+            return self._bear(entries, ended, is_durable=True)
         # It is on its way, without this, and perhaps with others behind it.
-        assert birth is not None
-        if not self._behind:
-            birth.add_done_callback(self._follow)
-        future: asyncio.Future[int] = birth.get_loop().create_future()
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._behind.append((entries, ended, future))
         return future
 
-    def _follow(self, _: "asyncio.Future[int]") -> None:
+    def _standing(self, hold: fence.Hold, place: Place) -> SqliteRunJournal:
+        if self._journal is None:
+            self._journal = SqliteRunJournal(self._desk, hold, place, self._lease_s)
+        return self._journal
+
+    async def _written(self) -> SqliteRunJournal:
+        arrival = self.lay_down()
+        if arrival is not None:
+            await asyncio.shield(arrival)
+        assert self._stands is not None
+        return self._standing(*self._stands)
+
+    def _bear(self, entries: Sequence[Entry], ended: RunEnded | None, *, is_durable: bool) -> "asyncio.Future[int]":
+        assert self._run is not None, "a run begins once"
+        columns, body, owner, asked = self._run
+        chained = chain_entries([*asked, *entries], self.run_id, 1, Place())
+        until = self._desk.clock() + self._lease_s
+        start = fence.Start(columns, body, owner, until, chained, None if ended is None else ended_columns(ended))
+        self._is_coming = True
+        if self._arrival is not None and self._arrival.done():
+            self._arrival = None
+        born = partial(self._born, chained.place)
+        # Whoever gives it up does not stop it, and what comes next hears of it whether somebody waits or not.
+        return self._desk.writer.submit(start, is_durable=is_durable, then=born, otherwise=self._failed)
+
+    def _born(self, place: Place, hold: fence.Hold) -> int:
+        self._stands, self._run, self._is_coming = (hold, place), None, False
+        if self._behind:
+            self._follow()
+        if self._arrival is not None:
+            self._arrival.set_result(place.head)
+        return place.head
+
+    def _failed(self, error: TreadleError) -> None:
+        self._is_coming = False
+        arrival = self._arrival = self._arrival or _unheard()
+        arrival.set_exception(error)
+        self._follow()
+
+    def _follow(self) -> None:
         """Write what came while the start was on its way, in order."""
         behind, self._behind = self._behind, []
         for entries, ended, future in behind:
             self._write(entries, ended).add_done_callback(partial(_pass_on, future))
 
-    async def _written(self) -> SqliteRunJournal:
-        birth = self.lay_down()
-        if birth is not None:
-            await asyncio.shield(birth)
-        assert self._journal is not None
-        return self._journal
 
-    def _bear(self, entries: Sequence[Entry], ended: RunEnded | None, *, is_durable: bool) -> "asyncio.Future[int]":
-        start = self._start
-        assert start is not None, "a run begins once"
-        if self._birth is not None:
-            # It was tried before, perhaps long ago.
-            start = start._replace(until=self._until())
-        if entries or ended is not None:
-            start = start.followed_by(entries, None if ended is None else ended_columns(ended))
-        return self._writer.submit(start, is_durable=is_durable, then=partial(self._born, start.chained.place))
-
-    def _born(self, place: Place, hold: fence.Hold) -> int:
-        self._journal, self._start = self._make(hold, place), None
-        return place.head
+def _unheard() -> "asyncio.Future[int]":
+    """Return a future that nobody has to wait for."""
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    future.add_done_callback(_heard)
+    return future
 
 
 def _heard(future: "asyncio.Future[int]") -> None:

@@ -27,7 +27,7 @@ from treadle.store.sqlite.connection import MEMORY, connect, select, store_error
 from treadle.store.sqlite.migrate import migrate, read_migrations
 from treadle.store.sqlite.presence import Presence
 from treadle.store.sqlite.rows import Place, RunColumns, bind_json, bind_text, chain_entries, read_run, run_columns
-from treadle.store.sqlite.run import LaidRun, SqliteRunJournal
+from treadle.store.sqlite.run import Begun, Desk, LaidRun, SqliteRunJournal
 from treadle.store.sqlite.watch import Changes, Watch
 from treadle.store.sqlite.writer import BATCH_JOBS_MAX, Job, Writer
 from treadle.store.tickets.sqlite import SqliteTickets
@@ -120,19 +120,20 @@ class SqliteStore:
         assert row.status not in ENDED, "a run cannot start with its end"
         assert owner, "a lease needs an owner"
         try:
-            writer = self._open_writer()
+            desk = self._open_desk()
         except StoreError as error:
             return failed(error)
-        body = None if row.request is None else bind_json(bytes(row.request))
-        chained = chain_entries(entries, 0, row.id, 1, Place())
-        start = fence.Start(run_columns(row), body, owner, self._clock() + lease_s, chained)
+        columns = run_columns(row)
+        body = None if row.request is None else bind_json(row.request)
+        if is_private and self._may_wait(desk.writer, columns):
+            return done(self._lay_by(LaidRun(desk, Begun(columns, body, owner, entries), lease_s)))
+        chained = chain_entries(entries, row.id, 1, Place())
+        start = fence.Start(columns, body, owner, self._clock() + lease_s, chained)
 
-        def journal(hold: fence.Hold, place: Place) -> SqliteRunJournal:
-            return self._journal(writer, hold, place, lease_s)
+        def journal(hold: fence.Hold) -> RunJournal:
+            return SqliteRunJournal(desk, hold, chained.place, lease_s)
 
-        if is_private and self._may_wait(writer, start.columns):
-            return done(self._lay_by(LaidRun(writer, start, journal, lambda: self._clock() + lease_s)))
-        return writer.submit(start, is_durable=not is_private, then=lambda hold: journal(hold, chained.place))
+        return desk.writer.submit(start, is_durable=not is_private, then=journal)
 
     async def claim_abandoned(
         self, owner: str, lease_s: float, limit: int, *, run_id: str | None = None, background: bool | None = None
@@ -143,12 +144,12 @@ class SqliteStore:
         """
         assert owner, "a lease needs an owner"
         now = self._clock()
-        writer = self._open_writer()
+        desk = self._open_desk()
         wanted = fence.Wanted(limit, bind_text(run_id), background)
-        taken = await writer.submit(lambda connection: fence.claim(connection, owner, now, now + lease_s, wanted))
+        taken = await desk.writer.submit(lambda connection: fence.claim(connection, owner, now, now + lease_s, wanted))
         for _, hold, _ in taken:
             self._watch.wake(hold.run_id)
-        return [(read_run(values), self._journal(writer, hold, place, lease_s)) for values, hold, place in taken]
+        return [(read_run(values), SqliteRunJournal(desk, hold, place, lease_s)) for values, hold, place in taken]
 
     async def end_leases(self, owner: str) -> int:
         """End the leases of an owner that is known to be dead, and return how many it had."""
@@ -375,9 +376,6 @@ class SqliteStore:
                 self._births.add(birth)
                 birth.add_done_callback(self._births.discard)
 
-    def _journal(self, writer: Writer, hold: fence.Hold, place: Place, lease_s: float) -> SqliteRunJournal:
-        return SqliteRunJournal(writer, self._clock, self._watch.wake, hold, place, lease_s)
-
     async def _write(self, job: Job[T]) -> T:
         writer = self._open_writer()
         if self._laid:
@@ -433,6 +431,9 @@ class SqliteStore:
         if self._writer is None or not self._writer.is_open:
             raise StoreError(f"the store {self._path} is not open", code="store_closed")
         return self._writer
+
+    def _open_desk(self) -> Desk:
+        return Desk(self._open_writer(), self._clock, self._watch.wake)
 
     def _connect(self) -> apsw.Connection:
         with ExitStack() as undo:

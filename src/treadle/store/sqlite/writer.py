@@ -10,7 +10,6 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar, cast, overload
 
@@ -28,8 +27,11 @@ V = TypeVar("V")
 Job = Callable[[apsw.Connection], T]
 
 
-_Ticket = tuple[Job[Any], asyncio.Future[Any], bool, Callable[[Any], Any] | None]
-"""A job, who waits for it, whether it must be durable, and what makes of its value what is waited for."""
+Otherwise = Callable[[TreadleError], None]
+
+_Ticket = tuple[Job[Any], asyncio.Future[Any], bool, Callable[[Any], Any] | None, Otherwise | None]
+"""A job, who waits for it, whether it must be durable, what makes of its value what is waited for, and what hears
+that it was not done."""
 
 _Outcome = tuple[_Ticket, Any, TreadleError | None]
 """A ticket, what its job gave, and what went wrong."""
@@ -46,7 +48,8 @@ class Writer:
         self._path = path
         self._is_inline = is_inline
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[_Ticket]] = SimpleQueue()
+        self._left: list[_Ticket] = []
         self._queued = 0
         self._fresh: list[_Ticket] = []
         self._waiting: deque[_Ticket] = deque()
@@ -78,20 +81,28 @@ class Writer:
     @overload
     def submit(self, job: Job[T], *, is_durable: bool = True) -> asyncio.Future[T]: ...
     @overload
-    def submit(self, job: Job[T], *, is_durable: bool = True, then: Callable[[T], V]) -> asyncio.Future[V]: ...
     def submit(
-        self, job: Job[Any], *, is_durable: bool = True, then: Callable[[Any], Any] | None = None
+        self, job: Job[T], *, is_durable: bool = True, then: Callable[[T], V], otherwise: Otherwise | None = None
+    ) -> asyncio.Future[V]: ...
+    def submit(
+        self,
+        job: Job[Any],
+        *,
+        is_durable: bool = True,
+        then: Callable[[Any], Any] | None = None,
+        otherwise: Otherwise | None = None,
     ) -> asyncio.Future[Any]:
         """Queue a job; the future gets its value once it is committed, or a StoreError, or what the job raises.
 
         What is not durable outlives this process, and the machine only once something durable was written after it.
-        `then` is called in the loop with the value, and gives the one that the future gets. Who does not wait any
-        longer does not stop a job, except while there are too many before it.
+        `then` is called in the loop with the value, and gives the one that the future gets; `otherwise` with what went
+        wrong. Who does not wait any longer does not stop a job, except while there are too many before it and nobody
+        hears otherwise.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
-        ticket = (job, future, is_durable, then)
+        ticket = (job, future, is_durable, then, otherwise)
         if not self._is_open:
-            future.set_exception(self._closed())
+            self._tell(ticket, None, self._closed())
         elif self._is_inline:
             # Whoever asks in a loop until something has changed must let others change it.
             self._loop.call_soon(self._resolve, self._commit([ticket]))
@@ -110,7 +121,7 @@ class Writer:
         assert self._is_inline, "the connection belongs to the thread"
         if not self._is_open:
             raise self._closed()
-        [(_, value, error)] = self._commit([(job, self._loop.create_future(), True, None)])
+        [(_, value, error)] = self._commit([(job, self._loop.create_future(), True, None, None)])
         if error is not None:
             raise error
         return cast("T", value)
@@ -124,15 +135,15 @@ class Writer:
 
     def _hand_over(self) -> None:
         """Queue what was taken in this turn of the loop."""
-        fresh, self._fresh = self._fresh, []
-        for ticket in fresh:
-            self._queue.put(ticket)
+        if self._fresh:
+            self._queue.put(self._fresh)
+            self._fresh = []
 
     def _let_in(self, count: int) -> None:
         """Take so many of those who still wait, those first who have waited longest."""
         while self._waiting and count > 0:
             ticket = self._waiting.popleft()
-            if not ticket[1].done():
+            if not ticket[1].done() or ticket[4] is not None:
                 self._take(ticket)
                 count -= 1
 
@@ -143,7 +154,7 @@ class Writer:
             if not self._is_inline:
                 self._let_in(len(self._waiting))
                 self._hand_over()
-                self._queue.put(None)
+                self._queue.put([])
         await self._stopped.wait()
 
     def _main(self) -> None:
@@ -155,31 +166,34 @@ class Writer:
             self._call_loop(self._stop, batch)
 
     def _next_batch(self) -> list[_Ticket]:
-        batch: list[_Ticket] = []
-        ticket = self._queue.get()
-        while ticket is not None:
-            batch.append(ticket)
-            if len(batch) == BATCH_JOBS_MAX or self._queue.empty():
-                return batch
-            ticket = self._queue.get()
-        if batch:
-            self._queue.put(None)
+        """Return what waits, as much as goes together; nothing, when no more will come."""
+        batch, self._left = self._left or self._queue.get(), []
+        while not self._queue.empty() and 0 < len(batch) < BATCH_JOBS_MAX:
+            more = self._queue.get()
+            if not more:
+                self._queue.put(more)
+                break
+            batch += more
+        if len(batch) > BATCH_JOBS_MAX:
+            batch, self._left = batch[:BATCH_JOBS_MAX], batch[BATCH_JOBS_MAX:]
         return batch
 
     def _commit(self, batch: list[_Ticket]) -> list[_Outcome]:
-        is_durable = batch[0][2] if len(batch) == 1 else any(ticket[2] for ticket in batch)
+        is_lone = len(batch) == 1
+        is_durable = batch[0][2] if is_lone else any(ticket[2] for ticket in batch)
         connection = self._connection
         try:
             if is_durable is not self._syncs:
                 connection.pragma("synchronous", "full" if is_durable else "normal")
                 self._syncs = is_durable
-            before = connection.total_changes()
+            before = 0 if self._is_well else connection.total_changes()
             connection.execute("BEGIN IMMEDIATE")
-            outcomes = self._run_alone(batch[0]) if len(batch) == 1 else self._run_together(batch)
-            if connection.in_transaction:
-                connection.execute("COMMIT")
-            # A full disk takes a transaction that writes nothing.
-            self._is_well |= connection.total_changes() != before
+            outcomes = [self._try(batch[0])] if is_lone else self._run_together(batch)
+            # What a job did wrong that has the transaction to itself is rolled back with it.
+            connection.execute("ROLLBACK" if is_lone and outcomes[0][2] is not None else "COMMIT")
+            if not self._is_well:
+                # A full disk takes a transaction that writes nothing.
+                self._is_well = connection.total_changes() != before
         except apsw.Error as error:
             self._is_well = False
             # Some failures have rolled the transaction back by themselves, others leave it open.
@@ -187,13 +201,6 @@ class Writer:
                 connection.execute("ROLLBACK")
             return [(ticket, None, store_error(error, self._path)) for ticket in batch]
         return outcomes
-
-    def _run_alone(self, ticket: _Ticket) -> list[_Outcome]:
-        """Run a job that has the transaction to itself: what it did wrong is rolled back with it."""
-        outcome = self._try(ticket)
-        if outcome[2] is not None and self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-        return [outcome]
 
     def _run_together(self, batch: list[_Ticket]) -> list[_Outcome]:
         """Run all jobs by as few statements as it takes; if one breaks a rule, each in a savepoint of its own."""
@@ -223,31 +230,38 @@ class Writer:
             return ticket, None, error
 
     def _call_loop(self, callback: Callable[[Any], None], argument: Any) -> None:
-        # The loop is closed: nobody is left who waits, and the jobs are committed all the same.
-        with suppress(RuntimeError):
+        try:
             self._loop.call_soon_threadsafe(callback, argument)
+        except RuntimeError:
+            # The loop is closed: nobody is left who waits, and the jobs are committed all the same.
+            return
 
     def _resolve(self, outcomes: list[_Outcome]) -> None:
         self._queued -= len(outcomes)
-        for (_, future, _, then), value, error in outcomes:
-            told = value if then is None or error is not None else then(value)
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(told)
-            else:
-                future.set_exception(error)
+        for ticket, value, error in outcomes:
+            self._tell(ticket, value, error)
         if self._waiting:
             self._let_in(QUEUED_JOBS_MAX - self._queued)
+
+    def _tell(self, ticket: _Ticket, value: Any, error: TreadleError | None) -> None:
+        _, future, _, then, otherwise = ticket
+        if error is None:
+            told = value if then is None else then(value)
+            if not future.done():
+                future.set_result(told)
+            return
+        if otherwise is not None:
+            otherwise(error)
+        if not future.done():
+            future.set_exception(error)
 
     def _stop(self, unfinished: list[_Ticket]) -> None:
         self._is_open = False
         self._let_in(len(self._waiting))
         self._hand_over()
+        unfinished += self._left
         while not self._queue.empty():
-            ticket = self._queue.get()
-            if ticket is not None:
-                unfinished.append(ticket)
+            unfinished += self._queue.get()
         self._resolve([(ticket, None, self._closed()) for ticket in unfinished])
         self._stopped.set()
 

@@ -199,13 +199,13 @@ async def append_together(connection: Connection, wishes: Sequence[Wish], within
     entries: list[tuple[Any, ...]] = []
     # Everybody locks runs in the same order, so that nobody waits in a circle.
     for run in sorted(only):
-        hold, (before, place, rows, _), lease, end = only[run]
-        held = (run, bind_text(hold.owner), hold.epoch, *before, *place)
+        hold, batch, lease, end = only[run]
+        held = (run, bind_text(hold.owner), hold.epoch, *batch.before, *batch.place)
         if end is None:
             moves.append((*held, lease.seconds))
         else:
             endings.append((*held, *end))
-        entries += rows
+        entries += batch.numbered(run)
     statement = _APPEND_AND_END if endings else _APPEND
     values = {"now": wishes[0].lease.now, "moves": moves, "endings": endings, "entries": entries}
     found = await connection.fetch(statement.text, *statement.bind(values), timeout=within_s)
@@ -259,7 +259,7 @@ async def start_together(connection: Connection, runs: Sequence[Beginning], with
     for place, (columns, batch, owner, lease) in enumerate(runs):
         beginnings.append((place, *columns, bind_text(owner), lease.seconds, *batch.place))
         # A run has no number yet, so its entries have its place.
-        entries += [(place, *row[1:]) for row in batch.rows]
+        entries += batch.numbered(place)
     values = {"now": runs[0].lease.now, "beginnings": beginnings, "entries": entries}
     found = await connection.fetch(_START.text, *_START.bind(values), timeout=within_s)
     numbers: dict[int, int] = {row[0]: row[1] for row in found}

@@ -14,7 +14,6 @@ from treadle.store.sqlite.fence import (
     CHUNK,
     DROP_CHUNKS,
     END_RUN,
-    EVENT,
     LEASE,
     LEAVE,
     OWE,
@@ -26,8 +25,8 @@ from treadle.store.sqlite.fence import (
     Start,
     Tell,
     placed,
+    write_events,
 )
-from treadle.store.sqlite.rows import EventRow
 
 
 class Unsure(Exception):
@@ -67,7 +66,7 @@ class _Batch:
         self._leases: list[tuple[Value, ...]] = []
         self._moves: list[tuple[Value, ...]] = []
         self._leaves: list[tuple[Value, ...]] = []
-        self._events: list[EventRow] = []
+        self._events: list[tuple[Value, ...]] = []
         self._ends: list[tuple[Value, ...]] = []
         self._owed: list[tuple[Value, ...]] = []
         self._silent: list[tuple[Value, ...]] = []
@@ -82,7 +81,7 @@ class _Batch:
             self._leases.append(job.lease(hold.run))
         elif hold.key_id:
             self._owed.append((hold.run,))
-        self._events += job.rows(connection, hold.run)
+        self._events += placed(connection, hold.run, job.chained)
         return hold
 
     def append(self, connection: apsw.Connection, job: Append) -> None:
@@ -115,7 +114,7 @@ class _Batch:
         _write_all(connection, RENEW, [job.renewal() for job in self._told])
         if connection.total_changes() - before != len(self._moves) + len(self._leaves) + len(self._told):
             raise Unsure
-        _write_all(connection, EVENT, self._events)
+        write_events(connection, self._events)
         _write_all(connection, END_RUN, self._ends)
         _write_all(connection, OWE, self._owed)
         _write_all(connection, SILENCE, self._silent)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from treadle.canon.errors import ErrorInfo, ProtocolError
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
+from treadle.store.chain import entry_hash
 from treadle.store.journal import RunRow
 from treadle.store.postgres.fence import Hold, Place, make_batch
 from treadle.store.postgres.rows import (
@@ -72,9 +73,12 @@ def test_every_entry_is_read_back_as_it_was(content: str, name: str, data: bytes
     """Whatever the texts and the data are."""
     raw = None if data is None else msgspec.Raw(data)
     entry = Entry(kind="note", at=1.5, content=content, name=name, item_id=name, data=raw, is_input=is_input)
-    [row] = make_batch([entry], Hold(5, "owner", 1, "run_1"), Place(6, "")).rows
-    assert row[:2] == (5, 7)
+    batch = make_batch([entry], Hold(5, "owner", 1, "run_1"), Place(6, "ab"))
+    [row] = batch.numbered(9)
+    assert row[:2] == (9, 7)
     assert read_entry((*row[1:10], None)) == msgspec.structs.replace(entry, seq=7)
+    assert row[-2] == entry_hash("ab", "run_1", 7, 1, entry)
+    assert batch.place == Place(7, row[-2])
 
 
 def test_a_field_that_is_looked_up_must_be_unicode() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
-from treadle.store.chain import LOST
+from treadle.store.chain import LOST, entry_hash, old_hash
 from treadle.store.journal import INLINE_BYTES_MAX, RunJournal, RunRow
 from treadle.store.sqlite.store import SqliteStore
 
@@ -20,7 +20,7 @@ ENTRIES = [Entry(kind="user", at=1.0, content=str(seq)) for seq in (1, 2, 3)]
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     """An open store on a file."""
-    opened = SqliteStore(str(tmp_path / "a.db"))
+    opened = SqliteStore(str(tmp_path / "a.db"), clock=iter(range(100)).__next__)
     await opened.open()
     yield opened
     await opened.close()
@@ -45,6 +45,19 @@ async def broken(store: SqliteStore, *statements: str) -> list[tuple[int, str]]:
         connection.execute(statement)
     connection.close()
     return [(line.seq, line.kind) for line in await store.audit("run_1") if line.sha256 != line.expected]
+
+
+async def age(store: SqliteStore, count: int) -> None:
+    """Give the first entries of the run the hashes of the old form, and those after them what follows."""
+    connection = apsw.Connection(store.path)
+    sha256 = ""
+    for entry in await store.entries("run_1"):
+        form = old_hash if entry.seq <= count else entry_hash
+        sha256 = form(sha256, "run_1", entry.seq, 1, entry)
+        connection.execute("UPDATE events SET sha256 = ? WHERE seq = ?", (sha256, entry.seq))
+    connection.execute("UPDATE leases SET sha256 = ?", (sha256,))
+    connection.execute("UPDATE runs SET sha256 = ? WHERE ended_at IS NOT NULL", (sha256,))
+    connection.close()
 
 
 TAMPERED = {
@@ -88,14 +101,31 @@ TAMPERED = {
 }
 
 
+@pytest.mark.parametrize("old", [0, 2, 5], ids=["new", "grown", "old"])
 @pytest.mark.parametrize("is_ended", [True, False], ids=["ended", "live"])
 @pytest.mark.parametrize("name", TAMPERED)
-async def test_what_was_changed_by_hand_is_found(store: SqliteStore, name: str, is_ended: bool) -> None:
-    """Which line it is, in an ended run and in a live one."""
+async def test_what_was_changed_by_hand_is_found(store: SqliteStore, name: str, is_ended: bool, old: int) -> None:
+    """Which line it is, in an ended run and in a live one, with hashes of today, of before, and of both."""
     statements, found = TAMPERED[name]
     await written(store, is_ended=is_ended)
+    await age(store, old)
     assert await broken(store) == []
     assert await broken(store, *statements) == found
+
+
+async def test_a_run_from_before_is_gone_on_with(store: SqliteStore) -> None:
+    """Its new entries follow from the old ones, and all of them are sound."""
+    await written(store, is_ended=False)
+    await age(store, 5)
+    [(_, journal)] = await store.claim_abandoned("p", 1.0, 1)
+    await journal.append([Entry(kind="note", at=1.0)])
+    await journal.finish([LARGE], RunEnded(status="completed", ended_at=2.0))
+    assert await broken(store) == []
+    lines = await store.audit("run_1")
+    assert [line.seq for line in lines] == [*range(1, 8)]
+    previous = lines[4].sha256
+    assert lines[5].sha256 == entry_hash(previous, "run_1", 6, 2, Entry(kind="note", at=1.0))
+    assert await broken(store, "UPDATE events SET content = 'x' WHERE seq IN (5, 6)") == [(5, "assistant"), (6, "note")]
 
 
 async def test_the_chain_of_a_live_run_is_fenced_with_it(store: SqliteStore) -> None:

@@ -9,7 +9,7 @@ import pytest
 from treadle.canon.errors import StoreError
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
-from treadle.store.chain import body_hash, entry_hash
+from treadle.store.chain import entry_hash
 from treadle.store.sqlite.connection import connect, select
 from treadle.store.sqlite.migrate import Migration, migrate, read_migrations
 from treadle.store.sqlite.store import SqliteStore
@@ -140,7 +140,7 @@ async def test_a_run_from_before_the_chain_goes_on_in_it(tmp_path: Path) -> None
     assert (row.id, row.request_sha256, row.idempotency_key) == ("run_1", "", None)
     entry = Entry(kind="assistant", at=2.0, content="hello")
     await journal.finish([entry], RunEnded(status="completed", ended_at=3.0))
-    sha256 = entry_hash("", "run_1", 2, 2, body_hash(entry))
+    sha256 = entry_hash("", "run_1", 2, 2, entry)
     lines = [(line.seq, line.sha256, line.expected) for line in await store.audit("run_1")]
     assert lines == [(1, "", ""), (2, sha256, sha256)]
     await store.close()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
-from treadle.store.chain import KeptEntry, body_hash, entry_hash
-from treadle.store.journal import INLINE_BYTES_MAX
+from treadle.store.chain import KeptEntry, entry_hash
+from treadle.store.journal import INLINE_BYTES_MAX, RunRow
 from treadle.store.sqlite.rows import (
     Place,
     bind_json,
@@ -20,6 +20,7 @@ from treadle.store.sqlite.rows import (
     ended_columns,
     read_entry,
     read_kept,
+    run_columns,
 )
 
 any_text = st.none() | st.text(st.characters(codec=None, exclude_categories=()))
@@ -56,14 +57,14 @@ def test_every_entry_is_read_back_as_it_was(
     entry = Entry(
         kind="note", at=1.5, content=content, name=name, call_id=call_id, item_id=item_id, data=raw, is_input=is_input
     )
-    chained = chain_entries([entry], 5, "run_1", 3, Place(6, "ab"))
-    [(run, seq, epoch, sha256, *plain, _, inline, blob)] = chained.rows
+    chained = chain_entries([entry], "run_1", 3, Place(6, "ab"))
+    [(seq, epoch, *plain, inline, blob, sha256, _)] = chained.rows
     whole = msgspec.structs.replace(entry, seq=7)
-    assert (run, seq, epoch, blob) == (5, 7, 3, None)
+    assert (seq, epoch, blob) == (7, 3, None)
     assert read_entry((seq, *plain, inline, None)) == whole
     assert read_entry((seq, *plain, None, data)) == whole
     assert read_kept((3, "ab", 7, *plain, inline, None)) == KeptEntry(entry=whole, epoch=3, sha256="ab")
-    assert sha256 == entry_hash("ab", "run_1", 7, 3, body_hash(whole))
+    assert sha256 == entry_hash("ab", "run_1", 7, 3, whole)
     assert chained.place == Place(7, sha256)
 
 
@@ -71,15 +72,15 @@ def test_entries_are_chained_and_large_data_stands_apart() -> None:
     """Each to the one before it, in order; what goes to a blob is not in the row, and counts for the hash."""
     large = msgspec.Raw(b'"' + b"x" * INLINE_BYTES_MAX + b'"')
     entries = [Entry(kind="note", at=1.0, data=data) for data in (msgspec.Raw(b"{}"), large, None)]
-    chained = chain_entries(entries, 5, "run_1", 2, Place())
+    chained = chain_entries(entries, "run_1", 2, Place())
     hashes = [""]
     for seq, entry in enumerate(entries, 1):
-        hashes.append(entry_hash(hashes[-1], "run_1", seq, 2, body_hash(entry)))
-    assert [row[:4] for row in chained.rows] == [(5, seq, 2, hashes[seq]) for seq in (1, 2, 3)]
-    assert [row[-2] for row in chained.rows] == ["{}", None, None]
+        hashes.append(entry_hash(hashes[-1], "run_1", seq, 2, entry))
+    assert [(*row[:2], row[-2]) for row in chained.rows] == [(seq, 2, hashes[seq]) for seq in (1, 2, 3)]
+    assert [row[9] for row in chained.rows] == ["{}", None, None]
     assert chained.large == {1: bytes(large)}
     assert chained.place == Place(3, hashes[3])
-    assert chain_entries([], 5, "run_1", 2, Place(4, "ab")) == ((4, "ab"), [], {})
+    assert chain_entries([], "run_1", 2, Place(4, "ab")) == ((4, "ab"), [], {})
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_entries_are_chained_and_large_data_stands_apart() -> None:
 def test_a_plan_is_found_by_its_fingerprint(kind: Any, data: bytes | None, fingerprint: str | None) -> None:
     """Only a plan has one, and whatever else its data may be does no harm."""
     entry = Entry(kind=kind, at=1.0, data=None if data is None else msgspec.Raw(data))
-    assert chain_entries([entry], 1, "run_1", 1, Place()).rows[0][-3] == fingerprint
+    assert chain_entries([entry], "run_1", 1, Place()).rows[0][-1] == fingerprint
 
 
 def test_an_error_that_is_not_unicode_can_still_be_kept() -> None:
@@ -105,3 +106,14 @@ def test_an_error_that_is_not_unicode_can_still_be_kept() -> None:
     error = ErrorInfo(code="failed", message="said \ud800", status=502)
     kept = ended_columns(RunEnded(status="failed", error=error, ended_at=1.0)).error
     assert kept == '{"code":"failed","message":"said ?","status":502}'
+
+
+def test_only_what_is_not_unicode_is_other_in_the_columns_of_a_run() -> None:
+    """It is kept as its bytes, or refused by the schema."""
+    row = RunRow(
+        id="run_é", response_id="resp", conversation_id="c", protocol="chat", model="\ud800", created_at=1.0, key_id="k"
+    )
+    odd, plain = run_columns(row), run_columns(msgspec.structs.replace(row, model="m"))
+    assert odd.model == b"\xed\xa0\x80"
+    assert odd._replace(model="m") == plain
+    assert plain == ("run_é", "resp", "c", None, None, "k", "chat", "m", "running", True, False, 1.0, None, None, "")

@@ -252,6 +252,69 @@ async def test_whoever_gives_the_first_write_up_does_not_stop_it(store: SqliteSt
     assert [row.id for row, _ in await store.claim_abandoned("p", 9.0, 9)] == ["run_2"]
 
 
+async def test_a_first_write_that_was_given_up_and_failed_does_not_hold_up_the_next(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody heard of it, so the next one begins the run, in order with what came after it."""
+    journal = await begin(store)
+    real = fence.Start.insert
+    fails = iter([True, False])
+
+    def once(start: fence.Start, connection: apsw.Connection) -> fence.Hold:
+        if next(fails):
+            raise apsw.BusyError("locked")
+        return real(start, connection)
+
+    monkeypatch.setattr(fence.Start, "insert", once)
+    journal.append(SAID[:1]).cancel()
+    second, third = journal.append(SAID[1:]), journal.finish([], ENDED)
+    async with asyncio.timeout(10.0):
+        assert (await second, await third) == (3, 3)
+    assert [entry.content for entry in await store.entries("run_1")] == ["hi", None, None]
+
+
+async def test_whoever_reads_waits_for_a_first_write_that_was_given_up(store: SqliteStore) -> None:
+    """It is on its way all the same."""
+    journal = await begin(store)
+    other = apsw.Connection(store.path)
+    other.execute("BEGIN IMMEDIATE")
+    journal.append(SAID[:1]).cancel()
+    reading = asyncio.ensure_future(store.entries("run_1"))
+    await store.ping()
+    assert not reading.done()
+    other.execute("ROLLBACK")
+    other.close()
+    assert len(await reading) == 3
+
+
+async def test_a_run_that_could_not_begin_is_not_begun_by_giving_it_up(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody shall find it and go on with it."""
+    journal = await begin(store)
+    with monkeypatch.context() as patched:
+        patched.setattr(fence.Start, "insert", lambda *_: (_ for _ in ()).throw(apsw.BusyError("locked")))
+        with pytest.raises(StoreError):
+            await journal.append(SAID)
+    with pytest.raises(StoreError, match="locked"):
+        await journal.release()
+    assert written(store) == []
+
+
+async def test_writes_to_a_run_that_never_began_end_with_the_store(store: SqliteStore) -> None:
+    """Each hears that it is closed; none waits for ever."""
+    journal = await begin(store)
+    assert isinstance(journal, LaidRun)
+    store._laid.clear()
+    await store.close()
+    for _ in range(2):
+        with pytest.raises(StoreError, match="closed"):
+            await journal.append(SAID)
+        with pytest.raises(StoreError, match="closed"):
+            await journal.release()
+    assert written(store) == []
+
+
 async def test_nothing_overtakes_what_waits_for_the_start(store: SqliteStore) -> None:
     """Not even what comes between the start and the hearing of it."""
     journal = await begin(store)

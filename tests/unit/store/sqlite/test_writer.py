@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from treadle.canon.errors import Conflict, NotFound, StoreError
+from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
 from treadle.store.sqlite.connection import connect, select
 from treadle.store.sqlite.writer import BATCH_JOBS_MAX, QUEUED_JOBS_MAX, Writer
 
@@ -207,6 +207,37 @@ async def test_submitting_waits_while_too_many_are_queued(writer: Writer) -> Non
     await asyncio.wait_for(asyncio.gather(*tasks), WAIT_S)
     assert reached == QUEUED_JOBS_MAX + 99
     assert writer.queued == 0
+
+
+async def test_who_wants_to_hear_otherwise_does(writer: Writer) -> None:
+    """Whether somebody still waits or not, and also where the writer is closed; after what went well, nothing."""
+    heard: list[str] = []
+
+    def otherwise(error: TreadleError) -> None:
+        heard.append(type(error).__name__)
+
+    assert await writer.submit(insert(1), then=str, otherwise=otherwise) == "1"
+    with pytest.raises(Conflict):
+        await writer.submit(insert(1), then=str, otherwise=otherwise)
+    writer.submit(insert(1), then=str, otherwise=otherwise).cancel()
+    await writer.submit(numbers)
+    assert heard == ["Conflict", "Conflict"]
+    await writer.close()
+    with pytest.raises(StoreError):
+        await writer.submit(insert(2), then=str, otherwise=otherwise)
+    assert heard == ["Conflict", "Conflict", "StoreError"]
+
+
+async def test_a_job_of_which_somebody_hears_is_done_however_long_it_waited(writer: Writer) -> None:
+    """Others are not, where they were given up before there was space."""
+    gate = Gate()
+    writer.submit(gate)
+    many = [writer.submit(numbers) for _ in range(QUEUED_JOBS_MAX)]
+    writer.submit(insert(1)).cancel()
+    writer.submit(insert(2), then=str, otherwise=lambda _: None).cancel()
+    gate.open()
+    await asyncio.wait_for(asyncio.gather(*many), WAIT_S)
+    assert await writer.submit(numbers) == [2]
 
 
 async def test_jobs_run_in_the_order_in_which_they_came(writer: Writer) -> None:
