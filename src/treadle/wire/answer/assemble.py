@@ -44,6 +44,7 @@ class Assembly(Ledger):
         super().__init__(ids, bounds, taken_call_ids)
         self.has_calls = False
         self._speaking: MessageDraft | ThoughtDraft | None = None
+        self._tail: tuple[int, int, list[str]] | None = None
         self._correlator: Correlator | None = None
         self._done = 0
         self._maker = maker
@@ -62,31 +63,23 @@ class Assembly(Ledger):
         return type(self._speaking) is MessageDraft
 
     def add_text(self, text: str) -> None:
-        """Add to the message, or begin one."""
-        message = self._speaking
-        if type(message) is not MessageDraft:
-            message = self._begin_message()
-        if message.is_refusing or message.has_tokens:
+        """Add a text without halves to the message, or begin one: what nearly every piece of an answer is."""
+        tail = self._tail or self._begin_tail()
+        if tail is None:
             self.add_said(text)
             return
-        # What nearly every piece is: more of a plain text.
         meter = self._meter
-        if message.joiner.half or not text.isascii():
-            text = message.joiner.feed(text)
-            if not text:
-                return
-            meter.add(text)
-        else:
-            meter.bytes_held += len(text)
+        meter.bytes_held += len(text) if text.isascii() else len(text.encode())
         if meter.bytes_held > meter.bytes_max:
             meter.is_over = True
             return
-        texts = message.begin(is_refusal=False) if message.texts is None else message.texts
+        index, part, texts = tail
         texts.append(text)
-        self.events.append(TextDelta(index=message.index, text=text, part=message.part))
+        self.events.append(TextDelta(index=index, text=text, part=part))
 
     def add_said(self, text: str, *, is_refusal: bool = False, tokens: list[Any] | None = None) -> None:
         """Add to the message, or begin one, also what it refuses; `tokens` are the logprobs of that text."""
+        self._tail = None
         message = self._speaking
         if type(message) is not MessageDraft:
             message = self._begin_message()
@@ -195,6 +188,17 @@ class Assembly(Ledger):
         self.events.append(ItemAdded(index=index, item=MessageItem(id=item_id, role="assistant")))
         return message
 
+    def _begin_tail(self) -> tuple[int, int, list[str]] | None:
+        """Open a text that pieces can be added to as they are; None while something of the message waits for more."""
+        message = self._speaking
+        if type(message) is not MessageDraft:
+            message = self._begin_message()
+        if message.is_refusing or message.has_tokens or message.joiner.half:
+            return None
+        texts = message.begin(is_refusal=False) if message.texts is None else message.texts
+        self._tail = message.index, message.part, texts
+        return self._tail
+
     def _begin_thought(self) -> ThoughtDraft:
         if self._speaking is not None:
             self._fall_silent()
@@ -234,7 +238,7 @@ class Assembly(Ledger):
 
     def _fall_silent(self) -> None:
         """Close the open message or reasoning."""
-        speaking, self._speaking = self._speaking, None
+        speaking, self._speaking, self._tail = self._speaking, None, None
         assert speaking is not None, "somebody speaks"
         if type(speaking) is MessageDraft:
             if speaking.joiner.half:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from treadle.canon.errors import BrokenStream
-from treadle.canon.events import Finished, Stop
+from treadle.canon.events import Finished, ModelEvent, Stop
 from treadle.canon.ids import IdSource
 from treadle.canon.items import ImagePart, OpaquePart
 from treadle.canon.json import type_errors
@@ -37,6 +37,7 @@ from treadle.wire.chat.chunk import (
 )
 from treadle.wire.chat.parts import PROTOCOL, flat_annotation
 from treadle.wire.chat.state import CALL_STATE, MESSAGE_STATE, THOUGHT_STATE
+from treadle.wire.sse import Frame
 from treadle.wire.surrogates import mend_text, write_halves
 
 LEGACY_INDEX = "function_call"
@@ -70,6 +71,7 @@ _THOUGHTS = frozenset({"reasoning_content", "reasoning", THOUGHT_STATE})
 _TEXT_KINDS = ("text", "output_text", None)
 _KNOWN = _PLAIN | {"images", "annotations"}
 _FIRST = (0, None, "0")
+_DONE_LINE = DONE.encode()
 _UNSAID = (None, None)
 
 
@@ -99,6 +101,24 @@ class Decoder(AnswerDecoder):
         self._has_thoughts = False
         self._kept: frozenset[str] = frozenset()
 
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        """Return the events that these bytes complete; whole frames of one line take a shorter way to the same ones."""
+        lines = self._intake.lines(data) if self._terminal is None else None
+        if lines is None:
+            return super().feed(data)
+        for line in lines:
+            if line == _DONE_LINE:
+                self._end(is_said=True)
+                break
+            if not self._tell(line):
+                self._read_frames([Frame(line.decode("utf-8", "replace"))])
+            elif self._assembly.meter.is_over:
+                self._check_bounds()
+            if self._terminal is not None:
+                break
+        events, self._assembly.events = self._assembly.events, []
+        return events
+
     def _read_document(self, data: str) -> None:
         chunk = read_chunk(data)
         if chunk is None:
@@ -107,29 +127,35 @@ class Decoder(AnswerDecoder):
             self._read_chunk(chunk)
 
     def _read_frame(self, name: str, data: str) -> None:
-        if self._is_telling and name != "error" and len(data) <= CHECKED_CHARS:
-            try:
-                chunk = TEXT_CHUNK.decode(data)
-            except type_errors:
-                # Something else has begun: the next text is read as whatever it may be.
-                self._is_telling = False
-                self._misses += 1
-            else:
-                self._misses = 0
-                self._has_deltas = True
-                if chunk.usage is not None:
-                    self._usage = read_usage(chunk.usage) or self._usage
-                choice = chunk.choices[0]
-                if choice.delta.content:
-                    self._assembly.add_text(choice.delta.content)
-                if choice.finish_reason is not None:
-                    self._read_reason(choice)
-                return
+        if name != "error" and self._tell(data):
+            return
         chunk = read_chunk(data)
         if chunk is not None:
             self._read_chunk(chunk, is_error=name == "error")
         else:
             self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that could not be read were left out")
+
+    def _tell(self, data: bytes | str) -> bool:
+        """Read what nearly every chunk is, where text is expected to come alone; tell whether it was that."""
+        if not self._is_telling or len(data) > CHECKED_CHARS:
+            return False
+        try:
+            chunk = TEXT_CHUNK.decode(data)
+        except type_errors:
+            # Something else has begun: the next text is read as whatever it may be.
+            self._is_telling = False
+            self._misses += 1
+            return False
+        self._misses = 0
+        self._has_deltas = True
+        choice = chunk.choices[0]
+        if choice.delta.content:
+            self._assembly.add_text(choice.delta.content)
+        if chunk.usage is not None:
+            self._usage = read_usage(chunk.usage) or self._usage
+        if choice.finish_reason is not None:
+            self._read_reason(choice)
+        return True
 
     def _read_chunk(self, chunk: ChunkIn, *, is_error: bool = False) -> None:
         if chunk.error or is_error or chunk.object == "error":
