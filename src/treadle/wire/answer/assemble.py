@@ -169,13 +169,8 @@ class Assembly(Ledger):
             self._settle_late()
         if self._speaking is not None:
             self._fall_silent()
-        for call in self._calls.values():
-            if call.index < 0:
-                call.slot.name = self._note_unnamed()
-                self._show_call(call)
-            self._close_call(call)
         if self._calls:
-            self._emit_done()
+            self._close_calls()
         if self._notes:
             self._note_left()
 
@@ -284,6 +279,14 @@ class Assembly(Ledger):
             self.events.append(ArgumentsDelta(index=call.index, text=ready))
         elif ready:
             call.waiting.append(ready)
+
+    def _close_calls(self) -> None:
+        for call in self._calls.values():
+            if call.index < 0:
+                call.slot.name = self._note_unnamed()
+                self._show_call(call)
+            self._close_call(call)
+        self._emit_done()
 
     def _close_call(self, call: CallDraft) -> None:
         if call.joiner.half:

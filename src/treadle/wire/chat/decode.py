@@ -34,10 +34,10 @@ from treadle.wire.chat.chunk import (
     read_chunk,
     read_error,
     read_usage,
+    usage_of,
 )
 from treadle.wire.chat.parts import PROTOCOL, flat_annotation
 from treadle.wire.chat.state import CALL_STATE, MESSAGE_STATE, THOUGHT_STATE
-from treadle.wire.sse import Frame
 from treadle.wire.surrogates import mend_text, write_halves
 
 LEGACY_INDEX = "function_call"
@@ -78,6 +78,11 @@ _UNSAID = (None, None)
 class Decoder(AnswerDecoder):
     """Turns the answer of one model call into events."""
 
+    _sequence: str = ""
+    _oddities: Oddities | None = None
+    _has_thoughts: bool = False
+    _kept: frozenset[str] = frozenset()
+
     def __init__(
         self,
         ids: IdSource,
@@ -92,14 +97,10 @@ class Decoder(AnswerDecoder):
         self._assembly = Assembly(ids, bounds, taken_call_ids, Maker(provider=provider, model=model))
         super().__init__(self._assembly)
         self._reason: str | None = None
-        self._sequence = ""
         self._usage: Usage | None = None
         self._has_deltas = False
         self._is_telling = True
         self._misses = 0
-        self._oddities: Oddities | None = None
-        self._has_thoughts = False
-        self._kept: frozenset[str] = frozenset()
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete; whole frames of one line take a shorter way to the same ones."""
@@ -111,8 +112,8 @@ class Decoder(AnswerDecoder):
                 self._end(is_said=True)
                 break
             if not self._tell(line):
-                self._read_frames([Frame(line.decode("utf-8", "replace"))])
-            elif self._assembly.meter.is_over:
+                self._read_line(line.decode("utf-8", "replace").strip())
+            if self._assembly.meter.is_over:
                 self._check_bounds()
             if self._terminal is not None:
                 break
@@ -127,11 +128,19 @@ class Decoder(AnswerDecoder):
             self._read_chunk(chunk)
 
     def _read_frame(self, name: str, data: str) -> None:
-        if name != "error" and self._tell(data):
-            return
+        if name == "error" or not self._tell(data):
+            self._read_data(data, is_error=name == "error")
+
+    def _read_line(self, data: str) -> None:
+        if data == DONE:
+            self._end(is_said=True)
+        elif data:
+            self._read_data(data)
+
+    def _read_data(self, data: str, *, is_error: bool = False) -> None:
         chunk = read_chunk(data)
         if chunk is not None:
-            self._read_chunk(chunk, is_error=name == "error")
+            self._read_chunk(chunk, is_error=is_error)
         else:
             self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that could not be read were left out")
 
@@ -152,7 +161,7 @@ class Decoder(AnswerDecoder):
         if choice.delta.content:
             self._assembly.add_text(choice.delta.content)
         if chunk.usage is not None:
-            self._usage = read_usage(chunk.usage) or self._usage
+            self._usage = usage_of(chunk.usage) or self._usage
         if choice.finish_reason is not None:
             self._read_reason(choice)
         return True

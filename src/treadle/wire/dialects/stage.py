@@ -171,11 +171,12 @@ def _search(plan: Plan, rules: RepairRules) -> _Search:
 class Scanner:
     """Looks for calls of a plan's tools in the text of one answer."""
 
+    _thoughts: TextScanner | None = None
+    _heard: Heard | None = None
+    _has_text: bool = False
+
     def __init__(self, plan: Plan, rules: RepairRules) -> None:
         self._late: list[ModelEvent] | None = None
-        self._thoughts: TextScanner | None = None
-        self._heard: Heard | None = None
-        self._has_text = False
         self._last: tuple[int, int, _Part, re.Pattern[str]] | None = None
         self._next_index = 0
         self.search = _search(plan, rules)
