@@ -54,11 +54,21 @@ class SseReader:
         self._is_between = is_begun
         self.overflowed = False
 
+    def lone(self, data: bytes) -> bytes | None:
+        """Return the data of the one frame that these bytes are, if that is one line; None for anything else.
+
+        That is what nearly every read of a slow stream is. Such a frame leaves no trace in the reader, so that it need
+        not be fed.
+        """
+        line, _, rest = data.partition(b"\n")
+        if rest != b"\n" or not self._is_between or not line.startswith(_DATA_BYTES) or CR in line:
+            return None
+        return line[_DATA_AT:] if len(line) <= self._line_bytes_max else None
+
     def lines(self, data: bytes) -> list[bytes] | None:
         """Return the data of the frames that these bytes are, if each is one line and nothing else; None otherwise.
 
-        That is what nearly every read of a stream is that names no events. Such frames leave no trace in the reader,
-        so they need not be fed.
+        That is what nearly every read of a fast stream is that names no events; it leaves no trace either.
         """
         if not self._is_between or not data.startswith(_DATA_BYTES) or CR in data:
             return None

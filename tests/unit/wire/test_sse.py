@@ -170,10 +170,12 @@ _PIECES = [
 
 @given(st.lists(st.lists(st.sampled_from([*_PIECES, b"data: x\n\n"]), max_size=4).map(b"".join), max_size=6))
 def test_frames_that_need_not_be_fed_are_those_that_would_be_read(reads: list[bytes]) -> None:
-    """What `lines` tells of a read is what `feed` would, and it leaves no trace."""
+    """What `lines` and `lone` tell of a read is what `feed` would, and they leave no trace."""
     short, long = SseReader(line_bytes_max=24), SseReader(line_bytes_max=24)
     for data in reads:
-        lines, frames = short.lines(data), long.feed(data)
+        lone, lines, frames = short.lone(data), short.lines(data), long.feed(data)
+        assert lone is None or lines is None or lines == [lone]
+        lines = lines if lone is None else [lone]
         if lines is None:
             assert short.feed(data) == frames
         else:
@@ -199,3 +201,13 @@ def test_whole_frames_of_one_line_need_not_be_fed() -> None:
     reader.feed(b"data: a")
     assert reader.lines(b"data: b\n\n") is None
     assert SseReader().lines(b"data: a\n\n") is None
+
+
+def test_one_frame_of_one_line_need_not_be_fed() -> None:
+    """That alone, and only between two frames."""
+    reader = SseReader(is_begun=True)
+    assert reader.lone(b"data: a\n\n") == b"a"
+    for other in (b"", b"data: a\n", b"data: a\n\ndata: b\n\n", b"event: e\ndata: a\n\n", b"data: a\r\n\n"):
+        assert reader.lone(other) is None
+    reader.feed(b"data: a")
+    assert reader.lone(b"data: b\n\n") is None

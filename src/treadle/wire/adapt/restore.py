@@ -5,7 +5,8 @@ the start of a custom call's arguments, and a call whose name is only the beginn
 answer that no single event shows are told, not judged.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -28,6 +29,7 @@ from treadle.canon.request import Note, NoteAction
 from treadle.canon.tools import ToolSpec
 from treadle.wire.adapt.custom import Unwrapper
 from treadle.wire.adapt.names import Names
+from treadle.wire.answer.decoder import AnswerDecoder, Flow, Take
 from treadle.wire.answer.faults import Fault, call_faults, item_faults
 from treadle.wire.answer.ledger import UNNAMED
 from treadle.wire.answer.pieces import NamePieces
@@ -53,8 +55,18 @@ _PASSING_UNWRAPPED = _PASSING | {ArgumentsDelta}
 _NOTHING: frozenset[type[ModelEvent]] = frozenset()
 """Those while a name may still go on."""
 
-Scan = Callable[[list[ModelEvent]], list[ModelEvent]]
-"""What looks for calls in the text among the events of one read."""
+
+class Scan(Protocol):
+    """What looks for calls in the text of an answer."""
+
+    def feed_all(self, events: list[ModelEvent]) -> list[ModelEvent]:
+        """Take the events of one read; return what follows from them."""
+        ...
+
+    def taker(self, event: TextDelta) -> Take | None:
+        """Return what takes more of a text of which this was told last, as long as no other event comes between."""
+        ...
+
 
 _NAMES: Memo[Mapping[str, ToolSpec], frozenset[str]] = Memo(frozenset)
 
@@ -226,10 +238,12 @@ def _noted(code: str, message: str) -> Noted:
 class RestoringDecoder:
     """A decoder whose events are restored and watched as they come; before that, `scan` makes calls of text.
 
-    All of it is one object, because every read of the network passes through.
+    All of it is one object, because every read of the network passes through. A text that goes on alone takes a short
+    way, its `flow`, for as long as all stages would let it pass.
     """
 
     def __init__(self, decoder: Decoder, restorer: Restorer, scan: Scan | None = None) -> None:
+        self._flow: Flow | None = None
         self._pieces: NamePieces | None = None
         self._decoder = decoder
         self._restorer = restorer
@@ -239,15 +253,31 @@ class RestoringDecoder:
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete."""
+        if self._flow is not None:
+            piece = self._flow(data)
+            if piece is not None:
+                return [piece]
+            self._flow = None
         events = self._decoder.feed(data)
         if self._scan is not None:
-            events = self._scan(events)
-        return events if self._passing.issuperset(map(type, events)) else self._all(events)
+            events = self._scan.feed_all(events)
+        if not self._passing.issuperset(map(type, events)):
+            return self._all(events)
+        if len(events) == 1 and type(events[0]) is TextDelta:
+            self._flow = self._flow_of(events[0])
+        return events
 
     def finish(self) -> list[ModelEvent]:
         """Return what the end of the bytes makes of them."""
         events = self._decoder.finish()
-        return self._all(events if self._scan is None else self._scan(events))
+        return self._all(events if self._scan is None else self._scan.feed_all(events))
+
+    def _flow_of(self, event: TextDelta) -> Flow | None:
+        """Return what takes the next pieces of a text of which this one came alone."""
+        take = None if self._scan is None else self._scan.taker(event)
+        if not isinstance(self._decoder, AnswerDecoder) or (take is None and self._scan is not None):
+            return None
+        return self._decoder.flow(take)
 
     def _all(self, events: list[ModelEvent]) -> list[ModelEvent]:
         told: list[ModelEvent] = []

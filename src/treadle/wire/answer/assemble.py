@@ -35,7 +35,8 @@ class Assembly(Ledger):
     """The items of one answer in the making; it `has_calls` where the model called anything.
 
     Fields that nobody here reads are kept under their `kind` of state: those about the reasoning on the reasoning
-    itself where it is still open, all others on the item that ends the answer.
+    itself where it is still open, all others on the item that ends the answer. `tail` is where plain text goes on: the
+    index of its message, the number of its part, and its pieces.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Assembly(Ledger):
         super().__init__(ids, bounds, taken_call_ids)
         self.has_calls = False
         self._speaking: MessageDraft | ThoughtDraft | None = None
-        self._tail: tuple[int, int, list[str]] | None = None
+        self.tail: tuple[int, int, list[str]] | None = None
         self._correlator: Correlator | None = None
         self._done = 0
         self._maker = maker
@@ -64,7 +65,7 @@ class Assembly(Ledger):
 
     def add_text(self, text: str) -> None:
         """Add a text without halves to the message, or begin one: what nearly every piece of an answer is."""
-        tail = self._tail or self._begin_tail()
+        tail = self.tail or self._begin_tail()
         if tail is None:
             self.add_said(text)
             return
@@ -79,7 +80,7 @@ class Assembly(Ledger):
 
     def add_said(self, text: str, *, is_refusal: bool = False, tokens: list[Any] | None = None) -> None:
         """Add to the message, or begin one, also what it refuses; `tokens` are the logprobs of that text."""
-        self._tail = None
+        self.tail = None
         message = self._speaking
         if type(message) is not MessageDraft:
             message = self._begin_message()
@@ -191,8 +192,8 @@ class Assembly(Ledger):
         if message.is_refusing or message.has_tokens or message.joiner.half:
             return None
         texts = message.begin(is_refusal=False) if message.texts is None else message.texts
-        self._tail = message.index, message.part, texts
-        return self._tail
+        self.tail = message.index, message.part, texts
+        return self.tail
 
     def _begin_thought(self) -> ThoughtDraft:
         if self._speaking is not None:
@@ -233,7 +234,7 @@ class Assembly(Ledger):
 
     def _fall_silent(self) -> None:
         """Close the open message or reasoning."""
-        speaking, self._speaking, self._tail = self._speaking, None, None
+        speaking, self._speaking, self.tail = self._speaking, None, None
         assert speaking is not None, "somebody speaks"
         if type(speaking) is MessageDraft:
             if speaking.joiner.half:

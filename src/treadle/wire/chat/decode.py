@@ -15,7 +15,7 @@ from treadle.canon.json import type_errors
 from treadle.canon.usage import Usage
 from treadle.wire.answer.assemble import Assembly
 from treadle.wire.answer.correlate import Piece
-from treadle.wire.answer.decoder import DONE, AnswerDecoder
+from treadle.wire.answer.decoder import DONE, AnswerDecoder, Flow, Take
 from treadle.wire.answer.ledger import Bounds, Maker
 from treadle.wire.answer.oddities import Oddities, Oddity
 from treadle.wire.chat.chunk import (
@@ -36,6 +36,7 @@ from treadle.wire.chat.chunk import (
     read_usage,
     usage_of,
 )
+from treadle.wire.chat.flow import TextFlow
 from treadle.wire.chat.parts import PROTOCOL, flat_annotation
 from treadle.wire.chat.state import CALL_STATE, MESSAGE_STATE, THOUGHT_STATE
 from treadle.wire.surrogates import mend_text, write_halves
@@ -119,6 +120,14 @@ class Decoder(AnswerDecoder):
                 break
         events, self._assembly.events = self._assembly.events, []
         return events
+
+    def flow(self, take: Take | None) -> Flow | None:
+        """Return what takes the next reads while a text goes on, until one is anything else; None where none does."""
+        tail, reader = self._assembly.tail, self._intake.reader
+        is_told = self._is_telling and self._has_deltas and not self._misses and self._terminal is None
+        if tail is None or reader is None or not is_told:
+            return None
+        return TextFlow(reader, tail, self._assembly.meter, take).feed
 
     def _read_document(self, data: str) -> None:
         chunk = read_chunk(data)

@@ -94,14 +94,25 @@ class Heard:
 class _Part(msgspec.Struct):
     """One part of a message, of which so much came.
 
-    It has a scanner from where something in it may be a call. What `passed` before that is plain text, `texts` are what
-    is visible of the rest.
+    It has a scanner from where something in it may be a call, which `stray` finds. What `passed` before that is plain
+    text, `texts` are what is visible of the rest.
     """
 
+    stray: re.Pattern[str]
     scanner: TextScanner | None = None
     size: int = 0
     passed: int = 0
     texts: list[str] = []
+
+    def take(self, text: str) -> bool:
+        """Take more text of a part that was begun if it leaves at once and as it is, and tell whether it does."""
+        scanner = self.scanner
+        if self.stray.search(text) is not None or (scanner is not None and not scanner.is_idle):
+            return False
+        self.size += len(text)
+        if scanner is not None:
+            self.texts.append(text)
+        return True
 
     def visible(self, text: str) -> str:
         """Return what is visible of the part, all of which is this text."""
@@ -177,7 +188,7 @@ class Scanner:
 
     def __init__(self, plan: Plan, rules: RepairRules) -> None:
         self._late: list[ModelEvent] | None = None
-        self._last: tuple[int, int, _Part, re.Pattern[str]] | None = None
+        self._last: tuple[int, int, _Part] | None = None
         self._next_index = 0
         self.search = _search(plan, rules)
         self._items = plan.items
@@ -195,22 +206,26 @@ class Scanner:
         told: list[ModelEvent] = []
         for event in events:
             if type(event) is TextDelta and self._last is not None:
-                index, number, part, stray = self._last
-                text = event.text
-                if event.index == index and event.part == number and stray.search(text) is None:
-                    scanner = part.scanner
-                    if scanner is None or scanner.is_idle:
-                        # What nearly every text is: it leaves at once and as it is.
-                        part.size += len(text)
-                        if scanner is not None:
-                            part.texts.append(text)
-                        told.append(event)
-                        continue
+                index, number, part = self._last
+                text, scanner = event.text, part.scanner
+                is_same = event.index == index and event.part == number
+                if is_same and part.stray.search(text) is None and (scanner is None or scanner.is_idle):
+                    # What nearly every text is, taken as `take` does: a call for each would cost as much.
+                    part.size += len(text)
+                    if scanner is not None:
+                        part.texts.append(text)
+                    told.append(event)
+                    continue
             if type(event) is ArgumentsDelta and self._late is None:
                 told.append(event)
             else:
                 _FEEDERS[type(event)](self, event, told)
         return told
+
+    def taker(self, event: TextDelta) -> Callable[[str], bool] | None:
+        """Return what takes more of a text of which this was told last, as long as no other event comes between."""
+        last = self._last
+        return last[2].take if last is not None and last[:2] == (event.index, event.part) else None
 
     def _pass(self, event: ModelEvent, told: list[ModelEvent]) -> None:
         told.append(event)
@@ -269,10 +284,10 @@ class Scanner:
         if message is None:
             self._tell(event, told)
             return
+        text, markers = event.text, self.search.markers
         part = message.parts.get(event.part)
         if part is None:
-            part = message.parts[event.part] = _Part()
-        text, markers = event.text, self.search.markers
+            part = message.parts[event.part] = _Part(markers.stray)
         is_plain = part.scanner is None and markers.stray.search(text) is None
         if not is_plain or not (part.size or markers.opening.match(text) is None):
             visible = self._visible(message, part, self._scanner_of(part).feed(text))
@@ -283,7 +298,7 @@ class Scanner:
             message.tell(event, told if self._late is None else self._late)
         if message.added is None and self._late is None and part.size:
             # Text that passes as it is from here on does not come this way any more.
-            self._last = (event.index, event.part, part, markers.stray)
+            self._last = (event.index, event.part, part)
         else:
             self._last = None
 
