@@ -110,9 +110,10 @@ def check_members(raw: bytes, members: dict[str, msgspec.Raw], proven: str = "")
     Raises: BadJson.
     """
     if len(raw) <= NODES_MAX or raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= NODES_MAX:
-        for name, value in members.items():
+        known = members.get(proven)
+        for value in members.values():
             # What nests so deep is longer than that.
-            if len(value) > DEPTH_MAX and name != proven and not is_shallow(value, DEPTH_MAX):
+            if len(value) > DEPTH_MAX and value is not known and not is_shallow(value, DEPTH_MAX):
                 break
         else:
             return
@@ -154,19 +155,14 @@ def check_fields(raw: bytes, fields_max: int = FIELDS_MAX, members: dict[str, ms
         return
     if len(members) > fields_max:
         raise BadJson(f"It has more than {fields_max} fields", code="too_many_fields")
-    if not _is_full(raw, members) and not _is_made_of(raw, members) and (name := _first_repeated(raw)) is not None:
-        raise BadJson("It stands there twice", code="duplicate_field", field=name)
-
-
-def _is_full(raw: bytes, members: dict[str, msgspec.Raw]) -> bool:
-    """Tell whether an object surely says nothing beside these members: there is no room to say one of them again."""
-    if not members:
-        return False
-    # The least that they take: each its name in quotes, a colon, its value, and a comma or the last brace.
+    # The least that the members take: each its name in quotes, a colon, its value, and a comma or the last brace.
     taken = 1 + sum(map(len, members)) + sum(map(len, members.values())) + 4 * len(members)
     spare = len(raw) - taken
-    # The least that another takes: its name in quotes, a colon, one digit, and a comma.
-    return spare < 5 or spare < 5 + min(map(len, members))
+    # The least that another one of them takes: its name in quotes, a colon, one digit, and a comma.
+    if spare < 5 or spare < 5 + min(map(len, members), default=0) or _is_made_of(raw, members):
+        return
+    if (name := _first_repeated(raw)) is not None:
+        raise BadJson("It stands there twice", code="duplicate_field", field=name)
 
 
 def _is_made_of(raw: bytes, members: dict[str, msgspec.Raw]) -> bool:

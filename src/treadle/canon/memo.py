@@ -24,8 +24,8 @@ class Memo(Generic[K, V]):
     def of(self, key: K) -> V:
         """Return what is made of an object, which must never change."""
         found = self._known.get(id(key))
-        # Whoever is remembered is held, so nothing else can have its id; but dicts of several threads may race.
-        if found is not None and found[0] is key:
+        if found is not None:
+            # Whoever is remembered is held by what was found, so that nothing else has its id.
             return found[1]
         value = self._make(key)
         if len(self._known) >= self._most:

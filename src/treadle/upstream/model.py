@@ -143,7 +143,7 @@ def open_call(
         taken_call_ids=adapted.call_ids,
     )
     scanner = scanner_of(adapted.plan, repair)
-    restored: Decoder = RestoringDecoder(decoder, adapted.restorer, None if scanner is None else scanner.feed_all)
+    restored: Decoder = RestoringDecoder(decoder, adapted.restorer, scanner)
     client = plan.options.extra_protocol
     if client not in ("", protocol):
         # It reads the answer in its own protocol; who speaks none is shown everything as it is.

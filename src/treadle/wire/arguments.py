@@ -30,12 +30,13 @@ class Arguments(msgspec.Struct):
     """The text of one call's arguments, fed in pieces, in time linear in its length.
 
     `passed` was passed on; the `head` and the `tail` are held back, while the `state` of the object between them is
-    not known, or once it is closed.
+    not known, or once it is closed. `blanks` stand behind the brace with which the head ends.
     """
 
     size: int = 0
     state: str = "start"
     head: str = ""
+    blanks: list[str] = []
     passed: list[str] = []
     tail: list[str] = []
     depth: int = 0
@@ -88,13 +89,21 @@ class Arguments(msgspec.Struct):
     def _begin(self, text: str) -> str:
         """Return the text from where it is sure to be more than nothing."""
         head = self.head + text
+        if self.blanks:
+            if not text.strip():
+                self.blanks.append(text)
+                return ""
+            head = "".join((self.head, *self.blanks, text))
+            self.blanks.clear()
         found = _NOTHING.match(head)
         assert found is not None
         rest = head[found.end() :]
         # Some servers announce a call with `{}` and send the real object later.
         announced = _EMPTY if "}" in found[0] else ""
         if not rest or (rest[0] == "{" and not rest[1:].lstrip()):
-            self.head = announced + rest.rstrip()
+            self.head = announced + rest[:1]
+            if len(rest) > 1:
+                self.blanks.append(rest[1:])
             return ""
         if rest[0] != "{":
             rest = announced + rest

@@ -7,6 +7,7 @@ like any other.
 
 import re
 from functools import lru_cache
+from itertools import repeat
 
 import msgspec
 
@@ -20,26 +21,27 @@ _DATA_BYTES = b"data: "
 _DATA = "data: "
 _DATA_AT = len(_DATA)
 _NEXT_DATA = "\n\ndata: "
+_NEXT_DATA_BYTES = b"\n\ndata: "
 _BLANK_LINES = re.compile(rb"\n{3,}")
 _AT_ONCE_BYTES_MAX = 1_048_576
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One event: `event` is empty where the stream gives no name, `id` is the last one the stream gave."""
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One event: `id` is the last one the stream gave, `event` is empty where the stream gives no name."""
 
-    event: str = ""
     data: str = ""
     id: str = ""
+    event: str = ""
 
 
 class SseReader:
     """Turns the bytes of an event stream into frames.
 
     A stream with a line or a frame over the bound is not read any further: it is `overflowed`, and the frames before
-    stand.
+    stand. `is_begun` says that the stream is known to begin with no byte order mark.
     """
 
-    def __init__(self, line_bytes_max: int = LINE_BYTES_MAX) -> None:
+    def __init__(self, line_bytes_max: int = LINE_BYTES_MAX, *, is_begun: bool = False) -> None:
         self._line_bytes_max = line_bytes_max
         self._line: list[bytes] = []
         self._line_bytes = 0
@@ -48,8 +50,32 @@ class SseReader:
         self._event = ""
         self._id = ""
         self._after_cr = False
-        self._at_start = True
+        self._at_start = not is_begun
+        self._is_between = is_begun
         self.overflowed = False
+
+    def lone(self, data: bytes) -> bytes | None:
+        """Return the data of the one frame that these bytes are, if that is one line; None for anything else.
+
+        That is what nearly every read of a slow stream is. Such a frame leaves no trace in the reader, so that it need
+        not be fed.
+        """
+        line, _, rest = data.partition(b"\n")
+        if rest != b"\n" or not self._is_between or not line.startswith(_DATA_BYTES) or CR in line:
+            return None
+        return line[_DATA_AT:] if len(line) <= self._line_bytes_max else None
+
+    def lines(self, data: bytes) -> list[bytes] | None:
+        """Return the data of the frames that these bytes are, if each is one line and nothing else; None otherwise.
+
+        That is what nearly every read of a fast stream is that names no events; it leaves no trace either.
+        """
+        if not self._is_between or not data.startswith(_DATA_BYTES) or CR in data:
+            return None
+        lines = data[_DATA_AT:-2].split(_NEXT_DATA_BYTES)
+        # Each has two line ends behind it, and if these are all, the last two bytes are among them.
+        is_plain = data.count(b"\n") == 2 * len(lines) and data.endswith(b"\n\n")
+        return lines if is_plain and len(data) <= self._line_bytes_max else None
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that these bytes complete."""
@@ -58,16 +84,15 @@ class SseReader:
         if self._after_cr or CR in data:
             data = self._with_line_feeds(data)
         if self._at_start and not self._line and data[:1] != _BOM[:1]:
-            self._at_start = False
+            self._at_start, self._is_between = False, True
         frames: list[Frame] = []
-        if not (self._line or self._data or self._event or self._at_start):
-            end = data.find(b"\n")
-            if end == len(data) - 2 and data[-1] == LF and data.startswith(_DATA_BYTES) and end <= self._line_bytes_max:
-                # What nearly every read of a slow stream is: one frame.
-                return [Frame(data=data[_DATA_AT:end].decode("utf-8", "replace"), id=self._id)]
+        if self._is_between:
             frames, data = self._usual(data)
         if data:
             self._read_lines(data, frames)
+            self._is_between = not (self._line or self._data or self._event or self._at_start or self.overflowed)
+        if self._after_cr:
+            self._is_between = False
         return frames
 
     def _with_line_feeds(self, data: bytes) -> bytes:
@@ -90,13 +115,13 @@ class SseReader:
         if text.startswith(_DATA):
             lines = text[6:].split(_NEXT_DATA)
             if "\n" not in "".join(lines):
-                return [Frame(data=line, id=self._id) for line in lines], rest
+                return list(map(Frame, lines, repeat(self._id))), rest
         for block in text.split("\n\n"):
             name, _, line = block.rpartition("\n")
             if not line.startswith(_DATA) or (name and (not name.startswith("event: ") or "\n" in name)):
                 left = data[:end].split(b"\n\n")[len(frames) :]
                 return frames, b"\n\n".join(left) + data[end:]
-            frames.append(Frame(event=name[7:], data=line[6:], id=self._id))
+            frames.append(Frame(line[6:], self._id, name[7:]))
         return frames, rest
 
     def _read_lines(self, data: bytes, frames: list[Frame]) -> None:
@@ -171,7 +196,7 @@ class SseReader:
     def _end_frame(self, frames: list[Frame]) -> None:
         if self._data:
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-            frames.append(Frame(event=self._event, data=data.decode("utf-8", "replace"), id=self._id))
+            frames.append(Frame(data.decode("utf-8", "replace"), self._id, self._event))
             self._data.clear()
             self._data_bytes = 0
         self._event = ""

@@ -7,6 +7,7 @@ histories find here which of the calls so far a result answers.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -44,14 +45,12 @@ class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A message that is one plain text, which is what most of any history is, as most APIs spell it."""
 
     role: Role
-    content: str
+    content: Annotated[str, msgspec.Meta(min_length=1)]
 
 
 def read_said(told: Iterable[Said]) -> tuple[AnyItem, ...]:
     """Return such messages as items."""
-    return tuple(
-        [MessageItem(role=said.role, content=(TextPart(text=said.content),) if said.content else ()) for said in told]
-    )
+    return tuple([MessageItem(role=said.role, content=(TextPart(text=said.content),)) for said in told])
 
 
 def all_said(items: Sequence[AnyItem]) -> list[Said] | None:

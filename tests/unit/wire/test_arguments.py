@@ -94,6 +94,13 @@ def test_free_text_passes_as_it_comes() -> None:
     assert arguments.finish() == FinalArguments(text="{}é", rest="")
 
 
+def test_blanks_behind_the_first_brace_stay_wherever_the_pieces_are_cut() -> None:
+    """They are held with it, and let go with what comes behind them; an object that is only blanks is nothing."""
+    for pieces in (('{ "a":1}',), ("{", ' "a":1}'), ("{ ", '"a":1}'), ("{", " ", '"a":1}'), ("{} {", " ", '"a":1}')):
+        assert _fed(*pieces)[1].text == '{ "a":1}'
+    assert _fed("{ ", " ", "}")[1].text == _fed("{  }")[1].text == "{}"
+
+
 @given(st.text(st.sampled_from('{}[]",:\\ anul1é'), max_size=30), st.lists(st.integers(0, 30), max_size=6))
 def test_cutting_changes_nothing(text: str, cuts: list[int]) -> None:
     """Passed text plus the rest is the final text, however the pieces are cut."""

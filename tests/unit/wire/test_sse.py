@@ -151,3 +151,63 @@ def test_usual_and_unusual_frames_stand_in_one_read(size: int) -> None:
         ("", "ü", "7"),
         ("", "cut", "7"),
     ]
+
+
+_PIECES = [
+    b"data: ",
+    b"\n\n",
+    b"\n",
+    b"\r",
+    b"x",
+    b"data:",
+    b"\xff",
+    b"event: a\n",
+    b"id: 7\n",
+    b": c",
+    b"\xef\xbb\xbf",
+]
+
+
+@given(st.lists(st.lists(st.sampled_from([*_PIECES, b"data: x\n\n"]), max_size=4).map(b"".join), max_size=6))
+def test_frames_that_need_not_be_fed_are_those_that_would_be_read(reads: list[bytes]) -> None:
+    """What `lines` and `lone` tell of a read is what `feed` would, and they leave no trace."""
+    short, long = SseReader(line_bytes_max=24), SseReader(line_bytes_max=24)
+    for data in reads:
+        lone, lines, frames = short.lone(data), short.lines(data), long.feed(data)
+        assert lone is None or lines is None or lines == [lone]
+        lines = lines if lone is None else [lone]
+        if lines is None:
+            assert short.feed(data) == frames
+        else:
+            assert [line.decode("utf-8", "replace") for line in lines] == [frame.data for frame in frames]
+        assert short.overflowed == long.overflowed
+    assert short.finish() == long.finish()
+
+
+def test_whole_frames_of_one_line_need_not_be_fed() -> None:
+    """One frame, or several in one read, but nothing that is cut, named, or waits behind something."""
+    reader = SseReader(is_begun=True)
+    assert reader.lines(b"data: a\n\n") == [b"a"]
+    assert reader.lines(b"data: a\n\ndata: \n\ndata: b\n\n") == [b"a", b"", b"b"]
+    for other in (
+        b"",
+        b"data: a\n",
+        b"data: a\n\n\n\n",
+        b"data: a\nb\n\n",
+        b"event: e\ndata: a\n\n",
+        b"data: a\r\n\r\n",
+    ):
+        assert reader.lines(other) is None
+    reader.feed(b"data: a")
+    assert reader.lines(b"data: b\n\n") is None
+    assert SseReader().lines(b"data: a\n\n") is None
+
+
+def test_one_frame_of_one_line_need_not_be_fed() -> None:
+    """That alone, and only between two frames."""
+    reader = SseReader(is_begun=True)
+    assert reader.lone(b"data: a\n\n") == b"a"
+    for other in (b"", b"data: a\n", b"data: a\n\ndata: b\n\n", b"event: e\ndata: a\n\n", b"data: a\r\n\n"):
+        assert reader.lone(other) is None
+    reader.feed(b"data: a")
+    assert reader.lone(b"data: b\n\n") is None

@@ -5,7 +5,8 @@ the start of a custom call's arguments, and a call whose name is only the beginn
 answer that no single event shows are told, not judged.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -28,6 +29,7 @@ from treadle.canon.request import Note, NoteAction
 from treadle.canon.tools import ToolSpec
 from treadle.wire.adapt.custom import Unwrapper
 from treadle.wire.adapt.names import Names
+from treadle.wire.answer.decoder import AnswerDecoder, Flow, Take
 from treadle.wire.answer.faults import Fault, call_faults, item_faults
 from treadle.wire.answer.ledger import UNNAMED
 from treadle.wire.answer.pieces import NamePieces
@@ -53,8 +55,18 @@ _PASSING_UNWRAPPED = _PASSING | {ArgumentsDelta}
 _NOTHING: frozenset[type[ModelEvent]] = frozenset()
 """Those while a name may still go on."""
 
-Scan = Callable[[list[ModelEvent]], list[ModelEvent]]
-"""What looks for calls in the text among the events of one read."""
+
+class Scan(Protocol):
+    """What looks for calls in the text of an answer."""
+
+    def feed_all(self, events: list[ModelEvent]) -> list[ModelEvent]:
+        """Take the events of one read; return what follows from them."""
+        ...
+
+    def taker(self, event: TextDelta) -> Take | None:
+        """Return what takes more of a text of which this was told last, as long as no other event comes between."""
+        ...
+
 
 _NAMES: Memo[Mapping[str, ToolSpec], frozenset[str]] = Memo(frozenset)
 
@@ -177,33 +189,34 @@ class Watcher:
     _has_thoughts: bool = False
     _faulty: frozenset[Fault] = frozenset()
 
-    def feed(self, event: ModelEvent) -> list[ModelEvent]:
-        """Return the event, before it what is wrong with the answer that it ends."""
-        if type(event) is Finished:
-            unsaid = (
-                [] if event.usage is not None else [_noted("usage_missing", "the upstream did not say what it used")]
-            )
-            return [*unsaid, *self._contradictions(event), event]
-        if type(event) is not ItemDone:
-            return [event]
-        item, faults = event.item, list[Fault]()
-        if type(item) is MessageItem:
+    def end_item(self, event: ItemDone, told: list[ModelEvent]) -> None:
+        """Tell that an item is done, before it what is wrong with it."""
+        item = event.item
+        if type(item) is CallItem:
+            self._has_calls = True
+        elif type(item) is MessageItem:
             self._has_content = self._has_content or bool(item.content)
-            faults = item_faults(item)
+            self._note(item_faults(item), told)
         elif type(item) is ReasoningItem:
             self._has_thoughts = True
-            faults = item_faults(item)
-        elif type(item) is CallItem:
-            self._has_calls = True
+            self._note(item_faults(item), told)
         else:
             self._has_content = True
-        return [*self._new(faults), event] if faults else [event]
+        told.append(event)
 
-    def _new(self, faults: list[Fault]) -> list[ModelEvent]:
-        """Return notes on faults that this answer did not have before."""
-        fresh = [fault for fault in faults if fault not in self._faulty]
-        self._faulty = self._faulty.union(fresh)
-        return [_noted(*fault) for fault in fresh]
+    def _note(self, faults: Sequence[Fault], told: list[ModelEvent]) -> None:
+        """Tell faults that this answer did not have before."""
+        if faults:
+            fresh = [fault for fault in faults if fault not in self._faulty]
+            self._faulty = self._faulty.union(fresh)
+            told += [_noted(*fault) for fault in fresh]
+
+    def end(self, event: Finished, told: list[ModelEvent]) -> None:
+        """Tell the end of the answer, before it what is wrong with all of it."""
+        if event.usage is None:
+            told.append(_noted("usage_missing", "the upstream did not say what it used"))
+        told += self._contradictions(event)
+        told.append(event)
 
     def _contradictions(self, end: Finished) -> list[ModelEvent]:
         if end.raw_stop in (_ENDS if self._has_calls else _CALLED):
@@ -225,10 +238,12 @@ def _noted(code: str, message: str) -> Noted:
 class RestoringDecoder:
     """A decoder whose events are restored and watched as they come; before that, `scan` makes calls of text.
 
-    All of it is one object, because every read of the network passes through.
+    All of it is one object, because every read of the network passes through. A text that goes on alone takes a short
+    way, its `flow`, for as long as all stages would let it pass.
     """
 
     def __init__(self, decoder: Decoder, restorer: Restorer, scan: Scan | None = None) -> None:
+        self._flow: Flow | None = None
         self._pieces: NamePieces | None = None
         self._decoder = decoder
         self._restorer = restorer
@@ -238,35 +253,51 @@ class RestoringDecoder:
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete."""
+        if self._flow is not None:
+            piece = self._flow(data)
+            if piece is not None:
+                return [piece]
+            self._flow = None
         events = self._decoder.feed(data)
         if self._scan is not None:
-            events = self._scan(events)
-        return events if self._passing.issuperset(map(type, events)) else self._all(events)
+            events = self._scan.feed_all(events)
+        if not self._passing.issuperset(map(type, events)):
+            return self._all(events)
+        if len(events) == 1 and type(events[0]) is TextDelta:
+            self._flow = self._flow_of(events[0])
+        return events
 
     def finish(self) -> list[ModelEvent]:
         """Return what the end of the bytes makes of them."""
         events = self._decoder.finish()
-        return self._all(events if self._scan is None else self._scan(events))
+        return self._all(events if self._scan is None else self._scan.feed_all(events))
+
+    def _flow_of(self, event: TextDelta) -> Flow | None:
+        """Return what takes the next pieces of a text of which this one came alone."""
+        take = None if self._scan is None else self._scan.taker(event)
+        if not isinstance(self._decoder, AnswerDecoder) or (take is None and self._scan is not None):
+            return None
+        return self._decoder.flow(take)
 
     def _all(self, events: list[ModelEvent]) -> list[ModelEvent]:
         told: list[ModelEvent] = []
         for event in events:
-            kind = type(event)
-            if self._pieces is not None:
-                for piece in self._pieces.feed(event):
-                    told += self._own(piece)
-            elif kind in self._passing:
+            if type(event) in self._passing:
                 told.append(event)
-            elif type(event) is ItemAdded:
-                if type(event.item) is not CallItem:
-                    told.append(event)
-                    continue
-                for piece in self._begun(event, event.item.name):
-                    told += self._own(piece)
-            elif kind is ArgumentsDelta or (type(event) is ItemDone and type(event.item) is CallItem):
-                told += self._own(event)
+            elif self._pieces is not None:
+                for piece in self._pieces.feed(event):
+                    self._own(piece, told)
+            elif type(event) is ItemDone and type(event.item) is not CallItem:
+                self._watcher.end_item(event, told)
+            elif type(event) is Finished:
+                self._watcher.end(event, told)
+            elif type(event) is not ItemAdded:
+                self._own(event, told)
+            elif type(event.item) is not CallItem:
+                told.append(event)
             else:
-                told += self._watcher.feed(event)
+                for piece in self._begun(event, event.item.name):
+                    self._own(piece, told)
         return told
 
     def _begun(self, event: ModelEvent, name: str) -> list[ModelEvent]:
@@ -279,12 +310,12 @@ class RestoringDecoder:
             self._pieces, self._passing = pieces, _NOTHING
         return whole
 
-    def _own(self, event: ModelEvent) -> list[ModelEvent]:
-        """Return the event restored, and what is wrong with it or with the answer that it ends."""
-        told: list[ModelEvent] = []
+    def _own(self, event: ModelEvent, told: list[ModelEvent]) -> None:
+        """Tell the event restored, and what is wrong with it or with the answer that it ends."""
         for own in self._restorer.feed(event):
-            if type(own) is ItemDone or type(own) is Finished:
-                told += self._watcher.feed(own)
+            if type(own) is ItemDone:
+                self._watcher.end_item(own, told)
+            elif type(own) is Finished:
+                self._watcher.end(own, told)
             else:
                 told.append(own)
-        return told

@@ -35,7 +35,8 @@ class Assembly(Ledger):
     """The items of one answer in the making; it `has_calls` where the model called anything.
 
     Fields that nobody here reads are kept under their `kind` of state: those about the reasoning on the reasoning
-    itself where it is still open, all others on the item that ends the answer.
+    itself where it is still open, all others on the item that ends the answer. `tail` is where plain text goes on: the
+    index of its message, the number of its part, and its pieces.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Assembly(Ledger):
         super().__init__(ids, bounds, taken_call_ids)
         self.has_calls = False
         self._speaking: MessageDraft | ThoughtDraft | None = None
+        self.tail: tuple[int, int, list[str]] | None = None
         self._correlator: Correlator | None = None
         self._done = 0
         self._maker = maker
@@ -62,31 +64,23 @@ class Assembly(Ledger):
         return type(self._speaking) is MessageDraft
 
     def add_text(self, text: str) -> None:
-        """Add to the message, or begin one."""
-        message = self._speaking
-        if type(message) is not MessageDraft:
-            message = self._begin_message()
-        if message.is_refusing or message.has_tokens:
+        """Add a text without halves to the message, or begin one: what nearly every piece of an answer is."""
+        tail = self.tail or self._begin_tail()
+        if tail is None:
             self.add_said(text)
             return
-        # What nearly every piece is: more of a plain text.
         meter = self._meter
-        if message.joiner.half or not text.isascii():
-            text = message.joiner.feed(text)
-            if not text:
-                return
-            meter.add(text)
-        else:
-            meter.bytes_held += len(text)
+        meter.bytes_held += len(text) if text.isascii() else len(text.encode())
         if meter.bytes_held > meter.bytes_max:
             meter.is_over = True
             return
-        texts = message.begin(is_refusal=False) if message.texts is None else message.texts
+        index, part, texts = tail
         texts.append(text)
-        self.events.append(TextDelta(index=message.index, text=text, part=message.part))
+        self.events.append(TextDelta(index=index, text=text, part=part))
 
     def add_said(self, text: str, *, is_refusal: bool = False, tokens: list[Any] | None = None) -> None:
         """Add to the message, or begin one, also what it refuses; `tokens` are the logprobs of that text."""
+        self.tail = None
         message = self._speaking
         if type(message) is not MessageDraft:
             message = self._begin_message()
@@ -176,13 +170,8 @@ class Assembly(Ledger):
             self._settle_late()
         if self._speaking is not None:
             self._fall_silent()
-        for call in self._calls.values():
-            if call.index < 0:
-                call.slot.name = self._note_unnamed()
-                self._show_call(call)
-            self._close_call(call)
         if self._calls:
-            self._emit_done()
+            self._close_calls()
         if self._notes:
             self._note_left()
 
@@ -194,6 +183,17 @@ class Assembly(Ledger):
         self._order.append(message)
         self.events.append(ItemAdded(index=index, item=MessageItem(id=item_id, role="assistant")))
         return message
+
+    def _begin_tail(self) -> tuple[int, int, list[str]] | None:
+        """Open a text that pieces can be added to as they are; None while something of the message waits for more."""
+        message = self._speaking
+        if type(message) is not MessageDraft:
+            message = self._begin_message()
+        if message.is_refusing or message.has_tokens or message.joiner.half:
+            return None
+        texts = message.begin(is_refusal=False) if message.texts is None else message.texts
+        self.tail = message.index, message.part, texts
+        return self.tail
 
     def _begin_thought(self) -> ThoughtDraft:
         if self._speaking is not None:
@@ -234,7 +234,7 @@ class Assembly(Ledger):
 
     def _fall_silent(self) -> None:
         """Close the open message or reasoning."""
-        speaking, self._speaking = self._speaking, None
+        speaking, self._speaking, self.tail = self._speaking, None, None
         assert speaking is not None, "somebody speaks"
         if type(speaking) is MessageDraft:
             if speaking.joiner.half:
@@ -280,6 +280,14 @@ class Assembly(Ledger):
             self.events.append(ArgumentsDelta(index=call.index, text=ready))
         elif ready:
             call.waiting.append(ready)
+
+    def _close_calls(self) -> None:
+        for call in self._calls.values():
+            if call.index < 0:
+                call.slot.name = self._note_unnamed()
+                self._show_call(call)
+            self._close_call(call)
+        self._emit_done()
 
     def _close_call(self, call: CallDraft) -> None:
         if call.joiner.half:

@@ -4,15 +4,23 @@ A protocol says what a frame means, what a whole document means, and how an answ
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from treadle.canon.errors import BrokenStream, ErrorInfo
-from treadle.canon.events import Failed, Finished, ModelEvent
+from treadle.canon.events import Failed, Finished, ModelEvent, TextDelta
 from treadle.wire.answer.intake import Intake, too_large
 from treadle.wire.answer.ledger import Ledger
 from treadle.wire.sse import Frame
 
 DONE = "[DONE]"
 """How a Chat stream says that it is over; gateways that translate from Chat send it in other protocols too."""
+
+
+Take = Callable[[str], bool]
+"""Takes the next piece of a text if it would leave a later stage as it is, and tells whether it does."""
+
+Flow = Callable[[bytes], TextDelta | None]
+"""Takes a read that is nothing but the next piece of a text and returns that; any other is left to be fed."""
 
 
 class AnswerDecoder(ABC):
@@ -33,6 +41,10 @@ class AnswerDecoder(ABC):
             self._fail(self._intake.failure)
         events, self._ledger.events = self._ledger.events, []
         return events
+
+    def flow(self, take: Take | None) -> Flow | None:
+        """Return what takes the next reads while a text goes on, until one is anything else; None where none does."""
+        return None
 
     def finish(self) -> list[ModelEvent]:
         """Return what the end of the bytes makes of them."""

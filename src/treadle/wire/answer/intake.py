@@ -8,6 +8,7 @@ from treadle.wire.sse import LINE_BYTES_MAX, Frame, SseReader
 
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
+_DATA = b"data: "
 
 
 class Intake:
@@ -30,6 +31,14 @@ class Intake:
         if self.reader is not None and self.reader.overflowed:
             return too_large("a line of the stream is over the bound")
         return self._failure
+
+    def lines(self, data: bytes) -> list[bytes] | None:
+        """Return the data of the frames that these bytes are, if each is one line and nothing else; None otherwise."""
+        if self.reader is None:
+            if self._head or self._document is not None or not data.startswith(_DATA):
+                return None
+            self.reader = SseReader(is_begun=True)
+        return self.reader.lines(data)
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that these bytes complete."""

@@ -47,7 +47,6 @@ _FINISH_REASONS = {"length": "length", "filtered": "content_filter"}
 _BREAK = "\n\n"
 _OPEN_END = b',"finish_reason":null}'
 _TEXT_HEADS = {name: b'{"%b":' % name.encode() for name in ("content", "refusal", "reasoning_content")}
-_CONTENT = _TEXT_HEADS["content"]
 _TEXT_END = b"}" + _OPEN_END
 _FIELDS: dict[type, str] = {
     MessageItem: "content",
@@ -61,7 +60,8 @@ class _Shown(msgspec.Struct):
     """An item that the client sees: how much of it was `sent`, and of its refusal; its place among the calls.
 
     `head` is how the deltas of a call begin. `start` is the first piece of the content that is its own; `tokens`
-    counts the logprobs sent of each field. One that `is_held` is sent whole when it is done.
+    counts the logprobs sent of each field. One that `is_held` is sent whole when it is done. Once a text is told as it
+    comes, it goes on in these `pieces` of the content.
     """
 
     place: int = -1
@@ -71,6 +71,7 @@ class _Shown(msgspec.Struct):
     sent: int = 0
     declined: int = 0
     tokens: dict[str, int] | None = None
+    pieces: list[str] | None = None
 
 
 class Choice:
@@ -79,18 +80,21 @@ class Choice:
     It `is_open` when the client has seen anything of it; once its run has `ended`, the client sees no more.
     """
 
+    run_id: str = ""
+    finish_reason: str | None = None
+    _head: bytes = b""
+    _suffix: bytes = b""
+    _images: int = 0
+    _annotations: tuple[Any, ...] = ()
+
     def __init__(self, index: int, surface: Surface) -> None:
         self.index = index
         self.surface = surface
         self.is_open = False
-        self.run_id = ""
         self.ended: RunEnded | None = None
-        self.finish_reason: str | None = None
-        self._head = b""
-        self._suffix = b""
+        self._text_head = b""
+        self._text_end = b""
         self._calls = 0
-        self._images = 0
-        self._annotations: tuple[Any, ...] = ()
         self._frames: list[bytes] = []
         self._fold = MessageFold()
         self._shown: dict[int, _Shown] = {}
@@ -101,19 +105,22 @@ class Choice:
         """Say what stands around the choice in each of its chunks; nothing is written before."""
         self._head = prefix + b'{"index":%d,"delta":' % self.index
         self._suffix = suffix
+        self._text_head = self._head + _TEXT_HEADS["content"]
+        self._text_end = _TEXT_END + suffix
 
     def feed(self, event: RunEvent) -> list[bytes]:
         """Return the chunks to send for an event of the run; none without a stream or after the end."""
         if self.ended is not None:
             return []
         if type(event) is TextDelta:
-            shown = self._shown.get(event.index)
-            if self.is_open and shown is not None and shown.sent and event.text and event.logprobs is None:
+            shown, text = self._shown.get(event.index), event.text
+            if shown is not None and shown.pieces is not None and text and event.logprobs is None:
                 # What nearly every event is: more of a text that is told as it comes.
-                shown.sent += len(event.text)
-                self._fold.texts["content"].append(event.text)
-                return [b"".join((self._head, _CONTENT, write_json(event.text), _TEXT_END, self._suffix))]
-            self._say(event.index, "content", event.text, event.logprobs)
+                shown.sent += len(text)
+                shown.pieces.append(text)
+                return [self._text_head + write_json(text) + self._text_end]
+            if shown is not None:
+                self._say(shown, "content", text, event.logprobs)
         elif (read := self.readers.get(type(event))) is not None:
             read(self, event)
         if not self._frames:
@@ -173,10 +180,14 @@ class Choice:
             self._send_arguments(shown, event.text)
 
     def _think(self, event: ReasoningDelta) -> None:
-        self._say(event.index, "reasoning_content", event.text)
+        shown = self._shown.get(event.index)
+        if shown is not None:
+            self._say(shown, "reasoning_content", event.text)
 
     def _decline(self, event: RefusalDelta) -> None:
-        self._say(event.index, "refusal", event.text, event.logprobs)
+        shown = self._shown.get(event.index)
+        if shown is not None:
+            self._say(shown, "refusal", event.text, event.logprobs)
 
     def _complete(self, event: ItemDone) -> None:
         """Send what of an item was not streamed."""
@@ -197,10 +208,10 @@ class Choice:
         if field in self._open:
             self._open.remove(field)
         if type(item) is MessageItem:
-            self._complete_message(event.index, item, shown)
+            self._complete_message(item, shown)
         elif type(item) is ReasoningItem:
             thought = "".join((*item.summary, *item.text))
-            self._say(event.index, "reasoning_content", thought[shown.sent :])
+            self._say(shown, "reasoning_content", thought[shown.sent :])
             self._keep_state(item.blobs)
 
     def _tell_status(self, event: ToolStarted) -> None:
@@ -242,9 +253,8 @@ class Choice:
         self._send({"tool_calls": [{"index": shown.place, "id": call.call_id, "type": kind, kind: body}]})
         return shown
 
-    def _say(self, index: int, field: str, text: str, logprobs: msgspec.Raw | None = None) -> None:
-        shown = self._shown.get(index)
-        if shown is None or shown.is_held or not text:
+    def _say(self, shown: _Shown, field: str, text: str, logprobs: msgspec.Raw | None = None) -> None:
+        if shown.is_held or not text:
             return
         pieces = self._fold.texts.get(field)
         if pieces is None:
@@ -265,6 +275,8 @@ class Choice:
             self._frames.append(b"".join((self._head, _TEXT_HEADS[field], write_json(text), _TEXT_END, self._suffix)))
         elif self.surface.stream:
             self._write(_TEXT_HEADS[field] + write_json(text) + b"}")
+        if self.is_open and field == "content":
+            shown.pieces = pieces
 
     def _send_tokens(self, shown: _Shown, field: str, tokens: list[msgspec.Raw], delta: bytes = b"{}") -> None:
         """Send logprobs as the client is given them, with the text they belong to."""
@@ -290,7 +302,17 @@ class Choice:
             end = b"," + write_json(more)[1:] if more else b"}"
             self._write(b"".join((shown.head, write_json(text), b"}", end, b"]}")))
 
-    def _complete_message(self, index: int, item: MessageItem, shown: _Shown) -> None:
+    def _complete_message(self, item: MessageItem, shown: _Shown) -> None:
+        first = item.content[0] if len(item.content) == 1 else None
+        if type(first) is TextPart and first.logprobs is None and first.annotations is None:
+            # What nearly every message is: one text.
+            self._say(shown, "content", first.text[shown.sent :])
+        else:
+            self._complete_parts(item, shown)
+        if item.blobs:
+            self._keep_state(item.blobs)
+
+    def _complete_parts(self, item: MessageItem, shown: _Shown) -> None:
         texts = {"content": "", "refusal": ""}
         tokens: dict[str, list[msgspec.Raw]] = {}
         for part in item.content:
@@ -299,9 +321,8 @@ class Choice:
                 texts[field] += part.text
                 if part.logprobs is not None:
                     tokens.setdefault(field, []).extend(LIST.decode(part.logprobs))
-        self._say(index, "content", texts["content"][shown.sent :])
-        if texts["refusal"]:
-            self._say(index, "refusal", texts["refusal"][shown.declined :])
+        self._say(shown, "content", texts["content"][shown.sent :])
+        self._say(shown, "refusal", texts["refusal"][shown.declined :])
         for field in filter(tokens.__contains__, texts):
             # Those that came with no text.
             self._send_tokens(shown, field, tokens[field][(shown.tokens or {}).get(field, 0) :])
@@ -310,8 +331,6 @@ class Choice:
                 self._annotate(shown, as_list(read_json(bytes(part.annotations))))
             elif type(part) is ImagePart:
                 self._send_image(part)
-        if item.blobs:
-            self._keep_state(item.blobs)
 
     def _complete_call(self, item: CallItem, shown: _Shown) -> None:
         rest, more = item.arguments[shown.sent :], None

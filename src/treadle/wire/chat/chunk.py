@@ -6,7 +6,7 @@ a delta is not known beforehand. Nothing is remembered between chunks.
 
 import json
 from collections.abc import Hashable
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
@@ -77,11 +77,31 @@ class TextChoiceIn(msgspec.Struct, frozen=True, gc=False):
     message: dict[str, Any] | None = None
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0)] | None
+
+
+class DetailsIn(msgspec.Struct, frozen=True, gc=False):
+    """What is said of some of the tokens used."""
+
+    cached_tokens: _Count = None
+    cache_write_tokens: _Count = None
+    reasoning_tokens: _Count = None
+
+
+class UsageIn(msgspec.Struct, frozen=True, gc=False):
+    """The tokens used, as they should be said."""
+
+    prompt_tokens: _Count = None
+    completion_tokens: _Count = None
+    prompt_tokens_details: DetailsIn | None = None
+    completion_tokens_details: DetailsIn | None = None
+
+
 class TextChunkIn(msgspec.Struct, frozen=True, gc=False):
     """What nearly every chunk of a stream is: a piece of text, nothing, or the end."""
 
     choices: tuple[TextChoiceIn]
-    usage: Any = None
+    usage: UsageIn | None = None
     error: None = None
     object: Literal["chat.completion.chunk", "chat.completion", ""] | None = None
 
@@ -113,6 +133,21 @@ def read_chunk(data: str) -> ChunkIn | None:
         return _decoder.decode(data)
     except type_errors:
         return _read_halves(data) if has_half_escapes(data) else None
+
+
+def usage_of(told: UsageIn) -> Usage | None:
+    """Return the tokens used; None where they are not said."""
+    spent, made = told.prompt_tokens, told.completion_tokens
+    if spent is made is None:
+        return None
+    asked, answered = told.prompt_tokens_details, told.completion_tokens_details
+    return Usage(
+        input_tokens=spent or 0,
+        output_tokens=made or 0,
+        cached_tokens=asked.cached_tokens or 0 if asked else 0,
+        cache_write_tokens=asked.cache_write_tokens or 0 if asked else 0,
+        reasoning_tokens=answered.reasoning_tokens or 0 if answered else 0,
+    )
 
 
 def read_usage(value: Any) -> Usage | None:

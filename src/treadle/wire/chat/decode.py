@@ -8,14 +8,14 @@ from typing import Any, cast
 import msgspec
 
 from treadle.canon.errors import BrokenStream
-from treadle.canon.events import Finished, Stop
+from treadle.canon.events import Finished, ModelEvent, Stop
 from treadle.canon.ids import IdSource
 from treadle.canon.items import ImagePart, OpaquePart
 from treadle.canon.json import type_errors
 from treadle.canon.usage import Usage
 from treadle.wire.answer.assemble import Assembly
 from treadle.wire.answer.correlate import Piece
-from treadle.wire.answer.decoder import DONE, AnswerDecoder
+from treadle.wire.answer.decoder import DONE, AnswerDecoder, Flow, Take
 from treadle.wire.answer.ledger import Bounds, Maker
 from treadle.wire.answer.oddities import Oddities, Oddity
 from treadle.wire.chat.chunk import (
@@ -34,7 +34,9 @@ from treadle.wire.chat.chunk import (
     read_chunk,
     read_error,
     read_usage,
+    usage_of,
 )
+from treadle.wire.chat.flow import TextFlow
 from treadle.wire.chat.parts import PROTOCOL, flat_annotation
 from treadle.wire.chat.state import CALL_STATE, MESSAGE_STATE, THOUGHT_STATE
 from treadle.wire.surrogates import mend_text, write_halves
@@ -70,11 +72,17 @@ _THOUGHTS = frozenset({"reasoning_content", "reasoning", THOUGHT_STATE})
 _TEXT_KINDS = ("text", "output_text", None)
 _KNOWN = _PLAIN | {"images", "annotations"}
 _FIRST = (0, None, "0")
+_DONE_LINE = DONE.encode()
 _UNSAID = (None, None)
 
 
 class Decoder(AnswerDecoder):
     """Turns the answer of one model call into events."""
+
+    _sequence: str = ""
+    _oddities: Oddities | None = None
+    _has_thoughts: bool = False
+    _kept: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -90,14 +98,36 @@ class Decoder(AnswerDecoder):
         self._assembly = Assembly(ids, bounds, taken_call_ids, Maker(provider=provider, model=model))
         super().__init__(self._assembly)
         self._reason: str | None = None
-        self._sequence = ""
         self._usage: Usage | None = None
         self._has_deltas = False
         self._is_telling = True
         self._misses = 0
-        self._oddities: Oddities | None = None
-        self._has_thoughts = False
-        self._kept: frozenset[str] = frozenset()
+
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        """Return the events that these bytes complete; whole frames of one line take a shorter way to the same ones."""
+        lines = self._intake.lines(data) if self._terminal is None else None
+        if lines is None:
+            return super().feed(data)
+        for line in lines:
+            if line == _DONE_LINE:
+                self._end(is_said=True)
+                break
+            if not self._tell(line):
+                self._read_line(line.decode("utf-8", "replace").strip())
+            if self._assembly.meter.is_over:
+                self._check_bounds()
+            if self._terminal is not None:
+                break
+        events, self._assembly.events = self._assembly.events, []
+        return events
+
+    def flow(self, take: Take | None) -> Flow | None:
+        """Return what takes the next reads while a text goes on, until one is anything else; None where none does."""
+        tail, reader = self._assembly.tail, self._intake.reader
+        is_told = self._is_telling and self._has_deltas and not self._misses and self._terminal is None
+        if tail is None or reader is None or not is_told:
+            return None
+        return TextFlow(reader, tail, self._assembly.meter, take).feed
 
     def _read_document(self, data: str) -> None:
         chunk = read_chunk(data)
@@ -107,29 +137,43 @@ class Decoder(AnswerDecoder):
             self._read_chunk(chunk)
 
     def _read_frame(self, name: str, data: str) -> None:
-        if self._is_telling and name != "error" and len(data) <= CHECKED_CHARS:
-            try:
-                chunk = TEXT_CHUNK.decode(data)
-            except type_errors:
-                # Something else has begun: the next text is read as whatever it may be.
-                self._is_telling = False
-                self._misses += 1
-            else:
-                self._misses = 0
-                self._has_deltas = True
-                if chunk.usage is not None:
-                    self._usage = read_usage(chunk.usage) or self._usage
-                choice = chunk.choices[0]
-                if choice.delta.content:
-                    self._assembly.add_text(choice.delta.content)
-                if choice.finish_reason is not None:
-                    self._read_reason(choice)
-                return
+        if name == "error" or not self._tell(data):
+            self._read_data(data, is_error=name == "error")
+
+    def _read_line(self, data: str) -> None:
+        if data == DONE:
+            self._end(is_said=True)
+        elif data:
+            self._read_data(data)
+
+    def _read_data(self, data: str, *, is_error: bool = False) -> None:
         chunk = read_chunk(data)
         if chunk is not None:
-            self._read_chunk(chunk, is_error=name == "error")
+            self._read_chunk(chunk, is_error=is_error)
         else:
             self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that could not be read were left out")
+
+    def _tell(self, data: bytes | str) -> bool:
+        """Read what nearly every chunk is, where text is expected to come alone; tell whether it was that."""
+        if not self._is_telling or len(data) > CHECKED_CHARS:
+            return False
+        try:
+            chunk = TEXT_CHUNK.decode(data)
+        except type_errors:
+            # Something else has begun: the next text is read as whatever it may be.
+            self._is_telling = False
+            self._misses += 1
+            return False
+        self._misses = 0
+        self._has_deltas = True
+        choice = chunk.choices[0]
+        if choice.delta.content:
+            self._assembly.add_text(choice.delta.content)
+        if chunk.usage is not None:
+            self._usage = usage_of(chunk.usage) or self._usage
+        if choice.finish_reason is not None:
+            self._read_reason(choice)
+        return True
 
     def _read_chunk(self, chunk: ChunkIn, *, is_error: bool = False) -> None:
         if chunk.error or is_error or chunk.object == "error":

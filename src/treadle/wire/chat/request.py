@@ -161,8 +161,11 @@ def _read_messages(told: list[Any] | msgspec.Raw, opened: Opened[Any], notes: No
 
 
 def _read_tools(asked: _Asked[Any], notes: Notes) -> _Tools:
-    tools, raw, functions = given(asked.tools), given(asked.tool_choice), asked.functions
+    tools, functions = given(asked.tools), asked.functions
     read = ReadTools() if tools is None else _TOOLS.of(tools, notes)
+    if asked.tool_choice is NULL and not (read.others or functions):
+        return _Tools(specs=read.specs)
+    raw = given(asked.tool_choice)
     if read.specs or read.others or not functions:
         if functions:
             notes.add("functions_dropped", "dropped", "legacy functions beside tools", "functions")
@@ -188,15 +191,12 @@ def _wants_usage(raw: msgspec.Raw) -> bool:
 def _read_options(asked: _Asked[Any], is_legacy: bool, extra: dict[str, msgspec.Raw], notes: Notes) -> Options:
     """Return the options; `extra` is what Treadle does not act on, to be added to."""
     tokens_max, old_tokens_max, stop = asked.max_completion_tokens, asked.max_tokens, asked.stop
-    for name, count in (("max_completion_tokens", tokens_max), (OLD_TOKENS_MAX, old_tokens_max)):
-        if count is not None and count < 1:
-            raise refusal(name, "Expected `int` >= 1")
+    if not (tokens_max is old_tokens_max is None):
+        _check_tokens_max(tokens_max, old_tokens_max, notes)
     schema = None if asked.response_format is NULL else _read_format(asked.response_format, extra)
     if old_tokens_max is not None and tokens_max is None:
         # Older servers know only the old spelling, so the client's own is kept.
         extra[OLD_TOKENS_MAX] = msgspec.Raw(str(old_tokens_max).encode())
-    elif old_tokens_max not in (None, tokens_max):
-        notes.add("option_dropped", "dropped", "max_completion_tokens says otherwise", OLD_TOKENS_MAX)
     return Options(
         max_output_tokens=tokens_max or old_tokens_max,
         temperature=asked.temperature,
@@ -210,6 +210,14 @@ def _read_options(asked: _Asked[Any], is_legacy: bool, extra: dict[str, msgspec.
         extra=extra,
         extra_protocol=PROTOCOL,
     )
+
+
+def _check_tokens_max(tokens_max: int | None, old_tokens_max: int | None, notes: Notes) -> None:
+    for name, count in (("max_completion_tokens", tokens_max), (OLD_TOKENS_MAX, old_tokens_max)):
+        if count is not None and count < 1:
+            raise refusal(name, "Expected `int` >= 1")
+    if tokens_max is not None and old_tokens_max not in (None, tokens_max):
+        notes.add("option_dropped", "dropped", "max_completion_tokens says otherwise", OLD_TOKENS_MAX)
 
 
 def _read_format(given_format: msgspec.Raw, extra: dict[str, msgspec.Raw]) -> msgspec.Raw | None:

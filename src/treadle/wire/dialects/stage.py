@@ -94,14 +94,25 @@ class Heard:
 class _Part(msgspec.Struct):
     """One part of a message, of which so much came.
 
-    It has a scanner from where something in it may be a call. What `passed` before that is plain text, `texts` are what
-    is visible of the rest.
+    It has a scanner from where something in it may be a call, which `stray` finds. What `passed` before that is plain
+    text, `texts` are what is visible of the rest.
     """
 
+    stray: re.Pattern[str]
     scanner: TextScanner | None = None
     size: int = 0
     passed: int = 0
     texts: list[str] = []
+
+    def take(self, text: str) -> bool:
+        """Take more text of a part that was begun if it leaves at once and as it is, and tell whether it does."""
+        scanner = self.scanner
+        if self.stray.search(text) is not None or (scanner is not None and not scanner.is_idle):
+            return False
+        self.size += len(text)
+        if scanner is not None:
+            self.texts.append(text)
+        return True
 
     def visible(self, text: str) -> str:
         """Return what is visible of the part, all of which is this text."""
@@ -124,12 +135,12 @@ class _Message(msgspec.Struct):
                     return False
         return True
 
-    def told(self, events: list[ModelEvent]) -> list[ModelEvent]:
-        """Return events of this message, its begin before the first of them."""
-        if self.added is None or not events:
-            return events
-        added, self.added = self.added, None
-        return [added, *events]
+    def tell(self, event: ModelEvent, told: list[ModelEvent]) -> None:
+        """Tell an event of this message, before the first of them its begin."""
+        if self.added is not None:
+            told.append(self.added)
+            self.added = None
+        told.append(event)
 
 
 class _Search(NamedTuple):
@@ -171,12 +182,13 @@ def _search(plan: Plan, rules: RepairRules) -> _Search:
 class Scanner:
     """Looks for calls of a plan's tools in the text of one answer."""
 
+    _thoughts: TextScanner | None = None
+    _heard: Heard | None = None
+    _has_text: bool = False
+
     def __init__(self, plan: Plan, rules: RepairRules) -> None:
         self._late: list[ModelEvent] | None = None
-        self._thoughts: TextScanner | None = None
-        self._heard: Heard | None = None
-        self._has_text = False
-        self._last: tuple[int, int, _Part, re.Pattern[str]] | None = None
+        self._last: tuple[int, int, _Part] | None = None
         self._next_index = 0
         self.search = _search(plan, rules)
         self._items = plan.items
@@ -193,98 +205,102 @@ class Scanner:
         """Take the events of one read; return what follows from them."""
         told: list[ModelEvent] = []
         for event in events:
-            last = self._last
-            if last is not None and type(event) is TextDelta:
-                index, number, part, stray = last
+            if type(event) is TextDelta and self._last is not None:
+                index, number, part = self._last
                 text, scanner = event.text, part.scanner
                 is_same = event.index == index and event.part == number
-                if is_same and (stray.search(text) is None if scanner is None else scanner.passes(text)):
+                if is_same and part.stray.search(text) is None and (scanner is None or scanner.is_idle):
+                    # What nearly every text is, taken as `take` does: a call for each would cost as much.
                     part.size += len(text)
                     if scanner is not None:
                         part.texts.append(text)
                     told.append(event)
                     continue
-            self._last = None
             if type(event) is ArgumentsDelta and self._late is None:
                 told.append(event)
-            elif type(event) is TextDelta and self._late is None and event.index in self._open:
-                told += self._text_of(self._open[event.index], event)
             else:
-                told += _FEEDERS[type(event)](self, event)
+                _FEEDERS[type(event)](self, event, told)
         return told
 
-    def _pass(self, event: ModelEvent) -> list[ModelEvent]:
-        return [event]
+    def taker(self, event: TextDelta) -> Callable[[str], bool] | None:
+        """Return what takes more of a text of which this was told last, as long as no other event comes between."""
+        last = self._last
+        return last[2].take if last is not None and last[:2] == (event.index, event.part) else None
 
-    def _later(self, events: list[ModelEvent]) -> list[ModelEvent]:
-        """Keep events behind a message that waits for the end of the answer."""
-        if self._late is None:
-            return events
-        self._late += events
-        return []
+    def _pass(self, event: ModelEvent, told: list[ModelEvent]) -> None:
+        told.append(event)
 
-    def _item_added(self, event: ItemAdded) -> list[ModelEvent]:
+    def _item_added(self, event: ItemAdded, told: list[ModelEvent]) -> None:
         if event.index >= self._next_index:
             self._next_index = event.index + 1
         item = event.item
         if type(item) is MessageItem and item.role == "assistant":
             self._open[event.index] = _Message(event)
-            return []
-        return self._later([event])
+        else:
+            self._tell(event, told)
 
-    def _item_done(self, event: ItemDone) -> list[ModelEvent]:
+    def _item_done(self, event: ItemDone, told: list[ModelEvent]) -> None:
         item = event.item
         if type(item) is MessageItem and event.index in self._open:
-            return self._done(event, item)
-        return self._later(self._call_done(event, item) if type(item) is CallItem else [event])
+            self._done(event, item, told)
+        elif type(item) is CallItem:
+            self._call_done(event, item, told)
+        else:
+            self._tell(event, told)
 
-    def _delta(self, event: RefusalDelta | ArgumentsDelta) -> list[ModelEvent]:
+    def _delta(self, event: RefusalDelta | ArgumentsDelta, told: list[ModelEvent]) -> None:
         message = self._open.get(event.index)
-        return self._later(message.told([event]) if message else [event])
+        if message is None:
+            self._tell(event, told)
+        else:
+            message.tell(event, told if self._late is None else self._late)
 
-    def _reasoning(self, event: ReasoningDelta) -> list[ModelEvent]:
+    def _reasoning(self, event: ReasoningDelta, told: list[ModelEvent]) -> None:
         if self.search.natives and not event.is_summary:
             self._think(event.text)
-        return self._later([event])
+        self._tell(event, told)
 
-    def _call_done(self, event: ItemDone, call: CallItem) -> list[ModelEvent]:
+    def _tell(self, event: ModelEvent, told: list[ModelEvent]) -> None:
+        """Tell an event; behind a message that waits for the end of the answer it waits too."""
+        (told if self._late is None else self._late).append(event)
+
+    def _call_done(self, event: ItemDone, call: CallItem, told: list[ModelEvent]) -> None:
         """Take a call that came in the protocol's own way; arguments that are nearly right are made right."""
         arguments = mended_arguments(call, self.search.tools)
         self._calls.append((call.name, arguments or call.arguments))
         if arguments is None:
-            return [event]
+            self._tell(event, told)
+            return
         raw = call.arguments if call.raw is None else call.raw
         mended = msgspec.structs.replace(call, arguments=arguments, raw=raw, origin="repaired")
         note = Note(
             code=MENDED, action="repaired", message=f"the arguments of {call.name} were not as its schema wants"
         )
-        return [Noted(note=note), ItemDone(index=event.index, item=mended)]
+        self._tell(Noted(note=note), told)
+        self._tell(ItemDone(index=event.index, item=mended), told)
 
-    def _text(self, event: TextDelta) -> list[ModelEvent]:
+    def _text(self, event: TextDelta, told: list[ModelEvent]) -> None:
         message = self._open.get(event.index)
-        told: list[ModelEvent] = [event] if message is None else self._text_of(message, event)
-        return told if self._late is None else self._later(told)
-
-    def _text_of(self, message: _Message, event: TextDelta) -> list[ModelEvent]:
+        if message is None:
+            self._tell(event, told)
+            return
+        text, markers = event.text, self.search.markers
         part = message.parts.get(event.part)
         if part is None:
-            part = message.parts[event.part] = _Part()
-        text, markers = event.text, self.search.markers
+            part = message.parts[event.part] = _Part(markers.stray)
         is_plain = part.scanner is None and markers.stray.search(text) is None
-        if is_plain and (part.size or markers.opening.match(text) is None):
-            visible = text
-        else:
+        if not is_plain or not (part.size or markers.opening.match(text) is None):
             visible = self._visible(message, part, self._scanner_of(part).feed(text))
+            if visible != text:
+                event = TextDelta(index=event.index, text=visible, part=event.part, extra=event.extra)
         part.size += len(text)
-        if visible != text:
-            event = TextDelta(index=event.index, text=visible, part=event.part, extra=event.extra)
-        told: list[ModelEvent] = [event] if visible or not text or event.extra is not None else []
-        if told and message.added is not None:
-            told, message.added = [message.added, *told], None
+        if event.text or not text or event.extra is not None:
+            message.tell(event, told if self._late is None else self._late)
         if message.added is None and self._late is None and part.size:
             # Text that passes as it is from here on does not come this way any more.
-            self._last = (event.index, event.part, part, markers.stray)
-        return told
+            self._last = (event.index, event.part, part)
+        else:
+            self._last = None
 
     def _scanner_of(self, part: _Part) -> TextScanner:
         if part.scanner is None:
@@ -317,17 +333,33 @@ class Scanner:
             self._heard = Heard(self._items)
         return self._heard.has(raw)
 
-    def _done(self, event: ItemDone, item: MessageItem) -> list[ModelEvent]:
+    def _done(self, event: ItemDone, item: MessageItem, told: list[ModelEvent]) -> None:
         """End a message: what was held is told; where calls were found its end waits for that of the answer."""
-        index = event.index
-        message = self._open.pop(index)
-        if message.has_passed(item):
+        message = self._open[event.index]
+        if self._late is not None:
+            told = self._late
+        content = None if message.has_passed(item) else self._rest_of(message, event.index, item, told)
+        del self._open[event.index]
+        self._last = None
+        if content is None:
             # Plain text does not begin with a blank.
             self._has_text = self._has_text or bool(message.parts)
-            if message.added is None and self._late is None:
-                return [event]
-            return self._later(message.told([event]))
-        events: list[ModelEvent] = []
+            message.tell(event, told)
+            return
+        visible = tuple(part for part in content if not isinstance(part, TextPart) or part.text)
+        self._has_text = self._has_text or bool(text_of(visible).strip())
+        if not message.found:
+            kept = item if content == item.content else msgspec.structs.replace(item, content=content)
+            message.tell(ItemDone(index=event.index, item=kept), told)
+            return
+        self._found += [(item.id, found) for found in message.found]
+        self._late = [] if self._late is None else self._late
+        if message.added is None or visible or item.blobs:
+            done = ItemDone(index=event.index, item=msgspec.structs.replace(item, content=visible))
+            message.tell(done, self._late)
+
+    def _rest_of(self, message: _Message, index: int, item: MessageItem, told: list[ModelEvent]) -> tuple[AnyPart, ...]:
+        """Tell what of a message was not told yet, and return its content as far as it is visible."""
         content: list[AnyPart] = []
         for number, part in enumerate(item.content):
             if not isinstance(part, TextPart):
@@ -336,29 +368,14 @@ class Scanner:
             begun = message.parts.get(number)
             rest = part.text[begun.size if begun else 0 :]
             if rest:
-                events += self._text_of(message, TextDelta(index=index, text=rest, part=number))
-            events += self._rest_of(message, index, number)
+                self._text(TextDelta(index=index, text=rest, part=number), told)
             scanned = message.parts.get(number)
+            if scanned is not None and scanned.scanner is not None:
+                text = self._visible(message, scanned, scanned.scanner.finish())
+                if text:
+                    message.tell(TextDelta(index=index, text=text, part=number), told)
             content.append(_shown(part, scanned.visible(part.text)) if scanned else part)
-        visible = tuple(part for part in content if not isinstance(part, TextPart) or part.text)
-        self._has_text = self._has_text or bool(text_of(visible).strip())
-        if not message.found:
-            kept = item if tuple(content) == item.content else msgspec.structs.replace(item, content=tuple(content))
-            return self._later(message.told([*events, ItemDone(index=index, item=kept)]))
-        self._found += [(item.id, found) for found in message.found]
-        done = ItemDone(index=index, item=msgspec.structs.replace(item, content=visible))
-        told = self._later(message.told(events))
-        is_empty = message.added is not None and not visible and not item.blobs
-        late: list[ModelEvent] = [] if is_empty else message.told([done])
-        self._late = [*(self._late or []), *late]
-        return told
-
-    def _rest_of(self, message: _Message, index: int, part: int) -> list[ModelEvent]:
-        begun = message.parts.get(part)
-        if begun is None or begun.scanner is None:
-            return []
-        text = self._visible(message, begun, begun.scanner.finish())
-        return message.told([TextDelta(index=index, text=text, part=part)]) if text else []
+        return tuple(content)
 
     def _think(self, text: str) -> None:
         """Read reasoning along: it calls only where it is all of the answer, and in the model's own dialect."""
@@ -369,19 +386,22 @@ class Scanner:
         if not self._thoughts.passes(text):
             self._thought += [each for each in self._thoughts.feed(text) if isinstance(each, Found)]
 
-    def _finished(self, event: Finished) -> list[ModelEvent]:
+    def _finished(self, event: Finished, told: list[ModelEvent]) -> None:
         if event.stop not in _ENDS_WELL:
-            return [*self._give_back(), event]
-        late, self._late = self._late or [], None
+            self._failed(event, told)
+            return
+        if self._late is not None:
+            told += self._late
+            self._late = None
         if self._thoughts is not None and not (self._found or self._calls or self._has_text):
             self._thought += [each for each in self._thoughts.finish() if isinstance(each, Found)]
             self._found += [("", each) for each in self._thought if each.calls and not self._is_heard(each.raw)]
-        if not self._found:
-            return [*late, event]
-        recovered = self._recovered()
-        if any(isinstance(each, ItemDone) for each in recovered):
-            event = msgspec.structs.replace(event, stop="calls", raw_stop=None)
-        return [*late, *recovered, event]
+        if self._found:
+            recovered = self._recovered()
+            told += recovered
+            if any(isinstance(each, ItemDone) for each in recovered):
+                event = msgspec.structs.replace(event, stop="calls", raw_stop=None)
+        told.append(event)
 
     def _recovered(self) -> list[ModelEvent]:
         """Return the calls that were found, but for those that came in the protocol's own way too."""
@@ -405,10 +425,10 @@ class Scanner:
                     upstream_id=call.ref or None,
                 )
                 events.append(_noted(RECOVERED, "repaired", f"{call.name} was called in text ({found.dialect})", found))
-                events += self._told(item)
+                events += self._called(item)
         return events
 
-    def _told(self, item: CallItem) -> list[ModelEvent]:
+    def _called(self, item: CallItem) -> list[ModelEvent]:
         index, self._next_index = self._next_index, self._next_index + 1
         begun = msgspec.structs.replace(item, arguments="", raw=None)
         return [
@@ -417,8 +437,9 @@ class Scanner:
             ItemDone(index=index, item=item),
         ]
 
-    def _failed(self, event: Failed | Interrupted) -> list[ModelEvent]:
-        return [*self._give_back(), event]
+    def _failed(self, event: Finished | Failed | Interrupted, told: list[ModelEvent]) -> None:
+        told += self._give_back()
+        told.append(event)
 
     def _give_back(self) -> list[ModelEvent]:
         """Return what is held as the text it was: the answer was cut, so that nothing in it may become a call."""
@@ -428,7 +449,8 @@ class Scanner:
                 pieces = scanned.scanner.finish() if scanned.scanner else []
                 text = "".join(each if isinstance(each, str) else each.raw for each in pieces)
                 text = "".join(each.raw for each in message.found) + text if part == 0 else text
-                events += message.told([TextDelta(index=index, text=text, part=part)]) if text else []
+                if text:
+                    message.tell(TextDelta(index=index, text=text, part=part), events)
         late, self._late = self._late or [], None
         raw = "".join(found.raw for _, found in self._found)
         if not raw:
@@ -437,7 +459,7 @@ class Scanner:
         return [*notes, *_with_text(late, raw, self._next_index), *events]
 
     @staticmethod
-    def feeders() -> "dict[type[ModelEvent], Callable[[Scanner, Any], list[ModelEvent]]]":
+    def feeders() -> "dict[type[ModelEvent], Callable[[Scanner, Any, list[ModelEvent]], None]]":
         """Return what is done with each kind of event."""
         return {
             ItemAdded: Scanner._item_added,

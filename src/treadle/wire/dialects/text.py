@@ -197,7 +197,8 @@ class TextScanner:
     """Scans one text for calls of registered tools.
 
     `natives` are the dialects in which a call may also stand in reasoning that never ends. `refused` is told, in words
-    for a person, why markup stays text. `is_begun` says that plain text of the message has passed already.
+    for a person, why markup stays text. `is_begun` says that plain text of the message has passed already. It `is_idle`
+    while nothing of the text waits for more.
     """
 
     __slots__ = (
@@ -209,7 +210,6 @@ class TextScanner:
         "_is_ended",
         "_is_first",
         "_is_frame_open",
-        "_is_idle",
         "_lines",
         "_markers",
         "_natives",
@@ -224,6 +224,7 @@ class TextScanner:
         "_think",
         "_tools",
         "chars_max",
+        "is_idle",
         "work",
     )
 
@@ -256,7 +257,7 @@ class TextScanner:
         self._think: str | None = None
         self._is_blank = self._is_first = not is_begun
         self._is_ended = False
-        self._is_idle = is_begun
+        self.is_idle = is_begun
         self._stray = self._markers.stray
         self._is_frame_open = False
         self._call_count = 0
@@ -271,7 +272,7 @@ class TextScanner:
 
     def passes(self, text: str) -> bool:
         """Tell whether the text would leave at once, unchanged, and leave no trace: then it need not be fed."""
-        return self._is_idle and self._stray.search(text) is None
+        return self.is_idle and self._stray.search(text) is None
 
     def feed(self, text: str) -> list[Piece]:
         """Take more of the text; return what leaves because of it."""
@@ -280,7 +281,7 @@ class TextScanner:
         self._spare += REREADS * len(text)
         self._backlog.append(text)
         self._go()
-        self._is_idle = (
+        self.is_idle = (
             self._task is None
             and not (self._tail or self._is_blank or self._is_barred)
             and self._lines.is_idle

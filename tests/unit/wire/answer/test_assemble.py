@@ -64,7 +64,7 @@ def test_text_is_emitted_at_once_and_closed_by_a_call() -> None:
 def test_text_and_refusal_are_parts_of_one_message() -> None:
     """Each switch begins a new part; a half left waiting is closed in its own part."""
     assembly = _assembly()
-    assembly.add_text("a\ud83d")
+    assembly.add_said("a\ud83d")
     assembly.add_said("no", is_refusal=True)
     assembly.finish()
     events = assembly.take()

@@ -2,9 +2,16 @@ from typing import Any
 
 import pytest
 
+from stream.answers import decode
+from stream.shapes import DONE, chunk, stream
 from treadle.canon.errors import ErrorInfo
+from treadle.canon.events import Finished
+from treadle.canon.ids import CountingIds
 from treadle.canon.usage import Usage
+from treadle.wire.chat import Decoder
 from treadle.wire.chat.chunk import as_id, as_index, as_list, as_object, as_text, read_chunk, read_error, read_usage
+
+_THOUGHTFUL = Usage(output_tokens=2, reasoning_tokens=1)
 
 
 @pytest.mark.parametrize(
@@ -63,11 +70,18 @@ def test_halves_of_surrogate_pairs_survive_the_reading() -> None:
             Usage(input_tokens=9, output_tokens=8, cached_tokens=4, cache_write_tokens=1),
         ),
         ({"prompt_tokens": 1, "prompt_tokens_details": None}, Usage(input_tokens=1)),
+        ({"completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 1}}, _THOUGHTFUL),
+        ({"prompt_tokens": 1.0, "completion_tokens": "2"}, None),
+        ({"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": None}}, Usage(input_tokens=1)),
     ],
 )
 def test_usage_is_read_where_it_can_be_true(value: Any, usage: Usage | None) -> None:
-    """Zero is a number, negative ones and other types are not."""
+    """Zero is a number, negative ones and other types are not; said as it should be, it is typed and the same."""
     assert read_usage(value) == usage
+    body = stream(chunk({"content": "a"}, "stop", usage=value), DONE)
+    last = decode(Decoder(CountingIds()), body)[-1]
+    assert isinstance(last, Finished)
+    assert last.usage == usage
 
 
 @pytest.mark.parametrize(

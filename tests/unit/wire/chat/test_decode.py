@@ -292,6 +292,46 @@ def test_text_is_read_the_short_way_as_it_is_the_long_way(chunks: list[Any]) -> 
     assert short_way == long_way
 
 
+_FRAMES = [
+    *(frame(value) for value in (text("a"), text("é"), text(""), chunk({"role": "assistant"}), finish("stop"), DONE)),
+    *(frame(value) for value in (calls(call(0, "a", "f", "{}")), {"error": "no"}, 5, "", " [DONE] ", "\x1c")),
+    frame(text("?")).replace(b"?", b"\xff"),
+    frame(text("?")).replace(b"?", b"\\ud83d"),
+    frame(text("a")).replace(b": [", b":\n["),
+    frame(text("a")).replace(b": [", b":\r["),
+    frame(text("a")).replace(b"\n", b"\r\n"),
+    b"event: error\n" + frame(text("a")),
+    b"id: 7\n",
+    b": ping\n\n",
+    b"data: ",
+]
+
+
+@settings(max_examples=2 * settings.default.max_examples)
+@given(st.lists(st.sampled_from(_FRAMES), max_size=8))
+def test_frames_that_come_whole_are_read_as_in_any_other_pieces(frames: list[bytes]) -> None:
+    """One by one, all at once, or byte by byte, which is never the short way."""
+    alone, body = Decoder(CountingIds()), b"".join(frames)
+    events = [event for each in frames for event in alone.feed(each)] + alone.finish()
+    assert (
+        merged(events)
+        == merged(decode(Decoder(CountingIds()), body))
+        == merged(decode(Decoder(CountingIds()), body, 1))
+    )
+
+
+@pytest.mark.parametrize("size", [1, 1_000])
+def test_text_alone_over_the_bound_is_a_failure(size: int) -> None:
+    """In bytes and not in characters, however the text comes; the bound itself is allowed."""
+    body = stream(text("éé"), text("a"), finish("stop"), DONE)
+    assert isinstance(decode(Decoder(CountingIds(), text_bytes_max=5), body, size)[-1], Finished)
+    alone = Decoder(CountingIds(), text_bytes_max=4)
+    assert [event for event in alone.feed(frame(text("éé"))) if isinstance(event, TextDelta)]
+    (failed,) = alone.feed(frame(text("a")))
+    assert isinstance(failed, Failed)
+    assert alone.feed(frame(text("b"))) == alone.finish() == []
+
+
 @pytest.mark.parametrize(
     "value",
     [text("x"), calls(call(0, "a", "f", "x")), calls(call(0, args=" ")), {"choices": 5}, chunk({"reasoning": "é"})],
