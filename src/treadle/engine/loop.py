@@ -122,13 +122,13 @@ class Loop:
             return [self._asking(self._first)]
         return [self._standing_step(planned) for planned in self._first.calls]
 
-    async def run(self, journal: Journal, publish: Publish) -> RunEnded:
+    async def run(self, journal: Journal, publish: Publish, *, is_private: bool = False) -> RunEnded:
         """Turn until there is an end; the terminal event is durable and published when this returns.
 
         Raises: StoreError, when the journal cannot be written any more.
         """
         assert self._first is not None, "begin() comes first"
-        self.attach(journal, publish)
+        self._minutes.attach(journal, publish, is_private=is_private)
         if self._past is None:
             self._deadline.start()
         decision: Decision = self._first
@@ -191,7 +191,8 @@ class Loop:
 
     async def _round(self, ask: AskModel) -> Decision:
         """Make one model call and pass on what it says."""
-        await self._minutes.write()
+        if self._steps:
+            await self._minutes.write()
         past, known = self._past, None
         if past is not None:
             known = past.round(self._asked)

@@ -44,20 +44,20 @@ class Feed(msgspec.Struct, eq=False):
 
     def publish(self, batch: list[Numbered]) -> None:
         """Add events, and let the readers that have all others hear them, or wake up for them."""
-        before = len(self.events)
-        self.events.extend(batch)
+        events, size = self.events, len(batch)
+        before = len(events)
+        events += batch
         for reader in self.waiting.copy():
-            hear, fault, is_heard = reader.hear, None, False
-            if hear is not None and reader.position == before and len(batch) <= BATCH_EVENTS_MAX:
+            fault = None
+            if reader.hear is not None and reader.position == before and size <= BATCH_EVENTS_MAX:
                 try:
-                    is_heard = hear(batch)
+                    if reader.hear(batch):
+                        reader.position += size
+                        continue
                 except Exception as error:  # noqa: BLE001 - a reader's fault is not the run's
                     fault = error
-            if is_heard:
-                reader.position += len(batch)
-            else:
-                self.waiting.remove(reader)
-                reader.wake(fault)
+            self.waiting.remove(reader)
+            reader.wake(fault)
 
     def close(self) -> None:
         """Say that no more events will come."""
