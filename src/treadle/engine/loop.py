@@ -15,7 +15,6 @@ import msgspec
 
 from treadle.canon.errors import BrokenStream, ErrorInfo, RequestError, UpstreamError
 from treadle.canon.events import (
-    DELTAS,
     Failed,
     Finished,
     ItemDone,
@@ -24,7 +23,6 @@ from treadle.canon.events import (
     Noted,
     Numbered,
     RunEnded,
-    RunEvent,
 )
 from treadle.canon.ids import RESULT, IdSource
 from treadle.canon.items import CallItem, ResultItem
@@ -46,8 +44,8 @@ from treadle.engine.minutes import Minutes, Publish
 from treadle.engine.past import Ending, Past
 from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Toolbox, Verdict
 from treadle.engine.schedule import in_order
-from treadle.engine.steps import Step, policy_of, record_of, source_of, unless_failed
-from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn
+from treadle.engine.steps import Step, note_entry, policy_of, record_of, source_of, unless_failed
+from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn, are_pieces
 
 UNKNOWN = failure("interrupted", "Interrupted, outcome unknown.")
 RETRYABLE = frozenset({"read", "idempotent"})
@@ -92,7 +90,7 @@ class Loop:
         self._past = past
         self.is_replaying = past is not None
         self._asked = 0
-        self._said: list[RunEvent] | None = None
+        self._is_asking = False
         self._stop: Stopped | None = None
         self._turn = turn
         self._ports = ports
@@ -200,7 +198,7 @@ class Loop:
                 # It was stopped between its plan and the model's first word.
                 raise Stopped(past.abort.error)
         number, self._asked = self._asked, self._asked + 1
-        self._said = []
+        self._is_asking = True
         if past is not None:
             if known is not None:
                 return await self._hear(past, number)
@@ -238,16 +236,9 @@ class Loop:
 
     def _tell_pieces(self, batch: list[ModelEvent]) -> bool:
         """Tell at once what the model says, if that is only pieces of items: nothing has to be durable before them."""
-        if self._steps or not DELTAS.issuperset(map(type, batch)):
+        if self._steps or not are_pieces(batch):
             return False
-        assert self._said is not None, "a round has begun"
-        told: list[Numbered] = []
-        for event in batch:
-            said = self._turn.feed(event)
-            assert said is not None, "the run says the pieces that the model does"
-            self._said.append(said)
-            told.append(Numbered(event=said))
-        self._minutes.publish(told)
+        self._minutes.publish([Numbered(event=piece) for piece in self._turn.hear(batch)])
         return True
 
     def _mark_early(self, call: CallItem, *, is_ending: bool) -> None:
@@ -278,27 +269,25 @@ class Loop:
 
     def _feed(self, batch: list[ModelEvent]) -> None:
         """Queue what the run says because of what the model said."""
-        assert self._said is not None, "a round has begun"
-        is_ending = bool(batch) and type(batch[-1]) in _ENDS
+        turn, steps = self._turn, self._steps
         for event in batch:
-            said = self._turn.feed(event)
+            said = turn.feed(event)
             if said is None:
                 continue
-            self._said.append(said)
             if type(said) is ItemDone:
-                self._steps.append((said, entry_of_item(said.item, at=self._now())))
+                steps.append((said, entry_of_item(said.item, at=self._now())))
                 if type(said.item) is CallItem:
-                    self._mark_early(said.item, is_ending=is_ending)
+                    self._mark_early(said.item, is_ending=type(batch[-1]) in _ENDS)
             elif type(said) is Noted:
-                self._steps.append((said, steps.note_entry(said.note, self._now())))
+                steps.append((said, note_entry(said.note, self._now())))
             else:
-                self._steps.append((said, None))
+                steps.append((said, None))
 
     def _end_round(self, ending: Ending) -> None:
         """Write down how the current model call ended and in which pieces it came."""
-        said, self._said = self._said, None
-        if said is not None:
-            self._steps.append((None, steps.reply_entry(ending, self._turn, said, self._now())))
+        if self._is_asking:
+            self._is_asking = False
+            self._steps.append((None, steps.reply_entry(ending, self._turn, self._now())))
 
     def _void(self, broken: AskAgain) -> Decision:
         """Take back what a cut call said, and make the call again."""

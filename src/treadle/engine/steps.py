@@ -52,12 +52,12 @@ def round_step(ask: AskModel, limit: str | None, at: float) -> Step:
     return event, Entry(kind="plan", name=plan.model, data=msgspec.Raw(msgspec.json.encode(data)), at=at)
 
 
-def reply_entry(ending: Ending, turn: Turn, said: Sequence[RunEvent], at: float) -> Entry:
+def reply_entry(ending: Ending, turn: Turn, at: float) -> Entry:
     """Write down how a model call ended, and in which pieces it came."""
     finish = turn.finish if ending == "finished" else None
     if finish is None:
         error = turn.error if ending == "failed" else None
-        reply = ReplyRecord(ending=ending, base=turn.base, error=error, tape=tape.record(said))
+        reply = ReplyRecord(ending=ending, base=turn.base, error=error, tape=tape.record(turn.said))
     else:
         reply = ReplyRecord(
             ending=ending,
@@ -65,7 +65,7 @@ def reply_entry(ending: Ending, turn: Turn, said: Sequence[RunEvent], at: float)
             stop=finish.stop,
             raw_stop=finish.raw_stop,
             usage=finish.usage,
-            tape=tape.record(said),
+            tape=tape.record(turn.said),
         )
     return Entry(kind="reply", content=ending, data=msgspec.Raw(msgspec.json.encode(reply)), at=at)
 
