@@ -45,7 +45,7 @@ from treadle.engine.past import Ending, Past
 from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Toolbox, Verdict
 from treadle.engine.schedule import in_order
 from treadle.engine.steps import Step, note_entry, policy_of, record_of, source_of, unless_failed
-from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn, are_pieces
+from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn
 
 UNKNOWN = failure("interrupted", "Interrupted, outcome unknown.")
 RETRYABLE = frozenset({"read", "idempotent"})
@@ -236,9 +236,9 @@ class Loop:
 
     def _tell_pieces(self, batch: list[ModelEvent]) -> bool:
         """Tell at once what the model says, if that is only pieces of items: nothing has to be durable before them."""
-        if self._steps or not are_pieces(batch):
+        if self._steps or not (pieces := self._turn.hear(batch)):
             return False
-        self._minutes.publish([Numbered(event=piece) for piece in self._turn.hear(batch)])
+        self._minutes.publish([Numbered(event=piece) for piece in pieces])
         return True
 
     def _mark_early(self, call: CallItem, *, is_ending: bool) -> None:

@@ -7,7 +7,7 @@ Pure: it makes no call, knows no clock and writes nothing. The loop does what it
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import ClassVar, TypeGuard
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -230,10 +230,12 @@ class Turn:
         """Take one event of the current model call; return what the run says because of it."""
         return self._takes[type(event)](self, event)
 
-    def hear(self, pieces: list[Delta]) -> list[Delta]:
-        """Take what is only pieces of items, all at once; return what the run says because of it."""
+    def hear(self, batch: list[Any]) -> list[Delta]:
+        """Take a batch at once if it is only pieces of items; return what the run says because of it, else nothing."""
+        if not DELTAS.issuperset(map(type, batch)):
+            return []
         base = self.base
-        told = [msgspec.structs.replace(piece, index=base + piece.index) for piece in pieces] if base else pieces
+        told = [msgspec.structs.replace(piece, index=base + piece.index) for piece in batch] if base else batch
         self.said += told
         return told
 
@@ -558,11 +560,6 @@ class Turn:
         Interrupted: _interrupted,
     }
     """What is done with an event of a model call."""
-
-
-def are_pieces(batch: list[ModelEvent]) -> TypeGuard[list[Delta]]:
-    """Tell whether a model said only pieces of items."""
-    return DELTAS.issuperset(map(type, batch))
 
 
 def first_reads(planned: Sequence[PlannedCall]) -> list[PlannedCall]:

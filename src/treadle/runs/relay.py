@@ -61,7 +61,9 @@ class Relay:
         kinds = [*map(type, fresh)]
         if not APART.isdisjoint(kinds):
             # The model call that is going on begins behind the last of them.
-            begun = max(at for at, kind in enumerate(kinds, 1) if kind in APART)
+            begun = len(kinds)
+            while kinds[begun - 1] not in APART:
+                begun -= 1
             self._first = self._written = self._written + begun
             del fresh[:begun]
         if fresh:

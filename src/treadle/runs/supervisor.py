@@ -241,8 +241,10 @@ class Supervisor:
                 if type(event) in HEEDED:
                     self._heed(live, event)
         live.feed.publish(batch)
-        if live.is_shared and type(batch[-1].event) not in APART:
-            self._relay(live).note()
+        if live.relay is not None:
+            live.relay.note()
+        elif live.is_shared and type(batch[-1].event) not in APART:
+            self._relay(live)
         if telling:
             self._count(live, telling)
 
@@ -251,12 +253,11 @@ class Supervisor:
         if type(event) is RunEnded and not live.is_lost:
             self._tolls.owe(live.row, event.usage)
 
-    def _relay(self, live: LiveRun) -> Relay:
-        """Return what lets other processes read along: a run that says nothing before it ends needs none."""
-        if live.relay is None:
-            assert live.journal is not None
-            live.relay = Relay(live.journal, live.feed.events)
-        return live.relay
+    def _relay(self, live: LiveRun) -> None:
+        """Let other processes read along from here on: a run that says nothing before it ends needs none of that."""
+        assert live.journal is not None
+        live.relay = Relay(live.journal, live.feed.events)
+        live.relay.note()
 
     def _count(self, live: LiveRun, telling: list[RunEvent]) -> None:
         """Make numbers and log lines of events; what is driven again was counted when it happened."""
