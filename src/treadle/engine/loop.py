@@ -9,7 +9,6 @@ and from the first thing that the journal does not know goes on by itself.
 """
 
 import asyncio
-from collections.abc import Awaitable
 
 import msgspec
 
@@ -43,7 +42,7 @@ from treadle.engine.early import Early, unused
 from treadle.engine.minutes import Minutes, Publish
 from treadle.engine.past import Ending, Past
 from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Toolbox, Verdict
-from treadle.engine.schedule import in_order
+from treadle.engine.schedule import LONE, in_order
 from treadle.engine.steps import Step, note_entry, policy_of, record_of, source_of, unless_failed
 from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn
 
@@ -110,7 +109,7 @@ class Loop:
     @property
     def has_run_tools(self) -> bool:
         """Tell whether any tool has started: from then on a retry of the request is not harmless."""
-        return bool(self._started or self._early)
+        return bool(self._started or self._early.seen)
 
     def begin(self) -> list[Step]:
         """Return the first steps, to be made durable together with the run itself: what people decided about calls
@@ -133,11 +132,11 @@ class Loop:
         try:
             while True:
                 if type(decision) is AskModel:
-                    decision = await self._round(decision)
+                    decision = await self._ask(decision)
                 elif type(decision) is RunTools:
                     decision = await self._tools(decision.calls)
                 elif type(decision) is End:
-                    if self._early:
+                    if self._early.seen:
                         await self._early.drop()
                     return await self._end(decision)
                 else:
@@ -146,7 +145,7 @@ class Loop:
         except Stopped as stop:
             return await self.abort(stop.error)
         finally:
-            if self._early:
+            if self._early.seen:
                 await self._early.drop()
 
     def stop(self, error: ErrorInfo | None = None) -> None:
@@ -187,25 +186,15 @@ class Loop:
             return self._outcomes.get(call_id) or unknown
         return planned.outcome
 
-    async def _round(self, ask: AskModel) -> Decision:
-        """Make one model call and pass on what it says."""
+    async def _ask(self, ask: AskModel) -> Decision:
+        """Make one model call and pass on what it says, unless it is known."""
         if self._steps:
             await self._minutes.write()
-        past, known = self._past, None
-        if past is not None:
-            known = past.round(self._asked)
-            if known is not None and known.reply is None and past.abort is not None:
-                # It was stopped between its plan and the model's first word.
-                raise Stopped(past.abort.error)
-        number, self._asked = self._asked, self._asked + 1
-        self._is_asking = True
-        if past is not None:
-            if known is not None:
-                return await self._hear(past, number)
-            self._go_live()
-        return await self._ask(ask)
-
-    async def _ask(self, ask: AskModel) -> Decision:
+        if self._past is None:
+            self._asked += 1
+            self._is_asking = True
+        elif (decision := self._recall(self._past)) is not None:
+            return decision
         turn = self._turn
         if ask.final:
             self._deadline.spare(self._final_s)
@@ -253,19 +242,25 @@ class Loop:
     async def _run_early(self, planned: PlannedCall) -> Outcome:
         return await self._ports.toolbox.run(planned.call, self._context_of(planned))
 
-    async def _hear(self, past: Past, number: int) -> Decision:
-        """Hear a model call again as the journal has it."""
+    def _recall(self, past: Past) -> Decision | None:
+        """Hear a model call again as the journal has it; None, if it has none and the loop acts by itself now."""
+        number = self._asked
         known = past.round(number)
-        assert known is not None
+        if known is not None and known.reply is None and past.abort is not None:
+            # It was stopped between its plan and the model's first word.
+            raise Stopped(past.abort.error)
+        self._asked += 1
+        self._is_asking = True
+        if known is None:
+            self._go_live()
+            return None
         self._feed(past.hear(number, self._turn.base))
         ending: Ending = "interrupted" if known.reply is None else known.reply.ending
         if ending == "aborted":
             assert past.abort is not None, "a call is aborted with its run"
             raise Stopped(past.abort.error)
         self._end_round(ending)
-        if ending == "expired":
-            return self._turn.expire()
-        return self._turn.decide()
+        return self._turn.expire() if ending == "expired" else self._turn.decide()
 
     def _feed(self, batch: list[ModelEvent]) -> None:
         """Queue what the run says because of what the model said."""
@@ -302,13 +297,19 @@ class Loop:
         """Answer every server call of the turn, in waves; results come in call order."""
         results: list[ResultItem] = []
         failed: set[int] = set()
-        calls = await self._ask_all(calls)
-        groups, needed = in_order([(policy_of(planned), planned.call.arguments) for planned in calls])
+        if [planned for planned in calls if planned.reasons or planned.is_deferred]:
+            calls = await self._ask_all(calls)
+        if len(calls) == 1:
+            groups, needed = LONE
+        else:
+            groups, needed = in_order([(policy_of(planned), planned.call.arguments) for planned in calls])
         for group in groups:
             wave: list[PlannedCall] = []
             for at in group:
                 planned = unless_failed(calls[at], calls, failed.intersection(needed[at])) if failed else calls[at]
-                wave.append(await self._judge(planned))
+                if planned.approval_id or self._past is not None or self._deadline.is_over:
+                    planned = await self._judge(planned)
+                wave.append(planned)
             self._announce(wave)
             if self._past is not None:
                 await self._minutes.write()
@@ -317,7 +318,7 @@ class Loop:
                 self._minutes.write_soon()
             else:
                 await self._minutes.write()
-            outcomes = await self._run_wave(wave)
+            outcomes = [await self._run_call(wave[0])] if len(wave) == 1 else await self._run_wave(wave)
             if group is groups[-1]:
                 self._reach_again()
                 outcomes[-1] = self._turn.mark_last(outcomes[-1])
@@ -334,8 +335,6 @@ class Loop:
 
     async def _ask_all(self, calls: tuple[PlannedCall, ...]) -> tuple[PlannedCall, ...]:
         """Put the questions of the turn, all before anything runs; return the calls that this run answers."""
-        if not [planned for planned in calls if planned.reasons or planned.is_deferred]:
-            return calls
         asked = [await self._ask_for(planned) for planned in calls]
         deferred = [planned.call.call_id for planned in asked if planned.is_deferred]
         if deferred:
@@ -465,8 +464,6 @@ class Loop:
         return planned
 
     async def _run_wave(self, wave: list[PlannedCall]) -> list[Outcome]:
-        if len(wave) == 1:
-            return [await self._run_call(wave[0])]
         if any(planned.decision and planned.decision.arguments for planned in wave):
             # What a person changed may not fit beside the others any more.
             return [await self._run_call(planned) for planned in wave]
@@ -484,25 +481,23 @@ class Loop:
         if known is not None:
             self._outcomes[call_id] = known.outcome
             return known.outcome
-        early = self._early.take(call_id) if self._early else None
+        early = self._early.take(call_id) if self._early.seen else None
         begun = self._ports.clock.monotonic() if early is None else early.begun
-        if early is None:
-            call = planned.call if planned.decision is None else as_run(planned.call, planned.decision)
-            outcome = await self._in_time(self._ports.toolbox.run(call, self._context_of(planned)))
-        else:
-            outcome = await self._in_time(early.task)
+        outcome: Outcome | None = None
+        with self._deadline.limit():
+            if early is None:
+                call = planned.call if planned.decision is None else as_run(planned.call, planned.decision)
+                outcome = await self._ports.toolbox.run(call, self._context_of(planned))
+            else:
+                outcome = await early.task
+        if outcome is None:
+            outcome = self._turn.out_of_time(has_started=True)
         if planned.decision is not None and planned.decision.arguments is not None:
             outcome = mark_changed(outcome, planned.decision.arguments)
         ended = early.ended if early is not None and early.ended is not None else self._ports.clock.monotonic()
         outcome = msgspec.structs.replace(outcome, duration_s=ended - begun)
         self._outcomes[call_id] = outcome
         return outcome
-
-    async def _in_time(self, work: Awaitable[Outcome]) -> Outcome:
-        """Await a call for as long as the run may last; past that, return what it gets instead."""
-        with self._deadline.limit():
-            return await work
-        return self._turn.out_of_time(has_started=True)
 
     def _context_of(self, planned: PlannedCall) -> CallContext:
         run = self._context

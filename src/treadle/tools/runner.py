@@ -9,6 +9,7 @@ import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
+from types import CoroutineType
 from typing import Any, Protocol, get_args
 
 import msgspec
@@ -40,6 +41,8 @@ NAMES_SHOWN_MAX = 20
 CANCEL_GRACE_S = 0.5
 """How long a cancelled async tool may clean up before it is left to itself."""
 RETRY_PAUSE_S = 0.1
+_COROUTINES = frozenset({CoroutineType})
+"""What nearly all async functions give."""
 _RETRIED_EFFECTS = ("read", "idempotent")
 _CODES = frozenset(get_args(RC)) - {"ok"}
 
@@ -188,13 +191,18 @@ class Runner:
 
     async def _in_task(self, tool: Tool, bound: Bound, timeout_s: float) -> Ended:
         """Run a coroutine; one that ignores its cancellation is left behind rather than waited for."""
-        task = asyncio.create_task(_ended(bound))
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+        task = loop.create_task(_ended(bound, woken))
+        timer = loop.call_later(timeout_s, _wake, woken)
         try:
-            is_done = await _is_done_in(task, timeout_s)
+            await woken
         except asyncio.CancelledError:
             await self._stop(task)
             raise
-        if not is_done:
+        finally:
+            timer.cancel()
+        if not task.done():
             await self._stop(task)
             raise _too_late(tool)
         if task.cancelled():
@@ -263,26 +271,30 @@ def _tell(loop: asyncio.AbstractEventLoop, report: Report, context: CallContext,
         loop.call_soon_threadsafe(report, context, text)
 
 
-async def _ended(bound: Bound) -> Ended:
-    """Call a tool's code and await what it gives: how it ended is a value, as for a thread."""
+async def _ended(bound: Bound, woken: "asyncio.Future[None]") -> Ended:
+    """Call a tool's code and await what it gives: how it ended is a value, as for a thread. Wake who waits for it."""
     try:
         result = bound()
-        return Ended(value=await result if inspect.isawaitable(result) else result)
+        is_usual = type(result) in _COROUTINES
+        return Ended(value=await result if is_usual or inspect.isawaitable(result) else result)
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001 - a tool is foreign code, and the runner names every failure
         return Ended(raised=error)
+    finally:
+        _wake(woken)
+
+
+def _wake(woken: "asyncio.Future[None]", _: object = None) -> None:
+    if not woken.done():
+        woken.set_result(None)
 
 
 async def _is_done_in(task: asyncio.Task[Ended], seconds: float) -> bool:
     """Wait for a task for so long, and tell whether it has ended; it goes on if not."""
     loop = asyncio.get_running_loop()
     woken: asyncio.Future[None] = loop.create_future()
-
-    def wake(_: object = None) -> None:
-        if not woken.done():
-            woken.set_result(None)
-
+    wake = partial(_wake, woken)
     task.add_done_callback(wake)
     timer = loop.call_later(seconds, wake)
     try:
