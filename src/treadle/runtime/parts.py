@@ -45,9 +45,9 @@ class RandomIds:
         try:
             return f"{prefix}_{_ahead.pop()}"
         except IndexError:
-            now, width = f"{time.time_ns() >> 20:011x}", 2 * _CHANCE_BYTES
-            chance = os.urandom(_CHANCE_BYTES * _IDS_AHEAD).hex()
-            *later, first = sorted((now + chance[at : at + width] for at in range(0, len(chance), width)), reverse=True)
+            now = f"{time.time_ns() >> 20:011x}"
+            chance = os.urandom(_CHANCE_BYTES * _IDS_AHEAD).hex(" ", _CHANCE_BYTES).split()
+            *later, first = (now + f" {now}".join(sorted(chance, reverse=True))).split()
             _ahead.extend(later)
             return f"{prefix}_{first}"
 
