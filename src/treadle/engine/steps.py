@@ -25,14 +25,14 @@ _USUAL = ToolPolicy()
 
 def policy_of(planned: PlannedCall) -> ToolPolicy:
     """Return how a call may run."""
-    if planned.offer is None or planned.offer.policy is None:
-        return _USUAL
-    return planned.offer.policy
+    offer = planned.offer
+    return _USUAL if offer is None or offer.policy is None else offer.policy
 
 
 def source_of(planned: PlannedCall) -> str:
     """Return where the tool of a call comes from."""
-    return planned.offer.source if planned.offer is not None else ""
+    offer = planned.offer
+    return "" if offer is None else offer.source
 
 
 def round_step(ask: AskModel, limit: str | None, at: float) -> Step:

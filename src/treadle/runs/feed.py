@@ -101,19 +101,20 @@ class Reader(msgspec.Struct, eq=False):
     async def __anext__(self) -> list[Numbered]:
         """Return what came next, as soon as there is something."""
         feed = self.feed
-        while self.position >= len(feed.events):
+        events = feed.events
+        while self.position >= len(events):
             if feed.is_closed:
                 raise StopAsyncIteration
-            self.waiter = asyncio.get_running_loop().create_future()
+            self.waiter = waiter = asyncio.get_running_loop().create_future()
             feed.waiting.append(self)
             try:
-                await self.waiter
+                await waiter
             finally:
-                self.waiter = None
                 if self in feed.waiting:
                     feed.waiting.remove(self)
-        batch = feed.events[self.position : self.position + BATCH_EVENTS_MAX]
-        self.position += len(batch)
+        position = self.position
+        batch = events[position : position + BATCH_EVENTS_MAX]
+        self.position = position + len(batch)
         return batch
 
     async def aclose(self) -> None:

@@ -67,8 +67,9 @@ class Supervisor:
         live.is_entered = True
         live.watch = Watch(_about(live.row), self._metrics, self._clock, self._tracer)
         try:
-            if not await self._begin(live):
+            if live.journal is None and not await self._endure(live):
                 return
+            self._open(live)
             live.ended = await self._drive(live)
             if live.is_handed_over:
                 return
@@ -97,20 +98,13 @@ class Supervisor:
             live.begun.result()
         await self._release(live)
 
-    async def _begin(self, live: LiveRun) -> bool:
-        """Make the run durable and open it; False if that failed, which the starter then hears of."""
-        if live.journal is None and not await self._endure(live):
-            return False
-        self._open(live)
-        return True
-
     async def _endure(self, live: LiveRun) -> bool:
-        """Make the run durable; False if that failed."""
+        """Make the run durable; False if that failed, which its starter then hears of."""
         lease = self._lease
         start = self._store.start_run(
             live.row, live.entries, owner=lease.owner, lease_s=lease.seconds, is_private=live.is_private
         )
-        if await wait_out(start) is not None:
+        if not start.done() and await wait_out(start) is not None:
             live.is_cancelled = True
         error = start.exception()
         if error is not None:
