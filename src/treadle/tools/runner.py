@@ -19,7 +19,7 @@ from treadle.canon.items import CallItem
 from treadle.canon.json import cut_text, write_json
 from treadle.canon.tools import RC, CallContext, Outcome, is_person_only, refuse_person_only
 from treadle.tools.arguments import read_arguments, refuse_arguments
-from treadle.tools.context import ToolContext
+from treadle.tools.context import UNSEEN, ToolContext
 from treadle.tools.envelope import (
     PLAIN,
     Answer,
@@ -106,13 +106,7 @@ class Runner:
             return msgspec.structs.replace(outcome, duration_s=self._clock.monotonic() - began)
         policy = tool.declared.policy
         bytes_max = min(policy.output_bytes_max, self._limits.output_bytes_max)
-        own = ToolContext(
-            run_id=context.run_id,
-            session_id=context.session_id,
-            call_id=call.call_id,
-            output_bytes_max=bytes_max,
-            report=None if self._report is None else partial(_tell, asyncio.get_running_loop(), self._report, context),
-        )
+        own = self._own(call, context, bytes_max) if tool.takes_context else UNSEEN
         try:
             arguments = read_arguments(call.arguments, self._limits.arguments_bytes_max)
             if not tool.validator.is_valid(arguments):
@@ -143,6 +137,17 @@ class Runner:
     def close(self) -> None:
         """Let idle threads end."""
         self._threads.close()
+
+    def _own(self, call: CallItem, context: CallContext, bytes_max: int) -> ToolContext:
+        """Return what a tool is told of its call."""
+        report = self._report
+        return ToolContext(
+            run_id=context.run_id,
+            session_id=context.session_id,
+            call_id=call.call_id,
+            output_bytes_max=bytes_max,
+            report=None if report is None else partial(_tell, asyncio.get_running_loop(), report, context),
+        )
 
     async def _unheard_of(self, call: CallItem, context: CallContext) -> Outcome:
         """Return what a call gets of a tool that is not here, or never can be."""
