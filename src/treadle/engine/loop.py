@@ -43,7 +43,7 @@ from treadle.engine.minutes import Minutes, Publish
 from treadle.engine.past import Ending, Past
 from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Toolbox, Verdict
 from treadle.engine.schedule import LONE, in_order
-from treadle.engine.steps import Step, note_entry, policy_of, record_of, source_of, unless_failed
+from treadle.engine.steps import Step, policy_of, record_of, source_of, unless_failed
 from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn
 
 UNKNOWN = failure("interrupted", "Interrupted, outcome unknown.")
@@ -227,7 +227,10 @@ class Loop:
         """Tell at once what the model says, if that is only pieces of items: nothing has to be durable before them."""
         if self._steps or not (pieces := self._turn.hear(batch)):
             return False
-        self._minutes.publish([Numbered(event=piece) for piece in pieces])
+        told: list[Numbered] = []
+        for piece in pieces:
+            told.append(Numbered(event=piece))
+        self._minutes.publish(told)
         return True
 
     def _mark_early(self, call: CallItem, *, is_ending: bool) -> None:
@@ -264,19 +267,19 @@ class Loop:
 
     def _feed(self, batch: list[ModelEvent]) -> None:
         """Queue what the run says because of what the model said."""
-        turn, steps = self._turn, self._steps
+        turn, queue = self._turn, self._steps
         for event in batch:
             said = turn.feed(event)
             if said is None:
                 continue
             if type(said) is ItemDone:
-                steps.append((said, entry_of_item(said.item, at=self._now())))
+                queue.append((said, entry_of_item(said.item, at=self._now())))
                 if type(said.item) is CallItem:
                     self._mark_early(said.item, is_ending=type(batch[-1]) in _ENDS)
             elif type(said) is Noted:
-                steps.append((said, note_entry(said.note, self._now())))
+                queue.append((said, steps.note_entry(said.note, self._now())))
             else:
-                steps.append((said, None))
+                queue.append((said, None))
 
     def _end_round(self, ending: Ending) -> None:
         """Write down how the current model call ended and in which pieces it came."""

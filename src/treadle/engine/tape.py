@@ -11,9 +11,7 @@ ended) is on the tape word for word. Tokens, each a list:
     ["x", event]                        an event as it was
 """
 
-from collections.abc import Callable, Sequence
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -37,14 +35,6 @@ Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
 _Lane = tuple[str, int]
 """A text of an item: the code of its pieces and the number of its part."""
 _CODES = ("t", "f", "r", "s", "a")
-_TEXT: Callable[[object], str] = attrgetter("text")
-_PIECES: dict[type, tuple[str, Callable[[Any], Any]]] = {
-    TextDelta: ("t", attrgetter("index", "part", "logprobs", "extra")),
-    RefusalDelta: ("f", attrgetter("index", "part", "logprobs")),
-    ReasoningDelta: ("r", attrgetter("index", "part", "is_summary")),
-    ArgumentsDelta: ("a", lambda piece: (piece.index, 0)),
-}
-"""The code of pieces, and by what those are alike that come behind each other: all but their text."""
 
 
 def record(events: Sequence[RunEvent]) -> Tape:
@@ -53,19 +43,20 @@ def record(events: Sequence[RunEvent]) -> Tape:
     begun: dict[int, AnyItem] = {}
     said: dict[int, dict[_Lane, list[str]]] = {}
     odd: set[int] = set()
-    for kind, alike in groupby(events, type):
-        if kind in _PIECES:
-            code, place_of = _PIECES[kind]
-            for (index, part, *marks), same in groupby(alike, place_of):
-                if kind is ReasoningDelta:
-                    code = "s" if marks[0] else "r"
-                elif marks.count(None) < len(marks):
-                    odd.add(index)
-                texts = [*map(_TEXT, same)]
-                tape.append([code, index, part, *map(len, texts)])
-                said.setdefault(index, {}).setdefault((code, part), []).extend(texts)
-            continue
-        for event in alike:
+    last: tuple[str, int, int] | None = None
+    lengths: list[Any] = []
+    texts: list[str] = []
+    for event in events:
+        if type(event) is TextDelta:
+            place, is_plain = ("t", event.index, event.part), event.logprobs is None and event.extra is None
+        elif type(event) is ArgumentsDelta:
+            place, is_plain = ("a", event.index, 0), True
+        elif type(event) is ReasoningDelta:
+            place, is_plain = ("s" if event.is_summary else "r", event.index, event.part), True
+        elif type(event) is RefusalDelta:
+            place, is_plain = ("f", event.index, event.part), event.logprobs is None
+        else:
+            last = None
             if type(event) is ItemAdded:
                 begun[event.index] = event.item
                 tape.append(["+", event.index])
@@ -75,6 +66,15 @@ def record(events: Sequence[RunEvent]) -> Tape:
                 tape.append(["=", event.index])
             else:
                 tape.append(["="] if type(event) is Noted else _as_it_was(event))
+            continue
+        if place != last:
+            last, lengths = place, [*place]
+            tape.append(lengths)
+            texts = said.setdefault(event.index, {}).setdefault((place[0], place[2]), [])
+        lengths.append(len(event.text))
+        texts.append(event.text)
+        if not is_plain:
+            odd.add(event.index)
     # What is left has never ended.
     odd.update(begun, said)
     return _as_they_were(tape, events, odd) if odd else tape

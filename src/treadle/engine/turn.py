@@ -228,12 +228,22 @@ class Turn:
 
     def feed(self, event: ModelEvent) -> RunEvent | None:
         """Take one event of the current model call; return what the run says because of it."""
+        if (
+            type(event) is TextDelta
+            or type(event) is ArgumentsDelta
+            or type(event) is ReasoningDelta
+            or type(event) is RefusalDelta
+        ):
+            told = msgspec.structs.replace(event, index=self.base + event.index) if self.base else event
+            self.said.append(told)
+            return told
         return self._takes[type(event)](self, event)
 
     def hear(self, batch: list[Any]) -> list[Delta]:
         """Take a batch at once if it is only pieces of items; return what the run says because of it, else nothing."""
-        if not DELTAS.issuperset(map(type, batch)):
-            return []
+        for event in batch:
+            if type(event) not in DELTAS:
+                return []
         base = self.base
         told = [msgspec.structs.replace(piece, index=base + piece.index) for piece in batch] if base else batch
         self.said += told
@@ -387,11 +397,6 @@ class Turn:
         for offer in (self._offers.get(item.name), self._carried_offers.get(item.name)):
             if offer is not None and offer.policy is not None and offer.policy.taints:
                 self._tainted.setdefault(item.name, offer.source)
-
-    def _piece(self, event: Delta) -> Delta:
-        told = msgspec.structs.replace(event, index=self.base + event.index) if self.base else event
-        self.said.append(told)
-        return told
 
     def _added(self, event: ItemAdded) -> ItemAdded:
         index, item = self.base + event.index, event.item
@@ -548,10 +553,6 @@ class Turn:
         return failure("cancelled", f"Not run: {why}.")
 
     _takes: ClassVar[dict[type, Callable[..., RunEvent | None]]] = {
-        TextDelta: _piece,
-        ArgumentsDelta: _piece,
-        ReasoningDelta: _piece,
-        RefusalDelta: _piece,
         ItemAdded: _added,
         ItemDone: _item_done,
         Noted: _noted,
@@ -559,7 +560,7 @@ class Turn:
         Failed: _failed,
         Interrupted: _interrupted,
     }
-    """What is done with an event of a model call."""
+    """What is done with an event of a model call that is more than a piece of an item."""
 
 
 def first_reads(planned: Sequence[PlannedCall]) -> list[PlannedCall]:

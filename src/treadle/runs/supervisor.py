@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from functools import partial
-from operator import attrgetter
 
 import msgspec
 
@@ -27,7 +25,6 @@ log = logging.getLogger("treadle.runs")
 
 HANDED_OVER = RunEnded(status="failed", error=ErrorInfo(code="handed_over", message="Another process goes on with it."))
 FREE = Free()
-_EVENT: Callable[[Numbered], RunEvent] = attrgetter("event")
 INTERNAL = ErrorInfo(code="internal_error", message="Treadle failed; the log says why.", status=500)
 
 
@@ -230,25 +227,25 @@ class Supervisor:
 
     def _publish(self, live: LiveRun, batch: list[Numbered]) -> None:
         """Tell the readers first: what counts and logs must never keep an event from them."""
-        kinds = [*map(type, map(_EVENT, batch))]
-        if not HEEDED.isdisjoint(kinds):
-            self._heed(live, batch)
+        telling: list[RunEvent] = []
+        for numbered in batch:
+            event = numbered.event
+            if type(event) not in DELTAS:
+                telling.append(event)
+                if type(event) in HEEDED:
+                    self._heed(live, event)
         live.feed.publish(batch)
         if live.relay is not None:
             live.relay.note()
-        elif live.is_shared and kinds[-1] not in APART:
+        elif live.is_shared and type(batch[-1].event) not in APART:
             self._relay(live)
-        if not DELTAS.issuperset(kinds):
-            self._count(live, batch)
+        if telling:
+            self._count(live, telling)
 
-    def _heed(self, live: LiveRun, batch: list[Numbered]) -> None:
-        """Take in what the run itself depends on."""
-        for numbered in batch:
-            event = numbered.event
-            if type(event) in HEEDED:
-                live.heed(event)
-                if type(event) is RunEnded and not live.is_lost:
-                    self._tolls.owe(live.row, event.usage)
+    def _heed(self, live: LiveRun, event: RunEvent) -> None:
+        live.heed(event)
+        if type(event) is RunEnded and not live.is_lost:
+            self._tolls.owe(live.row, event.usage)
 
     def _relay(self, live: LiveRun) -> None:
         """Let other processes read along from here on: a run that says nothing before it ends needs none of that."""
@@ -256,26 +253,20 @@ class Supervisor:
         live.relay = Relay(live.journal, live.feed.events)
         live.relay.note()
 
-    def _count(self, live: LiveRun, batch: list[Numbered]) -> None:
+    def _count(self, live: LiveRun, telling: list[RunEvent]) -> None:
         """Make numbers and log lines of events; what is driven again was counted when it happened."""
         watch = live.watch
         assert watch is not None, "a run is watched from its beginning"
         if live.loop.is_replaying:
-            watch.round = _last_round(batch, watch.round)
+            for event in telling:
+                if type(event) is RoundStarted or type(event) is RoundBroken:
+                    watch.round = event.round
             return
-        for numbered in batch:
-            event = numbered.event
-            if type(event) not in DELTAS:
-                try:
-                    watch.see(event)
-                except Exception:  # a number that cannot be counted is no reason to end a run
-                    log.exception("event not counted", extra={"run_id": live.row.id})
-
-
-def _last_round(batch: list[Numbered], before: int) -> int:
-    """Return in which round the run is after a batch."""
-    events = [numbered.event for numbered in batch]
-    return ([before] + [event.round for event in events if isinstance(event, RoundStarted | RoundBroken)])[-1]
+        for event in telling:
+            try:
+                watch.see(event)
+            except Exception:  # a number that cannot be counted is no reason to end a run
+                log.exception("event not counted", extra={"run_id": live.row.id})
 
 
 def _about(row: RunRow) -> About:
