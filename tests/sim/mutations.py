@@ -63,7 +63,7 @@ def told_before_commit(patch: pytest.MonkeyPatch) -> None:
     async def write(self: Minutes, ended: RunEnded | None = None) -> None:
         steps = self.steps.copy()
         self.steps.clear()
-        self._publish([Numbered(event=event) for event, _ in steps if event is not None])
+        self.publish([Numbered(event=event) for event, _ in steps if event is not None])
         entries = [entry for _, entry in steps if entry is not None]
         if entries and self._journal is not None:
             await self._journal.append(entries, ended)

@@ -37,7 +37,7 @@ class Deadline(msgspec.Struct):
 
     def limit(self) -> "Limit":
         """Return what bounds a piece of work by the time that is left."""
-        return Limit(None if self.at is None else max(0.0, self.at - self.clock.monotonic()))
+        return Limit(None if self.at is None else self.at - self.clock.monotonic())
 
 
 class Limit(msgspec.Struct):
@@ -55,10 +55,10 @@ class Limit(msgspec.Struct):
 
     def __enter__(self) -> None:
         if self.seconds is not None:
-            self.task = asyncio.current_task()
-            assert self.task is not None
-            self.cancelled_before = self.task.cancelling()
-            loop = asyncio.get_running_loop()
+            self.task = task = asyncio.current_task()
+            assert task is not None
+            self.cancelled_before = task.cancelling()
+            loop = task.get_loop()
             has_time = self.seconds > 0
             self.timer = loop.call_later(self.seconds, self._expire) if has_time else loop.call_soon(self._expire)
 

@@ -48,9 +48,6 @@ class Early(msgspec.Struct):
     def __contains__(self, call_id: str) -> bool:
         return call_id in self.seen
 
-    def __bool__(self) -> bool:
-        return bool(self.seen)
-
     def mark(self, ready: Sequence[PlannedCall], call_id: str) -> bool:
         """Note a call that is to begin, if it is one of those that may; tell whether it is."""
         for planned in ready:

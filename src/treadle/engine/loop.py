@@ -9,13 +9,11 @@ and from the first thing that the journal does not know goes on by itself.
 """
 
 import asyncio
-from collections.abc import Awaitable
 
 import msgspec
 
 from treadle.canon.errors import BrokenStream, ErrorInfo, RequestError, UpstreamError
 from treadle.canon.events import (
-    DELTAS,
     Failed,
     Finished,
     ItemDone,
@@ -24,7 +22,6 @@ from treadle.canon.events import (
     Noted,
     Numbered,
     RunEnded,
-    RunEvent,
 )
 from treadle.canon.ids import RESULT, IdSource
 from treadle.canon.items import CallItem, ResultItem
@@ -45,7 +42,7 @@ from treadle.engine.early import Early, unused
 from treadle.engine.minutes import Minutes, Publish
 from treadle.engine.past import Ending, Past
 from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Toolbox, Verdict
-from treadle.engine.schedule import in_order
+from treadle.engine.schedule import LONE, in_order
 from treadle.engine.steps import Step, policy_of, record_of, source_of, unless_failed
 from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn
 
@@ -92,7 +89,7 @@ class Loop:
         self._past = past
         self.is_replaying = past is not None
         self._asked = 0
-        self._said: list[RunEvent] | None = None
+        self._is_asking = False
         self._stop: Stopped | None = None
         self._turn = turn
         self._ports = ports
@@ -112,7 +109,7 @@ class Loop:
     @property
     def has_run_tools(self) -> bool:
         """Tell whether any tool has started: from then on a retry of the request is not harmless."""
-        return bool(self._started or self._early)
+        return bool(self._started or self._early.seen)
 
     def begin(self) -> list[Step]:
         """Return the first steps, to be made durable together with the run itself: what people decided about calls
@@ -122,24 +119,24 @@ class Loop:
             return [self._asking(self._first)]
         return [self._standing_step(planned) for planned in self._first.calls]
 
-    async def run(self, journal: Journal, publish: Publish) -> RunEnded:
+    async def run(self, journal: Journal, publish: Publish, *, is_private: bool = False) -> RunEnded:
         """Turn until there is an end; the terminal event is durable and published when this returns.
 
         Raises: StoreError, when the journal cannot be written any more.
         """
         assert self._first is not None, "begin() comes first"
-        self.attach(journal, publish)
+        self._minutes.attach(journal, publish, is_private=is_private)
         if self._past is None:
             self._deadline.start()
         decision: Decision = self._first
         try:
             while True:
                 if type(decision) is AskModel:
-                    decision = await self._round(decision)
+                    decision = await self._ask(decision)
                 elif type(decision) is RunTools:
                     decision = await self._tools(decision.calls)
                 elif type(decision) is End:
-                    if self._early:
+                    if self._early.seen:
                         await self._early.drop()
                     return await self._end(decision)
                 else:
@@ -148,7 +145,7 @@ class Loop:
         except Stopped as stop:
             return await self.abort(stop.error)
         finally:
-            if self._early:
+            if self._early.seen:
                 await self._early.drop()
 
     def stop(self, error: ErrorInfo | None = None) -> None:
@@ -189,24 +186,15 @@ class Loop:
             return self._outcomes.get(call_id) or unknown
         return planned.outcome
 
-    async def _round(self, ask: AskModel) -> Decision:
-        """Make one model call and pass on what it says."""
-        await self._minutes.write()
-        past, known = self._past, None
-        if past is not None:
-            known = past.round(self._asked)
-            if known is not None and known.reply is None and past.abort is not None:
-                # It was stopped between its plan and the model's first word.
-                raise Stopped(past.abort.error)
-        number, self._asked = self._asked, self._asked + 1
-        self._said = []
-        if past is not None:
-            if known is not None:
-                return await self._hear(past, number)
-            self._go_live()
-        return await self._ask(ask)
-
     async def _ask(self, ask: AskModel) -> Decision:
+        """Make one model call and pass on what it says, unless it is known."""
+        if self._steps:
+            await self._minutes.write()
+        if self._past is None:
+            self._asked += 1
+            self._is_asking = True
+        elif (decision := self._recall(self._past)) is not None:
+            return decision
         turn = self._turn
         if ask.final:
             self._deadline.spare(self._final_s)
@@ -237,15 +225,11 @@ class Loop:
 
     def _tell_pieces(self, batch: list[ModelEvent]) -> bool:
         """Tell at once what the model says, if that is only pieces of items: nothing has to be durable before them."""
-        if self._steps or not DELTAS.issuperset(map(type, batch)):
+        if self._steps or not (pieces := self._turn.hear(batch)):
             return False
-        assert self._said is not None, "a round has begun"
         told: list[Numbered] = []
-        for event in batch:
-            said = self._turn.feed(event)
-            assert said is not None, "the run says the pieces that the model does"
-            self._said.append(said)
-            told.append(Numbered(event=said))
+        for piece in pieces:
+            told.append(Numbered(event=piece))
         self._minutes.publish(told)
         return True
 
@@ -261,43 +245,47 @@ class Loop:
     async def _run_early(self, planned: PlannedCall) -> Outcome:
         return await self._ports.toolbox.run(planned.call, self._context_of(planned))
 
-    async def _hear(self, past: Past, number: int) -> Decision:
-        """Hear a model call again as the journal has it."""
+    def _recall(self, past: Past) -> Decision | None:
+        """Hear a model call again as the journal has it; None, if it has none and the loop acts by itself now."""
+        number = self._asked
         known = past.round(number)
-        assert known is not None
+        if known is not None and known.reply is None and past.abort is not None:
+            # It was stopped between its plan and the model's first word.
+            raise Stopped(past.abort.error)
+        self._asked += 1
+        self._is_asking = True
+        if known is None:
+            self._go_live()
+            return None
         self._feed(past.hear(number, self._turn.base))
         ending: Ending = "interrupted" if known.reply is None else known.reply.ending
         if ending == "aborted":
             assert past.abort is not None, "a call is aborted with its run"
             raise Stopped(past.abort.error)
         self._end_round(ending)
-        if ending == "expired":
-            return self._turn.expire()
-        return self._turn.decide()
+        return self._turn.expire() if ending == "expired" else self._turn.decide()
 
     def _feed(self, batch: list[ModelEvent]) -> None:
         """Queue what the run says because of what the model said."""
-        assert self._said is not None, "a round has begun"
-        is_ending = bool(batch) and type(batch[-1]) in _ENDS
+        turn, queue = self._turn, self._steps
         for event in batch:
-            said = self._turn.feed(event)
+            said = turn.feed(event)
             if said is None:
                 continue
-            self._said.append(said)
             if type(said) is ItemDone:
-                self._steps.append((said, entry_of_item(said.item, at=self._now())))
+                queue.append((said, entry_of_item(said.item, at=self._now())))
                 if type(said.item) is CallItem:
-                    self._mark_early(said.item, is_ending=is_ending)
+                    self._mark_early(said.item, is_ending=type(batch[-1]) in _ENDS)
             elif type(said) is Noted:
-                self._steps.append((said, steps.note_entry(said.note, self._now())))
+                queue.append((said, steps.note_entry(said.note, self._now())))
             else:
-                self._steps.append((said, None))
+                queue.append((said, None))
 
     def _end_round(self, ending: Ending) -> None:
         """Write down how the current model call ended and in which pieces it came."""
-        said, self._said = self._said, None
-        if said is not None:
-            self._steps.append((None, steps.reply_entry(ending, self._turn, said, self._now())))
+        if self._is_asking:
+            self._is_asking = False
+            self._steps.append((None, steps.reply_entry(ending, self._turn, self._now())))
 
     def _void(self, broken: AskAgain) -> Decision:
         """Take back what a cut call said, and make the call again."""
@@ -312,13 +300,19 @@ class Loop:
         """Answer every server call of the turn, in waves; results come in call order."""
         results: list[ResultItem] = []
         failed: set[int] = set()
-        calls = await self._ask_all(calls)
-        groups, needed = in_order([(policy_of(planned), planned.call.arguments) for planned in calls])
+        if [planned for planned in calls if planned.reasons or planned.is_deferred]:
+            calls = await self._ask_all(calls)
+        if len(calls) == 1:
+            groups, needed = LONE
+        else:
+            groups, needed = in_order([(policy_of(planned), planned.call.arguments) for planned in calls])
         for group in groups:
             wave: list[PlannedCall] = []
             for at in group:
                 planned = unless_failed(calls[at], calls, failed.intersection(needed[at])) if failed else calls[at]
-                wave.append(await self._judge(planned))
+                if planned.approval_id or self._past is not None or self._deadline.is_over:
+                    planned = await self._judge(planned)
+                wave.append(planned)
             self._announce(wave)
             if self._past is not None:
                 await self._minutes.write()
@@ -327,7 +321,7 @@ class Loop:
                 self._minutes.write_soon()
             else:
                 await self._minutes.write()
-            outcomes = await self._run_wave(wave)
+            outcomes = [await self._run_call(wave[0])] if len(wave) == 1 else await self._run_wave(wave)
             if group is groups[-1]:
                 self._reach_again()
                 outcomes[-1] = self._turn.mark_last(outcomes[-1])
@@ -344,8 +338,6 @@ class Loop:
 
     async def _ask_all(self, calls: tuple[PlannedCall, ...]) -> tuple[PlannedCall, ...]:
         """Put the questions of the turn, all before anything runs; return the calls that this run answers."""
-        if not [planned for planned in calls if planned.reasons or planned.is_deferred]:
-            return calls
         asked = [await self._ask_for(planned) for planned in calls]
         deferred = [planned.call.call_id for planned in asked if planned.is_deferred]
         if deferred:
@@ -475,8 +467,6 @@ class Loop:
         return planned
 
     async def _run_wave(self, wave: list[PlannedCall]) -> list[Outcome]:
-        if len(wave) == 1:
-            return [await self._run_call(wave[0])]
         if any(planned.decision and planned.decision.arguments for planned in wave):
             # What a person changed may not fit beside the others any more.
             return [await self._run_call(planned) for planned in wave]
@@ -494,25 +484,23 @@ class Loop:
         if known is not None:
             self._outcomes[call_id] = known.outcome
             return known.outcome
-        early = self._early.take(call_id) if self._early else None
+        early = self._early.take(call_id) if self._early.seen else None
         begun = self._ports.clock.monotonic() if early is None else early.begun
-        if early is None:
-            call = planned.call if planned.decision is None else as_run(planned.call, planned.decision)
-            outcome = await self._in_time(self._ports.toolbox.run(call, self._context_of(planned)))
-        else:
-            outcome = await self._in_time(early.task)
+        outcome: Outcome | None = None
+        with self._deadline.limit():
+            if early is None:
+                call = planned.call if planned.decision is None else as_run(planned.call, planned.decision)
+                outcome = await self._ports.toolbox.run(call, self._context_of(planned))
+            else:
+                outcome = await early.task
+        if outcome is None:
+            outcome = self._turn.out_of_time(has_started=True)
         if planned.decision is not None and planned.decision.arguments is not None:
             outcome = mark_changed(outcome, planned.decision.arguments)
         ended = early.ended if early is not None and early.ended is not None else self._ports.clock.monotonic()
         outcome = msgspec.structs.replace(outcome, duration_s=ended - begun)
         self._outcomes[call_id] = outcome
         return outcome
-
-    async def _in_time(self, work: Awaitable[Outcome]) -> Outcome:
-        """Await a call for as long as the run may last; past that, return what it gets instead."""
-        with self._deadline.limit():
-            return await work
-        return self._turn.out_of_time(has_started=True)
 
     def _context_of(self, planned: PlannedCall) -> CallContext:
         run = self._context

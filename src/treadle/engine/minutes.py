@@ -7,6 +7,7 @@ from typing import Any
 
 from treadle.canon.errors import StoreError, TreadleError
 from treadle.canon.events import Numbered, RunEnded
+from treadle.canon.messages import Entry
 from treadle.engine.ports import Journal
 from treadle.engine.steps import Step
 
@@ -14,29 +15,33 @@ SOON_S = 0.005
 """How long the call of a tool that only reads waits for its result, to be written with it."""
 
 Publish = Callable[[list[Numbered]], None]
+"""Tells what happened; that is never nothing."""
 
 
 class Minutes:
     """Keeps the steps of a run until they are written, and tells them to whoever hears the run.
 
-    What has no entry of its own and stands in front of the first that has is told without waiting for a write. While
-    no step waits, whoever has only such things to tell may `publish` them.
+    What has no entry of its own and stands in front of the first that has is told without waiting for a write, unless
+    the run `is_private` and ends with it: then nobody hears before the end. While no step waits, whoever has only such
+    things to tell may `publish` them.
     """
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self._journal: Journal | None = None
         self.publish: Publish = _tell_nobody
+        self._is_private = False
         self._soon: asyncio.TimerHandle | None = None
-        self._behind: tuple[list[Step], asyncio.Future[int]] | None = None
+        self._behind: tuple[list[Step], int, asyncio.Future[int]] | None = None
 
-    def attach(self, journal: Journal, publish: Publish) -> None:
+    def attach(self, journal: Journal, publish: Publish, *, is_private: bool = False) -> None:
         """Say where to write and whom to tell."""
-        self._journal, self.publish = journal, publish
+        self._journal, self.publish, self._is_private = journal, publish, is_private
 
     def detach(self) -> None:
         """Let go of both, and of what was not begun: they hold the run too, and such a ring is not freed at once."""
-        self._put_off()
+        if self._soon is not None:
+            self._put_off(self._soon)
         self._journal, self.publish = None, _tell_nobody
 
     def write_soon(self) -> None:
@@ -52,72 +57,78 @@ class Minutes:
         A cancellation that comes meanwhile is raised afterwards; one that comes with the end is too late.
         Raises: StoreError.
         """
-        self._put_off()
+        if self._soon is not None:
+            self._put_off(self._soon)
         cancelled = None
         if self._behind is not None:
-            (due, write), self._behind = self._behind, None
+            (due, count, write), self._behind = self._behind, None
             cancelled = await wait_out(write)
-            _check(write)
-            self._tell(due, write)
-        due = self._take()
-        if due:
-            assert self._journal is not None
-            entries = [entry for _, entry in due if entry is not None]
-            write = self._journal.append(entries, ended)
-            cancelled = await wait_out(write) or cancelled
-            _check(write)
-            self._tell(due, write)
+            self._tell(due, _head(write) - count)
+        if self.steps:
+            due, entries = self._take(is_held=self._is_private and ended is not None)
+            if entries:
+                assert self._journal is not None
+                write = self._journal.append(entries, ended)
+                cancelled = await wait_out(write) or cancelled
+                self._tell(due, _head(write) - len(entries))
         if cancelled is not None and ended is None:
             raise cancelled
 
-    def _put_off(self) -> None:
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
+    def _put_off(self, soon: asyncio.TimerHandle) -> None:
+        soon.cancel()
+        self._soon = None
 
     def _write_behind(self) -> None:
         self._soon = None
-        due = self._take()
-        if due:
+        due, entries = self._take()
+        if entries:
             assert self._journal is not None
-            write = self._journal.append([entry for _, entry in due if entry is not None])
-            self._behind = due, write
-            write.add_done_callback(partial(self._tell, due))
+            write = self._journal.append(entries)
+            self._behind = due, len(entries), write
+            write.add_done_callback(partial(self._written_behind, due, len(entries)))
 
-    def _take(self) -> list[Step]:
-        """Tell what may be told at once; take the rest."""
+    def _written_behind(self, due: list[Step], count: int, write: "asyncio.Future[int]") -> None:
+        """Tell what was written, unless somebody has; what could not be written is never told."""
+        if not write.cancelled() and write.exception() is None:
+            self._tell(due, write.result() - count)
+
+    def _take(self, *, is_held: bool = False) -> tuple[list[Step], list[Entry]]:
+        """Tell what may be told at once, unless it is held; take the rest, and the entries in it."""
         due = self.steps.copy()
         self.steps.clear()
-        first = 0
-        while first < len(due) and due[first][1] is None:
-            first += 1
-        if first:
-            self.publish([Numbered(event=event) for event, _ in due[:first] if event is not None])
-            del due[:first]
-        return due
+        if not is_held:
+            free: list[Numbered] = []
+            for event, entry in due:
+                if entry is not None or event is None:
+                    break
+                free.append(Numbered(event=event))
+            if free:
+                del due[: len(free)]
+                self.publish(free)
+        return due, [entry for _, entry in due if entry is not None]
 
-    def _tell(self, written: list[Step], write: "asyncio.Future[int]") -> None:
-        """Tell what was written, with its numbers, and take it off the list: whoever comes later tells it no more.
-
-        What could not be written is never told.
-        """
-        if not written or write.cancelled() or write.exception() is not None:
-            return
-        seq = write.result() - sum([entry is not None for _, entry in written])
+    def _tell(self, due: list[Step], seq: int) -> None:
+        """Tell what was written behind the entry of that number, and take it off the list: whoever comes later tells
+        it no more."""
         batch: list[Numbered] = []
-        for event, entry in written:
-            seq += entry is not None
+        for event, entry in due:
+            if entry is None:
+                if event is not None:
+                    batch.append(Numbered(event=event))
+                continue
+            seq += 1
             if event is not None:
-                batch.append(Numbered(event=event, seq=0 if entry is None else seq))
-        written.clear()
-        self.publish(batch)
+                batch.append(Numbered(event=event, seq=seq))
+        due.clear()
+        if batch:
+            self.publish(batch)
 
 
 async def wait_out(work: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
     """Wait for something that must not be left half done; return the cancellation that came meanwhile."""
     cancelled = None
     while not work.done():
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[None] = work.get_loop().create_future()
         work.add_done_callback(partial(_wake, waiter))
         try:
             await waiter
@@ -131,13 +142,14 @@ def _wake(waiter: "asyncio.Future[None]", _: "asyncio.Future[Any]") -> None:
         waiter.set_result(None)
 
 
-def _check(write: "asyncio.Future[int]") -> None:
-    """Raise what a write has met, as a failure of the journal."""
+def _head(write: "asyncio.Future[int]") -> int:
+    """Return the number of the last entry that was written; raise what was met instead, as a failure of the journal."""
     error = write.exception()
+    if error is None:
+        return write.result()
     if isinstance(error, TreadleError) and not isinstance(error, StoreError):
         raise StoreError(f"The journal refused the entry: {error.message}", code=error.info.code) from error
-    if error is not None:
-        raise error
+    raise error
 
 
 def _tell_nobody(_: list[Numbered]) -> None:

@@ -16,6 +16,8 @@ from treadle.canon.json import BadJson, read_json
 from treadle.canon.tools import ToolPolicy
 
 EVERYTHING = "*"
+LONE = [[0]], [list[int]()]
+"""The order of a call that no other stands beside."""
 _OUTSIDE = ("/", "..")
 _FIELD = re.compile(r"\{(\w+)\}")
 
@@ -30,8 +32,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 def in_order(calls: Sequence[tuple[ToolPolicy, str]]) -> tuple[list[list[int]], list[list[int]]]:
     """Return the positions of calls, each a policy and its arguments, in waves, and what each of them builds on."""
-    if len(calls) == 1:
-        return [[0]], [[]]
     claims = [claim_of(policy, arguments) for policy, arguments in calls]
     return waves(claims), prerequisites(claims)
 

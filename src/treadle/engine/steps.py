@@ -25,14 +25,14 @@ _USUAL = ToolPolicy()
 
 def policy_of(planned: PlannedCall) -> ToolPolicy:
     """Return how a call may run."""
-    if planned.offer is None or planned.offer.policy is None:
-        return _USUAL
-    return planned.offer.policy
+    offer = planned.offer
+    return _USUAL if offer is None or offer.policy is None else offer.policy
 
 
 def source_of(planned: PlannedCall) -> str:
     """Return where the tool of a call comes from."""
-    return planned.offer.source if planned.offer is not None else ""
+    offer = planned.offer
+    return "" if offer is None else offer.source
 
 
 def round_step(ask: AskModel, limit: str | None, at: float) -> Step:
@@ -52,12 +52,12 @@ def round_step(ask: AskModel, limit: str | None, at: float) -> Step:
     return event, Entry(kind="plan", name=plan.model, data=msgspec.Raw(msgspec.json.encode(data)), at=at)
 
 
-def reply_entry(ending: Ending, turn: Turn, said: Sequence[RunEvent], at: float) -> Entry:
+def reply_entry(ending: Ending, turn: Turn, at: float) -> Entry:
     """Write down how a model call ended, and in which pieces it came."""
     finish = turn.finish if ending == "finished" else None
     if finish is None:
         error = turn.error if ending == "failed" else None
-        reply = ReplyRecord(ending=ending, base=turn.base, error=error, tape=tape.record(said))
+        reply = ReplyRecord(ending=ending, base=turn.base, error=error, tape=tape.record(turn.said))
     else:
         reply = ReplyRecord(
             ending=ending,
@@ -65,7 +65,7 @@ def reply_entry(ending: Ending, turn: Turn, said: Sequence[RunEvent], at: float)
             stop=finish.stop,
             raw_stop=finish.raw_stop,
             usage=finish.usage,
-            tape=tape.record(said),
+            tape=tape.record(turn.said),
         )
     return Entry(kind="reply", content=ending, data=msgspec.Raw(msgspec.json.encode(reply)), at=at)
 

@@ -82,10 +82,11 @@ def record(events: Sequence[RunEvent]) -> Tape:
 
 def _is_derivable(item: AnyItem, begun: AnyItem | None, said: dict[_Lane, list[str]] | None) -> bool:
     """Tell whether how an item began, and the pieces it came in, can be cut out of what it is in the end."""
-    whole = pieces(item)
-    for place, texts in (said or {}).items():
-        if "".join(texts) != whole.get(place):
-            return False
+    if said:
+        whole = pieces(item)
+        for place, texts in said.items():
+            if "".join(texts) != whole.get(place):
+                return False
     return begun == emptied(item)
 
 
@@ -151,8 +152,10 @@ def pieces(item: AnyItem) -> dict[_Lane, str]:
     texts: dict[_Lane, str] = {}
     if type(item) is MessageItem:
         for number, part in enumerate(item.content):
-            if type(part) is TextPart or type(part) is RefusalPart:
-                texts["t" if type(part) is TextPart else "f", number] = part.text
+            if type(part) is TextPart:
+                texts["t", number] = part.text
+            elif type(part) is RefusalPart:
+                texts["f", number] = part.text
     elif type(item) is ReasoningItem:
         texts.update({("s", number): text for number, text in enumerate(item.summary)})
         texts.update({("r", number): text for number, text in enumerate(item.text)})

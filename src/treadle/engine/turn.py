@@ -5,16 +5,19 @@ Pure: it makes no call, knows no clock and writes nothing. The loop does what it
 """
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any, ClassVar
 
 import msgspec
 
 from treadle.canon.errors import ErrorInfo, UnknownTool
 from treadle.canon.events import (
+    DELTAS,
     ArgumentsDelta,
     Failed,
     Finished,
+    Interrupted,
     ItemAdded,
     ItemDone,
     ModelEvent,
@@ -130,8 +133,8 @@ class Turn:
     """One run from its first plan to its end.
 
     `budget` is what has been used so far; `base` what is added to the indexes of the current model call to make them
-    unique in the run; `finish` how that call ended, if it ended as it should; `error` what broke it;
-    `is_round_over` that it has ended, well or badly.
+    unique in the run; `said` what the run has said because of it; `finish` how that call ended, if it ended as it
+    should; `error` what broke it; `is_round_over` that it has ended, well or badly.
     """
 
     def __init__(
@@ -163,7 +166,7 @@ class Turn:
         self._used_call_ids: set[str] = set()
         self._tainted: dict[str, str] = {}
         self._open: dict[int, AnyItem] = {}
-        self._deltas: list[Delta] = []
+        self.said: list[RunEvent] = []
         self._done: list[AnyItem] = []
         self._calls: list[tuple[int, CallItem]] = []
         self._has_client_calls = False
@@ -204,19 +207,24 @@ class Turn:
         if is_counted and not self._final:
             self.budget.rounds += 1
         self.base = self._next_base
-        self._open.clear()
-        self._deltas.clear()
-        self._done.clear()
-        self._calls.clear()
-        self._has_client_calls = False
-        self.finish = self.error = None
-        self.is_round_over = self._is_interrupted = False
+        if self.is_round_over:
+            self._forget_call()
         if self._final:
             choice = NONE
         else:
             first = self.budget.rounds == 1
             choice = self._choice if first or self._choice.mode in ("auto", "none") else AUTO
         return AskModel(plan=self._planner.plan(choice), round=self.budget.rounds, final=self._final)
+
+    def _forget_call(self) -> None:
+        """Leave the last model call behind."""
+        self._open.clear()
+        self.said.clear()
+        self._done.clear()
+        self._calls.clear()
+        self._has_client_calls = False
+        self.finish = self.error = None
+        self.is_round_over = self._is_interrupted = False
 
     def feed(self, event: ModelEvent) -> RunEvent | None:
         """Take one event of the current model call; return what the run says because of it."""
@@ -227,23 +235,19 @@ class Turn:
             or type(event) is RefusalDelta
         ):
             told = msgspec.structs.replace(event, index=self.base + event.index) if self.base else event
-            self._deltas.append(told)
+            self.said.append(told)
             return told
-        if type(event) is ItemAdded:
-            return self._added(event)
-        if type(event) is ItemDone:
-            return self._item_done(event)
-        if type(event) is Noted:
-            return event
-        self.is_round_over = True
-        if type(event) is Finished:
-            self.finish = event
-            self._usage = event.usage if self._usage is None else add_usage(self._usage, event.usage)
-        elif type(event) is Failed:
-            self.error = event.error
-        else:
-            self._is_interrupted = True
-        return None
+        return self._takes[type(event)](self, event)
+
+    def hear(self, batch: list[Any]) -> list[Delta]:
+        """Take a batch at once if it is only pieces of items; return what the run says because of it, else nothing."""
+        for event in batch:
+            if type(event) not in DELTAS:
+                return []
+        base = self.base
+        told = [msgspec.structs.replace(piece, index=base + piece.index) for piece in batch] if base else batch
+        self.said += told
+        return told
 
     def fail(self, error: ErrorInfo) -> None:
         """End the current model call as broken."""
@@ -344,9 +348,9 @@ class Turn:
             if type(item) is not MessageItem:
                 continue
             texts: dict[tuple[int, bool], list[str]] = {}
-            for delta in self._deltas:
-                if delta.index == index and not isinstance(delta, ArgumentsDelta):
-                    texts.setdefault((delta.part, type(delta) is RefusalDelta), []).append(delta.text)
+            for said in self.said:
+                if isinstance(said, TextDelta | RefusalDelta | ReasoningDelta) and said.index == index:
+                    texts.setdefault((said.part, type(said) is RefusalDelta), []).append(said.text)
             parts = tuple(
                 RefusalPart(text="".join(pieces)) if is_refusal else TextPart(text="".join(pieces))
                 for (_, is_refusal), pieces in sorted(texts.items())
@@ -399,8 +403,11 @@ class Turn:
         if type(item) is CallItem:
             item = self._own(item)
         self._open[index] = item
-        self._next_base = max(self._next_base, index + 1)
-        return event if item is event.item and not self.base else ItemAdded(index=index, item=item)
+        if index >= self._next_base:
+            self._next_base = index + 1
+        told = event if item is event.item and not self.base else ItemAdded(index=index, item=item)
+        self.said.append(told)
+        return told
 
     def _item_done(self, event: ItemDone) -> ItemDone:
         index, item = self.base + event.index, event.item
@@ -412,8 +419,26 @@ class Turn:
         elif type(item) is ResultItem or is_unread(item):
             self._read(item)
         self._done.append(item)
-        self._next_base = max(self._next_base, index + 1)
-        return event if item is event.item and not self.base else ItemDone(index=index, item=item)
+        if index >= self._next_base:
+            self._next_base = index + 1
+        told = event if item is event.item and not self.base else ItemDone(index=index, item=item)
+        self.said.append(told)
+        return told
+
+    def _noted(self, event: Noted) -> Noted:
+        self.said.append(event)
+        return event
+
+    def _finished(self, event: Finished) -> None:
+        self.is_round_over = True
+        self.finish = event
+        self._usage = event.usage if self._usage is None else add_usage(self._usage, event.usage)
+
+    def _failed(self, event: Failed) -> None:
+        self.fail(event.error)
+
+    def _interrupted(self, event: Interrupted) -> None:
+        self.is_round_over = self._is_interrupted = True
 
     def _own(self, call: CallItem) -> CallItem:
         """Give the call its side, and an id that no other call of the conversation has."""
@@ -526,6 +551,16 @@ class Turn:
             status, f"the model's reply ended early ({stop})"
         )
         return failure("cancelled", f"Not run: {why}.")
+
+    _takes: ClassVar[dict[type, Callable[..., RunEvent | None]]] = {
+        ItemAdded: _added,
+        ItemDone: _item_done,
+        Noted: _noted,
+        Finished: _finished,
+        Failed: _failed,
+        Interrupted: _interrupted,
+    }
+    """What is done with an event of a model call that is more than a piece of an item."""
 
 
 def first_reads(planned: Sequence[PlannedCall]) -> list[PlannedCall]:

@@ -44,20 +44,20 @@ class Feed(msgspec.Struct, eq=False):
 
     def publish(self, batch: list[Numbered]) -> None:
         """Add events, and let the readers that have all others hear them, or wake up for them."""
-        before = len(self.events)
-        self.events.extend(batch)
+        events, size = self.events, len(batch)
+        before = len(events)
+        events += batch
         for reader in self.waiting.copy():
-            hear, fault, is_heard = reader.hear, None, False
-            if hear is not None and reader.position == before and len(batch) <= BATCH_EVENTS_MAX:
+            fault = None
+            if reader.hear is not None and reader.position == before and size <= BATCH_EVENTS_MAX:
                 try:
-                    is_heard = hear(batch)
+                    if reader.hear(batch):
+                        reader.position += size
+                        continue
                 except Exception as error:  # noqa: BLE001 - a reader's fault is not the run's
                     fault = error
-            if is_heard:
-                reader.position += len(batch)
-            else:
-                self.waiting.remove(reader)
-                reader.wake(fault)
+            self.waiting.remove(reader)
+            reader.wake(fault)
 
     def close(self) -> None:
         """Say that no more events will come."""
@@ -101,19 +101,20 @@ class Reader(msgspec.Struct, eq=False):
     async def __anext__(self) -> list[Numbered]:
         """Return what came next, as soon as there is something."""
         feed = self.feed
-        while self.position >= len(feed.events):
+        events = feed.events
+        while self.position >= len(events):
             if feed.is_closed:
                 raise StopAsyncIteration
-            self.waiter = asyncio.get_running_loop().create_future()
+            self.waiter = waiter = asyncio.get_running_loop().create_future()
             feed.waiting.append(self)
             try:
-                await self.waiter
+                await waiter
             finally:
-                self.waiter = None
                 if self in feed.waiting:
                     feed.waiting.remove(self)
-        batch = feed.events[self.position : self.position + BATCH_EVENTS_MAX]
-        self.position += len(batch)
+        position = self.position
+        batch = events[position : position + BATCH_EVENTS_MAX]
+        self.position = position + len(batch)
         return batch
 
     async def aclose(self) -> None:

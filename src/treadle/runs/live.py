@@ -8,7 +8,6 @@ import msgspec
 
 from treadle.canon.errors import ErrorInfo, StoreError
 from treadle.canon.events import (
-    DELTAS,
     ApprovalRequested,
     ItemDone,
     Noted,
@@ -34,6 +33,9 @@ from treadle.runs.tail import tail
 from treadle.store.journal import RunJournal, RunRow, Store
 from treadle.telemetry.watch import Watch
 
+HEEDED: frozenset[type] = frozenset({Noted, ApprovalRequested, RunEnded})
+"""Events that change what is known of a run."""
+_WORDS: frozenset[type] = frozenset({ItemDone, ToolFinished})
 _UNDECIDED = cast("Callable[[], asyncio.Future[None]]", asyncio.Future)
 """Makes a future of the running loop; whose value nobody knows yet."""
 
@@ -116,22 +118,36 @@ class LiveRun(msgspec.Struct, eq=False):
     ended: RunEnded | None = None
     task: asyncio.Task[None] | None = None
     abort_error: ErrorInfo | None = None
-    round: int = 0
     is_private: bool = False
+    is_shared: bool = False
     is_entered: bool = False
     is_handed_over: bool = False
     is_cancelled: bool = False
     is_over: bool = False
     is_lost: bool = False
-    has_said: bool = False
     has_asked: bool = False
-    has_client_calls: bool = False
-    has_secrets: bool = False
+
+    @property
+    def has_said(self) -> bool:
+        """Tell whether anything was said or done."""
+        return any(type(numbered.event) in _WORDS for numbered in self.feed.events)
 
     @property
     def has_memory(self) -> bool:
         """Tell whether the last round holds something that the client does not know and will need again."""
-        return self.has_client_calls and self.has_secrets
+        has_client_calls = has_secrets = False
+        for numbered in reversed(self.feed.events):
+            event = numbered.event
+            if type(event) is RoundStarted or type(event) is RoundBroken:
+                break
+            if type(event) is ItemDone:
+                has_client_calls |= type(event.item) is CallItem and event.item.side == "client"
+                has_secrets |= bool(getattr(event.item, "blobs", ()))
+            elif type(event) is ToolFinished:
+                has_secrets = True
+            elif type(event) is ApprovalRequested and event.is_deferred:
+                has_client_calls = has_secrets = True
+        return has_client_calls and has_secrets
 
     def begin(self, error: BaseException | None = None) -> None:
         """Tell whoever starts the run that it has begun, or why it has not; they may be gone."""
@@ -160,34 +176,16 @@ class LiveRun(msgspec.Struct, eq=False):
             self.is_handed_over = True
             self.task.cancel()
 
-    def observe(self, batch: list[Numbered]) -> list[RunEvent]:
-        """Remember what the end of the run will depend on; return what is more than a piece of an item."""
-        told: list[RunEvent] = []
-        for numbered in batch:
-            event = numbered.event
-            if type(event) in DELTAS:
-                continue
-            told.append(event)
-            if type(event) is RoundStarted or type(event) is RoundBroken:
-                self.round = event.round
-                self.has_client_calls = self.has_secrets = False
-            elif type(event) is ItemDone:
-                self.has_said = True
-                self.has_client_calls |= type(event.item) is CallItem and event.item.side == "client"
-                self.has_secrets |= bool(getattr(event.item, "blobs", ()))
-            elif type(event) is ToolFinished:
-                self.has_said = self.has_secrets = True
-            elif type(event) is Noted:
-                self.notes += (event.note,)
-            elif type(event) is ApprovalRequested:
-                self.has_asked = True
-                self.has_client_calls |= event.is_deferred
-                self.has_secrets |= event.is_deferred
-            elif type(event) is RunEnded:
-                self.is_over = True
-                if self.seat is not None:
-                    self.seat.is_over = True
-        return told
+    def heed(self, event: RunEvent) -> None:
+        """Remember what others ask of the run while it lasts, and what its end depends on."""
+        if type(event) is RunEnded:
+            self.is_over = True
+            if self.seat is not None:
+                self.seat.is_over = True
+        elif type(event) is Noted:
+            self.notes += (event.note,)
+        elif type(event) is ApprovalRequested:
+            self.has_asked = True
 
     def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> "asyncio.Future[int]":
         """Write to the journal as the engine's port wants it."""

@@ -18,7 +18,7 @@ from treadle.store.journal import Chunk, RunJournal
 log = logging.getLogger("treadle.runs")
 
 FLUSH_S = 0.1
-_APART: frozenset[type] = frozenset({RoundStarted, ToolStarted, ToolFinished, RunEnded})
+APART: frozenset[type] = frozenset({RoundStarted, ToolStarted, ToolFinished, RunEnded})
 """Events that are no part of a model call, and come only when the one before them is in the journal."""
 
 
@@ -28,7 +28,6 @@ class Relay:
     def __init__(self, journal: RunJournal, events: list[Numbered]) -> None:
         self._journal = journal
         self._events = events
-        self._seen = 0
         self._first = 0
         self._written = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -51,26 +50,26 @@ class Relay:
     def _wait(self) -> None:
         """Write what is fresh at the next moment, if anything is."""
         events = self._events
-        is_fresh = len(events) > self._written and type(events[-1].event) not in _APART
+        is_fresh = len(events) > self._written and type(events[-1].event) not in APART
         if is_fresh and not self._is_closed:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(_moment(loop.time() + FLUSH_S), self._flush)
 
     def _flush(self) -> None:
         self._timer = None
-        self._look()
         fresh = [numbered.event for numbered in self._events[self._written :]]
+        kinds = [*map(type, fresh)]
+        if not APART.isdisjoint(kinds):
+            # The model call that is going on begins behind the last of them.
+            begun = len(kinds)
+            while kinds[begun - 1] not in APART:
+                begun -= 1
+            self._first = self._written = self._written + begun
+            del fresh[:begun]
         if fresh:
             chunk = Chunk(first=self._written + 1, count=len(fresh), data=msgspec.json.encode(fresh))
             self._write = asyncio.ensure_future(self._journal.tell(chunk, keep_from=self._first + 1))
             self._write.add_done_callback(partial(self._told, self._first, self._written + len(fresh)))
-
-    def _look(self) -> None:
-        """Find where the model call begins that is going on."""
-        for at in range(self._seen, len(self._events)):
-            if type(self._events[at].event) in _APART:
-                self._first = self._written = at + 1
-        self._seen = len(self._events)
 
     def _told(self, first: int, written: int, write: "asyncio.Future[None]") -> None:
         self._write = None

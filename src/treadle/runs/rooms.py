@@ -157,9 +157,16 @@ class Instead(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING = Instead()
 
 
-def ports_of(rooms: Rooms, model: Model, sources: Mapping[str, str], instead: Instead = NOTHING) -> Ports:
-    """Return what a loop with this model reaches the world through; `sources` are where its tools were offered from."""
+def ports_of(
+    rooms: Rooms,
+    model: Model,
+    sources: Mapping[str, str],
+    instead: Instead = NOTHING,
+    known: Sequence[ServerTool] | None = None,
+) -> Ports:
+    """Return what a loop with this model reaches the world through; `sources` are where its tools were offered from,
+    `known` those that were there, if all of them were chosen now."""
     toolbox = instead.toolbox or rooms.toolbox
     if sources:
-        toolbox = BoundToolbox(toolbox, instead.tools or rooms.tools, sources)
+        toolbox = BoundToolbox(toolbox, instead.tools or rooms.tools, sources, known)
     return Ports(model=model, toolbox=toolbox, clock=rooms.clock, approver=rooms.approver, ids=rooms.ids)

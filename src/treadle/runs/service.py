@@ -78,6 +78,7 @@ class Runs:
         self._clock = rooms.clock
         self._ids = rooms.ids
         self._metrics = rooms.metrics
+        self._tolls = rooms.tolls
         self._options = options or RunsOptions()
         self._history = History(rooms.store)
         self._offers = Offers(self._options.offers)
@@ -182,7 +183,7 @@ class Runs:
                 defers = self._options.defers and request.protocol == "responses"
                 limits = self._usual_limits[defers, request.background]
             live = await self._prepare(request, seat, key_id, limits, idempotency, instead)
-            await self._rooms.tolls.take(live.row)
+            await self._tolls.take(live.row)
         except BaseException:
             self._sessions.leave(seat)
             raise
@@ -272,22 +273,23 @@ class Runs:
 
     def _drive(self, live: LiveRun) -> None:
         self._live[live.row.id] = live
-        self._rooms.tolls.enter(live.row)
+        self._tolls.enter(live.row)
         live.task = asyncio.get_running_loop().create_task(self._run(live), name=live.row.id)
 
     async def _run(self, live: LiveRun) -> None:
+        row = live.row
         try:
             await self._supervisor.see_through(live)
         finally:
-            if self._live.get(live.row.id) is live:
-                del self._live[live.row.id]
-            self._rooms.tolls.leave(live.row)
+            if self._live.get(row.id) is live:
+                del self._live[row.id]
+            self._tolls.leave(row)
             if live.seat is not None:
                 self._sessions.leave(live.seat)
-            if live.row.background:
+            if row.background:
                 # Only these take room: whoever waits for some need not look after every other run.
                 self._has_room.set()
-            if live.row.idempotency_key is not None and not live.row.store:
+            if row.idempotency_key is not None and not row.store:
                 self._remember(live)
 
     def _remember(self, live: LiveRun) -> None:
@@ -431,19 +433,25 @@ class Runs:
         cached: CachedModel | None = None
         if self._answers is not None and is_repeatable(request, offered.offers):
             model = cached = CachedModel(model, self._answers, self._ids, key_id, self._metrics.cache_looked)
-        loop = make_loop(
-            blueprint, ports_of(self._rooms, model, blueprint.frame.sources, instead), wall_s=limits.wall_s
-        )
-        live = LiveRun(row, loop, joined, seat)
+        chosen = known if carried is None else None
+        ports = ports_of(self._rooms, model, blueprint.frame.sources, instead, chosen)
+        loop = make_loop(blueprint, ports, wall_s=limits.wall_s)
         if seat is not None:
             seat.run_id = row.id
-        live.cache = cached
-        live.carried = carried
-        # Whoever is answered in one piece hears of the run with its end.
-        live.is_private = not (request.surface.stream or request.background or request.protocol == "treadle")
         notes = (*request.notes, *joined.notes, *offered.notes)
-        live.entries, live.opening = open_run(blueprint, joined.previous, write_down(joined.added, row), notes, loop)
-        return live
+        entries, opening = open_run(blueprint, joined.previous, write_down(joined.added, row), notes, loop)
+        return LiveRun(
+            row,
+            loop,
+            joined,
+            seat,
+            entries,
+            opening,
+            cache=cached,
+            carried=carried,
+            # Whoever is answered in one piece hears of the run with its end.
+            is_private=not (request.surface.stream or request.background or request.protocol == "treadle"),
+        )
 
     def _row(self, request: Request, joined: Joined, session_id: str | None, key_id: str) -> RunRow:
         now = self._clock.now()
@@ -472,7 +480,7 @@ class Runs:
             await self._clock.sleep(self._options.lease_s / 3)
             try:
                 await self._renew_leases()
-                await self._rooms.tolls.tend()
+                await self._tolls.tend()
                 await self._look_after_others()
             except Exception:  # without its heart beating every run of this process would be taken over
                 log.exception("heartbeat failed; it goes on")

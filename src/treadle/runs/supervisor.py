@@ -8,14 +8,14 @@ from functools import partial
 import msgspec
 
 from treadle.canon.errors import Conflict, ErrorInfo, StoreError, TreadleError
-from treadle.canon.events import Numbered, RunEnded
+from treadle.canon.events import DELTAS, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
 from treadle.engine.minutes import wait_out
 from treadle.engine.ports import Clock
 from treadle.runs.approval.turns import Carriage
-from treadle.runs.live import LiveRun
+from treadle.runs.live import HEEDED, LiveRun
 from treadle.runs.record.continuation import Continuation, Diverged
 from treadle.runs.record.recovery import close_run
-from treadle.runs.relay import Relay
+from treadle.runs.relay import APART, Relay
 from treadle.runs.rooms import Free, Tolls
 from treadle.store.journal import RunRow, Store
 from treadle.telemetry import Metrics
@@ -64,8 +64,9 @@ class Supervisor:
         live.is_entered = True
         live.watch = Watch(_about(live.row), self._metrics, self._clock, self._tracer)
         try:
-            if not await self._begin(live):
+            if live.journal is None and not await self._endure(live):
                 return
+            self._open(live)
             live.ended = await self._drive(live)
             if live.is_handed_over:
                 return
@@ -94,20 +95,13 @@ class Supervisor:
             live.begun.result()
         await self._release(live)
 
-    async def _begin(self, live: LiveRun) -> bool:
-        """Make the run durable and open it; False if that failed, which the starter then hears of."""
-        if live.journal is None and not await self._endure(live):
-            return False
-        self._open(live)
-        return True
-
     async def _endure(self, live: LiveRun) -> bool:
-        """Make the run durable; False if that failed."""
+        """Make the run durable; False if that failed, which its starter then hears of."""
         lease = self._lease
         start = self._store.start_run(
             live.row, live.entries, owner=lease.owner, lease_s=lease.seconds, is_private=live.is_private
         )
-        if await wait_out(start) is not None:
+        if not start.done() and await wait_out(start) is not None:
             live.is_cancelled = True
         error = start.exception()
         if error is not None:
@@ -142,7 +136,7 @@ class Supervisor:
 
     def _open(self, live: LiveRun) -> None:
         assert live.journal is not None
-        live.relay = Relay(live.journal, live.feed.events) if self._lease.is_told and live.row.store else None
+        live.is_shared = self._lease.is_told and live.row.store
         self._publish(live, live.opening)
         # Durable and told: a run that lasts does not hold it a second time.
         live.entries, live.opening = (), []
@@ -154,7 +148,7 @@ class Supervisor:
             if live.is_cancelled and not live.loop.is_replaying:
                 live.loop.attach(live, publish)
                 return await self._abort(live, live.abort_error)
-            return await live.loop.run(live, publish)
+            return await live.loop.run(live, publish, is_private=live.is_private)
         except asyncio.CancelledError:
             if live.is_handed_over:
                 return HANDED_OVER
@@ -233,20 +227,40 @@ class Supervisor:
 
     def _publish(self, live: LiveRun, batch: list[Numbered]) -> None:
         """Tell the readers first: what counts and logs must never keep an event from them."""
-        telling = live.observe(batch)
-        if live.is_over and not live.is_lost:
-            for event in telling:
-                if type(event) is RunEnded:
-                    self._tolls.owe(live.row, event.usage)
+        telling: list[RunEvent] = []
+        for numbered in batch:
+            event = numbered.event
+            if type(event) not in DELTAS:
+                telling.append(event)
+                if type(event) in HEEDED:
+                    self._heed(live, event)
         live.feed.publish(batch)
         if live.relay is not None:
             live.relay.note()
-        if not telling:
-            return
+        elif live.is_shared and type(batch[-1].event) not in APART:
+            self._relay(live)
+        if telling:
+            self._count(live, telling)
+
+    def _heed(self, live: LiveRun, event: RunEvent) -> None:
+        live.heed(event)
+        if type(event) is RunEnded and not live.is_lost:
+            self._tolls.owe(live.row, event.usage)
+
+    def _relay(self, live: LiveRun) -> None:
+        """Let other processes read along from here on: a run that says nothing before it ends needs none of that."""
+        assert live.journal is not None
+        live.relay = Relay(live.journal, live.feed.events)
+        live.relay.note()
+
+    def _count(self, live: LiveRun, telling: list[RunEvent]) -> None:
+        """Make numbers and log lines of events; what is driven again was counted when it happened."""
         watch = live.watch
         assert watch is not None, "a run is watched from its beginning"
         if live.loop.is_replaying:
-            watch.round = live.round
+            for event in telling:
+                if type(event) is RoundStarted or type(event) is RoundBroken:
+                    watch.round = event.round
             return
         for event in telling:
             try:

@@ -70,3 +70,7 @@ class ToolContext:
         self._is_over = True
         for pause in [*self._pauses]:
             pause.set()
+
+
+UNSEEN = ToolContext()
+"""Stands for the context of every call of a tool that takes none."""

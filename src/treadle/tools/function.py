@@ -50,7 +50,8 @@ class PolicyOptions(TypedDict, total=False):
 class Tool:
     """A declared tool with its code. Calling it calls the function itself, unchecked, as in ordinary Python.
 
-    `why` says for each field of its policy who set it. A tool that is not `is_on` is as if it were not there.
+    `why` says for each field of its policy who set it. A tool that is not `is_on` is as if it were not there. One that
+    does not take a context never looks at the one it is bound with.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Tool:
         self.declared = declared
         self.origin = origin
         self.is_async = is_async
+        self.takes_context = True
         self.style: Style = style
         self.is_on = True
         self.why = why_declared(declared.policy)
@@ -172,10 +174,11 @@ def function_tool(
 
     def bind(arguments: dict[str, Any], context: ToolContext) -> Bound:
         values = converter.convert(arguments)
-        values.update(dict.fromkeys(signature.context_names, context))
+        for name in signature.context_names:
+            values[name] = context
         return functools.partial(function, **values)
 
-    return Tool(
+    made = Tool(
         ServerTool(spec=spec, policy=policy or ToolPolicy(), source=source),
         bind,
         origin=origin,
@@ -183,6 +186,8 @@ def function_tool(
         style=style,
         function=function,
     )
+    made.takes_context = bool(signature.context_names)
+    return made
 
 
 def foreign_tool(declared: ServerTool, handler: Handler) -> Tool:

@@ -9,6 +9,7 @@ import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
+from types import CoroutineType
 from typing import Any, Protocol, get_args
 
 import msgspec
@@ -18,7 +19,7 @@ from treadle.canon.items import CallItem
 from treadle.canon.json import cut_text, write_json
 from treadle.canon.tools import RC, CallContext, Outcome, is_person_only, refuse_person_only
 from treadle.tools.arguments import read_arguments, refuse_arguments
-from treadle.tools.context import ToolContext
+from treadle.tools.context import UNSEEN, ToolContext
 from treadle.tools.envelope import (
     PLAIN,
     Answer,
@@ -40,6 +41,8 @@ NAMES_SHOWN_MAX = 20
 CANCEL_GRACE_S = 0.5
 """How long a cancelled async tool may clean up before it is left to itself."""
 RETRY_PAUSE_S = 0.1
+_COROUTINES = frozenset({CoroutineType})
+"""What nearly all async functions give."""
 _RETRIED_EFFECTS = ("read", "idempotent")
 _CODES = frozenset(get_args(RC)) - {"ok"}
 
@@ -103,13 +106,7 @@ class Runner:
             return msgspec.structs.replace(outcome, duration_s=self._clock.monotonic() - began)
         policy = tool.declared.policy
         bytes_max = min(policy.output_bytes_max, self._limits.output_bytes_max)
-        own = ToolContext(
-            run_id=context.run_id,
-            session_id=context.session_id,
-            call_id=call.call_id,
-            output_bytes_max=bytes_max,
-            report=None if self._report is None else partial(_tell, asyncio.get_running_loop(), self._report, context),
-        )
+        own = self._own(call, context, bytes_max) if tool.takes_context else UNSEEN
         try:
             arguments = read_arguments(call.arguments, self._limits.arguments_bytes_max)
             if not tool.validator.is_valid(arguments):
@@ -140,6 +137,17 @@ class Runner:
     def close(self) -> None:
         """Let idle threads end."""
         self._threads.close()
+
+    def _own(self, call: CallItem, context: CallContext, bytes_max: int) -> ToolContext:
+        """Return what a tool is told of its call."""
+        report = self._report
+        return ToolContext(
+            run_id=context.run_id,
+            session_id=context.session_id,
+            call_id=call.call_id,
+            output_bytes_max=bytes_max,
+            report=None if report is None else partial(_tell, asyncio.get_running_loop(), report, context),
+        )
 
     async def _unheard_of(self, call: CallItem, context: CallContext) -> Outcome:
         """Return what a call gets of a tool that is not here, or never can be."""
@@ -188,13 +196,18 @@ class Runner:
 
     async def _in_task(self, tool: Tool, bound: Bound, timeout_s: float) -> Ended:
         """Run a coroutine; one that ignores its cancellation is left behind rather than waited for."""
-        task = asyncio.create_task(_ended(bound))
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+        task = loop.create_task(_ended(bound, woken))
+        timer = loop.call_later(timeout_s, _wake, woken)
         try:
-            is_done = await _is_done_in(task, timeout_s)
+            await woken
         except asyncio.CancelledError:
             await self._stop(task)
             raise
-        if not is_done:
+        finally:
+            timer.cancel()
+        if not task.done():
             await self._stop(task)
             raise _too_late(tool)
         if task.cancelled():
@@ -263,26 +276,30 @@ def _tell(loop: asyncio.AbstractEventLoop, report: Report, context: CallContext,
         loop.call_soon_threadsafe(report, context, text)
 
 
-async def _ended(bound: Bound) -> Ended:
-    """Call a tool's code and await what it gives: how it ended is a value, as for a thread."""
+async def _ended(bound: Bound, woken: "asyncio.Future[None]") -> Ended:
+    """Call a tool's code and await what it gives: how it ended is a value, as for a thread. Wake who waits for it."""
     try:
         result = bound()
-        return Ended(value=await result if inspect.isawaitable(result) else result)
+        is_usual = type(result) in _COROUTINES
+        return Ended(value=await result if is_usual or inspect.isawaitable(result) else result)
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001 - a tool is foreign code, and the runner names every failure
         return Ended(raised=error)
+    finally:
+        _wake(woken)
+
+
+def _wake(woken: "asyncio.Future[None]", _: object = None) -> None:
+    if not woken.done():
+        woken.set_result(None)
 
 
 async def _is_done_in(task: asyncio.Task[Ended], seconds: float) -> bool:
     """Wait for a task for so long, and tell whether it has ended; it goes on if not."""
     loop = asyncio.get_running_loop()
     woken: asyncio.Future[None] = loop.create_future()
-
-    def wake(_: object = None) -> None:
-        if not woken.done():
-            woken.set_result(None)
-
+    wake = partial(_wake, woken)
     task.add_done_callback(wake)
     timer = loop.call_later(seconds, wake)
     try:

@@ -5,21 +5,24 @@ import asyncio
 import pytest
 
 from treadle.canon.errors import StoreError
-from treadle.canon.events import RunEnded, ToolFinished, ToolStarted
+from treadle.canon.events import ModelEvent, RunEnded, ToolFinished, ToolStarted
 from treadle.canon.messages import Entry
 from treadle.canon.tools import Outcome
 from treadle.engine import minutes
 from treadle.engine.minutes import Minutes
-from unit.engine.fakes import Bench, FakeJournal, FakeModel, FakeToolbox, ask_for, call, ok, say, server
+from unit.engine.fakes import Bench, FakeJournal, FakeModel, FakeToolbox, Reply, ask_for, call, ok, say, server
 
 
 def bench_of(toolbox: FakeToolbox, effect: str) -> Bench:
     """One round with one call, which the model makes in one piece, then an answer."""
-    batches = ask_for(call("look"))
-    assert isinstance(batches, list)
-    whole = [event for batch in batches for event in batch]
     offer = server("look", effect=effect, approval="never")
-    return Bench(FakeModel([whole], say("done")), toolbox, offer)
+    return Bench(FakeModel([whole(ask_for(call("look")))], say("done")), toolbox, offer)
+
+
+def whole(reply: Reply) -> list[ModelEvent]:
+    """Return a reply in one piece."""
+    assert isinstance(reply, list)
+    return [event for batch in reply for event in batch]
 
 
 async def test_a_read_that_answers_at_once_is_written_with_its_result():
@@ -136,6 +139,33 @@ async def test_what_was_written_behind_is_told_before_what_comes_after_it():
     await book.write()
     await asyncio.sleep(0)
     assert told == [1, 0, 2]
+
+
+@pytest.mark.parametrize(("is_private", "batches"), [(False, [2, 2]), (True, [4])])
+async def test_who_hears_only_of_the_end_is_told_its_last_words_with_it(is_private: bool, batches: list[int]):
+    """Whoever reads along has them before they are written."""
+    bench = Bench(FakeModel([whole(say("done"))]))
+    told: list[list] = []
+    await bench.loop.run(bench.journal, told.append, is_private=is_private)
+    assert [len(batch) for batch in told] == batches
+    assert [numbered.seq for batch in told for numbered in batch] == [0, 0, 1, 3]
+
+
+async def test_the_pieces_of_a_private_run_that_goes_on_are_told_at_once():
+    """It may last, and then others read it."""
+    bench = Bench(FakeModel(say("done")))
+    told: list[list] = []
+    await bench.loop.run(bench.journal, told.append, is_private=True)
+    assert [len(batch) for batch in told] == [2, 2]
+
+
+async def test_what_is_only_written_is_told_to_nobody():
+    """There is nothing to tell of an entry without an event."""
+    book, journal, told = Minutes(), FakeJournal(), list[list]()
+    book.attach(journal, told.append)
+    book.steps.append((None, Entry(kind="note", at=1.0)))
+    await book.write()
+    assert (journal.kinds(), told) == (["note"], [])
 
 
 async def test_a_write_that_was_put_off_is_not_begun_after_the_run_was_let_go(monkeypatch: pytest.MonkeyPatch):

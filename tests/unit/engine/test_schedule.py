@@ -8,7 +8,7 @@ import pytest
 from treadle.canon.events import ToolFinished
 from treadle.canon.items import CallItem
 from treadle.canon.tools import CallContext, Outcome, ToolPolicy, ToolSpec, failure
-from treadle.engine.schedule import claim_of, prerequisites, waves
+from treadle.engine.schedule import LONE, claim_of, in_order, prerequisites, waves
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, say, server
 
 READ = ToolPolicy(effect="read", parallel=True)
@@ -140,3 +140,8 @@ async def test_a_program_is_a_barrier() -> None:
     assert {"3", "4"} in toolbox.together
     assert [who for who in toolbox.together if "2" in who] == [{"2"}] * 3
     assert toolbox.ran.index("2") == 2
+
+
+def test_a_lone_call_has_the_order_of_one():
+    """What nearly every turn needs is not worked out each time."""
+    assert in_order([(ToolPolicy(), "{}")]) == LONE

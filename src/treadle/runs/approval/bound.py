@@ -23,17 +23,21 @@ _SOURCES: Memo[Sequence[ServerTool], dict[str, str]] = Memo(lambda tools: {tool.
 
 
 class BoundToolbox(msgspec.Struct, frozen=True, eq=False):
-    """Fits the engine's Toolbox port. `sources` are where the offered tools came from, by name."""
+    """Fits the engine's Toolbox port. `sources` are where the offered tools came from, by name, and `known` the tools
+    that they were chosen from: while those are there nothing has changed."""
 
     toolbox: Toolbox
     tools: Tools
     sources: Mapping[str, str]
+    known: Sequence[ServerTool] | None = None
 
     def run(self, call: CallItem, context: CallContext) -> Coroutine[Any, Any, Outcome]:
         """Run one call, unless its name means something else by now."""
-        offered = self.sources.get(call.name)
-        if offered is not None and _SOURCES.of(self.tools.tools()).get(call.name, offered) != offered:
-            return _changed(call.name)
+        tools = self.tools.tools()
+        if tools is not self.known:
+            offered = self.sources.get(call.name)
+            if offered is not None and _SOURCES.of(tools).get(call.name, offered) != offered:
+                return _changed(call.name)
         return self.toolbox.run(call, context)
 
 

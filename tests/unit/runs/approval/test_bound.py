@@ -42,6 +42,16 @@ async def test_a_call_runs_by_the_tool_that_was_offered(now: str | None, rc: str
     assert inner.ran == (["call_1"] if rc == "ok" else [])
 
 
+async def test_tools_that_are_others_than_those_chosen_from_are_looked_at() -> None:
+    """Only while the very same are there is nothing asked of them."""
+    wipe, other = (ServerTool(spec=ToolSpec(name="wipe"), source=source) for source in ("python", "mcp:other"))
+    shelf, inner = Shelf(wipe), FakeToolbox(wipe=ok())
+    bound = BoundToolbox(inner, shelf, {"wipe": "python"}, shelf.tools())
+    assert (await bound.run(call("wipe"), CallContext(run_id="run_1"))).rc == "ok"
+    shelf._tools = (other,)
+    assert (await bound.run(call("wipe"), CallContext(run_id="run_1"))).rc == "denied"
+
+
 async def test_an_approval_does_not_pass_to_another_tool_of_the_same_name(tmp_path: Path) -> None:
     """The tool is swapped while a person thinks: what was approved is not there any more, and nothing runs."""
     ran: list[str] = []
