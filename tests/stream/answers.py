@@ -99,23 +99,24 @@ def check_contract(events: list[ModelEvent]) -> None:
     terminals = [event for event in events if isinstance(event, Finished | Failed)]
     assert terminals == events[-1:]
     added: dict[int, AnyItem] = {}
-    said: dict[int, str] = {}
-    summed: dict[int, str] = {}
+    said: dict[int, dict[int, str]] = {}
     done: list[int] = []
     for event in events:
         if isinstance(event, ItemAdded):
             assert event.index not in added
             added[event.index] = event.item
-            said[event.index] = summed[event.index] = ""
+            said[event.index] = {}
         elif isinstance(event, TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta):
             assert event.text or getattr(event, "extra", None)
             assert event.index not in done
             event.text.encode()
+            # What stands in front is not always told first: a text that may become a call is held back.
             is_summary = isinstance(event, ReasoningDelta) and event.is_summary
-            (summed if is_summary else said)[event.index] += event.text
+            place = -1 if is_summary else event.part if isinstance(event, TextDelta | RefusalDelta) else 0
+            said[event.index][place] = said[event.index].get(place, "") + event.text
         elif isinstance(event, ItemDone):
             assert event.item.id == added[event.index].id
-            assert summed[event.index] + said[event.index] == _whole(event.item)
+            assert "".join([text for _, text in sorted(said[event.index].items())]) == _whole(event.item)
             done.append(event.index)
     assert done == sorted(done, key=list(added).index)
     if isinstance(events[-1], Finished):

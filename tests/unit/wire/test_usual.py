@@ -171,7 +171,7 @@ def test_a_usual_history_is_written_as_any_other(upstream: str, monkeypatch: pyt
     histories += [Worker(seed).items() for seed in range(1_000)]
     short = _written(upstream, histories)
     for module, name in (
-        (chat_write, "_usual_messages"),
+        (chat_write._Usual, "messages"),
         (dialogue, "_usual_turns"),
         (replies_write, "write_usual"),
         (gemini_history, "all_said"),
@@ -187,7 +187,7 @@ def test_a_usual_history_is_written_as_any_other(upstream: str, monkeypatch: pyt
 @pytest.mark.parametrize(
     "write",
     [
-        chat_write._usual_messages,
+        lambda items: Plan(items=items, model="m").fold(chat_write._Usual).messages(),
         lambda items: dialogue._usual_turns(items, "openai", "m"),
         lambda items: replies_history.write_usual(items, provider="openai", model="m"),
     ],

@@ -94,6 +94,7 @@ class Server:
         self._relist = asyncio.Event()
         self._broken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
 
     def start(self) -> None:
         """Begin to connect."""
@@ -105,9 +106,9 @@ class Server:
 
     async def close(self) -> None:
         """End the connection, and the process behind it."""
+        self._is_closing = True
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+            await _cancelled(self._task)
 
     async def call(
         self, name: str, arguments: dict[str, Any], context: ToolContext, output: Validator | None
@@ -167,6 +168,9 @@ class Server:
                     await self._serve(client)
             except CONNECTION_FAILURES as error:
                 self._down(error)
+            if self._is_closing:
+                # A connection that is just being taken down may take the cancellation for one of its own.
+                return
             lasted_s = asyncio.get_running_loop().time() - began
             failures = 0 if lasted_s > RECONNECT_S[-1] else failures
             await asyncio.sleep(RECONNECT_S[min(failures, len(RECONNECT_S) - 1)])
