@@ -32,6 +32,26 @@ def put(text: str, name: str, words: str) -> str:
     return pattern.sub(lambda found: f"{found[1]}{words}\n{found[2]}", text)
 
 
+def renew(text: str, name: str, table: str) -> str:
+    """Return the document with the rows of a table between the marks of its name; those it does not have stay.
+
+    So what was measured on another day is not lost where only some is measured again.
+    """
+    [before] = re.findall(rf"<!-- measured: {name} -->\n(.*?)<!-- end: {name} -->", text, re.DOTALL)
+    made = _rows(table)
+    left = {key: row for key, row in _rows(before).items() if key not in made}
+    order = [*_rows(before), *(key for key in made if key not in left)]
+    rows = [(made | left)[key] for key in dict.fromkeys(order)]
+    head = [line for line in table.splitlines() if line not in made.values()]
+    return put(text, name, "\n".join(["", *head, *rows, ""]))
+
+
+def _rows(table: str) -> dict[str, str]:
+    """Return the rows of a table by their first cell, without the two lines of its head."""
+    lines = [line for line in table.splitlines() if line.startswith("|")][2:]
+    return {line.split("|")[1].strip(): line for line in lines}
+
+
 def words_of(result: Result, machine: str, versions: str) -> str:
     """Return what the document says of one result."""
     pictures = [f"![{plot.alt}](images/{plot.name}.svg)" for plot in result.plots]
@@ -63,7 +83,7 @@ def main() -> None:
             (IMAGES / f"{plot.name}.svg").write_text(plot.svg, encoding="utf-8")
     figures = {name: result.figures for name, (result, _, _) in kept.items()}
     for name, make in MADE.items():
-        text = put(text, name, f"\n{make(figures).markdown()}\n")
+        text = renew(text, name, make(figures).markdown())
     DOCUMENT.write_text(text, encoding="utf-8")
     if missing:
         sys.exit(f"not measured yet, left as they were: {', '.join(missing)}")

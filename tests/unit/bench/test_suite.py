@@ -122,6 +122,20 @@ def test_the_document_has_a_place_for_what_is_measured() -> None:
     assert empty == []
 
 
+def test_rows_that_were_not_measured_again_stay() -> None:
+    """Those that were stand in their place, new ones behind all others."""
+    from bench.report.document import renew
+
+    def document(*rows: str) -> str:
+        table = "\n".join(["Goals:", "", "| what | reached |", "|---|---:|", *rows])
+        return f"before\n<!-- measured: goals -->\n\n{table}\n\n<!-- end: goals -->\nafter\n"
+
+    table = "Goals:\n\n| what | reached |\n|---|---:|\n| b | 3 |\n| d | 4 |"
+    text = renew(document("| a | 1 |", "| b | 2 |", "| c | 2 |"), "goals", table)
+    assert text == document("| a | 1 |", "| b | 3 |", "| c | 2 |", "| d | 4 |")
+    assert renew(text, "goals", table) == text
+
+
 def test_every_goal_is_about_a_result_that_is_kept() -> None:
     """One that the document shows, or one that it only judges."""
     from bench.report.document import UNSHOWN, marks
