@@ -44,6 +44,40 @@ def link_hash(link: Link) -> str:
     return _sha256(_pack(link)).hexdigest()
 
 
+def link_entries(
+    entries: Iterable[Entry], run_id: str, epoch: int, seq: int, sha256: str
+) -> Iterator[tuple[Entry, Link, str]]:
+    """Yield entries with their links and hashes, behind the one that has this number and this hash.
+
+    The texts of a link are as in its entry, but for those that are not valid Unicode: these are bytes.
+    """
+    for entry in entries:
+        seq += 1
+        raw = entry.data
+        # In as few steps as can be: it is done for every entry. Adding zero makes -0.0 and 0.0 one number: not every
+        # engine keeps them apart.
+        link: Link = (
+            sha256,
+            run_id,
+            seq,
+            epoch,
+            entry.kind,
+            entry.is_input,
+            entry.at + 0.0,
+            entry.name,
+            entry.call_id,
+            entry.item_id,
+            entry.content,
+            None if raw is None else memoryview(raw),
+        )
+        try:
+            sha256 = link_hash(link)
+        except UnicodeEncodeError:
+            link = spell_out(link)
+            sha256 = link_hash(link)
+        yield entry, link, sha256
+
+
 def is_unicode(values: Link) -> bool:
     """Tell whether all texts among the values are valid Unicode."""
     try:
@@ -69,11 +103,8 @@ def spell(text: str) -> str | bytes:
 
 def entry_hash(previous: str, run_id: str, seq: int, epoch: int, entry: Entry) -> str:
     """Return the sha256 of an entry at its place; `previous` is that of the entry before it, empty for the first."""
-    texts = (entry.name, entry.call_id, entry.item_id, entry.content)
-    data = None if entry.data is None else memoryview(entry.data)
-    # Adding zero makes -0.0 and 0.0 one number: not every engine keeps them apart.
-    link = (previous, run_id, seq, epoch, entry.kind, entry.is_input, entry.at + 0.0, *texts, data)
-    return link_hash(spell_out(link))
+    [(_, _, sha256)] = link_entries([entry], run_id, epoch, seq - 1, previous)
+    return sha256
 
 
 def old_hash(previous: str, run_id: str, seq: int, epoch: int, entry: Entry) -> str:

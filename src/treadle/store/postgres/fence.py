@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
 from treadle.canon.messages import Entry
-from treadle.store.chain import Link, link_hash, plan_fingerprint, spell_out
+from treadle.store.chain import link_entries, plan_fingerprint
 from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, INLINE_BYTES_MAX, LEASE_LOST, RUN_ENDED, Chunk
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.rows import RUN_FIELDS, EndColumns, RunColumns, bind_data, bind_text, read_text
@@ -204,13 +204,11 @@ def make_batch(entries: Sequence[Entry], hold: Hold, place: Place) -> Batch:
     _, _, epoch, run_id, _ = hold
     rows: list[tuple[Any, ...]] = []
     blobs: dict[str, bytes] = {}
-    seq, sha256 = place
-    for entry in entries:
-        seq += 1
-        raw = entry.data
-        view = data = blob = fingerprint = None
-        if raw is not None:
-            view = memoryview(raw)
+    sha256 = place.sha256
+    for entry, link, sha256 in link_entries(entries, run_id, epoch, *place):
+        view = link[-1]
+        data = blob = fingerprint = None
+        if view is not None:
             if len(view) > INLINE_BYTES_MAX:
                 blob = hashlib.sha256(view).hexdigest()
                 blobs[blob] = bytes(view)
@@ -218,28 +216,10 @@ def make_batch(entries: Sequence[Entry], hold: Hold, place: Place) -> Batch:
                 data = bind_data(view)
             if entry.kind == "plan":
                 fingerprint = bind_text(plan_fingerprint(entry))
-        # Row and hash are made of the same tuple, in as few steps as can be: it is done for every entry.
-        link: Link = (
-            sha256,
-            run_id,
-            seq,
-            epoch,
-            entry.kind,
-            entry.is_input,
-            entry.at + 0.0,
-            entry.name,
-            entry.call_id,
-            entry.item_id,
-            entry.content,
-            view,
-        )
-        try:
-            sha256 = link_hash(link)
-        except UnicodeEncodeError:
-            sha256 = link_hash(spell_out(link))
-        rows.append((seq, *link[4:7], *map(bind_text, link[7:11]), data, blob, sha256, fingerprint))
+        texts = (entry.name, entry.call_id, entry.item_id, entry.content)
+        rows.append((link[2], *link[4:7], *map(bind_text, texts), data, blob, sha256, fingerprint))
     # Everybody locks blobs in the same order, so that nobody waits in a circle.
-    return Batch(place, Place(seq, sha256), rows, dict(sorted(blobs.items())) if blobs else blobs)
+    return Batch(place, Place(place.head + len(rows), sha256), rows, dict(sorted(blobs.items())) if blobs else blobs)
 
 
 async def start_run(connection: Connection, columns: RunColumns, batch: Batch, owner: str, lease: Lease) -> Hold:

@@ -10,7 +10,7 @@ from treadle.canon.events import RunEnded
 from treadle.canon.json import write_json
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
-from treadle.store.chain import KeptEntry, Link, is_unicode, link_hash, plan_fingerprint, spell, spell_out
+from treadle.store.chain import KeptEntry, is_unicode, link_entries, plan_fingerprint, spell, spell_out
 from treadle.store.journal import INLINE_BYTES_MAX, RunRow, SessionRow
 
 Text = str | bytes | None
@@ -101,42 +101,20 @@ def chain_entries(entries: Sequence[Entry], run_id: str, epoch: int, place: Plac
     """Chain entries to a place and write them as rows."""
     rows: list[EventRow] = []
     large: dict[int, bytes] = {}
-    seq, sha256 = place
-    for entry in entries:
-        seq += 1
-        raw = entry.data
-        view = data = fingerprint = None
-        if raw is not None:
-            view = memoryview(raw)
+    sha256 = place.sha256
+    for entry, link, sha256 in link_entries(entries, run_id, epoch, *place):
+        view = link[-1]
+        data = fingerprint = None
+        if view is not None:
             if len(view) > INLINE_BYTES_MAX:
                 large[len(rows)] = bytes(view)
             else:
                 data = bind_json(view)
             if entry.kind == "plan":
                 fingerprint = bind_text(plan_fingerprint(entry))
-        # Row and hash are made of the same tuple, in as few steps as can be: it is done for every entry.
-        link: Link = (
-            sha256,
-            run_id,
-            seq,
-            epoch,
-            entry.kind,
-            entry.is_input,
-            entry.at + 0.0,
-            entry.name,
-            entry.call_id,
-            entry.item_id,
-            entry.content,
-            view,
-        )
-        try:
-            sha256 = link_hash(link)
-        except UnicodeEncodeError:
-            link = spell_out(link)
-            sha256 = link_hash(link)
         kept = (data, None, sha256, fingerprint)
         rows.append(link[2:11] + kept)
-    return Chained(Place(seq, sha256), rows, large)
+    return Chained(Place(place.head + len(rows), sha256), rows, large)
 
 
 def read_entry(values: Sequence[Any]) -> Entry:
