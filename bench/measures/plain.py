@@ -3,6 +3,7 @@
 A request has six messages and two tools, 1.9 KB. Thirty-two connections ask as fast as they are answered; then fifty
 requests a second, far below what anything here can do. Every round visits every target in a random order. CPU is that
 of the target's processes. Treadle with its journal is also asked with a call and its result among the six messages.
+Its parts alone (`rig/floor.py`) show what a request costs before Treadle does anything for it.
 """
 
 import tempfile
@@ -18,7 +19,7 @@ from bench.report.goals import OURS
 from bench.report.plot import bars
 from bench.report.results import Options, Plot, Result, main_of
 from bench.rig.requests import CALLED, TALK
-from bench.rig.targets import Stage, Target
+from bench.rig.targets import PARTS, Stage, Target
 from bench.rig.turns import in_turns
 
 CONNECTIONS = 32
@@ -58,7 +59,8 @@ def measure(options: Options) -> Result:
     with tempfile.TemporaryDirectory(prefix="treadle-bench-") as folder, ExitStack() as stack:
         stage = Stage(Path(folder), stack)
         others, skipped = start_all(stage, with_peers=options.with_peers)
-        targets = {each.name: each for each in [stage.upstream, stage.treadle("off"), stage.treadle("SQLite"), *others]}
+        own = [made(journal) for made in (stage.treadle, stage.parts) for journal in ("off", "SQLite")]
+        targets = {each.name: each for each in [stage.upstream, *own, *others]}
         works: dict[str, partial[Plain]] = {}
         for name, target in targets.items():
             works[name] = partial(one, stage, target, seconds)
@@ -101,7 +103,7 @@ def report(seen: dict[str, list[Plain]], skipped: Sequence[str], options: Option
         f"direct: p50 {bare_us:,.0f} µs",
     ]
     note = "; ".join([*words, *skipped])
-    drawn = [name for name in seen if name not in ("direct", WITH_CALL)]
+    drawn = [name for name in seen if name not in ("direct", WITH_CALL) and not name.startswith(PARTS)]
     capacity = {name: 1 / middle([each.cpu_s for each in seen[name]]) for name in drawn}
     name = "plain-peers" if options.with_peers else "plain"
     picture = Plot(

@@ -17,6 +17,7 @@ from bench.rig.requests import SHORT
 
 PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 JOURNALS = ("off", "SQLite", "PostgreSQL")
+PARTS = "Treadle's parts alone"
 STREAMS, BURSTS = 100, 16
 """Streams at once: paced, and as fast as they come."""
 
@@ -154,6 +155,14 @@ class Stage:
         served = python("treadle.cli.main", "serve", "--config", str(config))
         child, log = self.start("treadle-tls", served, env={"SSL_CERT_FILE": str(made.file)})
         return Target("Treadle, TLS", read_port(child, log), child.pid, tuple(PATHS))
+
+    def parts(self, journal: str) -> Target:
+        """Start what Treadle is made of with nothing between, its journal off or on SQLite."""
+        base_url = f"http://127.0.0.1:{self.upstream.port}/v1"
+        store = "off" if journal == "off" else self.store(f"parts-{journal}")
+        child, log = self.start(f"parts-{journal}", python("bench.rig.floor", base_url, store))
+        title = "no journal" if journal == "off" else journal
+        return Target(f"{PARTS}, {title}", read_port(child, log), child.pid)
 
     def store(self, journal: str) -> str:
         """Return the address of a new store; PostgreSQL is the one that the tests start."""

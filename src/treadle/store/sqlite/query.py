@@ -1,6 +1,5 @@
 """Reads, as jobs on any connection: what must fit together is read by one statement, so it is of one state."""
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -202,7 +201,7 @@ def find_turns(
 
 
 def _text_list(texts: Sequence[str]) -> str:
-    return json.dumps([text.encode("utf-8", "replace").decode() for text in texts])
+    return msgspec.json.encode([text.encode("utf-8", "replace").decode() for text in texts]).decode()
 
 
 _BLOB = f"""
