@@ -28,7 +28,7 @@ from treadle.canon.items import (
 )
 from treadle.canon.json import type_errors
 from treadle.wire.fields import NULL, starts_with
-from treadle.wire.messages.parts import own_fields, write_part, write_text
+from treadle.wire.messages.parts import BLOCK, own_fields, write_part, write_text
 from treadle.wire.messages.seal import INVALID_JSON, PROTOCOL, REDACTED, SIGNATURE, shown_id
 from treadle.wire.notes import Notes
 from treadle.wire.turns import INTERRUPTED, Said, partners, plain_text
@@ -158,6 +158,7 @@ class Dialogue:
         if text:
             self._notes.add("system_in_place", "emulated", "system messages in the middle became marked user text")
             fields = own_fields(texts[-1].extra, self._notes)
+            fields.pop(BLOCK, None)
             self._push("user", [write_text(f"<system>\n{text}\n</system>", fields)])
         self._push("user", self._blocks(msgspec.structs.replace(item, content=kept)))
 
