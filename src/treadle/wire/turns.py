@@ -27,6 +27,8 @@ from treadle.canon.items import (
 from treadle.wire.notes import Notes
 
 INTERRUPTED = '{"error":{"code":"interrupted","message":"The call was interrupted; its outcome is not known."}}'
+OPENING = "(The conversation begins here.)"
+"""What a user says first where a protocol wants that and nobody did."""
 
 
 class Turn(msgspec.Struct, kw_only=True):

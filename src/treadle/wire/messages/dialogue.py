@@ -31,11 +31,10 @@ from treadle.wire.fields import NULL, starts_with
 from treadle.wire.messages.parts import BLOCK, own_fields, write_part, write_text
 from treadle.wire.messages.seal import INVALID_JSON, PROTOCOL, REDACTED, SIGNATURE, shown_id
 from treadle.wire.notes import Notes
-from treadle.wire.turns import INTERRUPTED, Said, partners, plain_text
+from treadle.wire.turns import INTERRUPTED, OPENING, Said, partners, plain_text
 
 Block = dict[str, Any] | msgspec.Raw
 
-_OPENING = "(The conversation begins here.)"
 _ATTACHED = "[attached to the answer]"
 _NO_WORDS = "(It failed without a word.)"
 _THOUGHTS = ("thinking", "redacted_thinking")
@@ -94,7 +93,7 @@ class Dialogue:
         self._note_leftovers()
         if not self._messages or self._messages[0][0] == "assistant":
             self._notes.add("opening_added", "emulated", "a conversation must begin with a user's message")
-            self._messages.insert(0, ("user", [write_text(_OPENING)]))
+            self._messages.insert(0, ("user", [write_text(OPENING)]))
         role, blocks = self._messages[-1]
         last = blocks[-1]
         if role == "assistant" and isinstance(last, dict) and last["type"] == "text":
