@@ -20,13 +20,12 @@ from treadle.canon.items import (
     ResultItem,
     TextPart,
     text_message,
-    text_of,
     text_result,
 )
 from treadle.wire.gemini.parts import SIGNATURE, UNSIGNED, own_fields, write_arguments, write_part, write_response
 from treadle.wire.gemini.spelling import PROTOCOL
 from treadle.wire.notes import Notes
-from treadle.wire.turns import INTERRUPTED, all_said, partners
+from treadle.wire.turns import INTERRUPTED, all_said, partners, result_text
 
 _BREAK = "\n\n"
 _SIGNED = "thoughtSignature"
@@ -141,7 +140,7 @@ class _Writer:
             return
         self._notes.add("orphan_result", "repaired", "a result without its call became a user's text")
         name = f" of {item.name}" if item.name else ""
-        self._add_message(text_message("user", f"[result{name} without its call] {text_of(item.output)}"))
+        self._add_message(text_message("user", f"[result{name} without its call] {result_text(item.output)}"))
 
     def _add_opaque(self, item: OpaqueItem) -> None:
         if item.protocol != PROTOCOL:

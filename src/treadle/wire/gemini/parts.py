@@ -23,12 +23,12 @@ from treadle.canon.items import (
     RefusalPart,
     ResultItem,
     TextPart,
-    text_of,
 )
 from treadle.canon.json import BadJson, read_json, type_errors, write_json
 from treadle.wire.fields import OBJECT, TEXT, starts_with
 from treadle.wire.gemini.spelling import PROTOCOL, CamelFields
 from treadle.wire.notes import Notes
+from treadle.wire.turns import result_text
 
 BYTES = "application/octet-stream"
 RAW_ARGUMENTS = "__raw"
@@ -161,7 +161,7 @@ def read_response(raw: msgspec.Raw | None) -> tuple[str, bool]:
 
 def write_response(result: ResultItem) -> Any:
     """Write the text of a result as the object that Gemini wants."""
-    text = text_of(result.output)
+    text = result_text(result.output)
     if not is_object(text):
         return {"error" if result.is_error else "output": text}
     response = msgspec.Raw(text.encode())

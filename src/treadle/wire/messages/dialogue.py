@@ -31,7 +31,7 @@ from treadle.wire.fields import NULL, starts_with
 from treadle.wire.messages.parts import BLOCK, own_fields, write_part, write_text
 from treadle.wire.messages.seal import INVALID_JSON, PROTOCOL, REDACTED, SIGNATURE, shown_id
 from treadle.wire.notes import Notes
-from treadle.wire.turns import INTERRUPTED, OPENING, Said, partners, plain_text
+from treadle.wire.turns import INTERRUPTED, OPENING, Said, partners, plain_text, result_text
 
 Block = dict[str, Any] | msgspec.Raw
 
@@ -208,7 +208,7 @@ class Dialogue:
         self._notes.add("orphan_result", "repaired", "a result without its call became a user's text")
         name = f" of {item.name}" if item.name else ""
         self._end_turn()
-        self._push("user", [write_text(f"[result{name} without its call] {text_of(item.output)}")])
+        self._push("user", [write_text(f"[result{name} without its call] {result_text(item.output)}")])
 
     def _add_opaque(self, item: OpaqueItem) -> None:
         if item.protocol != PROTOCOL:

@@ -165,6 +165,12 @@ def test_a_result_is_written_as_an_object(text: str, is_error: bool, response: A
     assert json.loads(msgspec.json.encode(write_response(result))) == response
 
 
+def test_texts_of_one_result_are_lines_of_their_own() -> None:
+    """A tool that gives a list gives so many texts, of which the ends must not be lost."""
+    result = ResultItem(call_id="a", output=(TextPart(text="a.txt"), TextPart(text="b.txt")))
+    assert write_response(result) == {"output": "a.txt\nb.txt"}
+
+
 @pytest.mark.parametrize("text", ['{"a":1}', "{}", '{"a":', "", "[1]", "print(f(x=1))"])
 def test_arguments_survive_as_an_object_whatever_they_are(text: str) -> None:
     """Arguments that are no object are passed on under one key and come back as they were."""
