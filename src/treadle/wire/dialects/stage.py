@@ -233,6 +233,8 @@ class Scanner:
     def _item_added(self, event: ItemAdded, told: list[ModelEvent]) -> None:
         if event.index >= self._next_index:
             self._next_index = event.index + 1
+        for index, message in self._open.items():
+            self._end_parts(message, index, told)
         item = event.item
         if type(item) is MessageItem and item.role == "assistant":
             self._open[event.index] = _Message(event)
@@ -306,7 +308,7 @@ class Scanner:
             self._last = None
 
     def _end_parts(self, message: _Message, index: int, told: list[ModelEvent]) -> None:
-        """Tell what is held of the parts so far: another one begins, and nothing of it may be told before them."""
+        """Tell what is held of the parts so far: something else begins, and nothing of it may be told before them."""
         for number, part in message.parts.items():
             scanner = part.scanner
             text = "" if scanner is None or scanner.is_idle else self._visible(message, part, scanner.finish())

@@ -274,6 +274,15 @@ def test_two_parts_of_a_message_are_two_texts() -> None:
     assert messages(events) == [CALL]
 
 
+def test_a_message_that_is_held_is_told_before_an_item_that_begins_behind_it() -> None:
+    """Items end in the order in which they are told, also while a call before them is still open."""
+    call, said = CallItem(id="fc_1", call_id="c", name="ring_bell"), text_message("assistant", "\n")
+    events: list[ModelEvent] = [ItemAdded(index=0, item=call), ItemAdded(index=1, item=MessageItem(role="assistant"))]
+    events += [TextDelta(index=1, text="\n"), ItemAdded(index=2, item=ReasoningItem(id="rs_1"))]
+    events += [ItemDone(index=0, item=call), ItemDone(index=1, item=said), ItemDone(index=2, item=ReasoningItem())]
+    assert scan(events) == events
+
+
 @pytest.mark.parametrize("end", ["A", "see [", "a <", "```", "\n", CALL[:20]])
 def test_what_is_held_of_a_part_is_told_before_the_next_part(end: str) -> None:
     """A part whose end might begin a call is whole when the next one begins, for whoever reads along."""
