@@ -18,19 +18,27 @@ MODELS_MAX = 2_000
 log = logging.getLogger(__name__)
 
 
+_PATHS = {"gemini": "/models?pageSize=1000", "messages": "/models?limit=1000"}
+"""Where the list is; by themselves these give only the first 50 and 20."""
+
+
 class _Named(msgspec.Struct):
-    id: str = ""
-    name: str = ""
+    id: str | None = None
+    name: str | None = None
 
 
 class _Page(msgspec.Struct):
-    """Lists of OpenAI and Anthropic are in `data` with ids, Gemini's in `models` with names like `models/x`."""
+    """Lists of OpenAI and Anthropic are in `data` with ids, Gemini's in `models` with names like `models/x`.
 
-    data: list[_Named] = []
-    models: list[_Named] = []
+    Some servers give both, and Together the bare list (helixml/helix#386).
+    """
+
+    data: list[msgspec.Raw] | None = None
+    models: list[msgspec.Raw] | None = None
 
 
-_pages = msgspec.json.Decoder(_Page)
+_pages: msgspec.json.Decoder[_Page | list[msgspec.Raw]] = msgspec.json.Decoder(_Page | list[msgspec.Raw])
+_entries: msgspec.json.Decoder[_Named] = msgspec.json.Decoder(_Named)
 
 
 class Listing:
@@ -51,7 +59,7 @@ class Listing:
         if asked_at and self._now() - asked_at < FRESH_S:
             return names
         try:
-            names = read_names(await self._client.get(endpoint, "/models", TIMEOUT_S))
+            names = read_names(await self._client.get(endpoint, _PATHS.get(endpoint.protocol, "/models"), TIMEOUT_S))
         except (UpstreamError, *type_errors) as error:
             log.warning("upstream %s did not list its models: %s", endpoint.name, endpoint.redact(str(error)))
             names = []
@@ -60,10 +68,19 @@ class Listing:
 
 
 def read_names(body: bytes) -> list[str]:
-    """Read the names in a list of models of any of the protocols.
+    """Read the names in a list of models of any of the protocols, each once; an entry without one is left out.
 
     Raises: msgspec.MsgspecError.
     """
     page = _pages.decode(body)
-    names = [each.id or each.name.removeprefix("models/") for each in (*page.data, *page.models)]
+    entries = page if isinstance(page, list) else [*(page.data or ()), *(page.models or ())]
+    names = dict.fromkeys(map(_read_name, entries))
     return [name for name in names if name][:MODELS_MAX]
+
+
+def _read_name(entry: msgspec.Raw) -> str:
+    try:
+        named = _entries.decode(entry)
+    except type_errors:
+        return ""
+    return named.id or (named.name or "").removeprefix("models/")

@@ -13,6 +13,7 @@ import msgspec
 
 from treadle.canon.items import (
     AnyItem,
+    AnyPart,
     CallItem,
     MessageItem,
     OpaqueItem,
@@ -27,6 +28,8 @@ from treadle.canon.items import (
 from treadle.wire.notes import Notes
 
 INTERRUPTED = '{"error":{"code":"interrupted","message":"The call was interrupted; its outcome is not known."}}'
+OPENING = "(The conversation begins here.)"
+"""What a user says first where a protocol wants that and nobody did."""
 
 
 class Turn(msgspec.Struct, kw_only=True):
@@ -154,7 +157,7 @@ class _Grouper:
     def _orphan(self, item: ResultItem) -> MessageItem:
         self._notes.add("orphan_result", "repaired", "a result without its call became a user's text")
         name = f" of {item.name}" if item.name else ""
-        return text_message("user", f"[result{name} without its call] {text_of(item.output)}")
+        return text_message("user", f"[result{name} without its call] {result_text(item.output)}")
 
     def _result_of(self, call: CallItem) -> ResultItem:
         waiting = self._results.get(call.call_id)
@@ -162,6 +165,13 @@ class _Grouper:
             return waiting.pop()
         self._notes.add("orphan_call", "repaired", "a call without a result was closed as interrupted")
         return text_result(call, INTERRUPTED, is_error=True, rc="interrupted")
+
+
+def result_text(parts: tuple[AnyPart, ...]) -> str:
+    """Return the texts of a result as one, each on lines of its own: tools give lists as so many texts."""
+    if len(parts) == 1:
+        return text_of(parts)
+    return "\n".join(part.text for part in parts if isinstance(part, TextPart) and part.text)
 
 
 def turn_text(turn: Turn) -> str:

@@ -3,9 +3,9 @@
 import pytest
 
 from treadle.canon.ids import CountingIds
-from treadle.upstream.endpoint import Endpoint
+from treadle.upstream.endpoint import Endpoint, ProtocolName
 from treadle.upstream.http import HttpClient
-from treadle.upstream.listing import read_names
+from treadle.upstream.listing import Listing, read_names
 from treadle.upstream.loopback import Canned, CannedTable, ScriptServer
 from treadle.upstream.router import ModelInfo, Router
 
@@ -17,11 +17,31 @@ from treadle.upstream.router import ModelInfo, Router
         (b'{"data":[{"type":"model","id":"claude"}],"has_more":false}', ["claude"]),
         (b'{"models":[{"name":"models/gemini"}]}', ["gemini"]),
         (b"{}", []),
+        (b'[{"id":"a","type":"chat"},{"id":"b"}]', ["a", "b"]),
+        (b'{"models":[{"name":"x.gguf","model":"x.gguf"}],"object":"list","data":[{"id":"x.gguf"}]}', ["x.gguf"]),
+        (b'{"data":[{"id":"a","name":null},{"id":7},5,null,{"object":"model"},{"id":"b"}],"models":null}', ["a", "b"]),
     ],
 )
 def test_lists_of_every_protocol_are_read(body: bytes, names: list[str]):
-    """OpenAI's, Anthropic's and Gemini's."""
+    """OpenAI's, Anthropic's and Gemini's, a bare one, one told twice; an odd entry costs the others nothing."""
     assert read_names(body) == names
+
+
+@pytest.mark.parametrize(
+    ("protocol", "path"), [("chat", "/models"), ("messages", "/models?limit=1000"), ("gemini", "/models?pageSize=1000")]
+)
+async def test_the_whole_list_is_asked_for(protocol: ProtocolName, path: str):
+    """By themselves Anthropic gives the first 20 and Google the first 50."""
+    asked: list[str] = []
+
+    class Client(HttpClient):
+        async def get(self, endpoint: Endpoint, path: str, timeout_s: float) -> bytes:
+            asked.append(path)
+            return b"{}"
+
+    up = Endpoint(name="up", base_url="http://127.0.0.1:1/v1", protocol=protocol)
+    assert await Listing(Client(), lambda: 1.0).names([up]) == {"up": []}
+    assert asked == [path]
 
 
 async def test_models_are_those_that_the_upstream_lists():

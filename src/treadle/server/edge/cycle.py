@@ -115,6 +115,12 @@ class Cycle(RequestResponseCycle):
         self._is_taken |= not message.get("more_body", True)
         return message
 
+    async def send(self, message: Any) -> None:
+        """Send more of the answer; who speaks HTTP/1.0 knows no chunks, and reads until the connection ends."""
+        if self.scope["http_version"] == "1.0":
+            self.chunked_encoding, self.expected_content_length = False, len(message.get("body", b""))
+        await super().send(message)
+
     def add(self, piece: bytes) -> None:
         """Take a further piece of the body."""
         if type(self.body) is not bytearray:

@@ -61,7 +61,7 @@ class _Shown(msgspec.Struct):
 
     `head` is how the deltas of a call begin. `start` is the first piece of the content that is its own; `tokens`
     counts the logprobs sent of each field. One that `is_held` is sent whole when it is done. Once a text is told as it
-    comes, it goes on in these `pieces` of the content.
+    comes, it goes on in these `pieces` of the content. `thought` is the part of reasoning that was told last.
     """
 
     place: int = -1
@@ -72,6 +72,7 @@ class _Shown(msgspec.Struct):
     declined: int = 0
     tokens: dict[str, int] | None = None
     pieces: list[str] | None = None
+    thought: tuple[bool, int] | None = None
 
 
 class Choice:
@@ -181,8 +182,13 @@ class Choice:
 
     def _think(self, event: ReasoningDelta) -> None:
         shown = self._shown.get(event.index)
-        if shown is not None:
-            self._say(shown, "reasoning_content", event.text)
+        if shown is not None and event.text:
+            # Parts of one thought are paragraphs here.
+            part = (event.is_summary, event.part)
+            self._say(
+                shown, "reasoning_content", _BREAK + event.text if shown.thought not in (None, part) else event.text
+            )
+            shown.thought = part
 
     def _decline(self, event: RefusalDelta) -> None:
         shown = self._shown.get(event.index)
@@ -210,7 +216,7 @@ class Choice:
         if type(item) is MessageItem:
             self._complete_message(item, shown)
         elif type(item) is ReasoningItem:
-            thought = "".join((*item.summary, *item.text))
+            thought = _BREAK.join(filter(None, (*item.summary, *item.text)))
             self._say(shown, "reasoning_content", thought[shown.sent :])
             self._keep_state(item.blobs)
 

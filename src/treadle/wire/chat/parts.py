@@ -140,6 +140,15 @@ _READERS: dict[str, Callable[[Fields], AnyPart]] = {
 }
 
 
+_SOUNDS = {
+    "data:audio/wav": "wav",
+    "data:audio/x-wav": "wav",
+    "data:audio/mp3": "mp3",
+    "data:audio/mpeg": "mp3",
+}
+"""What Chat takes to be heard, by how it is addressed; no other file of sound is taken."""
+
+
 def _write_image(part: ImagePart, notes: Notes) -> msgspec.Raw:
     if part.url is None:
         notes.add("image_by_id", "emulated", "Chat takes images by URL only, not by a file id")
@@ -152,6 +161,9 @@ def _write_file(part: FilePart, notes: Notes) -> msgspec.Raw:
     if part.file_id is None and (part.url is None or part.url.startswith(("http://", "https://"))):
         notes.add("file_by_url", "emulated", "Chat takes files by content or id only, not by URL")
         return _raw({"type": "text", "text": f"[file {part.filename or ''} at {part.url}]"})
+    head, _, data = (part.url or "").partition(";base64,")
+    if head in _SOUNDS and part.file_id is None:
+        return _raw({"type": "input_audio", "input_audio": {"data": data, "format": _SOUNDS[head]}})
     known = {"file_id": part.file_id, "file_data": part.url, "filename": part.filename}
     file = {key: value for key, value in known.items() if value is not None}
     return _raw(with_extra({"type": "file", "file": file}, part.extra))

@@ -46,7 +46,7 @@ from treadle.wire.notes import (
     note_unread,
     unread,
 )
-from treadle.wire.turns import Said, Turn, is_continued, plain_text, regroup, turn_text
+from treadle.wire.turns import Said, Turn, is_continued, plain_text, regroup, result_text, turn_text
 
 ERROR_MARK = "[error]"
 """What stands before the text of a result that failed."""
@@ -279,7 +279,7 @@ class _MessageWriter:
                 self._messages.append(_Result("tool", result.call_id, said))
                 continue
             output = self._with_error(result)
-            text = text_of(output)
+            text = result_text(output)
             attached = self._attachments(result)
             if attached:
                 marker = f"[{len(attached)} attachment(s) of this result follow in the next user message]"
@@ -293,7 +293,7 @@ class _MessageWriter:
 
     def _with_error(self, result: ResultItem) -> tuple[AnyPart, ...]:
         """Return the output of a result; a failure that does not say so itself is marked, for Chat has no flag."""
-        if not result.is_error or text_of(result.output).startswith(_OWN_ERROR):
+        if not result.is_error or result_text(result.output).startswith(_OWN_ERROR):
             return result.output
         self._notes.add("error_flag", "emulated", "that a result is an error is said in its text")
         first = result.output[0] if result.output else None

@@ -233,6 +233,8 @@ class Scanner:
     def _item_added(self, event: ItemAdded, told: list[ModelEvent]) -> None:
         if event.index >= self._next_index:
             self._next_index = event.index + 1
+        for index, message in self._open.items():
+            self._end_parts(message, index, told)
         item = event.item
         if type(item) is MessageItem and item.role == "assistant":
             self._open[event.index] = _Message(event)
@@ -253,6 +255,7 @@ class Scanner:
         if message is None:
             self._tell(event, told)
         else:
+            self._end_parts(message, event.index, told)
             message.tell(event, told if self._late is None else self._late)
 
     def _reasoning(self, event: ReasoningDelta, told: list[ModelEvent]) -> None:
@@ -287,6 +290,8 @@ class Scanner:
         text, markers = event.text, self.search.markers
         part = message.parts.get(event.part)
         if part is None:
+            if message.parts:
+                self._end_parts(message, event.index, told)
             part = message.parts[event.part] = _Part(markers.stray)
         is_plain = part.scanner is None and markers.stray.search(text) is None
         if not is_plain or not (part.size or markers.opening.match(text) is None):
@@ -301,6 +306,15 @@ class Scanner:
             self._last = (event.index, event.part, part)
         else:
             self._last = None
+
+    def _end_parts(self, message: _Message, index: int, told: list[ModelEvent]) -> None:
+        """Tell what is held of the parts so far: something else begins, and nothing of it may be told before them."""
+        for number, part in message.parts.items():
+            scanner = part.scanner
+            text = "" if scanner is None or scanner.is_idle else self._visible(message, part, scanner.finish())
+            if text:
+                delta = TextDelta(index=index, text=text, part=number)
+                message.tell(delta, told if self._late is None else self._late)
 
     def _scanner_of(self, part: _Part) -> TextScanner:
         if part.scanner is None:

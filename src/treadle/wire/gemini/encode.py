@@ -69,6 +69,7 @@ class Candidate:
         self._fold = _Fold()
         self._sent: dict[int, int] = {}
         self._parts: dict[int, int] = {}
+        self._thoughts: dict[int, tuple[bool, int]] = {}
         self._shown: set[tuple[int, int]] = set()
         self._open: dict[int, type] = {}
         self._held: set[int] = set()
@@ -126,7 +127,10 @@ class Candidate:
         self._say(event.index, event.text, event.part)
 
     def _think(self, event: ReasoningDelta) -> None:
-        self._say_thought(event.index, event.text)
+        # Parts of one thought are paragraphs here.
+        part, last = (event.is_summary, event.part), self._thoughts.get(event.index)
+        self._say_thought(event.index, _BREAK + event.text if event.text and last not in (None, part) else event.text)
+        self._thoughts[event.index] = part
 
     def _say_thought(self, index: int, text: str) -> None:
         if text and index not in self._held:
@@ -147,7 +151,7 @@ class Candidate:
             case MessageItem():
                 self._complete_message(index, item)
             case ReasoningItem():
-                self._say_thought(index, "".join((*item.summary, *item.text))[sent:])
+                self._say_thought(index, _BREAK.join(filter(None, (*item.summary, *item.text)))[sent:])
                 self._sign({"text": "", "thought": True}, item.blobs)
             case CallItem():
                 if item.side == "client":

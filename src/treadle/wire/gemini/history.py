@@ -20,13 +20,12 @@ from treadle.canon.items import (
     ResultItem,
     TextPart,
     text_message,
-    text_of,
     text_result,
 )
 from treadle.wire.gemini.parts import SIGNATURE, UNSIGNED, own_fields, write_arguments, write_part, write_response
 from treadle.wire.gemini.spelling import PROTOCOL
 from treadle.wire.notes import Notes
-from treadle.wire.turns import INTERRUPTED, all_said, partners
+from treadle.wire.turns import INTERRUPTED, all_said, partners, result_text
 
 _BREAK = "\n\n"
 _SIGNED = "thoughtSignature"
@@ -47,10 +46,11 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """The written history: contents, and the parts of the system's instruction."""
+    """The written history: contents, and the parts of the system's instruction. Gemini wants a user to begin it."""
 
     contents: list[Any]
     system: list[dict[str, Any]]
+    is_of_user: bool
 
 
 class _Text(msgspec.Struct, frozen=True, gc=False):
@@ -77,7 +77,7 @@ def write_said(items: Sequence[AnyItem]) -> History | None:
             return None
         contents.append(_Content(role, (_Text(each.content),)))
         last = role
-    return History(contents=contents, system=system)
+    return History(contents=contents, system=system, is_of_user=bool(contents) and contents[0].role == "user")
 
 
 def write_contents(items: Sequence[AnyItem], reader: Reader, notes: Notes) -> History:
@@ -115,7 +115,9 @@ class _Writer:
         if left:
             self._notes.add("extra_result", "dropped", "a second result of the same call", count=left)
         contents = [parts[0] if not role else _content(role, parts) for role, parts in self._contents]
-        return History(contents=contents, system=self._system)
+        # Of a content that was kept as it is nobody knows.
+        is_of_user = bool(contents) and self._contents[0][0] != "model"
+        return History(contents=contents, system=self._system, is_of_user=is_of_user)
 
     def _refer(self, _item: ReferenceItem) -> None:
         self._notes.add("reference_dropped", "dropped", "a reference to an item that is not stored")
@@ -138,7 +140,7 @@ class _Writer:
             return
         self._notes.add("orphan_result", "repaired", "a result without its call became a user's text")
         name = f" of {item.name}" if item.name else ""
-        self._add_message(text_message("user", f"[result{name} without its call] {text_of(item.output)}"))
+        self._add_message(text_message("user", f"[result{name} without its call] {result_text(item.output)}"))
 
     def _add_opaque(self, item: OpaqueItem) -> None:
         if item.protocol != PROTOCOL:

@@ -23,12 +23,12 @@ from treadle.canon.items import (
     RefusalPart,
     ResultItem,
     TextPart,
-    text_of,
 )
 from treadle.canon.json import BadJson, read_json, type_errors, write_json
 from treadle.wire.fields import OBJECT, TEXT, starts_with
 from treadle.wire.gemini.spelling import PROTOCOL, CamelFields
-from treadle.wire.notes import Notes
+from treadle.wire.notes import Notes, is_alike
+from treadle.wire.turns import result_text
 
 BYTES = "application/octet-stream"
 RAW_ARGUMENTS = "__raw"
@@ -70,7 +70,17 @@ class _Sealed(msgspec.Struct, frozen=True, array_like=True):
     blobs: tuple[Blob, ...]
 
 
+class _Audio(msgspec.Struct, frozen=True):
+    data: str
+    format: str
+
+
+class _Heard(msgspec.Struct, frozen=True):
+    input_audio: _Audio
+
+
 _decoder: msgspec.json.Decoder[_Sealed] = msgspec.json.Decoder(_Sealed)
+_heard: msgspec.json.Decoder[_Heard] = msgspec.json.Decoder(_Heard)
 _OPENING = base64.b64encode(b'["treadle').decode()
 
 
@@ -103,10 +113,11 @@ def write_part(part: AnyPart, notes: Notes) -> dict[str, Any] | None:
                 notes.add("filename_dropped", "dropped", "the name of a file", "filename")
             written = _write_media(part.url, part.file_id, notes)
         case OpaquePart():
-            if part.protocol != PROTOCOL:
+            sound = _sound(part)
+            if sound is None and part.protocol != PROTOCOL:
                 notes.add("part_dropped", "dropped", f"a part that only {part.protocol} can carry")
                 return None
-            written = dict(OBJECT.decode(part.raw))
+            written = dict(OBJECT.decode(part.raw)) if sound is None else {"inlineData": sound}
     return {**written, **own_fields(part.extra)}
 
 
@@ -161,7 +172,7 @@ def read_response(raw: msgspec.Raw | None) -> tuple[str, bool]:
 
 def write_response(result: ResultItem) -> Any:
     """Write the text of a result as the object that Gemini wants."""
-    text = text_of(result.output)
+    text = result_text(result.output)
     if not is_object(text):
         return {"error" if result.is_error else "output": text}
     response = msgspec.Raw(text.encode())
@@ -242,6 +253,17 @@ def _write_media(url: str | None, file_id: str | None, notes: Notes) -> dict[str
         return {"text": f"[file {address} cannot be shown here]"}
     kind = _type_of(address)
     return {"fileData": {"mimeType": kind, "fileUri": address} if kind else {"fileUri": address}}
+
+
+def _sound(part: OpaquePart) -> dict[str, str] | None:
+    """Return what is to be heard in a part of OpenAI's APIs; None for any other."""
+    if not is_alike(part):
+        return None
+    try:
+        audio = _heard.decode(part.raw).input_audio
+    except type_errors:
+        return None
+    return {"mimeType": f"audio/{audio.format}", "data": audio.data}
 
 
 def _inline(url: str) -> dict[str, str]:

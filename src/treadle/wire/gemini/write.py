@@ -17,6 +17,7 @@ from treadle.wire.gemini.request import JSON_TYPE, MODELS
 from treadle.wire.gemini.spelling import PROTOCOL
 from treadle.wire.gemini.tools import write_choice, write_tools
 from treadle.wire.notes import Notes, note_foreign, note_unread
+from treadle.wire.turns import OPENING
 
 _OLD = re.compile(r"gemini-(?:[12](?:[.-]|$)|pro|exp)|gemma|learnlm")
 """Models before Gemini 3: they want no signature on calls and take no files inside a function response."""
@@ -36,6 +37,7 @@ _LEVELS = {
     "xhigh": "HIGH",
     "max": "HIGH",
 }
+_OPENING = {"role": "user", "parts": [{"text": OPENING}]}
 _BESIDE_FUNCTIONS = "includeServerSideToolInvocations"
 """The flag without which Gemini refuses functions and its own tools in one request."""
 
@@ -47,7 +49,11 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
     reader = Reader(provider=provider, model=plan.model, is_old=_OLD.match(model) is not None)
     said = write_said(plan.items)
     history = write_contents(plan.items, reader, notes) if said is None else said
-    body: dict[str, Any] = {"contents": history.contents}
+    contents = history.contents
+    if not history.is_of_user:
+        notes.add("opening_added", "emulated", "a conversation must begin with a user's message")
+        contents = [_OPENING, *contents]
+    body: dict[str, Any] = {"contents": contents}
     if history.system:
         body["systemInstruction"] = {"parts": history.system}
     kept = _kept(plan.options, notes) if plan.options.extra else {}

@@ -28,14 +28,13 @@ from treadle.canon.items import (
 )
 from treadle.canon.json import type_errors
 from treadle.wire.fields import NULL, starts_with
-from treadle.wire.messages.parts import own_fields, write_part, write_text
+from treadle.wire.messages.parts import BLOCK, own_fields, write_part, write_text
 from treadle.wire.messages.seal import INVALID_JSON, PROTOCOL, REDACTED, SIGNATURE, shown_id
 from treadle.wire.notes import Notes
-from treadle.wire.turns import INTERRUPTED, Said, partners, plain_text
+from treadle.wire.turns import INTERRUPTED, OPENING, Said, partners, plain_text, result_text
 
 Block = dict[str, Any] | msgspec.Raw
 
-_OPENING = "(The conversation begins here.)"
 _ATTACHED = "[attached to the answer]"
 _NO_WORDS = "(It failed without a word.)"
 _THOUGHTS = ("thinking", "redacted_thinking")
@@ -94,7 +93,7 @@ class Dialogue:
         self._note_leftovers()
         if not self._messages or self._messages[0][0] == "assistant":
             self._notes.add("opening_added", "emulated", "a conversation must begin with a user's message")
-            self._messages.insert(0, ("user", [write_text(_OPENING)]))
+            self._messages.insert(0, ("user", [write_text(OPENING)]))
         role, blocks = self._messages[-1]
         last = blocks[-1]
         if role == "assistant" and isinstance(last, dict) and last["type"] == "text":
@@ -158,6 +157,7 @@ class Dialogue:
         if text:
             self._notes.add("system_in_place", "emulated", "system messages in the middle became marked user text")
             fields = own_fields(texts[-1].extra, self._notes)
+            fields.pop(BLOCK, None)
             self._push("user", [write_text(f"<system>\n{text}\n</system>", fields)])
         self._push("user", self._blocks(msgspec.structs.replace(item, content=kept)))
 
@@ -208,7 +208,7 @@ class Dialogue:
         self._notes.add("orphan_result", "repaired", "a result without its call became a user's text")
         name = f" of {item.name}" if item.name else ""
         self._end_turn()
-        self._push("user", [write_text(f"[result{name} without its call] {text_of(item.output)}")])
+        self._push("user", [write_text(f"[result{name} without its call] {result_text(item.output)}")])
 
     def _add_opaque(self, item: OpaqueItem) -> None:
         if item.protocol != PROTOCOL:

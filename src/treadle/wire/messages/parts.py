@@ -1,7 +1,7 @@
 """The blocks of a content that are text, images or documents, read and written.
 
 Any other block is kept as it is. Fields that Treadle does not act on (`cache_control`, `citations`) stay beside
-their part and go back to upstreams of this protocol.
+their part and go back to upstreams of this protocol. What clients found is text to everybody else, with its address.
 """
 
 import base64
@@ -13,12 +13,15 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from treadle.canon.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
-from treadle.canon.json import write_json
-from treadle.wire.fields import TEXT, Fields, read_value, refusal, starts_with
+from treadle.canon.json import type_errors, write_json
+from treadle.wire.fields import OBJECT, TEXT, Fields, read_value, refusal, starts_with
 from treadle.wire.messages.seal import PROTOCOL
 from treadle.wire.notes import Notes
 
 CONTENT: msgspec.json.Decoder[str | list[msgspec.Raw]] = msgspec.json.Decoder(str | list[msgspec.Raw])
+
+BLOCK = "block"
+"""The field beside a text in which the block travels that the text only retells."""
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _PDF = "application/pdf"
@@ -59,6 +62,8 @@ def read_part(raw: msgspec.Raw, fields: Fields, kind: str) -> AnyPart:
     """
     reader = _READERS.get(kind)
     part = None if reader is None else reader(fields)
+    if part is None:
+        part = _retold(raw)
     return OpaquePart(protocol=PROTOCOL, raw=raw.copy()) if part is None else part
 
 
@@ -99,7 +104,9 @@ def write_part(part: AnyPart, notes: Notes) -> dict[str, Any] | msgspec.Raw | No
 
 
 def write_text(text: str, fields: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Write a text block."""
+    """Write a text block, or the block that the text retells."""
+    if fields and BLOCK in fields:
+        return dict(OBJECT.decode(fields[BLOCK]))
     return {"type": "text", "text": text, **fields} if fields else {"type": "text", "text": text}
 
 
@@ -143,6 +150,45 @@ def _read_document(fields: Fields) -> AnyPart | None:
     if kind == "text":
         media, data = media or "text/plain", base64.b64encode(data.encode()).decode()
     return FilePart(url=f"data:{media or _PDF};base64,{data}", filename=title, extra=extra)
+
+
+class _Text(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+    text: str
+
+
+class _Content(msgspec.Struct, frozen=True, tag_field="type", tag="content"):
+    content: str | list[_Text]
+
+
+class _Found(msgspec.Struct, frozen=True, tag_field="type", tag="search_result"):
+    source: str
+    title: str
+    content: list[_Text]
+
+
+class _Document(msgspec.Struct, frozen=True, tag_field="type", tag="document"):
+    source: _Content
+    title: str | None = None
+
+
+_told: msgspec.json.Decoder[_Found | _Document] = msgspec.json.Decoder(_Found | _Document)
+
+
+def _retold(raw: msgspec.Raw) -> AnyPart | None:
+    """Read a search result, or a document made of texts, as the text that it is to others; None for any other block."""
+    try:
+        block = _told.decode(raw)
+    except type_errors:
+        return None
+    if isinstance(block, _Found):
+        head, said = f"[{block.title} at {block.source}]", block.content
+    else:
+        head, said = f"[{block.title}]" if block.title else "", block.source.content
+    words = said if isinstance(said, str) else "\n".join(each.text for each in said)
+    if not words.strip():
+        return None
+    text = f"{head}\n{words}" if head else words
+    return TextPart(text=text, extra=Extra(protocol=PROTOCOL, fields={BLOCK: raw.copy()}))
 
 
 _READERS: dict[str, Callable[[Fields], AnyPart | None]] = {

@@ -84,8 +84,8 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
 
 
 def _instructions(items: tuple[AnyItem, ...]) -> tuple[str | None, tuple[AnyItem, ...]]:
-    """Take a leading system text for the field of its own; any other stays where it stands."""
-    first = items[0] if items else None
+    """Take a leading system text for the field of its own; any other stays, and one that is all there is to say."""
+    first = items[0] if len(items) > 1 else None
     if type(first) is not MessageItem or first.role != "system" or len(first.content) != 1:
         return None, items
     part = first.content[0]

@@ -256,3 +256,20 @@ async def test_a_body_behind_an_answer_may_take_its_time(monkeypatch: pytest.Mon
         writer.close()
     assert said.count(b"HTTP/1.1 200") == 2
     assert said.endswith(b"abcdef")
+
+
+@pytest.mark.parametrize("length", [(), ((b"content-length", b"6"),)], ids=["stream", "whole"])
+async def test_a_client_of_http_1_0_is_sent_no_chunks(length: tuple[tuple[bytes, bytes], ...]) -> None:
+    """It does not know them: its answer ends with the connection, even where it asks for that to be kept."""
+
+    async def stream(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [*length]})
+        for body in (b"one", b"two", b""):
+            await send({"type": "http.response.body", "body": body, "more_body": bool(body)})
+
+    async with serving(app=stream) as port:
+        said = await exchange(port, b"GET /v1/models HTTP/1.0\r\nhost: localhost\r\nconnection: keep-alive\r\n\r\n")
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert body == b"onetwo"
+    assert b"chunked" not in head
+    assert b"connection: close" in head

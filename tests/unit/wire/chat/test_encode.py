@@ -204,6 +204,21 @@ def test_texts_of_several_rounds_are_paragraphs() -> None:
     assert (message["content"], message["reasoning_content"]) == ("One.\n\nTwo.", "One.\n\nTwo.")
 
 
+@pytest.mark.parametrize("streamed", [0, 1, 3, 4])
+def test_parts_of_one_thought_are_paragraphs(streamed: int) -> None:
+    """Summaries of a Responses upstream come in parts with headings, which must not run together."""
+    deltas = [
+        ReasoningDelta(index=0, text="**One**", is_summary=True),
+        ReasoningDelta(index=0, text=" first", is_summary=True),
+        ReasoningDelta(index=0, text="**Two**", part=2, is_summary=True),
+        ReasoningDelta(index=0, text="raw"),
+    ]
+    item = ReasoningItem(id="rs_1", summary=("**One** first", "", "**Two**"), text=("raw",))
+    events = [ItemAdded(index=0, item=ReasoningItem(id="rs_1")), *deltas[:streamed], ItemDone(index=0, item=item)]
+    sent = _deltas(_encoder(), *events)
+    assert "".join(each["reasoning_content"] for each in sent) == "**One** first\n\n**Two**\n\nraw"
+
+
 def test_status_text_is_off_by_default_and_exact_when_on() -> None:
     """S1's words, as assistant content of their own."""
     events = (

@@ -140,3 +140,10 @@ def test_a_file_in_bare_base64_becomes_a_data_url() -> None:
     raw = msgspec.Raw(b'[{"type":"file","file":{"file_data":"JVBERi0=","filename":"a.pdf"}}]')
     (part,) = read_content(raw, "content")
     assert part == FilePart(url="data:application/octet-stream;base64,JVBERi0=", filename="a.pdf")
+
+
+@pytest.mark.parametrize(("kind", "form"), [("wav", "wav"), ("x-wav", "wav"), ("mpeg", "mp3"), ("mp3", "mp3")])
+def test_a_file_of_sound_is_a_part_to_be_heard(kind: str, form: str) -> None:
+    """Chat takes no sound as a file; of other types than these it takes none at all."""
+    written = write_part(FilePart(url=f"data:audio/{kind};base64,AAAA", filename="a"), Notes())
+    assert read_json(bytes(written or b"")) == {"type": "input_audio", "input_audio": {"data": "AAAA", "format": form}}

@@ -110,6 +110,13 @@ def test_a_failed_result_says_so_in_its_text(output: tuple[TextPart, ...], conte
     assert notes == ([] if content.startswith("{") else ["error_flag"])
 
 
+def test_texts_of_one_result_are_lines_of_their_own() -> None:
+    """A tool that gives a list gives so many texts, of which the ends must not be lost."""
+    texts = (TextPart(text="a.txt"), TextPart(text=""), TextPart(text="b.txt"))
+    assert _messages(A, ResultItem(call_id="a", output=texts))[0][1]["content"] == "a.txt\nb.txt"
+    assert _messages(ResultItem(call_id="a", output=texts))[0][0]["content"].endswith("] a.txt\nb.txt")
+
+
 def test_calls_alone_have_null_content() -> None:
     """As the official API writes it."""
     messages, codes = _messages(A)

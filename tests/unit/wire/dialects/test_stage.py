@@ -209,6 +209,15 @@ def test_a_refusal_is_told_in_its_message() -> None:
     assert scan([added, refusal]) == [added, refusal]
 
 
+def test_text_that_is_held_is_told_before_a_refusal_in_its_message() -> None:
+    """What the model said first is told first."""
+    added = ItemAdded(index=0, item=MessageItem(role="assistant"))
+    text, refusal = TextDelta(index=0, text="a ["), RefusalDelta(index=0, text="no")
+    events = scan([added, text, refusal])
+    assert said(events[:-1]) == "a ["
+    assert events[-1] == refusal
+
+
 def test_text_that_only_the_end_tells_is_scanned_too() -> None:
     """A message without deltas is no way around."""
     given = answer(CALL)
@@ -263,6 +272,30 @@ def test_two_parts_of_a_message_are_two_texts() -> None:
     events = scan(given)
     assert calls(events) == []
     assert messages(events) == [CALL]
+
+
+def test_a_message_that_is_held_is_told_before_an_item_that_begins_behind_it() -> None:
+    """Items end in the order in which they are told, also while a call before them is still open."""
+    call, said = CallItem(id="fc_1", call_id="c", name="ring_bell"), text_message("assistant", "\n")
+    events: list[ModelEvent] = [ItemAdded(index=0, item=call), ItemAdded(index=1, item=MessageItem(role="assistant"))]
+    events += [TextDelta(index=1, text="\n"), ItemAdded(index=2, item=ReasoningItem(id="rs_1"))]
+    events += [ItemDone(index=0, item=call), ItemDone(index=1, item=said), ItemDone(index=2, item=ReasoningItem())]
+    assert scan(events) == events
+
+
+@pytest.mark.parametrize("end", ["A", "see [", "a <", "```", "\n", CALL[:20]])
+def test_what_is_held_of_a_part_is_told_before_the_next_part(end: str) -> None:
+    """A part whose end might begin a call is whole when the next one begins, for whoever reads along."""
+    contents = (TextPart(text=end), TextPart(text="A"), TextPart(text="then this."))
+    item = MessageItem(id="msg_1", role="assistant", content=contents)
+    deltas = [TextDelta(index=0, text=part.text, part=number) for number, part in enumerate(contents)]
+    begun = ItemAdded(index=0, item=MessageItem(id="msg_1", role="assistant"))
+    done = ItemDone(index=0, item=item)
+    told = scan([begun, *deltas, done, Finished(stop="done")])
+    parts = [event.part for event in told if isinstance(event, TextDelta)]
+    assert parts == sorted(parts)
+    assert said(told) == text_of(contents)
+    assert told[-2:] == [done, Finished(stop="done")]
 
 
 LIST_TOOL = ToolSpec(

@@ -235,9 +235,19 @@ def test_what_was_not_streamed_comes_at_the_end_of_its_item() -> None:
         {"text": "lo"},
         {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
         {"executableCode": {"code": "1"}},
-        {"text": "ab", "thought": True},
+        {"text": "a\n\nb", "thought": True},
         {"text": ""},
     ]
+
+
+@pytest.mark.parametrize("streamed", [0, 1, 2])
+def test_parts_of_one_thought_are_paragraphs(streamed: int) -> None:
+    """Summaries of a Responses upstream come in parts with headings, which must not run together."""
+    deltas = [ReasoningDelta(index=0, text=text, part=part, is_summary=True) for part, text in ((0, "One"), (2, "Two"))]
+    item = ReasoningItem(id="rs_1", summary=("One", "", "Two"))
+    begun = ItemAdded(index=0, item=ReasoningItem(id="rs_1"))
+    body = _body(begun, *deltas[:streamed], ItemDone(index=0, item=item), COMPLETED)
+    assert body["candidates"][0]["content"]["parts"] == [{"text": "One\n\nTwo", "thought": True}]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,16 @@ def test_a_part_is_read_and_written_back(wire: dict[str, Any], part: AnyPart) ->
         assert found == part
 
 
+@pytest.mark.parametrize("protocol", ["chat", "responses"])
+def test_what_is_to_be_heard_is_carried_from_the_apis_of_openai(protocol: str) -> None:
+    """Their part for sound is a blob here; one that is not as it should be is left out with a note."""
+    heard = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "mp3"}}
+    part = OpaquePart(protocol=protocol, raw=RAW(msgspec.json.encode(heard)))
+    assert _write(part) == ({"inlineData": {"mimeType": "audio/mp3", "data": "AAAA"}}, [])
+    odd = OpaquePart(protocol=protocol, raw=RAW(b'{"type":"input_audio","input_audio":5}'))
+    assert _write(odd) == (None, ["part_dropped"])
+
+
 def test_snake_case_and_url_safe_data_are_understood() -> None:
     """Both come from the Python SDK; padding may be missing."""
     part = _read({"inline_data": {"mime_type": "image/png", "data": "-_8", "display_name": "x.png"}})
@@ -163,6 +173,12 @@ def test_a_result_is_written_as_an_object(text: str, is_error: bool, response: A
     """Objects as they are, everything else wrapped by what it is."""
     result = ResultItem(call_id="a", output=(TextPart(text=text),), is_error=is_error)
     assert json.loads(msgspec.json.encode(write_response(result))) == response
+
+
+def test_texts_of_one_result_are_lines_of_their_own() -> None:
+    """A tool that gives a list gives so many texts, of which the ends must not be lost."""
+    result = ResultItem(call_id="a", output=(TextPart(text="a.txt"), TextPart(text="b.txt")))
+    assert write_response(result) == {"output": "a.txt\nb.txt"}
 
 
 @pytest.mark.parametrize("text", ['{"a":1}', "{}", '{"a":', "", "[1]", "print(f(x=1))"])

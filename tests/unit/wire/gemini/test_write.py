@@ -45,6 +45,34 @@ def test_the_smallest_body_says_nothing_that_was_not_asked_for() -> None:
     assert _written(tool_choice=NONE) == ({"contents": CONTENTS}, [])
 
 
+@pytest.mark.parametrize(
+    ("items", "rest"),
+    [
+        ((text_message("system", "Tell a joke."),), []),
+        ((text_message("assistant", "Hello!"), USER), [{"role": "model", "parts": [{"text": "Hello!"}]}, *CONTENTS]),
+        (
+            (
+                CallItem(call_id="c", name="f", arguments="{}"),
+                ResultItem(call_id="c", name="f", output=(TextPart(text="r"),)),
+            ),
+            [
+                {"role": "model", "parts": [{"functionCall": {"id": "c", "name": "f", "args": {}}}]},
+                {
+                    "role": "user",
+                    "parts": [{"functionResponse": {"id": "c", "name": "f", "response": {"output": "r"}}}],
+                },
+            ],
+        ),
+    ],
+    ids=["system", "greeting", "call"],
+)
+def test_a_conversation_begins_with_a_user(items: tuple[AnyItem, ...], rest: list[Any]) -> None:
+    """Gemini refuses a request without contents, and a call that no user's turn stands before."""
+    body, codes = _written(*items)
+    assert body["contents"] == [{"role": "user", "parts": [{"text": "(The conversation begins here.)"}]}, *rest]
+    assert codes == ["opening_added"]
+
+
 def test_instructions_tools_and_options_have_their_places() -> None:
     """All of them at once."""
     form = {"type": "json_schema", "name": "x", "schema": {"type": "object"}, "strict": True}

@@ -137,6 +137,21 @@ def test_system_messages_lead_or_keep_their_place() -> None:
     assert [note.code for note in notes.all()] == ["part_dropped", "system_in_place"]
 
 
+def test_what_a_text_retells_goes_back_instead_of_it_but_not_into_a_system_message() -> None:
+    """A search result stays one in messages and results; a late system message is text as a whole."""
+    found = {"type": "search_result", "source": "s", "title": "t", "content": [_text("x")]}
+    extra = Extra(protocol="messages", fields={"block": msgspec.Raw(write_json(found))})
+    told = (TextPart(text="[t at s]\nx", extra=extra),)
+    late, result = MessageItem(role="developer", content=told), ResultItem(call_id=A.call_id, name=A.name, output=told)
+    items = (MessageItem(role="user", content=told), A, result, late)
+    messages = read_json(write_json(Dialogue(items, Notes(), "", "").messages()))
+    assert messages[0] == {"role": "user", "content": [found]}
+    assert [block.get("content", block.get("text")) for block in messages[2]["content"]] == [
+        [found],
+        "<system>\n[t at s]\nx\n</system>",
+    ]
+
+
 @pytest.mark.parametrize(
     ("blob", "provider", "model", "block"),
     [

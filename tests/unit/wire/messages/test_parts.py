@@ -66,7 +66,8 @@ def test_blocks_and_parts_stand_for_each_other(block: dict[str, Any], part: AnyP
     "block",
     [
         {"type": "search_result", "source": "s", "title": "t", "content": []},
-        {"type": "document", **_source("content", content="x")},
+        {"type": "search_result", "source": 5, "title": "t", "content": [{"type": "text", "text": "x"}]},
+        {"type": "document", "source": {"type": "content", "content": [{"type": "image"}]}},
         {"type": "image", **_source("teleport")},
     ],
 )
@@ -74,6 +75,31 @@ def test_blocks_without_a_canonical_form_are_kept(block: dict[str, Any]) -> None
     """Exactly, for upstreams of this protocol."""
     (part,) = _read([block])
     assert isinstance(part, OpaquePart)
+    assert _written(part) == (block, [])
+
+
+WORDS = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+
+
+@pytest.mark.parametrize(
+    ("block", "text"),
+    [
+        (
+            {"type": "search_result", "source": "https://x/", "title": "X", "content": WORDS, **CACHED},
+            "[X at https://x/]\none\ntwo",
+        ),
+        ({"type": "document", "source": {"type": "content", "content": WORDS}, "title": "D"}, "[D]\none\ntwo"),
+        ({"type": "document", **_source("content", content="one")}, "one"),
+    ],
+    ids=["found", "document", "untitled"],
+)
+def test_what_a_client_found_is_text_to_other_protocols_and_itself_to_this_one(
+    block: dict[str, Any], text: str
+) -> None:
+    """The results of a search are what the model shall answer from: an upstream that lacks the block reads them."""
+    (part,) = _read([block])
+    assert isinstance(part, TextPart)
+    assert part.text == text
     assert _written(part) == (block, [])
 
 

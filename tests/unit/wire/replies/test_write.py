@@ -57,6 +57,13 @@ def test_a_leading_system_text_becomes_the_instructions() -> None:
     ]
 
 
+def test_a_system_text_that_is_all_there_is_stays_the_input() -> None:
+    """The API refuses a request without any input."""
+    body = written(items=(text_message("system", "Tell a joke."),))
+    assert body["input"] == [{"type": "message", "role": "system", "content": "Tell a joke."}]
+    assert "instructions" not in body
+
+
 @pytest.mark.parametrize(
     "first",
     [
