@@ -4,6 +4,7 @@ Three things are put right here, once, for every upstream: references become the
 (server and client calls of one reply) is joined again in call order, and a call that never got a result is closed.
 """
 
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeGuard
 
@@ -279,14 +280,14 @@ def _without(items: list[AnyItem], void: _Void) -> list[AnyItem]:
 
 
 def _is_of(turn: Sequence[AnyItem], calls: Mapping[str, CallItem]) -> bool:
-    """Tell whether the client's calls are calls of this turn.
+    """Tell whether the client sends the calls of this turn, all that it was left with.
 
     Some upstreams count their call ids from zero in every reply, so the id alone proves nothing: the name and the
     arguments must be the same too, however they are spelled.
     """
     own = [piece for piece in turn if isinstance(piece, CallItem) and piece.side == "client"]
     sent = [(piece, calls[piece.call_id]) for piece in own if piece.call_id in calls]
-    return bool(sent) and all(_signature(piece) == _signature(call) for piece, call in sent)
+    return 0 < len(own) == len(sent) and all(_signature(piece) == _signature(call) for piece, call in sent)
 
 
 def _signature(call: CallItem) -> tuple[str, bytes]:
@@ -302,7 +303,8 @@ def _ids(item: AnyItem) -> set[str]:
 
 
 def rejoin(items: Sequence[AnyItem], turns: Mapping[str, Sequence[AnyItem]]) -> list[AnyItem]:
-    """Put each mixed turn together again: all its calls as the model made them, then all results in call order.
+    """Put each mixed turn together again: its reasoning where it stood among the texts, all its calls as the model made
+    them, then all results in call order.
 
     `turns` maps every id that a client may know a call of a remembered turn by to that turn.
     """
@@ -318,9 +320,7 @@ def rejoin(items: Sequence[AnyItem], turns: Mapping[str, Sequence[AnyItem]]) -> 
         if item.call_id in done:
             continue
         calls = [piece for piece in turns[item.call_id] if isinstance(piece, CallItem)]
-        thoughts = [piece for piece in turns[item.call_id] if isinstance(piece, ReasoningItem)]
-        if thoughts:
-            joined = [*_without_thoughts(joined), *thoughts]
+        joined = _with_thoughts(joined, turns[item.call_id])
         kept = {piece.call_id: piece for piece in turns[item.call_id] if isinstance(piece, ResultItem)}
         joined.extend(calls)
         joined.extend(result for call in calls if (result := _result_of(call, kept, sent)) is not None)
@@ -336,12 +336,27 @@ def _result_of(call: CallItem, kept: Mapping[str, ResultItem], sent: Mapping[str
     return None if result is None else msgspec.structs.replace(result, call_id=call.call_id)
 
 
-def _without_thoughts(items: list[AnyItem]) -> list[AnyItem]:
-    """Return the items without the reasoning of the turn that is just being joined, which the client may send back."""
+def _with_thoughts(items: list[AnyItem], turn: Sequence[AnyItem]) -> list[AnyItem]:
+    """Return the items, which end with what the client sends of a turn before its calls, with the turn's reasoning.
+
+    It stands among the client's texts as it did among the model's, and what the client sends back of it goes. Texts
+    that the turn does not have stay before it.
+    """
+    if not any(isinstance(piece, ReasoningItem) for piece in turn):
+        return items
     start = len(items)
     while start and (isinstance(items[start - 1], ReasoningItem) or _is_said(items[start - 1])):
         start -= 1
-    return [*items[:start], *(item for item in items[start:] if not isinstance(item, ReasoningItem))]
+    said = deque(item for item in items[start:] if _is_said(item))
+    joined = items[:start]
+    for _ in range(len(said) - sum(map(_is_said, turn))):
+        joined.append(said.popleft())
+    for piece in turn:
+        if isinstance(piece, ReasoningItem):
+            joined.append(piece)
+        elif said and _is_said(piece):
+            joined.append(said.popleft())
+    return joined
 
 
 def _is_said(item: AnyItem) -> bool:

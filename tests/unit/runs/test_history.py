@@ -76,6 +76,13 @@ def test_a_call_proves_its_turn_by_name_and_arguments_however_spelled():
     assert not _is_of(turn, {"c2": call})
 
 
+def test_a_turn_is_only_brought_in_for_all_its_calls():
+    """A conversation that has one of its two calls is another one: nothing was left open in it."""
+    first, second = CallItem(call_id="c1", name="theirs"), CallItem(call_id="c2", name="theirs")
+    assert not _is_of([first, second], {"c1": first})
+    assert _is_of([first, second], {"c1": first, "c2": second, "c3": first})
+
+
 THOUGHT = ReasoningItem(text=("hm",), blobs=(Blob(provider="p", kind="signature", data="x"),))
 
 
@@ -86,6 +93,33 @@ def test_reasoning_that_only_its_provider_can_read_comes_back():
     expected = [USER, said, THOUGHT, CLIENT, text_result(CLIENT, "two")]
     assert rejoin([USER, said, CLIENT, text_result(CLIENT, "two")], {"c1": turn}) == expected
     assert rejoin([USER, THOUGHT, said, CLIENT, text_result(CLIENT, "two")], {"c1": turn}) == expected
+
+
+@pytest.mark.parametrize("sent", [(), ("thoughts",)], ids=["not sent", "sent back"])
+def test_reasoning_comes_back_where_it_stood(sent: tuple[str, ...]) -> None:
+    """Before the text that followed it: some providers refuse a turn that does not begin with its thoughts."""
+    first, second, again = (
+        text_message("assistant", "A"),
+        text_message("assistant", "B"),
+        text_message("assistant", "0"),
+    )
+    deeper = msgspec.structs.replace(THOUGHT, text=("still",))
+    turn = [THOUGHT, first, deeper, second, CLIENT]
+    thoughts = [THOUGHT, deeper] if sent else []
+    result = text_result(CLIENT, "two")
+    expected = [USER, *turn, result]
+    assert rejoin([USER, *thoughts[:1], first, *thoughts[1:], second, CLIENT, result], {"c1": turn}) == expected
+    before = [USER, again, *turn, result]
+    assert rejoin([USER, again, *thoughts, first, second, CLIENT, result], {"c1": turn}) == before
+    joined = text_message("assistant", "A B")
+    assert rejoin([USER, *thoughts, joined, CLIENT, result], {"c1": turn}) == [
+        USER,
+        THOUGHT,
+        joined,
+        deeper,
+        CLIENT,
+        result,
+    ]
 
 
 @given(st.lists(strategies.items, max_size=12))

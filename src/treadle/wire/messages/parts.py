@@ -20,7 +20,7 @@ from treadle.wire.notes import Notes
 
 CONTENT: msgspec.json.Decoder[str | list[msgspec.Raw]] = msgspec.json.Decoder(str | list[msgspec.Raw])
 
-BLOCK = "block"
+BLOCK = "treadle.block"
 """The field beside a text in which the block travels that the text only retells."""
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")

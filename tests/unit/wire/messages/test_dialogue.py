@@ -22,6 +22,7 @@ from treadle.canon.items import (
 )
 from treadle.canon.json import read_json, write_json
 from treadle.wire.messages.dialogue import Dialogue
+from treadle.wire.messages.parts import BLOCK
 from treadle.wire.notes import Notes
 from unit.wire.work import steps_run
 
@@ -140,7 +141,7 @@ def test_system_messages_lead_or_keep_their_place() -> None:
 def test_what_a_text_retells_goes_back_instead_of_it_but_not_into_a_system_message() -> None:
     """A search result stays one in messages and results; a late system message is text as a whole."""
     found = {"type": "search_result", "source": "s", "title": "t", "content": [_text("x")]}
-    extra = Extra(protocol="messages", fields={"block": msgspec.Raw(write_json(found))})
+    extra = Extra(protocol="messages", fields={BLOCK: msgspec.Raw(write_json(found))})
     told = (TextPart(text="[t at s]\nx", extra=extra),)
     late, result = MessageItem(role="developer", content=told), ResultItem(call_id=A.call_id, name=A.name, output=told)
     items = (MessageItem(role="user", content=told), A, result, late)
