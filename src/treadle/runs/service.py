@@ -433,8 +433,7 @@ class Runs:
         cached: CachedModel | None = None
         if self._answers is not None and is_repeatable(request, offered.offers):
             model = cached = CachedModel(model, self._answers, self._ids, key_id, self._metrics.cache_looked)
-        chosen = known if carried is None else None
-        ports = ports_of(self._rooms, model, blueprint.frame.sources, instead, chosen)
+        ports = ports_of(self._rooms, model, blueprint.frame.sources, instead, known)
         loop = make_loop(blueprint, ports, wall_s=limits.wall_s)
         if seat is not None:
             seat.run_id = row.id

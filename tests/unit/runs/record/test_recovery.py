@@ -1,6 +1,7 @@
 """A run is cut at every entry of its journal, gone on with in another process, and driven again as a proof."""
 
 import asyncio
+import logging
 from collections import Counter
 
 import msgspec
@@ -135,6 +136,23 @@ async def test_a_call_that_runs_again_is_marked_again_with_the_same_key():
         if entry.kind == "tool_start" and entry.call_id in ("a", "b")
     ]
     assert starts == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
+
+
+async def test_rounds_that_are_driven_again_are_counted_by_nobody_and_known_to_the_log(
+    caplog: pytest.LogCaptureFixture,
+):
+    """They were counted when they happened; a tool that runs now is logged in the round that it is of."""
+    row, whole = await recorded()
+    cut = 1 + max(n for n, entry in enumerate(whole) if entry.kind == "tool_call")
+    caplog.set_level(logging.INFO, "treadle.runs")
+    async with running(rest_of(whole[: cut + 1]), toolbox(), *TOOLS) as (runs, store):
+        await left_behind(store, row, whole[: cut + 1])
+        await runs.take_over()
+        await finished(runs, row.id)
+        metrics = runs._rooms.metrics
+    told = [vars(record) for record in caplog.records if hasattr(record, "iteration")]
+    assert [(each["tool_call_id"], each["iteration"]) for each in told] == [("c", 2), ("d", 2), ("e", 2)]
+    assert metrics.rounds.counts[()] == 1
 
 
 async def test_what_a_cut_model_call_had_said_is_taken_back_and_the_call_made_again():
