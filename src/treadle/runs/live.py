@@ -174,7 +174,8 @@ class LiveRun(msgspec.Struct, eq=False):
         """Stop driving the run without ending it: whoever claims it next goes on from the journal."""
         if self.task is not None and self.ended is None and not self.is_cancelled:
             self.is_handed_over = True
-            self.task.cancel()
+            if self.is_entered:
+                self.task.cancel()
 
     def heed(self, event: RunEvent) -> None:
         """Remember what others ask of the run while it lasts, and what its end depends on."""
