@@ -99,7 +99,7 @@ async def _read(store: Store, row: RunRow, before: Sequence[AnyItem], entries: l
 
 
 async def close_run(store: Store, journal: RunJournal, now: float, error: ErrorInfo = INTERRUPTED) -> RunEnded:
-    """End a run that nobody goes on with: every open call gets its result, then comes the end.
+    """End a run that nobody goes on with: every open call gets its result, then comes the end; its questions are void.
 
     Raises: as `RunJournal.finish`.
     """
@@ -118,6 +118,8 @@ async def close_run(store: Store, journal: RunJournal, now: float, error: ErrorI
     )
     status = Entry(kind="status", content=ended.status, data=msgspec.Raw(msgspec.json.encode(ended)), at=now)
     await journal.finish([*results, status], ended)
+    if any(entry.kind == "approval_request" for entry in entries):
+        await store.approvals.withdraw(journal.run_id, now)
     return ended
 
 

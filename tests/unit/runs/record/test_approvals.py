@@ -204,6 +204,21 @@ async def test_a_question_filed_but_not_yet_journalled_is_the_same_question() ->
         await proved(at, row.id)
 
 
+async def test_a_run_that_is_given_up_withdraws_its_questions() -> None:
+    """Nobody is asked about a call that can never run, and who answers late hears that it was withdrawn."""
+    row, whole, approvals = await recorded()
+    lost = msgspec.structs.replace(row, model="missing")
+    async with process(FakeModel(REPLIES[1]), Hands(), namespace="b") as at:
+        await left_behind(at, lost, whole[: FIRST_CUT + KINDS.index("tool_start")], approvals)
+        assert await at.runs.take_over() == [row.id]
+        found = await at.store.find_run(row.id)
+        assert found is not None
+        assert found.status == "failed"
+        assert [each.status for each in await at.service.page(run_id=row.id)] == ["cancelled", "cancelled"]
+        with pytest.raises(Conflict, match="cancelled"):
+            await at.service.decide(approvals[0].id, Answer(approve=True))
+
+
 async def test_a_run_whose_question_expired_is_proved() -> None:
     """Nobody came: the model reads that, and the record says expired."""
     hands = Hands()
