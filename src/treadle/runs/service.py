@@ -307,7 +307,7 @@ class Runs:
     async def replay(self, run_id: str) -> list[Numbered]:
         """Return the events of a run from its journal.
 
-        Raises: NotFound.
+        Raises: NotFound, Damaged.
         """
         return tell_all(await self._store.entries(run_id))
 
@@ -531,7 +531,11 @@ class Runs:
         options = self._options
         claimed = await self._store.claim_abandoned(options.owner, options.lease_s, limit, **only)
         for row, journal in claimed:
-            live = await self._reviver.revive(row, journal)
+            try:
+                live = await self._reviver.revive(row, journal)
+            except Exception:  # one run must not keep a process from starting, nor the others from going on
+                log.exception("run cannot be gone on with", extra={"run_id": row.id})
+                continue
             if live is not None:
                 self._drive(live)
         return [row.id for row, _ in claimed]
