@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 
 import msgspec
 
-from treadle.canon.errors import Conflict, ErrorInfo, NotFound, RequestError, TreadleError
+from treadle.canon.errors import Conflict, ErrorInfo, NotFound, RequestError, StoreError, TreadleError
 from treadle.canon.events import ENDED, Numbered, Status
 from treadle.canon.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN
 from treadle.canon.request import DIRECT_MODEL, Request, inherit
@@ -184,6 +184,9 @@ class Runs:
                 limits = self._usual_limits[defers, request.background]
             live = await self._prepare(request, seat, key_id, limits, idempotency, instead)
             await self._tolls.take(live.row)
+            if self._leaving.is_set():
+                # Nobody would see it through; what is driven is seen to by `close`.
+                raise StoreError("The server is stopping, and begins no more runs.", code=STOPPING.code)
         except BaseException:
             self._sessions.leave(seat)
             raise
