@@ -541,6 +541,8 @@ class Runs:
                 continue
             if live is not None:
                 self._drive(live)
+                if self._leaving.is_set():
+                    live.hand_over()
         return [row.id for row, _ in claimed]
 
     async def see_to(self, run_id: str) -> Status | None:

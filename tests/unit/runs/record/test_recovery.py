@@ -16,6 +16,7 @@ from treadle.runs import Runs
 from treadle.runs.live import LiveRun
 from treadle.runs.record.revive import Reviver
 from treadle.runs.record.teller import Damaged
+from treadle.runs.supervisor import HANDED_OVER
 from treadle.store.journal import RunJournal, RunRow
 from treadle.store.sqlite.store import SqliteStore
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say
@@ -254,6 +255,36 @@ async def test_a_bug_with_one_run_does_not_keep_the_others_from_going_on(monkeyp
         await left_behind(store, other, whole[:FIRST_CUT])
         assert sorted(await runs.take_over()) == sorted([row.id, other.id])
         assert (await finished(runs, other.id)).status == "completed"
+
+
+async def test_a_run_that_is_claimed_while_the_process_leaves_is_handed_over(monkeypatch: pytest.MonkeyPatch):
+    """Nobody is left here to see it through: none of its tools is begun, and whoever claims it next goes on."""
+    row, whole = await recorded()
+    gate, entered, revive, tools = asyncio.Event(), asyncio.Event(), Reviver.revive, toolbox()
+    revived: list[LiveRun] = []
+
+    async def slow(reviver: Reviver, claimed: RunRow, journal: RunJournal) -> LiveRun | None:
+        entered.set()
+        await gate.wait()
+        live = await revive(reviver, claimed, journal)
+        assert live is not None
+        revived.append(live)
+        return live
+
+    monkeypatch.setattr(Reviver, "revive", slow)
+    async with running(rest_of(whole[:FIRST_CUT]), tools, *TOOLS) as (runs, store):
+        await left_behind(store, row, whole[:FIRST_CUT])
+        taking = asyncio.create_task(runs.take_over())
+        await asyncio.wait_for(entered.wait(), 5)
+        await asyncio.wait_for(runs.close(), 5)
+        gate.set()
+        await asyncio.wait_for(taking, 5)
+        [live] = revived
+        assert live.task is not None
+        await asyncio.wait_for(live.task, 5)
+        assert live.ended == HANDED_OVER
+        assert [each.id for each, _ in await store.claim_abandoned("other", 15.0, 1)] == [row.id]
+    assert tools.ran == []
 
 
 async def test_a_run_that_would_take_another_way_is_ended_and_not_guessed_at():
