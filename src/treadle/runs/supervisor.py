@@ -212,7 +212,7 @@ class Supervisor:
         """
         row = live.row
         try:
-            if live.has_asked and ended.status != "requires_action":
+            if live.loop.has_asked and ended.status != "requires_action":
                 await self._store.approvals.withdraw(row.id, self._clock.now())
             if row.session_id is not None and row.store and (live.has_said or ended.status == "completed"):
                 # Who begins the next run, perhaps elsewhere, may have moved it on already; a person may have left it.
