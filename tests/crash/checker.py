@@ -14,7 +14,7 @@ from treadle.canon.events import ItemDone as Done
 from treadle.canon.items import AnyItem, CallItem, ResultItem, text_of
 from treadle.canon.messages import Entry, item_of_entry
 from treadle.runs.history import close_orphans, read_history
-from treadle.runs.record.teller import Teller, tell_all
+from treadle.runs.record.teller import Damaged, Teller, tell_all
 from treadle.store.audit import audit_run
 from treadle.store.journal import AuditLine, RunRow, Store
 
@@ -207,7 +207,7 @@ def _sightings(history: History) -> Iterator[str]:
     """
     try:
         told = [numbered.event for numbered in tell_all(history.entries)]
-    except (ValueError, KeyError, AssertionError) as error:
+    except Damaged as error:
         yield f"the journal cannot be told: {error}"
         return
     durable = [event for event in told if isinstance(event, DURABLE)]

@@ -1,4 +1,6 @@
+import asyncio
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -181,3 +183,40 @@ async def test_the_web_is_off_until_it_is_asked_for(tmp_path: Path):
     found = on.registry.get("http_get")
     assert found is not None
     assert found.policy.egress
+
+
+async def test_a_session_that_many_make_at_once_is_one(tmp_path: Path):
+    """Whoever comes second finds what the first has made."""
+    async with Runtime(settings(tmp_path), parts=QUICK) as runtime:
+        made = await asyncio.gather(*(runtime.session("travel") for _ in range(5)))
+        assert len(await runtime.store.list_sessions()) == 1
+    assert len(set(made)) == 1
+
+
+async def test_a_runtime_that_cannot_open_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its heart does not beat on: it would take runs over in the name of nobody."""
+    runtime = Runtime(settings(tmp_path), parts=QUICK)
+
+    async def away(_: object) -> None:
+        raise ConfigError("there is no Temporal")
+
+    monkeypatch.setattr(runtime.runs._runner, "open", away)
+    tasks, threads = asyncio.all_tasks(), {*threading.enumerate()}
+    with pytest.raises(ConfigError, match="there is no Temporal"):
+        await runtime.open()
+    assert asyncio.all_tasks() == tasks
+    left = [thread for thread in threading.enumerate() if thread not in threads]
+    for thread in left:
+        await asyncio.to_thread(thread.join, 5)
+    assert not [thread.name for thread in left if thread.is_alive()]
+
+
+async def test_a_runtime_is_opened_once(tmp_path: Path):
+    """Open or closed, the second time says what to do, and harms nobody."""
+    runtime = Runtime(settings(tmp_path), parts=QUICK)
+    async with runtime:
+        with pytest.raises(RuntimeError, match="make another one"):
+            await runtime.open()
+        assert isinstance((await told(runtime, "hello"))[-1], RunEnded)
+    with pytest.raises(RuntimeError, match="make another one"):
+        await runtime.open()

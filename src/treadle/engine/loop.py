@@ -39,9 +39,9 @@ from treadle.engine.approval import (
 )
 from treadle.engine.deadline import Deadline
 from treadle.engine.early import Early, unused
-from treadle.engine.minutes import Minutes, Publish
+from treadle.engine.minutes import Minutes, Publish, wait_out
 from treadle.engine.past import Ending, Past
-from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Toolbox, Verdict
+from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Ticket, Toolbox, Verdict
 from treadle.engine.schedule import LONE, in_order
 from treadle.engine.steps import Step, policy_of, record_of, source_of, unless_failed
 from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn
@@ -74,7 +74,7 @@ class Stopped(Exception):
 class Loop:
     """Drives one turn to its end. Call `begin` for the first steps, make them durable, then `run`.
 
-    `is_replaying` says that it still goes through what the journal knows.
+    `is_replaying` says that it still goes through what the journal knows, `has_asked` that people were asked.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class Loop:
     ) -> None:
         self._past = past
         self.is_replaying = past is not None
+        self.has_asked = False
         self._asked = 0
         self._is_asking = False
         self._stop: Stopped | None = None
@@ -362,6 +363,7 @@ class Loop:
                 return planned
             record, decision = await self._put(planned)
         if record is not None:
+            self.has_asked = True
             self._steps.append(request_step(planned.index, planned.call, record, self._now()))
             return msgspec.structs.replace(
                 planned, approval_id=record.approval_id, is_deferred=record.is_deferred and self._turn.defers
@@ -379,7 +381,13 @@ class Loop:
             is_tainted=planned.is_tainted,
             is_deferred=self._turn.defers,
         )
-        answer = await self._ports.approver.ask(plea, self._context_of(planned))
+        asking = asyncio.ensure_future(self._ports.approver.ask(plea, self._context_of(planned)))
+        # A question that is half put would stand there, and nobody would know that it has to be taken back.
+        cancelled = await wait_out(asking)
+        answer = asking.result()
+        self.has_asked |= isinstance(answer, Ticket)
+        if cancelled is not None:
+            raise cancelled
         if isinstance(answer, Verdict):
             return None, record_of(answer)
         record = RequestRecord(

@@ -38,6 +38,7 @@ from treadle.canon.messages import ITEM_KINDS, Entry, entry_of_item, item_of_ent
 from treadle.canon.request import Note, Request
 from treadle.engine.approval import RequestRecord
 from treadle.runs.approval.turns import Waiting
+from treadle.runs.record.teller import UNREADABLE, Damaged
 from treadle.store.journal import RunRow, Store
 
 _PREFIX: dict[type, str] = {MessageItem: MESSAGE, ReasoningItem: REASONING, CallItem: CALL_ITEM, ResultItem: RESULT}
@@ -258,8 +259,15 @@ async def read_history(store: Store, run_id: str) -> list[AnyItem]:
     """Return the conversation up to the end of a run, without what was taken back.
 
     What has no id of its own is named by its place, for whoever lists it.
-    Raises: NotFound.
+    Raises: NotFound, Damaged.
     """
+    try:
+        return await _read_history(store, run_id)
+    except UNREADABLE as error:
+        raise Damaged(f"The conversation up to the run {run_id} cannot be read.") from error
+
+
+async def _read_history(store: Store, run_id: str) -> list[AnyItem]:
     items: list[AnyItem] = []
     for number, entry in enumerate(await store.history(run_id), 1):
         if entry.kind == "void":

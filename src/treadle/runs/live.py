@@ -33,7 +33,7 @@ from treadle.runs.tail import tail
 from treadle.store.journal import RunJournal, RunRow, Store
 from treadle.telemetry.watch import Watch
 
-HEEDED: frozenset[type] = frozenset({Noted, ApprovalRequested, RunEnded})
+HEEDED: frozenset[type] = frozenset({Noted, RunEnded})
 """Events that change what is known of a run."""
 _WORDS: frozenset[type] = frozenset({ItemDone, ToolFinished})
 _UNDECIDED = cast("Callable[[], asyncio.Future[None]]", asyncio.Future)
@@ -125,7 +125,6 @@ class LiveRun(msgspec.Struct, eq=False):
     is_cancelled: bool = False
     is_over: bool = False
     is_lost: bool = False
-    has_asked: bool = False
 
     @property
     def has_said(self) -> bool:
@@ -174,7 +173,8 @@ class LiveRun(msgspec.Struct, eq=False):
         """Stop driving the run without ending it: whoever claims it next goes on from the journal."""
         if self.task is not None and self.ended is None and not self.is_cancelled:
             self.is_handed_over = True
-            self.task.cancel()
+            if self.is_entered:
+                self.task.cancel()
 
     def heed(self, event: RunEvent) -> None:
         """Remember what others ask of the run while it lasts, and what its end depends on."""
@@ -184,8 +184,6 @@ class LiveRun(msgspec.Struct, eq=False):
                 self.seat.is_over = True
         elif type(event) is Noted:
             self.notes += (event.note,)
-        elif type(event) is ApprovalRequested:
-            self.has_asked = True
 
     def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> "asyncio.Future[int]":
         """Write to the journal as the engine's port wants it."""

@@ -165,7 +165,7 @@ def ports_of(
     known: Sequence[ServerTool] | None = None,
 ) -> Ports:
     """Return what a loop with this model reaches the world through; `sources` are where its tools were offered from,
-    `known` those that were there, if all of them were chosen now."""
+    `known` those that were there, if all of them were chosen now, also for calls that are carried on."""
     toolbox = instead.toolbox or rooms.toolbox
     if sources:
         toolbox = BoundToolbox(toolbox, instead.tools or rooms.tools, sources, known)

@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 
 import msgspec
 
-from treadle.canon.errors import Conflict, ErrorInfo, NotFound, RequestError, TreadleError
+from treadle.canon.errors import Conflict, ErrorInfo, NotFound, RequestError, StoreError, TreadleError
 from treadle.canon.events import ENDED, Numbered, Status
 from treadle.canon.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN
 from treadle.canon.request import DIRECT_MODEL, Request, inherit
@@ -184,6 +184,9 @@ class Runs:
                 limits = self._usual_limits[defers, request.background]
             live = await self._prepare(request, seat, key_id, limits, idempotency, instead)
             await self._tolls.take(live.row)
+            if self._leaving.is_set():
+                # Nobody would see it through; what is driven is seen to by `close`.
+                raise StoreError("The server is stopping, and begins no more runs.", code=STOPPING.code)
         except BaseException:
             self._sessions.leave(seat)
             raise
@@ -307,7 +310,7 @@ class Runs:
     async def replay(self, run_id: str) -> list[Numbered]:
         """Return the events of a run from its journal.
 
-        Raises: NotFound.
+        Raises: NotFound, Damaged.
         """
         return tell_all(await self._store.entries(run_id))
 
@@ -433,8 +436,7 @@ class Runs:
         cached: CachedModel | None = None
         if self._answers is not None and is_repeatable(request, offered.offers):
             model = cached = CachedModel(model, self._answers, self._ids, key_id, self._metrics.cache_looked)
-        chosen = known if carried is None else None
-        ports = ports_of(self._rooms, model, blueprint.frame.sources, instead, chosen)
+        ports = ports_of(self._rooms, model, blueprint.frame.sources, instead, known)
         loop = make_loop(blueprint, ports, wall_s=limits.wall_s)
         if seat is not None:
             seat.run_id = row.id
@@ -532,9 +534,15 @@ class Runs:
         options = self._options
         claimed = await self._store.claim_abandoned(options.owner, options.lease_s, limit, **only)
         for row, journal in claimed:
-            live = await self._reviver.revive(row, journal)
+            try:
+                live = await self._reviver.revive(row, journal)
+            except Exception:  # one run must not keep a process from starting, nor the others from going on
+                log.exception("run cannot be gone on with", extra={"run_id": row.id})
+                continue
             if live is not None:
                 self._drive(live)
+                if self._leaving.is_set():
+                    live.hand_over()
         return [row.id for row, _ in claimed]
 
     async def see_to(self, run_id: str) -> Status | None:

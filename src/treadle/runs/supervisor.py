@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -101,8 +102,8 @@ class Supervisor:
         start = self._store.start_run(
             live.row, live.entries, owner=lease.owner, lease_s=lease.seconds, is_private=live.is_private
         )
-        if not start.done() and await wait_out(start) is not None:
-            live.is_cancelled = True
+        if not start.done():
+            await _outlast(live, start)
         error = start.exception()
         if error is not None:
             live.ended = RunEnded(status="failed", error=error.info if isinstance(error, TreadleError) else INTERNAL)
@@ -115,7 +116,9 @@ class Supervisor:
         """Make sure that no other run carries the same calls on; False if one does, and then this run never was."""
         assert live.journal is not None
         try:
-            await self._store.approvals.use(carried.approvals, live.row.id)
+            using = asyncio.ensure_future(self._store.approvals.use(carried.approvals, live.row.id))
+            await _outlast(live, using)
+            using.result()
         except TreadleError as error:
             live.ended = RunEnded(status="failed", error=error.info)
             try:
@@ -144,6 +147,8 @@ class Supervisor:
 
     async def _drive(self, live: LiveRun) -> RunEnded:
         publish = partial(self._publish, live)
+        if live.is_handed_over:
+            return HANDED_OVER
         try:
             if live.is_cancelled and not live.loop.is_replaying:
                 live.loop.attach(live, publish)
@@ -207,7 +212,7 @@ class Supervisor:
         """
         row = live.row
         try:
-            if live.has_asked and ended.status != "requires_action":
+            if live.loop.has_asked and ended.status != "requires_action":
                 await self._store.approvals.withdraw(row.id, self._clock.now())
             if row.session_id is not None and row.store and (live.has_said or ended.status == "completed"):
                 # Who begins the next run, perhaps elsewhere, may have moved it on already; a person may have left it.
@@ -267,6 +272,12 @@ class Supervisor:
                 watch.see(event)
             except Exception:  # a number that cannot be counted is no reason to end a run
                 log.exception("event not counted", extra={"run_id": live.row.id})
+
+
+async def _outlast(live: LiveRun, work: "asyncio.Future[Any]") -> None:
+    """Wait for what must not be left half done; a cancellation that comes meanwhile is heeded by whoever drives it."""
+    if await wait_out(work) is not None and not live.is_handed_over:
+        live.is_cancelled = True
 
 
 def _about(row: RunRow) -> About:

@@ -15,7 +15,7 @@ WAIT_S = 0.25
 async def tail(store: Store, run_id: str, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
     """Yield the events of a run after the one numbered `after`, as they come, until its end.
 
-    Raises: NotFound.
+    Raises: NotFound, Damaged.
     """
     teller, seen, told = Teller(), 0, 0
     while True:

@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.access.accounts import Accounts
 from treadle.access.client import LOCAL, Client
-from treadle.canon.errors import ConfigError, RequestError, ToolFailed
+from treadle.canon.errors import ConfigError, Conflict, RequestError, ToolFailed
 from treadle.canon.events import ApprovalRequested, RunEnded, RunEvent, ToolFinished
 from treadle.canon.ids import SESSION
 from treadle.canon.items import ResultItem, text_message
@@ -82,6 +82,7 @@ class Runtime:
         self.ids = parts.ids
         self._report = parts.report
         self._listeners: dict[str, Callable[[str], None]] = {}
+        self._was_opened = False
         self.clock = parts.clock
         self.metrics = Metrics()
         self._spans = make_tracer(self.settings, env)
@@ -174,14 +175,21 @@ class Runtime:
         await self.close()
 
     async def open(self) -> None:
-        """Open the store and take up what a dead process left.
+        """Open the store and take up what a dead process left, once; where that fails nothing stays open.
 
-        Raises: StoreError, saying what to do.
+        Raises: StoreError, ConfigError, saying what to do; RuntimeError the second time.
         """
-        await self.store.open()
-        if self.mcp is not None:
-            await self.mcp.open()
-        await self.runs.open()
+        if self._was_opened:
+            raise RuntimeError("A Runtime is opened once, and is of one event loop: make another one.")
+        self._was_opened = True
+        try:
+            await self.store.open()
+            if self.mcp is not None:
+                await self.mcp.open()
+            await self.runs.open()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self, grace_s: float = 0.0) -> None:
         """End what is going on, properly, and let go of everything."""
@@ -232,7 +240,14 @@ class Runtime:
             raise RequestError(f"A session's name has 1 to {SESSION_NAME_CHARS_MAX} characters.", param="session")
         now = self.clock.now()
         row = SessionRow(id=self.ids.new(SESSION), name=name, key_id=key_id, created_at=now, updated_at=now)
-        await self.store.create_session(row)
+        try:
+            await self.store.create_session(row)
+        except Conflict:
+            # Somebody else made it just now, and it is theirs as well.
+            made = await self.store.find_session(name, key_id=key_id)
+            if made is None:
+                raise
+            return made.id
         return row.id
 
     async def call(

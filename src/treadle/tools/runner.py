@@ -199,6 +199,8 @@ class Runner:
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
         task = loop.create_task(_ended(bound, woken))
+        # One that other code cancels before its first step never comes to wake anybody.
+        task.add_done_callback(partial(_wake, woken))
         timer = loop.call_later(timeout_s, _wake, woken)
         try:
             await woken
@@ -211,7 +213,8 @@ class Runner:
             await self._stop(task)
             raise _too_late(tool)
         if task.cancelled():
-            raise ToolFailed(f"{tool.name} cancelled itself.")
+            what = "was cancelled by other code" if task.cancelling() else "cancelled itself"
+            raise ToolFailed(f"{tool.name} {what}.")
         return task.result()
 
     async def _stop(self, task: asyncio.Task[Ended]) -> None:

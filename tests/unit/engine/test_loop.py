@@ -502,3 +502,14 @@ async def test_pieces_that_are_heard_at_once_are_told_and_written_as_all_others(
             heard = [event for stream in model.streams for batch in stream.heard for event in batch]
             assert [type(event) for event in heard] == [ArgumentsDelta, TextDelta]
     assert told[0] == told[1]
+
+
+def test_a_model_call_is_left_behind_once_it_has_ended():
+    """The next one begins with nothing of it; until then what it said stands, however often it is planned."""
+    turn = Bench(FakeModel(say("never"))).turn
+    turn.feed(TextDelta(index=0, text="half"))
+    turn.ask()
+    assert turn.said == [TextDelta(index=0, text="half")]
+    turn.feed(Finished(stop="done"))
+    turn.ask()
+    assert (turn.said, turn.finish, turn.is_round_over) == ([], None, False)

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from treadle.canon.errors import Conflict, NotFound, ProtocolError, UpstreamTimeout
+from treadle.canon.errors import Conflict, NotFound, ProtocolError, StoreError, UpstreamTimeout
 from treadle.canon.events import ItemDone, Numbered, RunEnded, RunStarted, ToolFinished
 from treadle.canon.ids import CountingIds, shown_call_id
 from treadle.canon.items import CallItem, MessageItem, ReferenceItem, ResultItem, text_message, text_of, text_result
@@ -281,6 +281,27 @@ async def test_closing_ends_live_runs_properly():
         await runs.close()
         ended = await handle.wait()
         assert (ended.status, ended.error.code, ended.error.status) == ("failed", "server_stopping", 503)
+
+
+async def test_a_run_that_comes_while_the_process_leaves_is_not_begun(monkeypatch: pytest.MonkeyPatch):
+    """It was let in before: left half done it would be gone on with later, long after its client was told it failed."""
+    async with running(FakeModel(say("never"))) as (runs, store):
+        gate, entered, take = asyncio.Event(), asyncio.Event(), runs._tolls.take
+
+        async def slow(row: RunRow) -> None:
+            entered.set()
+            await gate.wait()
+            await take(row)
+
+        monkeypatch.setattr(runs._tolls, "take", slow)
+        starting = asyncio.create_task(runs.start(asking()))
+        await asyncio.wait_for(entered.wait(), 5)
+        await asyncio.wait_for(runs.close(), 5)
+        gate.set()
+        with pytest.raises(StoreError, match="begins no more runs") as caught:
+            await asyncio.wait_for(starting, 5)
+        assert caught.value.info.code == "server_stopping"
+        assert await store.list_runs() == []
 
 
 async def test_a_bug_in_a_tool_box_ends_one_run_and_is_not_shown():

@@ -7,8 +7,14 @@ import logging
 import pytest
 
 from treadle.canon.errors import UpstreamTimeout
+from treadle.engine.limits import Limits
+from treadle.store.approvals.sqlite import SqliteApprovals
 from unit.engine.fakes import FakeModel, say
+from unit.runs.approval.test_carry import asked, going_on
+from unit.runs.record.test_approvals import REPLIES, Hands, process
 from unit.runs.test_service import asking, events_of, running
+
+WAIT_S = 5.0
 
 
 async def test_a_failed_run_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
@@ -58,3 +64,73 @@ async def test_who_leaves_before_the_beginning_cancels_the_run() -> None:
         await asyncio.wait_for(runs.close(5), 5)
         rows = await store.list_runs()
     assert [row.status for row in rows] == ["cancelled"]
+
+
+async def test_a_run_that_is_handed_over_before_its_first_step_is_begun_and_left_to_others() -> None:
+    """A process that leaves at that moment lets nobody wait for ever, and cancels nothing."""
+    async with running(FakeModel(say("done"))) as (runs, store):
+        starting = asyncio.create_task(runs.start(asking(background=True)))
+        for _ in range(100):
+            await asyncio.sleep(0)
+            if runs._live:
+                break
+        [live] = runs._live.values()
+        assert not live.is_entered
+        await asyncio.wait_for(runs.close(), WAIT_S)
+        handle = await asyncio.wait_for(starting, WAIT_S)
+        row = await store.find_run(handle.run_id)
+        assert row is not None
+        assert (row.status, runs._live) == ("running", {})
+        assert [each.id for each, _ in await store.claim_abandoned("other", 15.0, 1)] == [row.id]
+
+
+async def test_a_run_that_is_handed_over_while_it_becomes_durable_is_left_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody cancelled it: it is there for whoever claims it."""
+    async with running(FakeModel(say("done"))) as (runs, store):
+        gate, entered, start_run = asyncio.Event(), asyncio.Event(), store.start_run
+
+        async def slow(*what: object, **how: object) -> object:
+            entered.set()
+            await gate.wait()
+            return await start_run(*what, **how)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(store, "start_run", lambda *what, **how: asyncio.ensure_future(slow(*what, **how)))
+        starting = asyncio.create_task(runs.start(asking(background=True)))
+        await asyncio.wait_for(entered.wait(), WAIT_S)
+        closing = asyncio.create_task(runs.close())
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.wait_for(closing, WAIT_S)
+        row = await store.find_run((await asyncio.wait_for(starting, WAIT_S)).run_id)
+        assert row is not None
+        assert row.status == "running"
+
+
+async def test_who_leaves_while_calls_are_taken_up_cancels_the_run_and_nothing_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was approved does not run later, by whoever would find the run without an owner."""
+    hands = Hands()
+    async with process(FakeModel(*REPLIES), hands) as at:
+        previous, ids = await asked(at)
+        gate, entered, use = asyncio.Event(), asyncio.Event(), SqliteApprovals.use
+
+        async def slow(approvals: SqliteApprovals, approval_ids: tuple[str, ...], run_id: str) -> None:
+            entered.set()
+            await gate.wait()
+            await use(approvals, approval_ids, run_id)
+
+        monkeypatch.setattr(SqliteApprovals, "use", slow)
+        request = going_on(previous, (ids["b"], True), (ids["c"], True))
+        starting = asyncio.create_task(at.runs.start(request, limits=Limits(approvals="defer")))
+        await asyncio.wait_for(entered.wait(), WAIT_S)
+        starting.cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(starting, WAIT_S)
+        await asyncio.wait_for(at.runs.close(WAIT_S), WAIT_S)
+        assert [row.status for row in await at.store.list_runs()] == ["cancelled", "requires_action"]
+        assert hands.ran == ["a"]

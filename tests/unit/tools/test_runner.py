@@ -371,6 +371,28 @@ async def test_a_tool_that_cancels_itself_has_failed() -> None:
     assert (result.rc, message_of(result)) == ("failed", "odd cancelled itself.")
 
 
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_a_tool_that_other_code_cancels_has_its_result_at_once(has_begun: bool) -> None:
+    """Also one whose first step never came: nobody waits for its timeout, and the run goes on."""
+    begun = asyncio.Event()
+
+    @tool(timeout_s=1000)
+    async def odd() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    before = asyncio.all_tasks()
+    running = asyncio.create_task(make_runner(odd).run(call("odd"), CONTEXT))
+    await asyncio.sleep(0)
+    [task] = asyncio.all_tasks() - before - {running}
+    if has_begun:
+        await asyncio.wait_for(begun.wait(), BOUND_S)
+    task.cancel()
+    result = await asyncio.wait_for(running, BOUND_S)
+    assert begun.is_set() is has_begun
+    assert (result.rc, message_of(result)) == ("failed", "odd was cancelled by other code.")
+
+
 @pytest.mark.parametrize(("effect", "tries"), [("read", 3), ("idempotent", 3), ("write", 1), ("destructive", 1)])
 async def test_only_harmless_tools_are_tried_again(effect: Any, tries: int) -> None:
     """A failure of a tool with effects may have happened half-way, so it is not repeated."""

@@ -3,6 +3,7 @@
 The run's loop is made again from what is frozen in the journal and driven through the record; see `engine.past`.
 """
 
+import contextlib
 from collections.abc import Sequence
 
 import msgspec
@@ -16,7 +17,7 @@ from treadle.canon.tools import Outcome, failure
 from treadle.engine.loop import UNKNOWN, Loop, Ports
 from treadle.engine.past import Past
 from treadle.runs.record.continuation import Comparison
-from treadle.runs.record.teller import Teller
+from treadle.runs.record.teller import UNREADABLE, Damaged, Teller
 from treadle.runs.setup import Blueprint, make_loop, read_frame
 from treadle.runs.tail import heard
 from treadle.store.journal import RunJournal, RunRow, Store
@@ -64,10 +65,9 @@ async def read_record(store: Store, row: RunRow, before: Sequence[AnyItem]) -> R
 
     Raises: Unreadable, NotFound.
     """
-    entries = await store.entries(row.id)
     try:
-        return await _read(store, row, before, entries)
-    except (msgspec.MsgspecError, ValueError, KeyError, AssertionError) as error:
+        return await _read(store, row, before, await store.entries(row.id))
+    except (*UNREADABLE, Damaged) as error:
         raise Unreadable(f"The journal of {row.id} cannot be gone on with.") from error
 
 
@@ -99,16 +99,16 @@ async def _read(store: Store, row: RunRow, before: Sequence[AnyItem], entries: l
 
 
 async def close_run(store: Store, journal: RunJournal, now: float, error: ErrorInfo = INTERRUPTED) -> RunEnded:
-    """End a run that nobody goes on with: every open call gets its result, then comes the end.
+    """End a run that nobody goes on with: every open call gets its result, then comes the end; its questions are void.
 
     Raises: as `RunJournal.finish`.
     """
-    entries = await store.entries(journal.run_id)
-    try:
+    entries: list[Entry] = []
+    results: list[Entry] = []
+    # An entry that cannot be read must not keep the run open for ever; its calls are closed when it is continued.
+    with contextlib.suppress(*UNREADABLE):
+        entries = await store.entries(journal.run_id)
         results = _missing_results(entries, now)
-    except msgspec.MsgspecError:
-        # An entry that cannot be read must not keep the run open for ever; its calls are closed when it is continued.
-        results = []
     ended = RunEnded(
         status="failed",
         error=error,
@@ -118,6 +118,8 @@ async def close_run(store: Store, journal: RunJournal, now: float, error: ErrorI
     )
     status = Entry(kind="status", content=ended.status, data=msgspec.Raw(msgspec.json.encode(ended)), at=now)
     await journal.finish([*results, status], ended)
+    if any(entry.kind == "approval_request" for entry in entries):
+        await store.approvals.withdraw(journal.run_id, now)
     return ended
 
 
@@ -125,7 +127,7 @@ def _missing_results(entries: list[Entry], now: float) -> list[Entry]:
     """Return a result for every server call that has none: only one that had started may have had an effect."""
     own = [entry for entry in entries if not entry.is_input]
     items = [item_of_entry(entry) for entry in own if entry.kind in ("tool_call", "tool_result")]
-    answered = {item.call_id for item in items if isinstance(item, ResultItem)}
+    answered = {entry.call_id for entry in own if entry.kind == "tool_result"}
     started = {entry.call_id for entry in own if entry.kind in ("tool_early", "tool_start")}
     return [
         entry_of_item(_result(item, UNKNOWN if item.call_id in started else NOT_RUN), at=now)

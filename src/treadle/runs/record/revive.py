@@ -8,6 +8,7 @@ from treadle.runs.history import Joined, read_history
 from treadle.runs.live import LiveRun
 from treadle.runs.record.continuation import Continuation, Diverged
 from treadle.runs.record.recovery import ATTEMPTS_MAX, INTERRUPTED, Unreadable, close_run, read_record
+from treadle.runs.record.teller import Damaged
 from treadle.runs.rooms import Rooms, ports_of
 from treadle.runs.sessions import Seat, Sessions
 from treadle.store.journal import RunJournal, RunRow
@@ -30,7 +31,7 @@ class Reviver:
         try:
             live = await self._relive(row, journal)
         except (TreadleError, Unreadable) as error:
-            if isinstance(error, StoreError) and not isinstance(error, Diverged):
+            if isinstance(error, StoreError) and not isinstance(error, Diverged | Damaged):
                 # The store cannot be read just now, which says nothing of the run: it is claimed again later.
                 log.warning("run not gone on with yet", extra={"run_id": row.id, "code": error.info.code})
                 return None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from treadle.canon.errors import StoreError
 from treadle.canon.events import (
     ItemDone,
     Noted,
@@ -25,6 +26,19 @@ from treadle.canon.request import Note
 from treadle.engine import tape
 from treadle.engine.approval import DecisionRecord, RequestRecord, as_run, decision_step, request_step
 from treadle.engine.past import ReplyRecord
+
+UNREADABLE = (msgspec.MsgspecError, ValueError, KeyError, AssertionError)
+"""What reading an entry meets that nobody wrote so."""
+
+
+class Damaged(StoreError):
+    """A journal holds what cannot be read: somebody changed it, or a disk did."""
+
+    code = "journal_damaged"
+    status = 500
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="`treadle audit verify` says what was changed.")
 
 
 class _Plan(msgspec.Struct):
@@ -59,10 +73,16 @@ class Teller:
         self._has_tape = False
 
     def tell(self, entry: Entry) -> list[Numbered]:
-        """Return the events that this entry lets be told, numbered by it where it is theirs."""
+        """Return the events that this entry lets be told, numbered by it where it is theirs.
+
+        Raises: Damaged.
+        """
         if entry.is_input:
             return []
-        events = self._tell(entry)
+        try:
+            events = self._tell(entry)
+        except UNREADABLE as error:
+            raise Damaged(f"Entry {entry.seq} of the run's journal cannot be read.") from error
         self.told += len(events)
         return events
 

@@ -115,5 +115,5 @@ def _configure(connection: apsw.Connection, path: str, query_only: bool) -> None
 
 def _holds(*values: Any) -> bool:
     """Tell whether a text holds another, which is casefolded already; SQLite itself folds ASCII only."""
-    text, folded = (value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value for value in values)
+    text, folded = (str(value, "utf-8", "surrogateescape") if isinstance(value, bytes) else value for value in values)
     return text is not None and folded in text.casefold()

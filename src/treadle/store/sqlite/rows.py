@@ -221,8 +221,14 @@ def read_session(values: Sequence[Any]) -> SessionRow:
 
 
 def read_text(value: str | bytes | None) -> str | None:
-    """Read a text, also one that SQLite could only keep as bytes."""
-    return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
+    """Read a text, also one that SQLite could only keep as bytes; bytes that are none are somebody's damage."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        # It is read all the same, as something else than was written: the chain tells.
+        return value.decode("utf-8", "surrogateescape")
 
 
 def _write_error(error: ErrorInfo) -> str:

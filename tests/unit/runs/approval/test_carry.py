@@ -189,6 +189,26 @@ async def test_a_tool_that_is_not_the_same_any_more_does_not_run(source: str | N
         assert hands.ran == ["a"]
 
 
+async def test_a_tool_that_changes_once_its_call_was_taken_up_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calls were still found to be those that were approved: what is there when they run decides."""
+    hands = Hands()
+    async with process(FakeModel(*REPLIES), hands) as at:
+        previous, ids = await asked(at)
+        tools = at.runs._rooms.tools.tools()
+        shelf = Shelf(*tools)
+        at.runs._rooms = msgspec.structs.replace(at.runs._rooms, tools=shelf)
+        use = SqliteApprovals.use
+
+        async def swapped(approvals: SqliteApprovals, approval_ids: tuple[str, ...], used_by: str) -> None:
+            await use(approvals, approval_ids, used_by)
+            shelf._tools = tuple(msgspec.structs.replace(tool, source="mcp:other") for tool in tools)
+
+        monkeypatch.setattr(SqliteApprovals, "use", swapped)
+        told = await follow(at, going_on(previous, (ids["b"], True), (ids["c"], True)))
+        assert [each.event.result.rc for each in told if _is(each, ToolFinished)] == ["denied", "denied"]
+        assert hands.ran == ["a"]
+
+
 class Shelf:
     """Tools."""
 

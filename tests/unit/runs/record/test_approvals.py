@@ -20,6 +20,7 @@ from treadle.runs.approval.desk import ApprovalDesk, DeskRules
 from treadle.runs.approval.service import Answer, Approvals
 from treadle.runs.live import RunHandle
 from treadle.store.approvals.kept import ApprovalRow
+from treadle.store.approvals.sqlite import SqliteApprovals
 from treadle.store.journal import RunRow
 from treadle.store.sqlite.store import SqliteStore
 from treadle.telemetry import Metrics
@@ -204,6 +205,21 @@ async def test_a_question_filed_but_not_yet_journalled_is_the_same_question() ->
         await proved(at, row.id)
 
 
+async def test_a_run_that_is_given_up_withdraws_its_questions() -> None:
+    """Nobody is asked about a call that can never run, and who answers late hears that it was withdrawn."""
+    row, whole, approvals = await recorded()
+    lost = msgspec.structs.replace(row, model="missing")
+    async with process(FakeModel(REPLIES[1]), Hands(), namespace="b") as at:
+        await left_behind(at, lost, whole[: FIRST_CUT + KINDS.index("tool_start")], approvals)
+        assert await at.runs.take_over() == [row.id]
+        found = await at.store.find_run(row.id)
+        assert found is not None
+        assert found.status == "failed"
+        assert [each.status for each in await at.service.page(run_id=row.id)] == ["cancelled", "cancelled"]
+        with pytest.raises(Conflict, match="cancelled"):
+            await at.service.decide(approvals[0].id, Answer(approve=True))
+
+
 async def test_a_run_whose_question_expired_is_proved() -> None:
     """Nobody came: the model reads that, and the record says expired."""
     hands = Hands()
@@ -234,6 +250,30 @@ async def test_a_run_cancelled_at_the_desk_withdraws_its_questions_and_is_proved
             await at.service.decide(rows[0].id, Answer(approve=True))
         assert "b" not in hands.ran
         await proved(at, run_id)
+
+
+async def test_a_run_cancelled_while_it_asks_withdraws_what_it_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The question is in the store before anybody was told of it: it does not stay there for a run that has ended."""
+    hands, gate, entered, file = Hands(), asyncio.Event(), asyncio.Event(), SqliteApprovals.file
+
+    async def slow(approvals: SqliteApprovals, row: ApprovalRow) -> ApprovalRow:
+        filed = await file(approvals, row)
+        entered.set()
+        await gate.wait()
+        return filed
+
+    monkeypatch.setattr(SqliteApprovals, "file", slow)
+    async with process(FakeModel(*REPLIES), hands) as at:
+        handle = await at.runs.start(asking())
+        await asyncio.wait_for(entered.wait(), WAIT_S)
+        cancelling = asyncio.create_task(handle.cancel())
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.wait_for(cancelling, WAIT_S)
+        assert (await handle.wait()).status == "cancelled"
+        assert [row.status for row in await at.service.page(run_id=handle.run_id)] == ["cancelled"]
+        await proved(at, handle.run_id)
+    assert "b" not in hands.ran
 
 
 async def test_a_run_that_defers_is_proved() -> None:

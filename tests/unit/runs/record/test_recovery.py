@@ -1,6 +1,7 @@
 """A run is cut at every entry of its journal, gone on with in another process, and driven again as a proof."""
 
 import asyncio
+import logging
 from collections import Counter
 
 import msgspec
@@ -12,7 +13,11 @@ from treadle.canon.messages import Entry
 from treadle.canon.request import Request
 from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
 from treadle.runs import Runs
-from treadle.store.journal import RunRow
+from treadle.runs.live import LiveRun
+from treadle.runs.record.revive import Reviver
+from treadle.runs.record.teller import Damaged
+from treadle.runs.supervisor import HANDED_OVER
+from treadle.store.journal import RunJournal, RunRow
 from treadle.store.sqlite.store import SqliteStore
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say
 from unit.runs.test_service import asking, events_of, running
@@ -137,6 +142,23 @@ async def test_a_call_that_runs_again_is_marked_again_with_the_same_key():
     assert starts == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
 
 
+async def test_rounds_that_are_driven_again_are_counted_by_nobody_and_known_to_the_log(
+    caplog: pytest.LogCaptureFixture,
+):
+    """They were counted when they happened; a tool that runs now is logged in the round that it is of."""
+    row, whole = await recorded()
+    cut = 1 + max(n for n, entry in enumerate(whole) if entry.kind == "tool_call")
+    caplog.set_level(logging.INFO, "treadle.runs")
+    async with running(rest_of(whole[: cut + 1]), toolbox(), *TOOLS) as (runs, store):
+        await left_behind(store, row, whole[: cut + 1])
+        await runs.take_over()
+        await finished(runs, row.id)
+        metrics = runs._rooms.metrics
+    told = [vars(record) for record in caplog.records if hasattr(record, "iteration")]
+    assert [(each["tool_call_id"], each["iteration"]) for each in told] == [("c", 2), ("d", 2), ("e", 2)]
+    assert metrics.rounds.counts[()] == 1
+
+
 async def test_what_a_cut_model_call_had_said_is_taken_back_and_the_call_made_again():
     """The same plan is asked; the item that was durable is told, answered and void."""
     row, whole = await recorded()
@@ -181,6 +203,88 @@ async def test_a_run_is_given_up_after_five_processes():
         found = await store.find_run(row.id)
         assert found is not None
         assert (found.status, found.error.code if found.error else None) == ("failed", "interrupted")
+
+
+async def test_a_run_whose_result_cannot_be_read_is_ended_with_one_result_for_each_call():
+    """What stands there as a result is one, whatever is left of it: with a second, refused, the run would never end."""
+    row, whole = await recorded()
+    at = next(n for n, entry in enumerate(whole) if entry.kind == "tool_result")
+    damaged = [*whole[:at], msgspec.structs.replace(whole[at], data=None), *whole[at + 1 : TOGETHER + 1]]
+    async with running(FakeModel(say("never")), toolbox(), *TOOLS) as (runs, store):
+        await left_behind(store, row, damaged)
+        assert await runs.take_over() == [row.id]
+        found = await store.find_run(row.id)
+        after = await store.entries(row.id)
+        with pytest.raises(Damaged, match=f"Entry {at + 1} of the run's journal cannot be read"):
+            await runs.replay(row.id)
+    assert found is not None
+    assert found.status == "failed"
+    assert results_of(after) == Counter(entry.call_id for entry in after if entry.kind == "tool_call")
+
+
+async def test_a_run_whose_conversation_cannot_be_read_is_ended():
+    """The damage is in a run before it, and not only for now: nobody comes back to it for ever."""
+    row, whole = await recorded()
+    first = msgspec.structs.replace(row, id="run_first", response_id="resp_first")
+    damaged = [msgspec.structs.replace(entry, data=msgspec.Raw(b"[1]")) for entry in whole if entry.is_input]
+    async with running(FakeModel(say("never")), toolbox(), *TOOLS) as (runs, store):
+        await (await store.start_run(first, damaged, owner="dead", lease_s=1)).finish([], RunEnded(status="completed"))
+        await left_behind(store, msgspec.structs.replace(row, previous_id=first.id), whole[:FIRST_CUT])
+        assert await runs.take_over() == [row.id]
+        found = await store.find_run(row.id)
+        with pytest.raises(Damaged, match="run_first"):
+            await runs.start(asking(previous_response_id=first.response_id))
+    assert found is not None
+    assert found.status == "failed"
+
+
+async def test_a_bug_with_one_run_does_not_keep_the_others_from_going_on(monkeypatch: pytest.MonkeyPatch):
+    """Nor the process from starting; the run is claimed again when its lease has ended."""
+    row, whole = await recorded()
+    other = msgspec.structs.replace(row, id="run_other", response_id="resp_other")
+    revive = Reviver.revive
+
+    async def broken(reviver: Reviver, claimed: RunRow, journal: RunJournal) -> LiveRun | None:
+        if claimed.id == row.id:
+            raise LookupError("a bug")
+        return await revive(reviver, claimed, journal)
+
+    monkeypatch.setattr(Reviver, "revive", broken)
+    async with running(rest_of(whole[:FIRST_CUT]), toolbox(), *TOOLS) as (runs, store):
+        await left_behind(store, row, whole[:FIRST_CUT])
+        await left_behind(store, other, whole[:FIRST_CUT])
+        assert sorted(await runs.take_over()) == sorted([row.id, other.id])
+        assert (await finished(runs, other.id)).status == "completed"
+
+
+async def test_a_run_that_is_claimed_while_the_process_leaves_is_handed_over(monkeypatch: pytest.MonkeyPatch):
+    """Nobody is left here to see it through: none of its tools is begun, and whoever claims it next goes on."""
+    row, whole = await recorded()
+    gate, entered, revive, tools = asyncio.Event(), asyncio.Event(), Reviver.revive, toolbox()
+    revived: list[LiveRun] = []
+
+    async def slow(reviver: Reviver, claimed: RunRow, journal: RunJournal) -> LiveRun | None:
+        entered.set()
+        await gate.wait()
+        live = await revive(reviver, claimed, journal)
+        assert live is not None
+        revived.append(live)
+        return live
+
+    monkeypatch.setattr(Reviver, "revive", slow)
+    async with running(rest_of(whole[:FIRST_CUT]), tools, *TOOLS) as (runs, store):
+        await left_behind(store, row, whole[:FIRST_CUT])
+        taking = asyncio.create_task(runs.take_over())
+        await asyncio.wait_for(entered.wait(), 5)
+        await asyncio.wait_for(runs.close(), 5)
+        gate.set()
+        await asyncio.wait_for(taking, 5)
+        [live] = revived
+        assert live.task is not None
+        await asyncio.wait_for(live.task, 5)
+        assert live.ended == HANDED_OVER
+        assert [each.id for each, _ in await store.claim_abandoned("other", 15.0, 1)] == [row.id]
+    assert tools.ran == []
 
 
 async def test_a_run_that_would_take_another_way_is_ended_and_not_guessed_at():

@@ -9,7 +9,7 @@ import pytest
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.chain import LOST, entry_hash, old_hash
-from treadle.store.journal import INLINE_BYTES_MAX, RunJournal, RunRow
+from treadle.store.journal import INLINE_BYTES_MAX, RunJournal, RunRow, RunSearch
 from treadle.store.sqlite.store import SqliteStore
 
 ROW = RunRow(id="run_1", response_id="resp_1", conversation_id="conv_1", protocol="chat", model="demo", created_at=1.0)
@@ -149,3 +149,11 @@ async def test_entries_exchanged_between_runs_are_found(store: SqliteStore) -> N
         "UPDATE events SET run = 1, seq = 2 WHERE seq = 99",
     ]
     assert await broken(store, *exchange) == [(2, "user"), (3, "user")]
+
+
+async def test_bytes_that_are_no_text_are_a_change_and_no_traceback(store: SqliteStore) -> None:
+    """Of the entry and of the reading and searching of its run."""
+    await written(store, is_ended=True)
+    assert await broken(store, "UPDATE events SET content = x'61ff00' WHERE seq = 2") == [(2, "user")]
+    assert (await store.entries("run_1"))[1].content == "a\udcff\x00"
+    assert [row.id for row in await store.search_runs(RunSearch(text="a"), limit=5)] == ["run_1"]
