@@ -128,7 +128,7 @@ def _run(arguments: list[str]) -> int:
     parser = build_parser(next(iter(arguments[_file_flag_length(arguments) :]), None))
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
-        parser.inner(args.command).refuse(unknown)
+        parser.inner(args.command).refuse(unknown, [entry.name for entry in COMMANDS])
     args.command_line = arguments
     return load(args.command).run(args)
 
