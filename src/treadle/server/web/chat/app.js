@@ -42,6 +42,7 @@ class App extends Component {
     super();
     this.state = {
       sessions: /** @type {Session[]} */ ([]),
+      isListed: false,
       hasMoreChats: false,
       search: "",
       running: /** @type {Map<string, string>} runs that go on, and their chats */ (new Map()),
@@ -80,6 +81,8 @@ class App extends Component {
   componentDidMount() {
     this.load();
     this.open(location.hash.slice(1));
+    // Another tab may have opened the stream long ago: nothing would say here that the lists are to be read.
+    this.readLists();
     addEventListener("hashchange", () => this.open(location.hash.slice(1)));
     live.on("reset", () => this.refresh());
     live.on("session", (row) => this.meetSession(row));
@@ -146,15 +149,19 @@ class App extends Component {
     }
   }
 
-  /** Read the lists again: at first, and whenever something may have been missed. */
+  /** Read everything again: something may have been missed. */
   async refresh() {
+    await this.readLists();
+    if (this.state.id && !this.busy) this.read(this.state.id);
+  }
+
+  async readLists() {
     try {
       const [{ runs }] = await Promise.all([getJson(`${API}/runs?status=running&limit=200`), this.list()]);
       this.setState({ running: new Map(runs.map((/** @type {any} */ run) => [run.id, run.session_id])) });
     } catch {
       // The stream says so when the server is away; the lists stay as they are.
     }
-    if (this.state.id && !this.busy) this.read(this.state.id);
   }
 
   /** @param {string} [before] the last chat that is listed */
@@ -163,7 +170,7 @@ class App extends Component {
     const query = new URLSearchParams({ limit: String(PAGE), ...(search && { search }), ...(before && { before }) });
     const page = await getJson(`${API}/sessions?${query}`);
     if (search !== this.state.search) return;
-    this.setState({ sessions: before ? [...sessions, ...page.sessions] : page.sessions, hasMoreChats: page.has_more });
+    this.setState({ sessions: before ? [...sessions, ...page.sessions] : page.sessions, hasMoreChats: page.has_more, isListed: true });
   }
 
   /** @param {string} id @returns {Session[]} */
@@ -453,13 +460,13 @@ class App extends Component {
   }
 
   render() {
-    const { sessions, id, running, search, hasMoreChats, listOpen, away, isLost, models, model } = this.state;
+    const { sessions, isListed, id, running, search, hasMoreChats, listOpen, away, isLost, models, model } = this.state;
     const known = models?.find((/** @type {any} */ one) => one.id === model);
     const takes = known ? known.takes : models?.some((/** @type {any} */ one) => one.takes.length > 0) ? ["image", "file"] : [];
     return html`
       <div class="frame" data-list=${listOpen ? "open" : "closed"}>
         <a class="skip" href="#question" onClick=${(/** @type {Event} */ event) => this.focus(event, "question")}>Skip to the question</a>
-        <${ChatList} sessions=${sessions} currentId=${id} running=${new Set(running.values())} search=${search} hasMore=${hasMoreChats}
+        <${ChatList} sessions=${sessions} isListed=${isListed} currentId=${id} running=${new Set(running.values())} search=${search} hasMore=${hasMoreChats}
           onNew=${() => this.startNew()} onSearch=${(/** @type {string} */ text) => this.setSearch(text)}
           onMore=${() => this.list(sessions.at(-1)?.id)} />
         <button type="button" class="veil" tabindex="-1" aria-label="Close the list"
