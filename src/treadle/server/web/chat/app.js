@@ -47,6 +47,7 @@ class App extends Component {
       search: "",
       running: /** @type {Map<string, string>} runs that go on, and their chats */ (new Map()),
       id: "",
+      name: "",
       turns: /** @type {Turn[]} */ ([]),
       hasMore: false,
       reading: false,
@@ -109,6 +110,9 @@ class App extends Component {
   }
 
   componentDidUpdate() {
+    const { sessions, id, name } = this.state;
+    const listed = sessions.find((/** @type {Session} */ one) => one.id === id)?.name ?? name;
+    document.title = id && listed ? `${listed} · Treadle` : "Treadle";
     this.toEnd();
     // What comes into view only now is often taller than it was taken for.
     this.frame ||= requestAnimationFrame(() => {
@@ -198,7 +202,7 @@ class App extends Component {
     if (id === this.state.id && id) return;
     this.follow(null);
     this.takeBack();
-    this.setState({ id, turns: [], hasMore: false, listOpen: false, away: false, trouble: null, reading: Boolean(id) });
+    this.setState({ id, name: "", turns: [], hasMore: false, listOpen: false, away: false, trouble: null, reading: Boolean(id) });
     if (id) this.read(id);
     this.composer?.input?.focus();
   }
@@ -218,7 +222,7 @@ class App extends Component {
       const { turns, has_more, session } = await getJson(pathOf(id, `/turns?limit=30&mode=${mode()}`));
       if (number !== this.reads || id !== this.state.id) return;
       const met = turns.map((/** @type {Turn} */ turn) => this.meetTurn(turn));
-      this.setState({ turns: met, hasMore: has_more, reading: false, trouble: null, id: session.id });
+      this.setState({ turns: met, hasMore: has_more, reading: false, trouble: null, id: session.id, name: session.name });
       this.follow(met.find(isOpen) ?? null);
     } catch (error) {
       if (number === this.reads) this.setState({ reading: false, trouble: asTrouble(error) });
