@@ -162,6 +162,19 @@ def test_chats_are_searched_by_what_was_said(watched: Watched) -> None:
     expect(chats.first).to_contain_text("Add 1 and 1")
 
 
+def test_a_chat_that_is_not_listed_can_be_renamed(watched: Watched) -> None:
+    """The menu is about the chat that is open, also when a search leaves it out of the list."""
+    page = watched.open()
+    watched.ask("What is the weather in Accra?")
+    expect(page.get_by_role("button", name="Copy answer")).to_be_visible()
+    page.get_by_label("Search all chats").fill("nobody said this")
+    expect(page.get_by_role("navigation")).to_contain_text("No chat has that.")
+    page.get_by_role("button", name="More").click()
+    page.get_by_label("Name", exact=True).fill("Ghana")
+    page.get_by_role("button", name="Rename").click()
+    expect(page).to_have_title("Ghana · Treadle")
+
+
 def test_a_chat_is_exported(watched: Watched) -> None:
     """As Markdown for people and as JSON Lines for programs, under the chat's name."""
     page = watched.open()

@@ -47,7 +47,7 @@ class App extends Component {
       search: "",
       running: /** @type {Map<string, string>} runs that go on, and their chats */ (new Map()),
       id: "",
-      name: "",
+      session: /** @type {Session | null} */ (null),
       turns: /** @type {Turn[]} */ ([]),
       hasMore: false,
       reading: false,
@@ -110,9 +110,7 @@ class App extends Component {
   }
 
   componentDidUpdate() {
-    const { sessions, id, name } = this.state;
-    const listed = sessions.find((/** @type {Session} */ one) => one.id === id)?.name ?? name;
-    document.title = id && listed ? `${listed} · Treadle` : "Treadle";
+    document.title = this.session ? `${this.session.name} · Treadle` : "Treadle";
     this.toEnd();
     // What comes into view only now is often taller than it was taken for.
     this.frame ||= requestAnimationFrame(() => {
@@ -133,6 +131,13 @@ class App extends Component {
 
   get busy() {
     return this.state.turns.some(isOpen);
+  }
+
+  /** The chat that is open; one that is old, or is not found by a search, is not in the list. @returns {Session | null} */
+  get session() {
+    const { sessions, session, id } = this.state;
+    const listed = sessions.find((/** @type {Session} */ one) => one.id === id);
+    return listed ?? (session?.id === id ? session : null);
   }
 
   get canAct() {
@@ -184,6 +189,7 @@ class App extends Component {
 
   /** Put a chat first in the list, as it is now. @param {any} row */
   meetSession(row) {
+    if (row.id === this.state.id) this.setState({ session: row });
     if (!this.state.search) this.setState({ sessions: [row, ...this.without(row.id)].sort((a, b) => b.updated_at - a.updated_at) });
   }
 
@@ -202,7 +208,7 @@ class App extends Component {
     if (id === this.state.id && id) return;
     this.follow(null);
     this.takeBack();
-    this.setState({ id, name: "", turns: [], hasMore: false, listOpen: false, away: false, trouble: null, reading: Boolean(id) });
+    this.setState({ id, turns: [], hasMore: false, listOpen: false, away: false, trouble: null, reading: Boolean(id) });
     if (id) this.read(id);
     this.composer?.input?.focus();
   }
@@ -222,7 +228,7 @@ class App extends Component {
       const { turns, has_more, session } = await getJson(pathOf(id, `/turns?limit=30&mode=${mode()}`));
       if (number !== this.reads || id !== this.state.id) return;
       const met = turns.map((/** @type {Turn} */ turn) => this.meetTurn(turn));
-      this.setState({ turns: met, hasMore: has_more, reading: false, trouble: null, id: session.id, name: session.name });
+      this.setState({ turns: met, hasMore: has_more, reading: false, trouble: null, id: session.id, session });
       this.follow(met.find(isOpen) ?? null);
     } catch (error) {
       if (number === this.reads) this.setState({ reading: false, trouble: asTrouble(error) });
@@ -325,7 +331,7 @@ class App extends Component {
     const row = await send("POST", `${API}/sessions`, { name: text.split("\n")[0].slice(0, 60).trim() || "Chat", numbered: true });
     this.meetSession(row);
     history.pushState(null, "", `#${row.id}`);
-    await new Promise((resolve) => this.setState({ id: row.id }, () => resolve(null)));
+    await new Promise((resolve) => this.setState({ id: row.id, session: row }, () => resolve(null)));
     return row.id;
   }
 
@@ -543,11 +549,11 @@ class App extends Component {
   }
 
   renderDialog() {
-    const { dialog, id, sessions, person } = this.state;
+    const { dialog, person } = this.state;
     const onClose = () => this.setState({ dialog: "" });
     if (dialog === "keys") return html`<${KeyHelp} keys=${KEYS} onClose=${onClose} />`;
     if (dialog !== "menu") return null;
-    return html`<${Menu} session=${sessions.find((/** @type {Session} */ one) => one.id === id) ?? null} canAct=${this.canAct} theme=${theme()} mode=${mode()}
+    return html`<${Menu} session=${this.session} canAct=${this.canAct} theme=${theme()} mode=${mode()}
       needsLogin=${person.needs_login} onRename=${(/** @type {string} */ name) => this.rename(name)} onDelete=${() => this.remove()}
       onTheme=${() => { nextTheme(); this.redraw(); }} onMode=${() => this.switchMode()}
       onKeys=${() => this.setState({ dialog: "keys" })} onLogout=${() => this.logOut()} onClose=${onClose} />`;
