@@ -236,6 +236,17 @@ def test_reasoning_is_folded(browser: Browser, tmp_path: Path) -> None:
         context.close()
 
 
+def test_an_answer_with_nothing_in_it_says_so(browser: Browser, tmp_path: Path) -> None:
+    """An empty place would look as if something were still to come."""
+    with hosted(tmp_path, script='[[script]]\ntext = ""\n') as server:
+        context = new_context(browser)
+        seen = Watched(context.new_page(), server)
+        page = seen.open()
+        seen.ask("Say nothing")
+        expect(page.locator(".answer")).to_contain_text("There is nothing in the answer.")
+        context.close()
+
+
 def test_tokens_and_cost_are_shown(browser: Browser, tmp_path: Path) -> None:
     """Of each turn below it, of the chat above it; a price that nobody gave is not made up."""
     turn = "[[script]]\ntext = 'Done.'\n[script.usage]\ninput_tokens = 12000\noutput_tokens = 400\n"
