@@ -599,3 +599,17 @@ def test_the_first_questions_fit_what_is_there(
     _answers(watched.page, "/treadle/v1/models", {"default": model, "models": [{"id": model, "takes": []}]})
     page = watched.open()
     expect(page.locator(".examples button")).to_have_text(questions)
+
+
+def test_many_tools_are_listed_in_lines_that_fit(browser: Browser, server: Served) -> None:
+    """However many there are and however long their names; a phone is narrow."""
+    context = new_context(browser, width=390, height=844)
+    page = context.new_page()
+    tools = [{"spec": {"name": f"tool_{n}_{'long_' * n}", "description": "", "parameters": {}}} for n in range(20)]
+    _answers(page, "/treadle/v1/tools", {"tools": tools})
+    page.goto(f"{server.url}/")
+    listed = page.locator(".empty .tools code")
+    expect(listed).to_have_count(20)
+    boxes = [code.bounding_box() for code in listed.all()]
+    assert [box for box in boxes if box is None or box["x"] < 0 or box["x"] + box["width"] > 390] == []
+    context.close()

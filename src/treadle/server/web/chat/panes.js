@@ -105,7 +105,7 @@ export function Welcome({ tools, model, isLoaded, canAct, trouble, onLoad, onAsk
           <button type="button" onClick=${() => onAsk(example)}>${example}</button>
         </li>`)}
       </ul>`}
-      ${tools.length > 0 && html`<p class="tools">Tools on this server:
+      ${tools.length > 0 && html`<p class="tools">${"Tools on this server: "}
         ${tools.map((tool) => html`<code key=${tool.spec.name} title=${tool.spec.description}>${tool.spec.name}</code>`)}</p>`}
     </section>
   `;
