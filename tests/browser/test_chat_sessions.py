@@ -243,7 +243,7 @@ def test_an_answer_with_nothing_in_it_says_so(browser: Browser, tmp_path: Path) 
         seen = Watched(context.new_page(), server)
         page = seen.open()
         seen.ask("Say nothing")
-        expect(page.locator(".answer")).to_contain_text("There is nothing in the answer.")
+        expect(page.locator(".answer")).to_contain_text("The answer is empty.")
         context.close()
 
 

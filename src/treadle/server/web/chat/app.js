@@ -42,12 +42,11 @@ class App extends Component {
     super();
     this.state = {
       sessions: /** @type {Session[]} */ ([]),
-      isListed: false,
       hasMoreChats: false,
       search: "",
       running: /** @type {Map<string, string>} runs that go on, and their chats */ (new Map()),
       id: "",
-      session: /** @type {Session | null} */ (null),
+      session: /** @type {Session | null} the open one, which a long list or a search may not hold */ (null),
       turns: /** @type {Turn[]} */ ([]),
       hasMore: false,
       reading: false,
@@ -110,7 +109,8 @@ class App extends Component {
   }
 
   componentDidUpdate() {
-    document.title = this.session ? `${this.session.name} · Treadle` : "Treadle";
+    const { session } = this.state;
+    document.title = session ? `${session.name} · Treadle` : "Treadle";
     this.toEnd();
     // What comes into view only now is often taller than it was taken for.
     this.frame ||= requestAnimationFrame(() => {
@@ -131,13 +131,6 @@ class App extends Component {
 
   get busy() {
     return this.state.turns.some(isOpen);
-  }
-
-  /** The chat that is open; one that is old, or is not found by a search, is not in the list. @returns {Session | null} */
-  get session() {
-    const { sessions, session, id } = this.state;
-    const listed = sessions.find((/** @type {Session} */ one) => one.id === id);
-    return listed ?? (session?.id === id ? session : null);
   }
 
   get canAct() {
@@ -179,7 +172,7 @@ class App extends Component {
     const query = new URLSearchParams({ limit: String(PAGE), ...(search && { search }), ...(before && { before }) });
     const page = await getJson(`${API}/sessions?${query}`);
     if (search !== this.state.search) return;
-    this.setState({ sessions: before ? [...sessions, ...page.sessions] : page.sessions, hasMoreChats: page.has_more, isListed: true });
+    this.setState({ sessions: before ? [...sessions, ...page.sessions] : page.sessions, hasMoreChats: page.has_more });
   }
 
   /** @param {string} id @returns {Session[]} */
@@ -208,7 +201,7 @@ class App extends Component {
     if (id === this.state.id && id) return;
     this.follow(null);
     this.takeBack();
-    this.setState({ id, turns: [], hasMore: false, listOpen: false, away: false, trouble: null, reading: Boolean(id) });
+    this.setState({ id, session: null, turns: [], hasMore: false, listOpen: false, away: false, trouble: null, reading: Boolean(id) });
     if (id) this.read(id);
     this.composer?.input?.focus();
   }
@@ -329,9 +322,9 @@ class App extends Component {
   /** @param {string} text */
   async create(text) {
     const row = await send("POST", `${API}/sessions`, { name: text.split("\n")[0].slice(0, 60).trim() || "Chat", numbered: true });
-    this.meetSession(row);
     history.pushState(null, "", `#${row.id}`);
-    await new Promise((resolve) => this.setState({ id: row.id, session: row }, () => resolve(null)));
+    await new Promise((resolve) => this.setState({ id: row.id }, () => resolve(null)));
+    this.meetSession(row);
     return row.id;
   }
 
@@ -374,19 +367,18 @@ class App extends Component {
 
   async rename(/** @type {string} */ name) {
     const row = await send("PATCH", pathOf(this.state.id), { name }).catch(asTrouble);
-    if (row instanceof Trouble) this.setState({ trouble: row, dialog: "" });
-    else {
-      this.meetSession(row);
-      this.setState({ dialog: "" });
-    }
+    this.setState({ dialog: "" });
+    if (row instanceof Trouble) this.setState({ trouble: row });
+    else this.meetSession(row);
   }
 
   async remove() {
     const { id } = this.state;
     const failed = await send("DELETE", pathOf(id, "?runs=true")).catch(asTrouble);
-    if (failed) this.setState({ trouble: failed, dialog: "" });
+    this.setState({ dialog: "" });
+    if (failed) this.setState({ trouble: failed });
     else {
-      this.setState({ sessions: this.without(id), dialog: "" });
+      this.setState({ sessions: this.without(id) });
       this.startNew();
     }
   }
@@ -470,13 +462,13 @@ class App extends Component {
   }
 
   render() {
-    const { sessions, isListed, id, running, search, hasMoreChats, listOpen, away, isLost, models, model } = this.state;
+    const { sessions, id, running, search, hasMoreChats, listOpen, away, isLost, models, model } = this.state;
     const known = models?.find((/** @type {any} */ one) => one.id === model);
     const takes = known ? known.takes : models?.some((/** @type {any} */ one) => one.takes.length > 0) ? ["image", "file"] : [];
     return html`
       <div class="frame" data-list=${listOpen ? "open" : "closed"}>
         <a class="skip" href="#question" onClick=${(/** @type {Event} */ event) => this.focus(event, "question")}>Skip to the question</a>
-        <${ChatList} sessions=${sessions} isListed=${isListed} currentId=${id} running=${new Set(running.values())} search=${search} hasMore=${hasMoreChats}
+        <${ChatList} sessions=${sessions} currentId=${id} running=${new Set(running.values())} search=${search} hasMore=${hasMoreChats}
           onNew=${() => this.startNew()} onSearch=${(/** @type {string} */ text) => this.setSearch(text)}
           onMore=${() => this.list(sessions.at(-1)?.id)} />
         <button type="button" class="veil" tabindex="-1" aria-label="Close the list"
@@ -549,11 +541,11 @@ class App extends Component {
   }
 
   renderDialog() {
-    const { dialog, person } = this.state;
+    const { dialog, person, session } = this.state;
     const onClose = () => this.setState({ dialog: "" });
     if (dialog === "keys") return html`<${KeyHelp} keys=${KEYS} onClose=${onClose} />`;
     if (dialog !== "menu") return null;
-    return html`<${Menu} session=${this.session} canAct=${this.canAct} theme=${theme()} mode=${mode()}
+    return html`<${Menu} session=${session} canAct=${this.canAct} theme=${theme()} mode=${mode()}
       needsLogin=${person.needs_login} onRename=${(/** @type {string} */ name) => this.rename(name)} onDelete=${() => this.remove()}
       onTheme=${() => { nextTheme(); this.redraw(); }} onMode=${() => this.switchMode()}
       onKeys=${() => this.setState({ dialog: "keys" })} onLogout=${() => this.logOut()} onClose=${onClose} />`;

@@ -22,15 +22,13 @@ const WORDS = {
 /** @type {Record<string, string>} */
 const MARKS = { done: "✓", asking: "?", denied: "–", expired: "–", stopped: "–", error: "✕" };
 
-/** States of a call that did not come to its end: how long that took says nothing. */
-const UNTIMED = new Set(["denied", "expired", "stopped"]);
-
 /**
  * @param {{tool: Part, onDecide: (part: Part, choice: any) => Promise<string>, canAct: boolean}} props
  */
 export function ToolCard({ tool, onDecide, canAct }) {
   const { state, name, approval } = tool;
-  const took = tool.duration_ms !== undefined && !UNTIMED.has(state) ? ` in ${duration(tool.duration_ms)}` : "";
+  // How long a call took that did not come to its end says nothing.
+  const took = tool.duration_ms !== undefined && !/denied|expired|stopped/.test(state) ? ` in ${duration(tool.duration_ms)}` : "";
   return html`
     <details class="tool" data-state=${state}>
       <summary>

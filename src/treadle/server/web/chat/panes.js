@@ -8,10 +8,10 @@ import { examples } from "./examples.js";
 /** @typedef {import("./talk.js").Session} Session */
 
 /**
- * @param {{sessions: Session[], isListed: boolean, currentId: string, running: Set<string>, search: string, hasMore: boolean,
+ * @param {{sessions: Session[], currentId: string, running: Set<string>, search: string, hasMore: boolean,
  *   onNew: () => void, onSearch: (text: string) => void, onMore: () => void}} props
  */
-export function ChatList({ sessions, isListed, currentId, running, search, hasMore, onNew, onSearch, onMore }) {
+export function ChatList({ sessions, currentId, running, search, hasMore, onNew, onSearch, onMore }) {
   return html`
     <nav class="list" aria-label="Chats">
       <button type="button" class="new" onClick=${onNew}>New chat</button>
@@ -25,7 +25,7 @@ export function ChatList({ sessions, isListed, currentId, running, search, hasMo
           </a>
         </li>`)}
       </ul>
-      ${isListed && sessions.length === 0 && html`<p class="small">${search ? "No chat has that." : "No chats yet."}</p>`}
+      ${sessions.length === 0 && html`<p class="small">${search ? "No chat has that." : "No chats yet."}</p>`}
       ${hasMore && html`<button type="button" class="box" onClick=${onMore}>Older chats</button>`}
       <p class="small">The server keeps all chats. <a href="/console">Console</a></p>
     </nav>
@@ -105,7 +105,7 @@ export function Welcome({ tools, model, isLoaded, canAct, trouble, onLoad, onAsk
           <button type="button" onClick=${() => onAsk(example)}>${example}</button>
         </li>`)}
       </ul>`}
-      ${tools.length > 0 && html`<p class="tools">${"Tools on this server: "}
+      ${tools.length > 0 && html`<p class="tools">Tools on this server:
         ${tools.map((tool) => html`<code key=${tool.spec.name} title=${tool.spec.description}>${tool.spec.name}</code>`)}</p>`}
     </section>
   `;

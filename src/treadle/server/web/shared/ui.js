@@ -143,10 +143,7 @@ export function useClock(isOn = true) {
 export function announce(text) {
   let region = document.getElementById("said");
   if (!region) {
-    region = document.createElement("div");
-    region.id = "said";
-    region.className = "unseen";
-    region.setAttribute("aria-live", "polite");
+    region = Object.assign(document.createElement("div"), { id: "said", className: "unseen", ariaLive: "polite" });
     document.body.append(region);
   }
   region.textContent = text;
@@ -194,8 +191,7 @@ export function duration(ms) {
   if (ms < 1_000) return `${Math.max(1, Math.round(ms))} ms`;
   if (ms < 60_000) return `${(ms / 1_000).toFixed(1)} s`;
   const minutes = Math.round(ms / 60_000);
-  const hours = Math.floor(minutes / 60);
-  return [hours > 0 && `${hours} h`, (minutes % 60 > 0 || hours === 0) && `${minutes % 60} min`].filter(Boolean).join(" ");
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 /** Write how long ago a time was. @param {number} seconds since 1970 @param {number} [now] */
