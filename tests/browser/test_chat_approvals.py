@@ -189,6 +189,7 @@ def test_a_remembered_answer_is_not_asked_again(browser: Browser, tmp_path: Path
         expect(page.locator(".ask")).to_be_visible()
         page.get_by_role("button", name="Stop").click()
         expect(page.locator("details.tool")).to_have_attribute("data-state", "stopped")
+        expect(page.locator("details.tool .state")).to_have_text("stopped")
         expect(page.locator(".ask")).to_have_count(0)
         context.close()
         assert (seen.complaints, seen.strays) == ([], [])

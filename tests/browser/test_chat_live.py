@@ -119,6 +119,17 @@ def test_all_tabs_share_one_stream(browser: Browser, server: Served) -> None:
     context.close()
 
 
+def test_a_tab_that_comes_later_lists_the_chats(browser: Browser, server: Served) -> None:
+    """Another tab has opened the stream before: the list is read all the same."""
+    context = new_context(browser)
+    one = Watched(context.new_page(), server).open()
+    _ask(one, "What is the weather in Cairo?")
+    expect(one.get_by_role("button", name="Copy answer")).to_be_visible()
+    two = Watched(context.new_page(), server).open()
+    expect(two.get_by_role("navigation").get_by_role("link", name="What is the weather in Cairo?")).to_be_visible()
+    context.close()
+
+
 def test_a_browser_without_locks_has_a_stream_for_each_tab(browser: Browser, server: Served) -> None:
     """Pages over plain HTTP from elsewhere have none: two tabs still follow the same chat."""
     context = new_context(browser)

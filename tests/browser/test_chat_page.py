@@ -86,6 +86,18 @@ def test_chats_are_listed_and_kept_apart(watched: Watched) -> None:
     expect(page.get_by_role("heading", name="What would you like to know?")).to_be_visible()
 
 
+def test_a_chat_names_its_tab(watched: Watched) -> None:
+    """Many tabs, the history and bookmarks are told apart by it."""
+    page = watched.open()
+    watched.ask("What is the weather in Quito?")
+    expect(page.get_by_role("button", name="Copy answer")).to_be_visible()
+    expect(page).to_have_title("What is the weather in Quito? · Treadle")
+    page.get_by_role("button", name="New chat").first.click()
+    expect(page).to_have_title("Treadle")
+    page.go_back()
+    expect(page).to_have_title("What is the weather in Quito? · Treadle")
+
+
 def test_keys_send_break_lines_and_stop(browser: Browser, tmp_path: Path) -> None:
     """Shift-Enter begins a line, Enter sends, Esc stops; the server's run ends as cancelled and can be continued."""
     with served(tmp_path, delay_s=0.4) as server:

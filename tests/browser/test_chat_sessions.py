@@ -162,6 +162,19 @@ def test_chats_are_searched_by_what_was_said(watched: Watched) -> None:
     expect(chats.first).to_contain_text("Add 1 and 1")
 
 
+def test_a_chat_that_is_not_listed_can_be_renamed(watched: Watched) -> None:
+    """The menu is about the chat that is open, also when a search leaves it out of the list."""
+    page = watched.open()
+    watched.ask("What is the weather in Accra?")
+    expect(page.get_by_role("button", name="Copy answer")).to_be_visible()
+    page.get_by_label("Search all chats").fill("nobody said this")
+    expect(page.get_by_role("navigation")).to_contain_text("No chat has that.")
+    page.get_by_role("button", name="More").click()
+    page.get_by_label("Name", exact=True).fill("Ghana")
+    page.get_by_role("button", name="Rename").click()
+    expect(page).to_have_title("Ghana · Treadle")
+
+
 def test_a_chat_is_exported(watched: Watched) -> None:
     """As Markdown for people and as JSON Lines for programs, under the chat's name."""
     page = watched.open()
@@ -220,6 +233,17 @@ def test_reasoning_is_folded(browser: Browser, tmp_path: Path) -> None:
         expect(thought.locator("p")).to_be_hidden()
         thought.locator("summary").click()
         expect(thought.locator("p")).to_have_text("Let me *think*.")
+        context.close()
+
+
+def test_an_answer_with_nothing_in_it_says_so(browser: Browser, tmp_path: Path) -> None:
+    """An empty place would look as if something were still to come."""
+    with hosted(tmp_path, script='[[script]]\ntext = ""\n') as server:
+        context = new_context(browser)
+        seen = Watched(context.new_page(), server)
+        page = seen.open()
+        seen.ask("Say nothing")
+        expect(page.locator(".answer")).to_contain_text("The answer is empty.")
         context.close()
 
 
@@ -575,3 +599,17 @@ def test_the_first_questions_fit_what_is_there(
     _answers(watched.page, "/treadle/v1/models", {"default": model, "models": [{"id": model, "takes": []}]})
     page = watched.open()
     expect(page.locator(".examples button")).to_have_text(questions)
+
+
+def test_many_tools_are_listed_in_lines_that_fit(browser: Browser, server: Served) -> None:
+    """However many there are and however long their names; a phone is narrow."""
+    context = new_context(browser, width=390, height=844)
+    page = context.new_page()
+    tools = [{"spec": {"name": f"tool_{n}_{'long_' * n}", "description": "", "parameters": {}}} for n in range(20)]
+    _answers(page, "/treadle/v1/tools", {"tools": tools})
+    page.goto(f"{server.url}/")
+    listed = page.locator(".empty .tools code")
+    expect(listed).to_have_count(20)
+    boxes = [code.bounding_box() for code in listed.all()]
+    assert [box for box in boxes if box is None or box["x"] < 0 or box["x"] + box["width"] > 390] == []
+    context.close()

@@ -256,6 +256,7 @@ def test_what_is_not_there_is_said_kindly(seen: Watched, console: Console) -> No
     """A run that was deleted, or never was; the browser itself notes the answer, and nothing else does."""
     seen.page.goto(f"{console.url}/console/runs/run_x")
     expect(seen.page.get_by_role("alert")).to_contain_text("There is no run 'run_x'.")
+    expect(seen.page.get_by_role("alert")).to_contain_text("It may have been deleted.")
     [said] = seen.complaints
     assert "404" in said
     seen.complaints.clear()

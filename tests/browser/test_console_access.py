@@ -136,6 +136,31 @@ def test_no_answer_holds_a_providers_key(browser: Browser, shown: Shown) -> None
     assert [url for url, body in bodies.items() if KEY.encode() in body] == []
 
 
+@pytest.mark.parametrize("view", ["keys", "evals"])
+def test_the_view_that_is_shown_is_in_view_among_the_tabs(browser: Browser, shown: Shown, view: str) -> None:
+    """On a phone the tabs are wider than the window, and those of an admin come only when it is known who looks."""
+    context = new_context(browser, **LOOKS["phone"])
+    page = context.new_page()
+    visit(page, shown, view)
+    expect(page.get_by_role("link", name="Keys")).to_have_count(1)
+    expect(page.locator(".tabs [aria-current]")).to_be_in_viewport(ratio=0.99)
+    context.close()
+
+
+def test_a_long_name_does_not_stretch_a_filter(browser: Browser, shown: Shown) -> None:
+    """A list is as wide as its longest entry, unless something keeps it from that."""
+    context = new_context(browser)
+    page = context.new_page()
+    visit(page, shown, "runs")
+    page.get_by_label("Model").evaluate(
+        "(node) => node.append(new Option('a-model-with-a-name-' + 'so-long-'.repeat(20)))"
+    )
+    box = page.get_by_label("Model").bounding_box()
+    assert box is not None
+    assert box["width"] <= 200
+    context.close()
+
+
 def test_filters_stand_on_one_line(browser: Browser, shown: Shown) -> None:
     """Their names and their fields, whatever kind of field each is."""
     context = new_context(browser)

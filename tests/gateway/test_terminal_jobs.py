@@ -162,3 +162,20 @@ def test_a_narrower_window_eats_nothing_and_leaves_nothing_behind(tmux: Tmux) ->
     assert sum(line.startswith(">") for line in after) == 2
     finished = [line for line in before if line and not line.startswith(("> a thought", " ask"))]
     assert [line for line in after if line in finished] == [line for line in finished if line in after]
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux on this machine")
+def test_a_row_that_was_longer_once_leaves_nothing_behind_in_a_narrower_window(tmux: Tmux) -> None:
+    """tmux breaks the blanks too where a longer line stood: the rows that this takes are counted."""
+    tmux.run("wait-for", "ended")
+    for keys in (["-l", "y" * 80], ["C-u"], ["-l", "one"], ["C-j"], ["-l", "two"]):
+        tmux.run("send-keys", *keys)
+        while keys[0] == "-l" and not any(line.endswith(keys[1]) for line in tmux.lines()):
+            pass
+    tmux.run("resize-window", "-x", "50", "-y", "24")
+    tmux.run("send-keys", "-l", "!")
+    while not any(line.strip() == "two!" for line in tmux.lines()):
+        pass
+    after = tmux.lines()
+    assert [line for line in after if line.startswith(">")] == ["> stream", "> one"]
+    assert code_lines("\n".join(after)) == code_lines(document(TOKENS))

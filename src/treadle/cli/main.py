@@ -15,7 +15,7 @@ import msgspec
 
 from treadle.canon.errors import TreadleError
 from treadle.cli import command
-from treadle.cli.manual.pages import finish_help
+from treadle.cli.manual.pages import Manual, finish_help
 from treadle.cli.parser import Parser
 
 EPILOG = """\
@@ -30,7 +30,8 @@ examples:
   treadle COMMAND --help              what a command takes, with examples
 
 environment:
-  OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY, OPENROUTER_API_KEY   each brings a provider's models
+  OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY,
+  OPENROUTER_API_KEY       each brings a provider's models
   OPENAI_BASE_URL          a model server, such as one on this machine; a key is not needed then
   TREADLE_SECTION__KEY     any key of the configuration, such as TREADLE_SERVER__PORT=9000
   TREADLE_CONFIG           the file to read, as --config
@@ -38,9 +39,9 @@ environment:
   NO_COLOR, TERM=dumb      no colours; plain lines
 
 files:
-  ~/.config/treadle/treadle.toml, else ./treadle.toml   the configuration: `treadle config example` prints one;
-                                                        one that is found here you are asked about, see treadle trust
-  ~/.local/share/treadle/treadle.db                     the journal, unless store.url names another
+  ~/.config/treadle/treadle.toml      the configuration: `treadle config example` prints one
+  ./treadle.toml                      else this one; you are asked about it once, see treadle trust
+  ~/.local/share/treadle/treadle.db   the journal, unless store.url names another
 
 exit codes: 0 done, 1 error, 2 usage or configuration; `treadle run --help` and others have more
 """
@@ -128,7 +129,7 @@ def _run(arguments: list[str]) -> int:
     parser = build_parser(next(iter(arguments[_file_flag_length(arguments) :]), None))
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
-        parser.inner(args.command).refuse(unknown)
+        parser.inner(args.command).refuse(unknown, [entry.name for entry in COMMANDS])
     args.command_line = arguments
     return load(args.command).run(args)
 
@@ -157,7 +158,7 @@ def build_parser(wanted: str | None = None) -> Parser:
         prog="treadle",
         description="Keep a tool-calling loop turning between any client and any model.",
         epilog=EPILOG,
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=18),
+        formatter_class=lambda prog: Manual(prog, max_help_position=18),
     )
     parser.add_argument("--config", metavar="FILE", help="read this file instead of ./treadle.toml")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
@@ -167,7 +168,7 @@ def build_parser(wanted: str | None = None) -> Parser:
             entry.name,
             help=entry.summary,
             description=f"{entry.summary[0].upper()}{entry.summary[1:]}.",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=Manual,
         )
         if wanted is None or entry.name == wanted:
             load(entry.name).describe(inner)

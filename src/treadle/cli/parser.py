@@ -3,6 +3,7 @@
 import argparse
 import re
 import sys
+from collections.abc import Collection
 from typing import Any, NoReturn, cast
 
 _CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
@@ -20,11 +21,13 @@ class Parser(argparse.ArgumentParser):
             near = _nearest(found["given"], re.findall(r"[\w.-]+", found["known"]))
         self._leave(message, near)
 
-    def refuse(self, unknown: list[str]) -> NoReturn:
-        """Leave over words that nobody knows."""
+    def refuse(self, unknown: list[str], commands: Collection[str] = ()) -> NoReturn:
+        """Leave over words that nobody knows; one of them may be a command that belongs in front."""
         flags = [flag for action in actions_of(self) for flag in action.option_strings if flag.startswith("--")]
         wrong = next((word for word in unknown if word.startswith("-")), "")
-        self._leave(f"unrecognized arguments: {' '.join(unknown)}", _nearest(wrong.partition("=")[0], flags))
+        near = _nearest(wrong.partition("=")[0], flags)
+        command = next((word for word in unknown if word in commands), "")
+        self._leave(f"unrecognized arguments: {' '.join(unknown)}", near or (command and f"treadle {command} …"))
 
     def inner(self, name: str) -> "Parser":
         """Return the parser of a command."""

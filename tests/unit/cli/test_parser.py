@@ -20,6 +20,13 @@ from treadle.cli.main import main
         (["serve", "--port", "http"], "argument --port: invalid int value: 'http'", "`treadle serve --help` lists"),
         (["run", "--output", "jsn"], "invalid choice: 'jsn'", "did you mean json? `treadle run"),
         (["keys", "create"], "the following arguments are required: NAME", "`treadle keys create --help` lists"),
+        (
+            ["run", "--max-turns", "x", "hi"],
+            "--max-turns: must be a whole number of at least 1, not 'x'",
+            "`treadle run",
+        ),
+        (["run", "--timeout", "nan", "hi"], "--timeout: must be a number above 0, not 'nan'", "`treadle run --help`"),
+        (["--plain", "models"], "unrecognized arguments: models", "did you mean treadle models …? `treadle chat"),
         (["xyzzy"], "invalid choice: 'xyzzy'", "  hint: `treadle --help` lists what there is"),
     ],
 )

@@ -275,6 +275,8 @@ class Inline:
         if self.app.find_top() or self._pending or self._has_shrunk():
             self.app.renderer.erase()
             self._flush_pending()
+        if self.app.renderer.last_rendered_screen is None:
+            self.app.lengths = {}
         columns, rows = self.size()
         room = max(1, rows - RESERVED_ROWS - min(EDITOR_ROWS_MAX, self.buffer.document.line_count))
         self._open = "" if self._painter is None else "\n".join(self._painter(columns, room))
@@ -283,6 +285,7 @@ class Inline:
 
     def _after_render(self, _: object) -> None:
         self._output.end()
+        self.app.measure()
         self._drawn.set()
 
     def _has_shrunk(self) -> bool:

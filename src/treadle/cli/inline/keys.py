@@ -101,8 +101,6 @@ def bind(conditions: Conditions, actions: Mapping[str, Callable[[KeyPressEvent],
     return bindings
 
 
-def help_lines() -> list[str]:
-    """Return the keys for a person to read."""
-    rows = [(key.shown, key.does) for key in KEYS] + list(BUILT_IN)
-    width = max(len(shown) for shown, _ in rows)
-    return [f"  {shown:<{width}}  {does}" for shown, does in rows]
+def help_rows() -> list[tuple[str, str]]:
+    """Return the keys for a person to read, each with what it does."""
+    return [(key.shown, key.does) for key in KEYS] + list(BUILT_IN)

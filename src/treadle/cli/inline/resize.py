@@ -2,10 +2,12 @@
 
 Most terminals break old lines anew when they become narrower. What was drawn then takes more rows than it did, and
 whoever wants to draw over it must go up by as many: too few leave a piece behind, too many eat a finished line.
+tmux also breaks the blanks where a longer line stood before (3.3a): a line is as long there as it ever was.
 """
 
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.layout.screen import Char
@@ -24,11 +26,20 @@ def rewraps(env: Mapping[str, str]) -> bool:
     return env.get("TERM_PROGRAM") in _PROGRAMS or any(name in env for name in _VARIABLES)
 
 
+def keeps_blanks(env: Mapping[str, str]) -> bool:
+    """Tell whether the terminal is one where a line that has become shorter is broken as if it had not."""
+    return "TMUX" in env and rewraps(env)
+
+
+def length_of(row: Mapping[int, Char]) -> int:
+    """Return how many columns of a line are written."""
+    return max((column for column, cell in row.items() if cell.char.strip()), default=-1) + 1
+
+
 def rows_of(row: Mapping[int, Char], columns: int, upto: int | None = None) -> int:
-    """Return how many rows a line takes at a width; of its beginning only, with `upto`. Wide characters are not cut."""
-    last = max((column for column, cell in row.items() if cell.char.strip()), default=-1)
+    """Return how many rows a line takes at a width; its first columns, with `upto`. Wide characters are not cut."""
     rows, used = 1, 0
-    for column in range(last + 1 if upto is None else upto):
+    for column in range(length_of(row) if upto is None else upto):
         width = row[column].width if column in row else 1
         if used + width > columns:
             rows, used = rows + 1, 0
@@ -40,6 +51,15 @@ class InlineApplication(Application[None]):
     """An application that finds the top of what it has drawn again, also in a terminal of another width."""
 
     drawn_columns = 0
+    lengths: Mapping[int, int] = MappingProxyType({})
+    """How long each row has been since the live part was last erased, where the terminal goes by that."""
+
+    def measure(self) -> None:
+        """Take down how long the rows are that were drawn just now."""
+        screen = self.renderer.last_rendered_screen
+        if screen is not None and keeps_blanks(os.environ):
+            rows, before = screen.data_buffer, self.lengths
+            self.lengths = {row: max(length_of(rows[row]), before.get(row, 0)) for row in range(screen.height)}
 
     def find_top(self) -> bool:
         """Put the cursor where it would be had no line been broken; tell whether the width has changed."""
@@ -50,7 +70,7 @@ class InlineApplication(Application[None]):
             return False
         if columns < before and rewraps(os.environ):
             cursor = screen.get_cursor_position(self.layout.current_window)
-            above = sum(rows_of(screen.data_buffer[row], columns) - 1 for row in range(cursor.y))
+            above = sum(rows_of(screen.data_buffer[row], columns, self.lengths.get(row)) - 1 for row in range(cursor.y))
             own = rows_of(screen.data_buffer[cursor.y], columns, cursor.x + 1) - 1
             self.output.cursor_up(above + own)
         return True

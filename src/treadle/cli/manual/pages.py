@@ -40,13 +40,54 @@ SEE_ALSO: dict[str, str] = {
 
 _EXAMPLES = "examples:\n"
 _TITLE = re.compile(r"^\S.*:$")
+_ROW = re.compile(r"(?P<name> +\S.*?) {2,}(?P<meaning>\S.*)")
+_MARGIN = 2
+"""Columns that argparse leaves free at the right; what was laid out by hand may use them."""
+_MEANING_COLUMNS_MIN = 24
+_BELOW = " " * 6
+
+
+class Manual(argparse.RawDescriptionHelpFormatter):
+    """Leaves a text as it was laid out where it fits; where the terminal is too narrow it is broken between words."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        blocks: list[str] = []
+        for line in text.split("\n"):
+            if blocks and _is_prose(line) and _is_prose(blocks[-1]):
+                blocks[-1] += f"\n{line}"
+            else:
+                blocks.append(line)
+        return "\n".join(fit(block, width, width + _MARGIN) for block in blocks)
+
+
+def _is_prose(text: str) -> bool:
+    return text[:1] not in ("", " ") and not text.endswith(":")
+
+
+def fit(block: str, width: int, columns: int) -> str:
+    """Return a paragraph, or a line of a list, so that it fits into so many columns; commands are not broken."""
+    if all(len(line) <= columns for line in block.split("\n")):
+        return block
+    import textwrap
+
+    if not block.startswith(" "):
+        return textwrap.fill(" ".join(block.split("\n")), width, break_long_words=False, break_on_hyphens=False)
+    row = _ROW.fullmatch(block)
+    if row is None:
+        return block
+    start = row.start("meaning")
+    is_beside = width - start >= _MEANING_COLUMNS_MIN
+    margin = " " * start if is_beside else _BELOW
+    meaning = textwrap.wrap(row["meaning"], width - len(margin))
+    first = block[:start] + meaning.pop(0) if is_beside else row["name"]
+    return "\n".join([first, *(margin + line for line in meaning)])
 
 
 def finish_help(parser: argparse.ArgumentParser, name: str) -> None:
     """Give a command its last lines, and its actions what they lack."""
     examples = examples_of(parser.epilog or "")
     for action, inner in commands_of(parser).items():
-        inner.formatter_class = argparse.RawDescriptionHelpFormatter
+        inner.formatter_class = Manual
         inner.description = inner.description or _sentence(_summary(parser, action))
         own = [line for line in examples if _begins(line, f"treadle {name} {action}")] or [_plainly(inner)]
         if not inner.epilog:

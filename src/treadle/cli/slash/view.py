@@ -5,7 +5,7 @@ import msgspec
 from treadle.cli.talk.chat import Chat
 from treadle.cli.talk.totals import cost_text, time_text, tokens_text
 from treadle.cli.terminal.look import THEMES
-from treadle.cli.terminal.words import plural
+from treadle.cli.terminal.words import in_columns, plural
 
 _TRACED = frozenset(
     {"plan", "reply", "tool_call", "tool_start", "tool_result", "approval_request", "approval_decision"}
@@ -14,9 +14,10 @@ _TRACED = frozenset(
 
 async def help_(chat: Chat, argument: str) -> None:
     """List the commands and the keys."""
-    shown = {f"{name} {slash.takes}".strip(): slash.summary for name, slash in chat.commands.items()}
-    width = max(map(len, shown))
-    lines = [f"  {name:<{width}}  {summary}" for name, summary in shown.items()]
+    width = chat.face.size()[0] if chat.screen.look.rich else None
+    lines = in_columns(
+        [(f"{name} {slash.takes}".strip(), slash.summary) for name, slash in chat.commands.items()], width
+    )
     more = [
         "",
         "  !COMMAND runs a command as you; !! adds what it wrote to your next message",
@@ -24,9 +25,9 @@ async def help_(chat: Chat, argument: str) -> None:
     ]
     keys: list[str] = []
     if chat.screen.look.rich:
-        from treadle.cli.inline.keys import help_lines
+        from treadle.cli.inline.keys import help_rows
 
-        keys = ["", *help_lines()]
+        keys = ["", *in_columns(help_rows(), width)]
     for line in [*lines, *more, *keys]:
         chat.screen.say(line or " ")
 
@@ -102,7 +103,8 @@ async def copy(chat: Chat, argument: str) -> None:
 async def theme(chat: Chat, argument: str) -> None:
     """Show the themes, or take one."""
     if argument not in THEMES:
-        chat.screen.say(f"theme {chat.screen.look.theme}; there are {', '.join(THEMES)}")
+        now = f"there is no theme {argument}" if argument else f"theme {chat.screen.look.theme}"
+        chat.screen.say(f"{now}; there are {', '.join(THEMES)}")
         return
     chat.screen.look = msgspec.structs.replace(chat.screen.look, theme=argument)
     chat.screen.say(f"theme {argument}: ", "call")

@@ -69,6 +69,10 @@ async def kill(chat: Chat, argument: str) -> None:
     if not argument:
         chat.screen.say("which one? /ps lists them")
         return
+    run = await chat.conversation.host.find_run(argument)
+    if run.status in ENDED:
+        chat.screen.say(f"{argument} has ended: {run.status}")
+        return
     await chat.conversation.host.cancel(argument)
     chat.screen.say(f"{argument} was asked to end")
 

@@ -138,15 +138,17 @@ class Conversation:
         raise Conflict(f"There are {NAMES_TRIED} sessions named {name!r} already.", param="name")
 
     async def resume(self, id_or_name: str) -> list[Entry]:
-        """Go on with a kept conversation and return what was said in it.
+        """Go on with a kept conversation and return what was said in it; where there is none, with this one.
 
         Raises: NotFound.
         """
+        session = await self.host.find_session(id_or_name)
+        runs = await self.host.list_runs(1, session_id=session.id)
+        said = await self.host.said(session.id)
         self.forget()
-        self.session = await self.host.find_session(id_or_name)
-        runs = await self.host.list_runs(1, session_id=self.session.id)
-        self._seen = runs[0].id if runs and runs[0].status in ENDED else self.session.head_run_id
-        return await self.host.said(self.session.id)
+        self.session = session
+        self._seen = runs[0].id if runs and runs[0].status in ENDED else session.head_run_id
+        return said
 
     async def resume_last(self) -> list[Entry]:
         """Go on with the conversation of this folder that was used last.

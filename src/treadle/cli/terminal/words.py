@@ -1,9 +1,12 @@
 """How an error, a limit, a note and a count are said to a person at a terminal. Text only: it writes nothing."""
 
+import textwrap
+
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.request import Note
 from treadle.cli.terminal.clean import clean
 
+MEANING_COLUMNS_MIN = 24
 _LIMIT_KEYS = {
     "max_iterations": "terminal.max_tool_turns",
     "max_total_tool_calls": "terminal.max_tool_calls",
@@ -32,6 +35,20 @@ def limit_text(limit: str) -> str:
 def note_text(note: Note) -> str:
     """Say a note on one line."""
     return clean(_NOTE_WORDS.get(note.code, note.message)).replace("\n", "⏎")
+
+
+def in_columns(rows: list[tuple[str, str]], width: int | None) -> list[str]:
+    """Write names and what they mean side by side, or below one another where that leaves no room; None has no end."""
+    first = max(len(name) for name, _ in rows) + 4
+    if width is None:
+        return [f"  {name:<{first - 4}}  {meaning}" for name, meaning in rows]
+    if width - first < MEANING_COLUMNS_MIN:
+        return [line for name, meaning in rows for line in (f"  {name}", f"      {meaning}")]
+    lines: list[str] = []
+    for name, meaning in rows:
+        head, *rest = textwrap.wrap(meaning, width - first)
+        lines += [f"  {name:<{first - 4}}  {head}", *(" " * first + line for line in rest)]
+    return lines
 
 
 def plural(count: int, noun: str) -> str:

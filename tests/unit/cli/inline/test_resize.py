@@ -3,7 +3,7 @@
 import pytest
 from prompt_toolkit.layout.screen import Char
 
-from treadle.cli.inline.resize import rewraps, rows_of
+from treadle.cli.inline.resize import keeps_blanks, rewraps, rows_of
 
 
 def row(text: str) -> dict[int, Char]:
@@ -55,3 +55,14 @@ def test_the_cursor_is_in_the_row_of_its_own_part_of_the_line() -> None:
 def test_terminals_are_known_by_what_they_say_of_themselves(env: dict[str, str], is_so: bool) -> None:
     """One that is not known is taken for one that cuts lines: then nothing finished is ever eaten."""
     assert rewraps(env) is is_so
+
+
+@pytest.mark.parametrize(("env", "is_so"), [({"TMUX": "x"}, True), ({"VTE_VERSION": "7"}, False), ({}, False)])
+def test_only_tmux_breaks_blanks_where_a_longer_line_stood(env: dict[str, str], is_so: bool) -> None:
+    """The others go by what stands there now."""
+    assert keeps_blanks(env) is is_so
+
+
+def test_a_line_that_was_longer_takes_the_rows_that_it_took_then() -> None:
+    """Blanks count where they are asked for."""
+    assert [rows_of(row("漢字"), 10, upto) for upto in (4, 10, 11, 25)] == [1, 1, 2, 3]

@@ -7,7 +7,7 @@ import pytest
 
 from rules.tree import ROOT
 from treadle.cli.main import COMMANDS, build_parser, main
-from treadle.cli.manual.pages import SEE_ALSO, examples_of, finish_help
+from treadle.cli.manual.pages import SEE_ALSO, examples_of, finish_help, fit
 from treadle.cli.parser import actions_of, commands_of
 
 PARSER = build_parser()
@@ -39,11 +39,37 @@ def test_every_command_says_where_to_read_on(entry: object) -> None:
     """Commands that exist, and documents that are there."""
     name = getattr(entry, "name", "")
     see = SEE_ALSO[name]
-    assert commands_of(PARSER)[name].format_help().rstrip().endswith(f"see also: {see}")
+    assert " ".join(commands_of(PARSER)[name].format_help().split()).endswith(f"see also: {see}")
     for document in re.findall(r"docs/[a-z]+\.md", see):
         assert (ROOT / document).exists()
     for other in re.findall(r"treadle ([a-z]+)", see):
         assert other in commands_of(PARSER)
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_prose_is_broken_between_words_and_examples_are_not(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that was laid out for a wide terminal is read in a narrow one; a command can still be copied."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for parser in (PARSER, *commands_of(PARSER).values()):
+        for line in parser.format_help().splitlines():
+            is_whole = line.startswith("  ") or " " not in line.strip()
+            assert len(line) <= columns or is_whole, line
+
+
+@pytest.mark.parametrize(
+    ("block", "columns", "shown"),
+    [
+        ("one two\nthree", 9, "one two\nthree"),
+        ("one two\nthree four", 9, "one two\nthree\nfour"),
+        ("  go on    what it does here", 36, "  go on    what it does here"),
+        (f"  go on    what {'it does ' * 3}", 36, "  go on    what it does it does it\n           does"),
+        ("  treadle run it all   what it does", 26, "  treadle run it all\n      what it does"),
+        ("  treadle run it all over", 12, "  treadle run it all over"),
+    ],
+)
+def test_a_block_is_left_as_it_is_where_it_fits(block: str, columns: int, shown: str) -> None:
+    """Meanings are broken beside their names, or below them; a line without one is a command."""
+    assert fit(block.rstrip(), columns, columns) == shown
 
 
 def test_the_first_help_names_variables_files_and_codes(capsys: pytest.CaptureFixture[str]) -> None:

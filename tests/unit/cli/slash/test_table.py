@@ -63,6 +63,7 @@ def talk(tmp_path: Path) -> Talk:
         ("/raw", "there is no answer yet"),
         ("/copy", "there is no answer yet"),
         ("/theme", "theme dark; there are dark, light, contrast, none"),
+        ("/theme pink", "there is no theme pink; there are dark, light, contrast, none"),
         ("/trace", "nothing was run yet; /trace RUN shows another run"),
         ("/trace gone", "✗ There is no run 'gone'."),
         ("/sessions", "no sessions yet"),
@@ -78,7 +79,7 @@ def talk(tmp_path: Path) -> Talk:
         ("/delete gone", "✗ There is no session 'gone'."),
         ("/ps", "nothing is going on"),
         ("/kill", "which one? /ps lists them"),
-        ("/kill run_9", "run_9 was asked to end"),
+        ("/kill gone", "✗ There is no run 'gone'."),
         ("/facts", "nothing is proposed"),
         ("/confirm", "✗ nothing is proposed"),
         ("/reject x y", "✗ there is no open proposal 'x'"),
@@ -104,6 +105,28 @@ async def test_help_lists_every_command(talk: Talk) -> None:
 async def test_help_on_a_screen_lists_the_keys(tmp_path: Path) -> None:
     """Where there are keys."""
     assert "Ctrl-R" in "\n".join(await Talk(tmp_path, rich=True).say("/help"))
+
+
+async def test_help_on_a_narrow_screen_has_each_meaning_below_its_name(tmp_path: Path) -> None:
+    """Two columns in which no word fits would not be read."""
+    talk = Talk(tmp_path, rich=True)
+    talk.face.columns = 40
+    shown = await talk.say("/help")
+    place = shown.index("  /status")
+    assert shown[place + 1 : place + 4] == [
+        "      tell where and how this",
+        "      conversation is held",
+        "  /model [NAME]",
+    ]
+    assert max(map(len, shown)) <= 40
+
+
+async def test_a_run_is_asked_to_end_once(talk: Talk) -> None:
+    """One that has ended is not asked again."""
+    talk.host.rows = [RunInfo(id="run_8", status="completed"), RunInfo(id="run_9", status="running")]
+    assert await talk.say("/kill run_9") == ["run_9 was asked to end"]
+    assert await talk.say("/kill run_8") == ["run_8 has ended: completed"]
+    assert talk.host.cancelled == ["run_9"]
 
 
 async def test_commands_change_the_conversation(talk: Talk) -> None:

@@ -131,7 +131,10 @@ class FakeHost:
 
     async def find_run(self, run_id: str) -> RunInfo:
         """Return one."""
-        return next(run for run in self.rows if run.id == run_id)
+        for run in self.rows:
+            if run.id == run_id:
+                return run
+        raise NotFound(f"There is no run {run_id!r}.")
 
     async def run_entries(self, run_id: str) -> list[Entry]:
         """Return the journal of one."""
@@ -188,6 +191,7 @@ class FakeFace:
         self.redrawn = 0
         self.deeds: list[str] = []
         self.echoes = False
+        self.columns = 100
 
     async def open(self) -> None:
         """Do nothing."""
@@ -247,4 +251,4 @@ class FakeFace:
 
     def size(self) -> tuple[int, int]:
         """Return a screen."""
-        return 100, 30
+        return self.columns, 30

@@ -164,6 +164,17 @@ async def test_news_are_runs_that_somebody_else_began() -> None:
     assert (await again.news()) == news, "a run that goes on is shown by whoever resumes"
 
 
+async def test_a_name_that_nothing_has_leaves_the_conversation_as_it_is() -> None:
+    """A slip of the finger must not lose it: what is said next goes on from what was said."""
+    host = FakeHost()
+    conversation = Conversation(host, "m")
+    await send(conversation, "one")
+    with pytest.raises(NotFound):
+        await conversation.resume("gone")
+    await send(conversation, "two")
+    assert [ask.session_id for ask in host.asked] == ["sess_1", "sess_1"]
+
+
 async def test_stepping_back_forks_before_the_turn_and_returns_what_was_said() -> None:
     """The first conversation stays; before the first turn there is nothing to fork."""
     host = FakeHost()

@@ -46,6 +46,7 @@ class App extends Component {
       search: "",
       running: /** @type {Map<string, string>} runs that go on, and their chats */ (new Map()),
       id: "",
+      session: /** @type {Session | null} the open one, which a long list or a search may not hold */ (null),
       turns: /** @type {Turn[]} */ ([]),
       hasMore: false,
       reading: false,
@@ -80,6 +81,8 @@ class App extends Component {
   componentDidMount() {
     this.load();
     this.open(location.hash.slice(1));
+    // Another tab may have opened the stream long ago: nothing would say here that the lists are to be read.
+    this.readLists();
     addEventListener("hashchange", () => this.open(location.hash.slice(1)));
     live.on("reset", () => this.refresh());
     live.on("session", (row) => this.meetSession(row));
@@ -106,6 +109,8 @@ class App extends Component {
   }
 
   componentDidUpdate() {
+    const { session } = this.state;
+    document.title = session ? `${session.name} · Treadle` : "Treadle";
     this.toEnd();
     // What comes into view only now is often taller than it was taken for.
     this.frame ||= requestAnimationFrame(() => {
@@ -146,15 +151,19 @@ class App extends Component {
     }
   }
 
-  /** Read the lists again: at first, and whenever something may have been missed. */
+  /** Read everything again: something may have been missed. */
   async refresh() {
+    await this.readLists();
+    if (this.state.id && !this.busy) this.read(this.state.id);
+  }
+
+  async readLists() {
     try {
       const [{ runs }] = await Promise.all([getJson(`${API}/runs?status=running&limit=200`), this.list()]);
       this.setState({ running: new Map(runs.map((/** @type {any} */ run) => [run.id, run.session_id])) });
     } catch {
       // The stream says so when the server is away; the lists stay as they are.
     }
-    if (this.state.id && !this.busy) this.read(this.state.id);
   }
 
   /** @param {string} [before] the last chat that is listed */
@@ -173,6 +182,7 @@ class App extends Component {
 
   /** Put a chat first in the list, as it is now. @param {any} row */
   meetSession(row) {
+    if (row.id === this.state.id) this.setState({ session: row });
     if (!this.state.search) this.setState({ sessions: [row, ...this.without(row.id)].sort((a, b) => b.updated_at - a.updated_at) });
   }
 
@@ -191,7 +201,7 @@ class App extends Component {
     if (id === this.state.id && id) return;
     this.follow(null);
     this.takeBack();
-    this.setState({ id, turns: [], hasMore: false, listOpen: false, away: false, trouble: null, reading: Boolean(id) });
+    this.setState({ id, session: null, turns: [], hasMore: false, listOpen: false, away: false, trouble: null, reading: Boolean(id) });
     if (id) this.read(id);
     this.composer?.input?.focus();
   }
@@ -211,7 +221,7 @@ class App extends Component {
       const { turns, has_more, session } = await getJson(pathOf(id, `/turns?limit=30&mode=${mode()}`));
       if (number !== this.reads || id !== this.state.id) return;
       const met = turns.map((/** @type {Turn} */ turn) => this.meetTurn(turn));
-      this.setState({ turns: met, hasMore: has_more, reading: false, trouble: null, id: session.id });
+      this.setState({ turns: met, hasMore: has_more, reading: false, trouble: null, id: session.id, session });
       this.follow(met.find(isOpen) ?? null);
     } catch (error) {
       if (number === this.reads) this.setState({ reading: false, trouble: asTrouble(error) });
@@ -312,9 +322,9 @@ class App extends Component {
   /** @param {string} text */
   async create(text) {
     const row = await send("POST", `${API}/sessions`, { name: text.split("\n")[0].slice(0, 60).trim() || "Chat", numbered: true });
-    this.meetSession(row);
     history.pushState(null, "", `#${row.id}`);
     await new Promise((resolve) => this.setState({ id: row.id }, () => resolve(null)));
+    this.meetSession(row);
     return row.id;
   }
 
@@ -357,19 +367,18 @@ class App extends Component {
 
   async rename(/** @type {string} */ name) {
     const row = await send("PATCH", pathOf(this.state.id), { name }).catch(asTrouble);
-    if (row instanceof Trouble) this.setState({ trouble: row, dialog: "" });
-    else {
-      this.meetSession(row);
-      this.setState({ dialog: "" });
-    }
+    this.setState({ dialog: "" });
+    if (row instanceof Trouble) this.setState({ trouble: row });
+    else this.meetSession(row);
   }
 
   async remove() {
     const { id } = this.state;
     const failed = await send("DELETE", pathOf(id, "?runs=true")).catch(asTrouble);
-    if (failed) this.setState({ trouble: failed, dialog: "" });
+    this.setState({ dialog: "" });
+    if (failed) this.setState({ trouble: failed });
     else {
-      this.setState({ sessions: this.without(id), dialog: "" });
+      this.setState({ sessions: this.without(id) });
       this.startNew();
     }
   }
@@ -532,11 +541,11 @@ class App extends Component {
   }
 
   renderDialog() {
-    const { dialog, id, sessions, person } = this.state;
+    const { dialog, person, session } = this.state;
     const onClose = () => this.setState({ dialog: "" });
     if (dialog === "keys") return html`<${KeyHelp} keys=${KEYS} onClose=${onClose} />`;
     if (dialog !== "menu") return null;
-    return html`<${Menu} session=${sessions.find((/** @type {Session} */ one) => one.id === id) ?? null} canAct=${this.canAct} theme=${theme()} mode=${mode()}
+    return html`<${Menu} session=${session} canAct=${this.canAct} theme=${theme()} mode=${mode()}
       needsLogin=${person.needs_login} onRename=${(/** @type {string} */ name) => this.rename(name)} onDelete=${() => this.remove()}
       onTheme=${() => { nextTheme(); this.redraw(); }} onMode=${() => this.switchMode()}
       onKeys=${() => this.setState({ dialog: "keys" })} onLogout=${() => this.logOut()} onClose=${onClose} />`;

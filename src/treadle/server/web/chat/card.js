@@ -27,7 +27,8 @@ const MARKS = { done: "✓", asking: "?", denied: "–", expired: "–", stopped
  */
 export function ToolCard({ tool, onDecide, canAct }) {
   const { state, name, approval } = tool;
-  const took = tool.duration_ms !== undefined && state !== "denied" && state !== "expired" ? ` in ${duration(tool.duration_ms)}` : "";
+  // How long a call took that did not come to its end says nothing.
+  const took = tool.duration_ms !== undefined && !/denied|expired|stopped/.test(state) ? ` in ${duration(tool.duration_ms)}` : "";
   return html`
     <details class="tool" data-state=${state}>
       <summary>

@@ -124,11 +124,11 @@ export class Composer extends Component {
 function encode(file) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
-    reader.addEventListener("load", () => {
+    reader.onload = () => {
       const data = String(reader.result).replace(/^[^,]*,?/, "");
       resolve({ name: file.name || "pasted", media_type: file.type, data });
-    });
-    reader.addEventListener("error", () => reject(reader.error));
+    };
+    reader.onerror = () => reject(reader.error);
     reader.readAsDataURL(file);
   });
 }

@@ -27,19 +27,16 @@ const GENERAL = [
  */
 export function examples(tools, model) {
   const specs = tools.map((tool) => tool.spec);
-  const known = Object.keys(KNOWN).flatMap((name) => (specs.some((spec) => fits(spec, name)) ? [KNOWN[name].question] : []));
-  const others = specs.filter((spec) => !fits(spec, spec.name)).map((spec) => `Show me what ${spec.name} can do`);
+  const names = specs.filter(isKnown).map((spec) => spec.name);
+  const known = Object.keys(KNOWN).filter((name) => names.includes(name)).map((name) => KNOWN[name].question);
+  const others = specs.filter((spec) => !isKnown(spec)).map((spec) => `Show me what ${spec.name} can do`);
   const general = model === "demo" ? [] : GENERAL;
   const chosen = [...known.slice(0, COUNT - 1), ...others.slice(0, 2), ...general].slice(0, COUNT - 1);
   return [...chosen, ABOUT];
 }
 
-/**
- * @param {any} spec
- * @param {string} name of a known tool, perhaps
- */
-function fits(spec, name) {
-  const properties = spec.parameters?.properties ?? {};
-  const isKnown = spec.name === name && Object.hasOwn(KNOWN, name);
-  return isKnown && KNOWN[name].takes.every((parameter) => Object.hasOwn(properties, parameter));
+/** @param {any} spec */
+function isKnown({ name, parameters }) {
+  const properties = parameters?.properties ?? {};
+  return Object.hasOwn(KNOWN, name) && KNOWN[name].takes.every((parameter) => Object.hasOwn(properties, parameter));
 }

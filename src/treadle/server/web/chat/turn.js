@@ -35,6 +35,7 @@ export class TurnView extends Component {
         <div class="answer">
           ${turn.parts.map((part) => html`<${PartView} key=${part.id} part=${part} acts=${acts} />`)}
           ${isWaiting && html`<${Waiting} label="Thinking" />`}
+          ${turn.status === "completed" && turn.parts.length === 0 && html`<p class="small">The answer is empty.</p>`}
           ${turn.note && html`<${Note} message=${turn.note} advice=${turn.advice} isBad=${turn.status === "failed" || turn.status === "unsent"}
             onAction=${acts.canAct && !acts.isBusy ? () => acts.onAgain(turn) : null} />`}
           ${!isOpen(turn) && html`<${Foot} turn=${turn} acts=${acts} />`}

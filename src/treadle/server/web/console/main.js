@@ -91,10 +91,11 @@ function Tabs({ current }) {
   const proposals = useLoaded("/treadle/v1/proposals?status=open&limit=100");
   useChanges(["approval"], approvals.reload);
   useChanges(["proposal"], proposals.reload);
-  useEffect(() => document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [current]);
   /** @type {Record<string, number>} */
   const counts = { approvals: approvals.data?.approvals?.length ?? 0, facts: proposals.data?.proposals?.length ?? 0 };
   const { isAdmin } = useMe();
+  // What an admin may see, and what there is to decide, is known later and moves the other tabs.
+  useEffect(() => document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [current, isAdmin, counts.approvals, counts.facts]);
   return html`<nav class="tabs" aria-label="Views">${VIEWS.filter((one) => isAdmin || one.name !== "keys").map((one) => html`<a key=${one.name} href=${address([one.name])}
     aria-current=${one.name === current ? "page" : null}>${one.title}${counts[one.name] > 0 && html` <b class="badge"
     aria-label=${`${counts[one.name]} to decide`}>${counts[one.name] < 100 ? counts[one.name] : "99+"}</b>`}</a>`)}</nav>`;

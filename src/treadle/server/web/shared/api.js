@@ -24,7 +24,7 @@ const UNREACHABLE = "Check that the server is still running, then try again.";
 const ADVICE = {
   400: "The request was not understood. Try to word it differently, or start a new chat.",
   403: "You may look, but not do this. Ask for a link with more rights.",
-  404: "It may have been deleted. Reload the page.",
+  404: "It may have been deleted.",
   409: "Somebody else was quicker. Reload to see how it stands.",
   413: "The message is too long. Send less at once.",
   429: "The model is busy. Wait a moment, then try again.",
@@ -76,7 +76,8 @@ export async function request(path, options) {
   const said = (await answer.json().catch(() => null))?.error;
   const message = said?.message || `The server answered with status ${answer.status}.`;
   // Where an envelope has no place for a hint the server writes it behind the message; ours would contradict it.
-  const advice = said?.hint || (sentences(message).length > 1 ? "" : ADVICE[answer.status] || "Try again.");
+  // One that names a request is for programs.
+  const advice = (!/GET \//.test(said?.hint) && said?.hint) || (sentences(message).length > 1 ? "" : ADVICE[answer.status] || "Try again.");
   throw new Trouble(message, advice, answer.status, said);
 }
 

@@ -173,12 +173,7 @@ const INLINES = {
  */
 function link(href, children) {
   if (!isSafe(href)) return children;
-  const anchor = element("a", children);
-  anchor.setAttribute("href", href);
-  anchor.setAttribute("target", "_blank");
-  anchor.setAttribute("rel", "noopener noreferrer nofollow");
-  anchor.setAttribute("title", href);
-  return [anchor];
+  return [Object.assign(element("a", children), { href, target: "_blank", rel: "noopener noreferrer nofollow", title: href })];
 }
 
 /** @param {string} href */
@@ -191,20 +186,14 @@ export function isSafe(href) {
  * @param {string} info
  */
 function codeBlock(code, info) {
-  const name = document.createElement("span");
   const language = info.split(/\s/)[0];
-  name.textContent = language || "text";
-  const button = document.createElement("button");
-  button.type = "button";
-  button.textContent = "Copy";
+  const name = element("span", [document.createTextNode(language || "text")]);
+  const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Copy" });
   const body = element("code", [document.createTextNode(code)]);
   if (language) body.dataset.language = language;
   button.addEventListener("click", () => copy(button, body));
-  const pre = element("pre", [body]);
-  pre.tabIndex = 0;
-  const figure = element("figure", [element("figcaption", [name, button]), pre]);
-  figure.className = "code";
-  return figure;
+  const pre = Object.assign(element("pre", [body]), { tabIndex: 0 });
+  return Object.assign(element("figure", [element("figcaption", [name, button]), pre]), { className: "code" });
 }
 
 /**
@@ -225,7 +214,7 @@ async function copy(button, body) {
 /** @param {any} token */
 function list(token) {
   const node = element(token.ordered ? "ol" : "ul", token.items.map(listItem));
-  if (token.ordered && token.start !== 1) node.setAttribute("start", String(token.start));
+  if (token.ordered && token.start !== 1) Object.assign(node, { start: token.start });
   return node;
 }
 
@@ -242,11 +231,8 @@ function listItem(item) {
  */
 function checkbox(checked) {
   const box = element("span", [document.createTextNode(checked ? "✓" : "")]);
-  box.className = "check";
   box.dataset.checked = String(checked);
-  box.setAttribute("role", "img");
-  box.setAttribute("aria-label", checked ? "done" : "not done");
-  return box;
+  return Object.assign(box, { className: "check", role: "img", ariaLabel: checked ? "done" : "not done" });
 }
 
 /** @param {any} token */
@@ -255,9 +241,7 @@ function table(token) {
     element("tr", cells.map((cell, column) => aligned(element(tag, inlines(cell.tokens)), token.align[column])));
   const head = element("thead", [row(token.header, "th")]);
   const body = element("tbody", token.rows.map((/** @type {any[]} */ cells) => row(cells, "td")));
-  const wrap = element("div", [element("table", [head, body])]);
-  wrap.className = "table";
-  return wrap;
+  return Object.assign(element("div", [element("table", [head, body])]), { className: "table" });
 }
 
 /**
@@ -265,7 +249,7 @@ function table(token) {
  * @param {string | null} align
  */
 function aligned(cell, align) {
-  if (align) cell.classList.add(`align-${align}`);
+  if (align) cell.className = `align-${align}`;
   return cell;
 }
 

@@ -143,10 +143,7 @@ export function useClock(isOn = true) {
 export function announce(text) {
   let region = document.getElementById("said");
   if (!region) {
-    region = document.createElement("div");
-    region.id = "said";
-    region.className = "unseen";
-    region.setAttribute("aria-live", "polite");
+    region = Object.assign(document.createElement("div"), { id: "said", className: "unseen", ariaLive: "polite" });
     document.body.append(region);
   }
   region.textContent = text;
