@@ -35,7 +35,8 @@ PRELUDE = """
 set -eu
 address=""
 serve() {  # start a gateway on a free port, and wait until it says where
-  treadle serve --port 0 "$@" > serve.log 2>&1 &
+  : > serve.log  # the one started behind may not have made it yet
+  treadle serve --port 0 "$@" >> serve.log 2>&1 &
   server=$!
   trap 'kill $server' EXIT
   for _ in $(seq 600); do

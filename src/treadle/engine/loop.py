@@ -100,7 +100,7 @@ class Loop:
         self._final_s = final_s
         self._minutes = Minutes()
         self._steps = self._minutes.steps
-        self._started: set[str] = set()
+        self._started: dict[str, float] = {}
         self._announced: set[str] = set()
         self._answered: set[str] = set()
         self._outcomes: dict[str, Outcome] = {}
@@ -184,7 +184,8 @@ class Loop:
         call_id = planned.call.call_id
         if call_id in self._started:
             unknown = failure("cancelled", "The run was cancelled; the outcome of this call is not known.")
-            return self._outcomes.get(call_id) or unknown
+            took_s = self._ports.clock.monotonic() - self._started[call_id]
+            return self._outcomes.get(call_id) or msgspec.structs.replace(unknown, duration_s=took_s)
         return planned.outcome
 
     async def _ask(self, ask: AskModel) -> Decision:
@@ -440,7 +441,7 @@ class Loop:
         if not lost:
             return wave
         cut = [planned for planned in lost if past.starts(planned.call.call_id)]
-        self._started.update(planned.call.call_id for planned in cut)
+        self._started.update(dict.fromkeys((planned.call.call_id for planned in cut), self._ports.clock.monotonic()))
         self._go_live()
         for planned in cut:
             if policy_of(planned).effect in RETRYABLE:
@@ -487,13 +488,14 @@ class Loop:
         if planned.outcome is not None:
             return planned.outcome
         call_id = planned.call.call_id
-        self._started.add(call_id)
+        begun = self._started[call_id] = self._ports.clock.monotonic()
         known = None if self._past is None else self._past.result(call_id)
         if known is not None:
             self._outcomes[call_id] = known.outcome
             return known.outcome
         early = self._early.take(call_id) if self._early.seen else None
-        begun = self._ports.clock.monotonic() if early is None else early.begun
+        if early is not None:
+            begun = self._started[call_id] = early.begun
         outcome: Outcome | None = None
         with self._deadline.limit():
             if early is None:

@@ -270,11 +270,13 @@ async def test_cancelling_a_running_tool_answers_its_call_and_ends_the_run():
     bench = Bench(FakeModel(ask_for(*calls)), toolbox, server("slow", effect="idempotent"), server("add"))
     task = asyncio.create_task(bench.run())
     await asyncio.wait_for(toolbox.running.wait(), 5)
+    bench.clock.time += 2
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     ended = await bench.loop.abort()
     assert ended.status == "cancelled"
+    assert [event.duration_s for event in bench.of(ToolFinished)] == [2.0, 0.0]
     results = {event.call.call_id: text_of(event.result.output) for event in bench.of(ToolFinished)}
     assert list(results) == ["c1", "c2"]
     assert "outcome of this call is not known" in results["c1"]
