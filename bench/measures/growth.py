@@ -1,15 +1,20 @@
 """`python -m bench.measures.growth`: how cost grows with events, tools, turns, tool rounds and the journal's length.
 
+Turns are measured in requests that only talk, and in the loop of a client that runs the tools itself, whose
+conversation the journal knows.
+
 Each curve is CPU over size on logarithmic axes. Its exponent is that of the last step, above what the smallest size
 costs: 1 is linear, less is better, and what hardly grows is called flat. The journal is filled to its length and then
 asked for single things.
 """
 
 import asyncio
+import http.client
+import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +22,7 @@ from typing import NamedTuple
 from bench.report.figures import MICRO, MILLI, Table, exponent, middle
 from bench.report.plot import curves
 from bench.report.results import Options, Plot, Result, main_of
+from bench.rig.replies import TOOL
 from bench.rig.targets import Stage, Target
 from bench.rig.turns import in_turns
 from treadle.canon.events import RunEnded
@@ -29,6 +35,10 @@ EVENTS = (10, 100, 1_000, 10_000)
 TOOLS = (1, 10, 100, 1_000)
 TURNS = (1, 10, 100, 1_000)
 ROUNDS = (5, 50, 500)
+LOOPS = {"bench-tools": (10, 100, 1_000), "bench-thinks": (10, 50, 250)}
+"""Turns of a client's loop, by model. Of one that thinks no more than 256 are brought back."""
+LOOPED = 10
+"""Over how many of the last requests of a client's loop the cost of one is taken."""
 ENTRIES = (1_000, 10_000, 100_000, 1_000_000)
 ENTRIES_QUICK = ENTRIES[:2]
 ENTRIES_A_RUN = 100
@@ -47,6 +57,11 @@ class Curve(NamedTuple):
     model: Callable[[int], str]
     asked: Callable[[int], Mapping[str, object]]
     stream: bool = False
+
+
+ADD = {"type": "function", "function": {"name": TOOL, "parameters": {"type": "object"}}}
+RESULT = "word " * 20
+LOOP = "turns, client's loop"
 
 
 def chat_tools(count: int) -> list[dict[str, object]]:
@@ -120,6 +135,39 @@ def measure_server_tools(options: Options) -> list[tuple[float, float]]:
             cost(stage, target, plain, 1, 0.3)
             tries = [cost(stage, target, plain, 1, 0.3) for _ in range(1 if options.is_quick else 5)]
             found.append((count, middle(tries) * MILLI))
+    return found
+
+
+def client_loop(target: Target, model: str, turns: int) -> Iterator[float]:
+    """Make the requests of a client that runs the tools itself, and yield the CPU time before each that was made."""
+    job = target.job("chat", f"{model}-{turns + 1}", stream=False)
+    asked = {**json.loads(str(job["body"])), "tools": [ADD], "messages": [{"role": "user", "content": "go"}]}
+    with closing(http.client.HTTPConnection("127.0.0.1", target.port)) as client:
+        for _ in range(turns):
+            before = target.cpu_s()
+            client.request("POST", str(job["path"]), json.dumps(asked), {"content-type": "application/json"})
+            said = json.load(client.getresponse())["choices"][0]["message"]
+            yield before
+            results = [{"role": "tool", "tool_call_id": call["id"], "content": RESULT} for call in said["tool_calls"]]
+            asked["messages"] += [said, *results]
+
+
+def measure_client_loop(model: str, sizes: Sequence[int]) -> list[tuple[float, float]]:
+    """Return the curve of one conversation in which the client runs the tools, and sends all of it every time.
+
+    Another one comes first, so that nothing is done for the first time.
+    """
+    found: list[tuple[float, float]] = []
+    with tempfile.TemporaryDirectory(prefix="treadle-bench-") as folder, ExitStack() as stack:
+        stage = Stage(Path(folder), stack)
+        target = stage.treadle("SQLite", tools=None)
+        for _ in client_loop(target, model, LOOPED):
+            pass
+        used: list[float] = []
+        for turn, before in enumerate(client_loop(target, model, sizes[-1]), 1):
+            used.append(target.cpu_s() - before)
+            if turn in sizes:
+                found.append((turn, middle(used[-LOOPED:]) * MILLI))
     return found
 
 
@@ -202,6 +250,8 @@ def measure(options: Options) -> Result:
     """Measure every curve."""
     asked = measure_requests(options)
     asked["server tools"] = measure_server_tools(options)
+    for model, name in (("bench-tools", LOOP), ("bench-thinks", f"{LOOP}, thinking")):
+        asked[name] = measure_client_loop(model, LOOPS[model][:2] if options.is_quick else LOOPS[model])
     kept = asyncio.run(measure_journal(options))
     return report(asked, kept)
 

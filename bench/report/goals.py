@@ -97,6 +97,7 @@ NGINX_AND_2 = _late_ms("nginx", 2.0)
 GOALS = (
     Goal("plain requests of a core, × LiteLLM", "plain-peers", _plain("LiteLLM"), 60, 120, True),
     Goal("plain requests of a core, × nginx", "plain-peers", _plain("nginx"), 0.15, 0.25, True),
+    Goal("plain requests of a core, × TensorZero", "plain-peers", _plain("TensorZero"), 3, 5, True),
     Goal("plain requests of a core, × Portkey", "plain-peers", _plain("Portkey"), 5, 9, True),
     Goal("CPU of a paced event, × nginx", "streams-peers", _paced("nginx"), 3.5, 2.5),
     Goal("CPU of a paced event, × LiteLLM", "streams-peers", _paced("LiteLLM"), 1 / 20, 1 / 30),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 WIDTH, HEIGHT = 800, 400
 LEFT, RIGHT, TOP, BOTTOM = 78, 215, 50, 52
 BAR, GAP, NAMES = 20, 9, 245
-COLOURS = ("#1b6ca8", "#c8553d", "#3a7d44", "#8e5aa8", "#b8860b", "#4a5568", "#00a6a6", "#d1495b")
+COLOURS = ("#1b6ca8", "#c8553d", "#3a7d44", "#8e5aa8", "#b8860b", "#4a5568", "#00a6a6", "#d1495b", "#7a9e1f")
 _FONT = 'font-family="system-ui, sans-serif" font-size="12" fill="#222"'
 _UNITS = {0: "1", 1: "10", 2: "100", 3: "1 000", 4: "10 000", 5: "100 000", 6: "1 000 000"}
 

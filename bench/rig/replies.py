@@ -1,8 +1,9 @@
 """The bytes that the benchmark's provider answers with, made once: pure, so that they can be tested without a socket.
 
 A model's name says what is wanted: `bench-plain`, `bench-N` (N events in one piece, any number), `bench-burst-N` (the
-same events, each a piece of its own), `bench-tools-K` (K tool rounds, then text), and `bench-drip`, `bench-paced` and
-`bench-first`, which the upstream itself writes over time.
+same events, each a piece of its own), `bench-tools-K` (K tool rounds, then text), `bench-thinks-K` (the same in one
+piece, with a thought in each), and `bench-drip`, `bench-paced` and `bench-first`, which the upstream itself writes over
+time.
 """
 
 import json
@@ -20,6 +21,8 @@ _RESULT = re.compile(rb'"role":\s*"tool"')
 _EVENTS = re.compile(rb"bench-(\d+)\Z")
 _BURST = re.compile(rb"bench-burst-(\d+)\Z")
 _TOOLS = re.compile(rb"bench-tools-(\d+)\Z")
+_THINKS = re.compile(rb"bench-thinks-(\d+)\Z")
+_THOUGHT = "One should add the numbers. " * 4
 _USAGE = {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20}
 _HEAD = {"id": "chatcmpl-bench", "created": 1, "model": "bench"}
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -73,9 +76,10 @@ def call_stream(number: int) -> bytes:
 
 
 @cache
-def whole(number: int | None) -> bytes:
-    """Return an answer that is not streamed: a call with this number, or text."""
-    choice = {"index": 0, "message": _message(number), "finish_reason": "stop" if number is None else "tool_calls"}
+def whole(number: int | None, thought: str = "") -> bytes:
+    """Return an answer that is not streamed: a call with this number, or text, perhaps with a thought before it."""
+    message = {**_message(number), "reasoning_content": thought} if thought else _message(number)
+    choice = {"index": 0, "message": message, "finish_reason": "stop" if number is None else "tool_calls"}
     return document("200 OK", {**_HEAD, "object": "chat.completion", "choices": [choice], "usage": _USAGE})
 
 
@@ -118,4 +122,7 @@ def reply(body: bytes) -> bytes:
         if done >= int(asked[1]):
             return text_stream(1) if is_stream else whole(None)
         return call_stream(done) if is_stream else whole(done)
+    if asked := _THINKS.match(model):
+        done = len(_RESULT.findall(body))
+        return whole(done if done < int(asked[1]) else None, _THOUGHT)
     return UNKNOWN

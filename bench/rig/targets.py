@@ -27,7 +27,8 @@ class Broken(Exception):
 
 
 class Target(NamedTuple):
-    """Something that listens. `protocols` are those it can be asked in; `more` goes into every body.
+    """Something that listens. `protocols` are those it can be asked in; `more` goes into every body, `prefix` before
+    the name of the model, `base` before the path.
 
     The others are what it bears: paced streams at once, bursts at once, connections, requests a second.
     """
@@ -43,6 +44,7 @@ class Target(NamedTuple):
     bursts_max: int = BURSTS
     connections_max: int = 1_000_000
     rate_max: float = 1_000_000.0
+    base: str = ""
 
     @property
     def is_own(self) -> bool:
@@ -62,7 +64,7 @@ class Target(NamedTuple):
         return {
             "target": self.name,
             "port": self.port,
-            "path": PATHS[protocol],
+            "path": f"{self.base}{PATHS[protocol]}",
             "headers": dict(self.headers),
             "body": json.dumps(body, separators=(",", ":")),
             **fields,
@@ -137,8 +139,8 @@ class Stage:
         opened = process(command, where, folder=self.folder, log=log, env=env, is_talking=is_talking)
         return self._stack.enter_context(opened), log
 
-    def treadle(self, journal: str, *, tools: int = 0) -> Target:
-        """Start `treadle serve` with its journal off, on SQLite or on PostgreSQL."""
+    def treadle(self, journal: str, *, tools: int | None = 0) -> Target:
+        """Start `treadle serve` with its journal off, on SQLite or on PostgreSQL; with its tool and so many more."""
         base_url = f"http://127.0.0.1:{self.upstream.port}/v1"
         config = write_config(self.folder, base_url, journal, self.store(journal), tools)
         child, log = self.start(f"treadle-{journal}", python("treadle.cli.main", "serve", "--config", str(config)))
@@ -176,10 +178,10 @@ class Stage:
         return database.url("bench")
 
 
-def write_config(folder: Path, base_url: str, journal: str, store: str, tools: int = 0, name: str = "") -> Path:
-    """Write the settings of one server: one upstream, one tool, nothing logged but warnings."""
+def write_config(folder: Path, base_url: str, journal: str, store: str, tools: int | None = 0, name: str = "") -> Path:
+    """Write the settings of one server: one upstream, one tool and so many more, or none, only warnings logged."""
     file = folder / f"treadle-{name or journal}.toml"
-    loaded = [str(ROOT / "bench" / "rig" / "adder.py")]
+    loaded = [] if tools is None else [str(ROOT / "bench" / "rig" / "adder.py")]
     if tools:
         loaded.append(str(write_tools(folder, tools)))
     file.write_text(

@@ -63,6 +63,22 @@ def test_an_answer_that_is_not_streamed_is_one_document() -> None:
     assert [body["choices"][0]["finish_reason"] for body in bodies] == ["tool_calls", "stop"]
 
 
+def test_a_model_that_thinks_says_so_with_each_call_and_ends() -> None:
+    """As a reasoning model behind a chat endpoint does; by it the growth of remembered turns is measured."""
+    answers = [
+        json.loads(reply(asked("bench-thinks-2", stream=False, results=count)).partition(b"\r\n\r\n")[2])
+        for count in range(3)
+    ]
+    messages = [answer["choices"][0]["message"] for answer in answers]
+    assert all(message["reasoning_content"] for message in messages)
+    assert [[call["id"] for call in message.get("tool_calls", ())] for message in messages] == [
+        ["call_0"],
+        ["call_1"],
+        [],
+    ]
+    assert messages[-1]["content"] == DONE
+
+
 @pytest.mark.parametrize("model", ["", "gpt", "bench-", "bench-x", "bench-tools-"])
 def test_a_model_that_is_not_known_is_refused(model: str) -> None:
     """A typing error in a benchmark must not measure the error's path."""
