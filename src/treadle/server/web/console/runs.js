@@ -1,7 +1,7 @@
 // @ts-check
 // The runs and the sessions: long lists with filters that are kept in the address, and live.
 
-import { ago, announce, count, duration, Failed, html, money, useEffect, useRef, useState, Waiting } from "../shared/ui.js";
+import { ago, announce, count, duration, Failed, html, money, useEffect, useLayoutEffect, useRef, useState, Waiting } from "../shared/ui.js";
 import { address, here, refine } from "./address.js";
 import { Rows, usePages } from "./lists.js";
 import { Choice, clock, Filters, shortId, State, tokens, useChanges, useLoaded } from "./parts.js";
@@ -94,7 +94,8 @@ export function TextFilter({ name, label, value }) {
     typed.current.put = now;
     setText(now);
   }, [value]);
-  useEffect(() => stop, []);
+  // At once: whoever leaves before the first paint leaves nothing that waits either.
+  useLayoutEffect(() => stop, []);
   const put = (/** @type {any} */ event) => {
     if (!typed.current.timer) return;
     stop();
