@@ -151,6 +151,7 @@ def test_a_deleted_background_response_is_ended_and_gone(slow: Gateway) -> None:
     """Deleting what is going on cancels it first."""
     with client(slow) as sdk:
         first = start(sdk)
+        slow.ask(_asked(slow))
         sdk.responses.delete(first.id)
         with pytest.raises(openai.NotFoundError):
             sdk.responses.retrieve(first.id)

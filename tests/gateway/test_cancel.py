@@ -159,6 +159,7 @@ def test_a_run_is_ended_by_treadles_own_api(slow: Gateway, api: str) -> None:
         "POST", asked.url(slow, stream=True), json=asked.content(stream=True), timeout=BOUND_S
     ) as response:
         run_id = response.headers["x-treadle-run"]
+        slow.ask(_asked(slow))
         first = httpx2.post(f"{slow.origin}/treadle/v1/runs/{run_id}/cancel", json={})
         second = httpx2.post(f"{slow.origin}/treadle/v1/runs/{run_id}/cancel", json={})
         response.read()

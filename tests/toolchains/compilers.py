@@ -9,6 +9,7 @@ from clients.cache import cached, run_installer
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements.txt"
+SHEBANG = b"#!/usr/bin/env python3"
 MANIFEST = (HERE / "package.json").read_bytes()
 
 
@@ -21,8 +22,17 @@ def install_python() -> Path:
     def fill(folder: Path) -> None:
         pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder / "packages")
         run_installer(*pip, "--requirement", REQUIREMENTS, folder=folder)
+        for command in (folder / "packages" / "bin").iterdir():
+            unbind(command)
 
-    return cached("toolchains", REQUIREMENTS.read_bytes() + sys.version.encode(), fill) / "packages"
+    return cached("toolchains", REQUIREMENTS.read_bytes() + sys.version.encode() + SHEBANG, fill) / "packages"
+
+
+def unbind(command: Path) -> None:
+    """Let a command run by whichever Python is on the path: the one that installed it may be gone with its checkout."""
+    first, _, rest = command.read_bytes().partition(b"\n")
+    if first.startswith(b"#!"):
+        command.write_bytes(SHEBANG + b"\n" + rest)
 
 
 def install_node() -> Path:

@@ -94,7 +94,8 @@ def build(file: Path, output: Path | None) -> int:
     try:
         done = subprocess.run(arguments, cwd=file.parent, timeout=BUILD_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise RequestError(f"{file} could not be built: {error}") from None
+        hint = f"if its compiler does not start: {builder.hint}"
+        raise RequestError(f"{file} could not be built: {error}", hint=hint) from None
     if done.returncode != 0:
         raise RequestError(f"{file} could not be built", hint="the compiler says why above")
     print(f"wrote {target}")

@@ -215,6 +215,19 @@ def test_build_runs_the_compiler_that_lies_beside_and_says_when_it_fails(capsys:
     assert main(["wasm", "build", "node_modules/.bin/asc"]) == 1
 
 
+def test_build_says_how_to_install_a_compiler_that_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
+    """A command of pip or npm may be left behind by an interpreter that has gone."""
+    command = Path("node_modules/.bin/asc")
+    command.parent.mkdir(parents=True)
+    command.write_text(f"#!{Path.cwd() / 'gone'}\n")
+    command.chmod(0o755)
+    Path("a.ts").write_text("")
+    assert main(["wasm", "build", "a.ts"]) == 1
+    said = capsys.readouterr().err
+    assert "a.ts could not be built" in said
+    assert "if its compiler does not start: npm install assemblyscript" in said
+
+
 def test_bytes_that_are_no_text_are_no_wat() -> None:
     """Only a .wat file is read as text."""
     Path("x.wasm").write_bytes(b"\0asm")
