@@ -245,18 +245,57 @@ async def test_turns_are_found_by_their_calls_and_their_question(store: Store) -
     await waiting(store, "4", "go", thought, called("call_1"))
     await waiting(store, "5", "go", called("call_1"), called("call_2"), resulted("call_2"), key_id="bob")
     found = await store.find_turns(["call_1", "call_x"], ["go", "stop"], key_id="")
-    assert [turn.row.id for turn in found] == ["run_4", "run_1"]
+    assert [turn.run_id for turn in found] == ["run_4", "run_1"]
     assert [entry.kind for entry in found[1].entries] == ["tool_call", "tool_call", "tool_result"]
     assert await store.find_turns(["call_x"], ["go"]) == []
 
 
 async def test_only_the_last_round_of_a_turn_is_found(store: Store) -> None:
-    """Earlier rounds are the server's business alone; a run without a question of its own counts."""
-    journal = await start(store, run_row("1"), [Entry(kind="plan", at=1.0)])
-    await journal.append([called("call_1"), resulted("call_1"), Entry(kind="plan", at=1.0)])
-    await journal.finish([called("call_2")], WAITING)
+    """Earlier rounds are the server's business alone, whatever they hold; a run without a question counts."""
+    for name, last in (("1", [called("call_2")]), ("2", [Entry(kind="reasoning", at=1.0), called("call_2")])):
+        journal = await start(store, run_row(name), [Entry(kind="plan", at=1.0)])
+        await journal.append([called("call_1"), resulted("call_1"), Entry(kind="plan", at=1.0)])
+        await journal.finish(last, WAITING)
     [turn] = await store.find_turns(["call_2"], ["anything"])
-    assert [entry.call_id for entry in turn.entries] == ["call_2"]
+    assert turn.run_id == "run_2"
+    assert [(entry.kind, entry.call_id) for entry in turn.entries] == [("reasoning", None), ("tool_call", "call_2")]
+
+
+async def test_the_question_of_a_run_is_the_last_thing_that_its_user_says(store: Store) -> None:
+    """However much was done since, and whatever the run itself says; a run that nobody asked anything has none."""
+    done = [called("call_0", is_input=True), resulted("call_0", is_input=True)]
+    talk = [said("begin", is_input=True), said("go on", is_input=True), *done * 20, planned("f")]
+    late = Entry(kind="user", at=1.0, content="said by the run", item_id="msg_late")
+    for name, entries in (("1", talk), ("2", [said("go on")]), ("3", [])):
+        journal = await start(store, run_row(name), entries)
+        await journal.finish([Entry(kind="plan", at=1.0), THOUGHT, called("call_1"), late], WAITING)
+    assert await store.questions(["run_1", "run_2", "run_3", "run_4"]) == {"run_1": "go on"}
+    for questions, runs in ((["go on"], ["run_3", "run_2", "run_1"]), (["begin"], ["run_3", "run_2"])):
+        found = await store.find_turns(["call_1"], questions)
+        assert [turn.run_id for turn in found] == runs
+
+
+async def test_a_turn_that_is_too_large_to_be_looked_into_is_found(store: Store) -> None:
+    """Its call may carry a provider's opaque state; what the rounds before it hold does not matter."""
+    large = called("call_1", arguments='{"text":"' + "x" * INLINE_BYTES_MAX + '"}')
+    await waiting(store, "1", "go", large)
+    [turn] = await store.find_turns(["call_1"], ["go"])
+    assert [entry.data for entry in turn.entries] == [large.data]
+
+
+async def test_a_run_without_a_question_is_found_by_a_client_that_asks_none(store: Store) -> None:
+    """All that is said to the model may be a system's message, on both sides."""
+    journal = await start(store, run_row("1"), [said("obey", "system", is_input=True), Entry(kind="plan", at=1.0)])
+    await journal.finish([THOUGHT, called("call_1")], WAITING)
+    await waiting(store, "2", "go", THOUGHT, called("call_1"))
+    assert [turn.run_id for turn in await store.find_turns(["call_1"], [])] == ["run_1"]
+
+
+async def test_the_question_is_found_behind_an_input_that_is_kept_out_of_line(store: Store) -> None:
+    """Such a run is begun by itself, not in a group."""
+    large = entry_of_item(ReasoningItem(id="rs_1", summary=("x" * INLINE_BYTES_MAX,)), at=1.0, is_input=True)
+    await start(store, run_row("1"), [said("go", is_input=True), large, said("on", "assistant", is_input=True)])
+    assert await store.questions(["run_1"]) == {"run_1": "go"}
 
 
 async def test_a_blob_is_kept_once_and_read_in_pieces(store: Store) -> None:

@@ -55,6 +55,19 @@ async def test_many_runs_are_begun_written_and_ended_at_once(store: Store) -> No
     assert {debt.run_id for debt in owed} == {f"run_{n}" for n in range(RUNS) if n % 2}
 
 
+async def test_each_of_many_runs_begun_at_once_has_its_own_question(store: Store) -> None:
+    """Whether it is asked early or late in its input, or not at all."""
+    talk = [[said("before", "assistant", is_input=True)] * (n % 3) for n in range(RUNS)]
+    asked = [[said(f"question {n}", is_input=True)] if n % 4 else [] for n in range(RUNS)]
+    starts = (
+        store.start_run(run_row(str(n)), [*talk[n], *asked[n], *talk[-1 - n]], owner=OWNER, lease_s=LEASE_S)
+        for n in range(RUNS)
+    )
+    await asyncio.gather(*starts)
+    found = await store.questions([f"run_{n}" for n in range(RUNS)])
+    assert found == {f"run_{n}": f"question {n}" for n in range(RUNS) if n % 4}
+
+
 async def test_what_breaks_a_rule_harms_no_neighbour(store: Store, clock: SetClock) -> None:
     """A second result, a run of another owner, one that has ended, one that is gone: each alone hears of it."""
     journals = await begin(store)

@@ -57,14 +57,15 @@ class _Void(msgspec.Struct, frozen=True):
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
     """The conversation up to the model's turn: `before` is stored already, `added` is this run's input.
 
-    `waiting` are calls that an earlier run left for a person to decide, `repeated` the questions that the client
-    itself sent back with its input. `is_talk` says that all of it is messages.
+    `rejoined` are runs that were remembered for this one alone, `waiting` calls that an earlier run left for a person
+    to decide, `repeated` the questions that the client itself sent back with its input. `is_talk` says that all of it
+    is messages.
     """
 
     before: tuple[AnyItem, ...]
     added: tuple[AnyItem, ...]
     previous: RunRow | None = None
-    rejoined: tuple[RunRow, ...] = ()
+    rejoined: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     repeated: frozenset[str] = frozenset()
@@ -93,7 +94,7 @@ class History:
         asked = await self._asked(added, known, key_id)
         if asked.known:
             added = [item for item in added if not asked.is_known(item)]
-        turns, rows = await self._mixed_turns(added, known, key_id)
+        turns, passing = await self._mixed_turns(added, known, key_id)
         added = rejoin(added, {**turns, **asked.turns})
         waiting = _waiting([*before, *added], asked.requests | await self._requests(previous))
         closed = close_orphans([*before, *added], {each.call.call_id for each in waiting})
@@ -101,7 +102,7 @@ class History:
             before=tuple(before),
             added=tuple(_not_stored(closed, before)),
             previous=previous,
-            rejoined=(*rows, *asked.rows),
+            rejoined=(*passing, *asked.passing),
             notes=_notes(len(closed) - len(before) - len(added)),
             waiting=waiting,
             repeated=frozenset([item.call_id for item in request.items if _is_question(item)]),
@@ -130,7 +131,7 @@ class History:
             if run is None or not turn:
                 continue
             if not run.store:
-                asked.rows.append(run)
+                asked.passing.append(run.id)
             asked.requests.update(_requests_of(entries))
             names = {item.call_id, *(each for piece in turn for each in _ids(piece))}
             asked.turns.update(dict.fromkeys((*names, *_questions_of(entries)), turn))
@@ -170,21 +171,23 @@ class History:
 
     async def _mixed_turns(
         self, items: Sequence[AnyItem], known: set[str], key_id: str
-    ) -> tuple[dict[str, list[AnyItem]], list[RunRow]]:
-        """Find the remembered turns that the client calls among the items belong to."""
+    ) -> tuple[dict[str, list[AnyItem]], list[str]]:
+        """Find the remembered turns that the calls among the items belong to, and the runs kept for them alone."""
         calls = {item.call_id: item for item in items if type(item) is CallItem and item.call_id not in known}
         if not calls:
             return {}, []
         questions = {text_of(item.content) for item in items if type(item) is MessageItem and item.role == "user"}
         turns: dict[str, list[AnyItem]] = {}
-        rows: list[RunRow] = []
+        passing: list[str] = []
         for stored in await self._store.find_turns(list(calls), list(questions), key_id=key_id):
             turn = [item_of_entry(entry) for entry in stored.entries]
-            if not _is_of(turn, calls) or any(_ids(piece) & turns.keys() for piece in turn):
+            names = [known_id for piece in turn for known_id in _ids(piece)]
+            if not _is_of(turn, calls) or not turns.keys().isdisjoint(names):
                 continue
-            rows.append(stored.row)
-            turns.update({known_id: turn for piece in turn for known_id in _ids(piece)})
-        return turns, rows
+            if not stored.is_kept:
+                passing.append(stored.run_id)
+            turns.update(dict.fromkeys(names, turn))
+        return turns, passing
 
 
 def write_down(items: Sequence[AnyItem], row: RunRow) -> list[Entry]:
@@ -209,7 +212,7 @@ class _Asked(msgspec.Struct):
     known: set[str] = set()
     turns: dict[str, list[AnyItem]] = {}
     requests: dict[str, RequestRecord] = {}
-    rows: list[RunRow] = []
+    passing: list[str] = []
 
     def is_known(self, item: AnyItem) -> bool:
         """Tell whether an item only repeats a question whose call is stored."""
@@ -320,19 +323,20 @@ def rejoin(items: Sequence[AnyItem], turns: Mapping[str, Sequence[AnyItem]]) -> 
         return list(items)
     sent = {item.call_id: item for item in items if isinstance(item, ResultItem)}
     joined: list[AnyItem] = []
-    done: set[str] = set()
+    done: set[int] = set()
     for item in items:
         if not isinstance(item, CallItem | ResultItem) or item.call_id not in turns:
             joined.append(item)
             continue
-        if item.call_id in done:
+        turn = turns[item.call_id]
+        if id(turn) in done:
             continue
-        calls = [piece for piece in turns[item.call_id] if isinstance(piece, CallItem)]
-        joined = _with_thoughts(joined, turns[item.call_id])
-        kept = {piece.call_id: piece for piece in turns[item.call_id] if isinstance(piece, ResultItem)}
+        done.add(id(turn))
+        calls = [piece for piece in turn if isinstance(piece, CallItem)]
+        kept = {piece.call_id: piece for piece in turn if isinstance(piece, ResultItem)}
+        _add_thoughts(joined, turn)
         joined.extend(calls)
         joined.extend(result for call in calls if (result := _result_of(call, kept, sent)) is not None)
-        done.update(known for known, turn in turns.items() if turn is turns[item.call_id])
     return joined
 
 
@@ -344,27 +348,26 @@ def _result_of(call: CallItem, kept: Mapping[str, ResultItem], sent: Mapping[str
     return None if result is None else msgspec.structs.replace(result, call_id=call.call_id)
 
 
-def _with_thoughts(items: list[AnyItem], turn: Sequence[AnyItem]) -> list[AnyItem]:
-    """Return the items, which end with what the client sends of a turn before its calls, with the turn's reasoning.
+def _add_thoughts(items: list[AnyItem], turn: Sequence[AnyItem]) -> None:
+    """Add a turn's reasoning to items that end with what the client sends of the turn before its calls.
 
     It stands among the client's texts as it did among the model's, and what the client sends back of it goes. Texts
     that the turn does not have stay before it.
     """
     if not any(isinstance(piece, ReasoningItem) for piece in turn):
-        return items
+        return
     start = len(items)
     while start and (isinstance(items[start - 1], ReasoningItem) or _is_said(items[start - 1])):
         start -= 1
     said = deque(item for item in items[start:] if _is_said(item))
-    joined = items[:start]
+    del items[start:]
     for _ in range(len(said) - sum(map(_is_said, turn))):
-        joined.append(said.popleft())
+        items.append(said.popleft())
     for piece in turn:
         if isinstance(piece, ReasoningItem):
-            joined.append(piece)
+            items.append(piece)
         elif said and _is_said(piece):
-            joined.append(said.popleft())
-    return joined
+            items.append(said.popleft())
 
 
 def _is_said(item: AnyItem) -> bool:

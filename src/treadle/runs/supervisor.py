@@ -218,9 +218,8 @@ class Supervisor:
                 # Who begins the next run, perhaps elsewhere, may have moved it on already; a person may have left it.
                 with contextlib.suppress(Conflict):
                     await self._store.set_session_head(row.session_id, row.id, expected=row.previous_id)
-            for mixed in live.joined.rejoined:
-                if not mixed.store:
-                    await self._store.purge_run(mixed.id)
+            for run_id in live.joined.rejoined:
+                await self._store.purge_run(run_id)
             if ended.status == "requires_action" and live.has_memory:
                 return
             if not self._lease.is_kept:

@@ -150,10 +150,22 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
     expected: str
 
 
-class StoredTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """The last round of a run that handed calls to its client: what the model said, and the server's results."""
+def question_place(entries: Sequence[Entry]) -> int:
+    """Return the number of the last entry in which a user speaks, among those that a run begins with; 0 for none."""
+    seq = len(entries)
+    while seq and not (entries[seq - 1].kind == "user" and entries[seq - 1].is_input):
+        seq -= 1
+    return seq
 
-    row: RunRow
+
+class StoredTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """The last round of a run that handed calls to its client: what the model said, and the server's results.
+
+    `is_kept` says whether the run stays when its turn has been gone on with.
+    """
+
+    run_id: str
+    is_kept: bool
     entries: list[Entry]
 
 

@@ -171,7 +171,7 @@ class MemoryStore(SqliteStore):
         row = run.row
         body = None if row.request is None else bind_json(row.request)
         chained = chain_entries(run.entries, row.id, 1, Place())
-        hold = writer.run_now(fence.Start(run_columns(row), body, run.owner, run.until, chained))
+        hold = writer.run_now(fence.Start(run_columns(row, run.entries), body, run.owner, run.until, chained))
         if run.ended is not None:
             nothing = chain_entries((), row.id, 1, chained.place)
             writer.run_now(fence.Append(hold, (), chained.place, nothing, run.until, ended_columns(run.ended)))

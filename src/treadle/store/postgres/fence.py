@@ -66,10 +66,12 @@ WITH earlier AS (
   SELECT n FROM runs WHERE id = {{previous_id}}::text AND conversation_id = {{conversation_id}}::text FOR KEY SHARE
 ), held AS (
   INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id, protocol, model, status, store,
-                    background, created_at, expires_at, rounds, calls, epoch, idempotency_key, request_sha256)
+                    background, created_at, expires_at, rounds, calls, epoch, idempotency_key, request_sha256,
+                    question)
   SELECT {{id}}::text, {{response_id}}::text, {{conversation_id}}::text, (SELECT n FROM earlier), {{session_id}}::text,
          {{key_id}}::text, {{protocol}}::text, {{model}}::text, {{status}}::text, {{store}}::bool, {{background}}::bool,
-         {{created_at}}::float8, {{expires_at}}::float8, 0, 0, 1, {{idempotency_key}}::text, {{request_sha256}}::text
+         {{created_at}}::float8, {{expires_at}}::float8, 0, 0, 1, {{idempotency_key}}::text, {{request_sha256}}::text,
+         {{question}}::bigint
   WHERE {{previous_id}}::text IS NULL OR EXISTS (SELECT 1 FROM earlier)
   RETURNING n AS run, epoch
 ), asked AS (
@@ -222,17 +224,29 @@ def make_batch(entries: Sequence[Entry], hold: Hold, place: Place) -> Batch:
     return Batch(place, Place(place.head + len(rows), sha256), rows, dict(sorted(blobs.items())) if blobs else blobs)
 
 
-async def start_run(connection: Connection, columns: RunColumns, batch: Batch, owner: str, lease: Lease) -> Hold:
+class Beginning(NamedTuple):
+    """A run to be begun: its row, its input and the place of its question there, and who holds it for how long."""
+
+    columns: RunColumns
+    batch: Batch
+    question: int
+    owner: str
+    lease: Lease
+
+
+async def start_run(connection: Connection, run: Beginning) -> Hold:
     """Insert a run's row, its request, its lease and its input.
 
     Raises: NotFound, Conflict, asyncpg.PostgresError.
     """
+    columns, batch, question, owner, lease = run
     statement = _STARTS[bool(batch.blobs)]
-    values = {**columns._asdict(), **batch.columns, **_lease(lease), "owner": bind_text(owner)}
-    run = await connection.fetchval(statement.text, *statement.bind(values))
-    if run is None:
+    given = {"owner": bind_text(owner), "question": question}
+    values = {**columns._asdict(), **batch.columns, **_lease(lease), **given}
+    number = await connection.fetchval(statement.text, *statement.bind(values))
+    if number is None:
         raise await _not_started(connection, columns)
-    return Hold(run, owner, 1, read_text(columns.id) or "")
+    return Hold(number, owner, 1, read_text(columns.id) or "")
 
 
 async def find_started(connection: Connection, columns: RunColumns, place: Place, owner: str) -> Hold | None:

@@ -1,6 +1,8 @@
 """Reads: what must fit together is read by one statement, so it is of one state."""
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -65,25 +67,36 @@ WHERE e.seq = found.seq OR (
   found.kind = 'tool_call' AND e.kind = 'tool_result' AND NOT e.is_input AND e.call_id = found.call_id)
 ORDER BY e.seq
 """
+# What a run was asked, and where its last round begins: a run holds the whole conversation before it, so whatever is
+# looked for in many runs must not go through all that they hold.
+_QUESTION = """CASE WHEN r.question IS NULL
+  THEN (SELECT q.content FROM events q WHERE q.run = r.n AND q.is_input AND q.kind = 'user' ORDER BY q.seq DESC LIMIT 1)
+  ELSE (SELECT q.content FROM events q WHERE q.run = r.n AND q.seq = r.question) END"""
+# Near the end, as a rule. PostgreSQL would not look there first by itself.
+_PLANS = "SELECT max(p.seq) FROM events p WHERE p.run = r.n AND p.kind = 'plan'"
+_LAST_PLAN = f"coalesce(({_PLANS} AND p.seq > r.head - 64), ({_PLANS}))"
 # Only what a client cannot know is worth remembering: results of the server's own calls, and a provider's opaque state.
+# What is too large to be looked into may be that. The limits, and the offsets, let each be looked up by its key: else a
+# plan may go through all entries of all runs.
 _FIND_TURNS = f"""
-SELECT {RUN_FIELDS} FROM runs r
-WHERE r.n IN (SELECT e.run FROM events e WHERE e.call_id = ANY($1::text[]) AND e.kind = 'tool_call' AND NOT e.is_input)
-  AND r.status = 'requires_action' AND ($2::text IS NULL OR r.key_id = $2)
-  AND EXISTS (SELECT 1 FROM events k WHERE k.run = r.n AND NOT k.is_input
-              AND (k.kind IN ('tool_result', 'reasoning') OR strpos(k.data, '"blobs"') > 0))
-  AND coalesce((SELECT q.content FROM events q WHERE q.run = r.n AND q.is_input AND q.kind = 'user'
-                ORDER BY q.seq DESC LIMIT 1) = ANY($3::text[]), true)
-ORDER BY r.n DESC LIMIT $4
-"""
-_LAST_ROUND = f"""
-SELECT {ENTRY_FIELDS} FROM {_EVENTS} WHERE e.run = {_RUN} AND NOT e.is_input AND {_ITEMS}
-AND e.seq > (SELECT max(p.seq) FROM events p WHERE p.run = {_RUN} AND p.kind = 'plan') ORDER BY e.seq
+WITH called AS (
+  SELECT DISTINCT e.run FROM unnest($1::text[]) AS w (call_id), LATERAL (
+    SELECT c.run FROM events c WHERE c.call_id = w.call_id AND c.kind = 'tool_call' AND NOT c.is_input OFFSET 0) AS e
+), turns AS (
+  SELECT r.n, r.id, r.store, {_LAST_PLAN} AS plan
+  FROM called, LATERAL (SELECT * FROM runs f WHERE f.n = called.run LIMIT 1) AS r
+  WHERE r.status = 'requires_action' AND ($2::text IS NULL OR r.key_id = $2)
+    AND (SELECT true FROM events k WHERE k.run = r.n AND k.seq > {_LAST_PLAN}
+         AND (k.kind IN ('tool_result', 'reasoning') OR k.blob IS NOT NULL OR strpos(k.data, '"blobs"') > 0) LIMIT 1)
+    AND (r.question = 0 OR coalesce({_QUESTION} = ANY($3::text[]), true))
+  ORDER BY r.n DESC LIMIT $4
+)
+SELECT t.id, t.store, said.* FROM turns t, LATERAL (
+  SELECT {ENTRY_FIELDS} FROM {_EVENTS} WHERE e.run = t.n AND e.seq > t.plan AND {_ITEMS} OFFSET 0) AS said
+ORDER BY t.n DESC, said.seq
 """
 _QUESTIONS = f"""
-SELECT r.id, (SELECT left(q.content, {QUESTION_CHARS_MAX}) FROM events q
-              WHERE q.run = r.n AND q.is_input AND q.kind = 'user' ORDER BY q.seq DESC LIMIT 1)
-FROM runs r WHERE r.id = ANY($1::text[])
+SELECT r.id, left({_QUESTION}, {QUESTION_CHARS_MAX}) FROM runs r WHERE r.id = ANY($1::text[])
 """
 _CHUNKS = f"""
 SELECT c.first, c.count, c.data FROM chunks c WHERE c.run = {_RUN} AND c.first + c.count - 1 > $2 ORDER BY c.first
@@ -183,12 +196,12 @@ async def find_turns(
     """Return the last rounds that hold such calls and more than a client knows of them, newest first."""
     asked = [bind_text(text) for text in questions]
     wanted = [bind_text(call_id) for call_id in call_ids]
-    rows = [read_run(row) for row in await connection.fetch(_FIND_TURNS, wanted, bind_text(key_id), asked, TURNS_MAX)]
-    turns: list[StoredTurn] = []
-    for row in rows:
-        found = await connection.fetch(_LAST_ROUND, bind_text(row.id))
-        turns.append(StoredTurn(row=row, entries=[read_entry(values) for values in found]))
-    return turns
+    found = await connection.fetch(_FIND_TURNS, wanted, bind_text(key_id), asked, TURNS_MAX)
+    rows: list[tuple[Any, ...]] = [*map(tuple, found)]
+    return [
+        StoredTurn(run_id=read_text(run_id) or "", is_kept=store, entries=[read_entry(values[2:]) for values in turn])
+        for (run_id, store), turn in groupby(rows, key=itemgetter(0, 1))
+    ]
 
 
 _BLOB = f"""

@@ -17,7 +17,17 @@ from treadle.canon.messages import Entry
 from treadle.store.address import PostgresAddress
 from treadle.store.approvals.postgres import PostgresApprovals
 from treadle.store.futures import failed
-from treadle.store.journal import AuditLine, Chunk, RunJournal, RunRow, RunSearch, SessionKind, SessionRow, StoredTurn
+from treadle.store.journal import (
+    AuditLine,
+    Chunk,
+    RunJournal,
+    RunRow,
+    RunSearch,
+    SessionKind,
+    SessionRow,
+    StoredTurn,
+    question_place,
+)
 from treadle.store.keys.postgres import PostgresKeys
 from treadle.store.postgres import fence, query, retention, sessions
 from treadle.store.postgres.bell import Bell
@@ -31,7 +41,6 @@ from treadle.store.together.postgres import (
     APPENDS_WAIT_S,
     STARTS_WAIT_S,
     TELLS_WAIT_S,
-    Beginning,
     Group,
     append_together,
     start_together,
@@ -142,9 +151,10 @@ class PostgresStore:
             return failed(error)
         batch = fence.make_batch(entries, fence.Hold(0, owner, 1, row.id), fence.Place())
         lease, deadline = desk.lease(fence.Lease(lease_s)), time.monotonic() + REQUEST_WAIT_S
+        beginning = fence.Beginning(columns, batch, question_place(entries), owner, lease)
 
         async def work(connection: Connection) -> fence.Hold:
-            return await fence.start_run(connection, columns, batch, owner, lease)
+            return await fence.start_run(connection, beginning)
 
         async def settle(connection: Connection) -> fence.Hold | None:
             return await fence.find_started(connection, columns, batch.place, owner)
@@ -163,7 +173,6 @@ class PostgresStore:
                 future.set_result(PostgresRunJournal(desk, hold, batch.place, lease_s))
             desk.writes.leave()
 
-        beginning = Beginning(columns, batch, owner, lease)
         if batch.blobs:
             return desk.writes.submit(lambda: journal(alone(False)))
         if not desk.writes.has_room:

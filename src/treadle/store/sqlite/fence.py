@@ -29,16 +29,16 @@ from treadle.store.sqlite.rows import (
 
 _INSERT_RUN = """
 INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id, protocol, model, status, store,
-                  background, created_at, expires_at, idempotency_key, request_sha256, rounds, calls, epoch)
-VALUES (?, ?, ?, (SELECT n FROM runs WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 1)
+                  background, created_at, expires_at, idempotency_key, request_sha256, question, rounds, calls, epoch)
+VALUES (?, ?, ?, (SELECT n FROM runs WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 1)
 """
-# The status of a run that ends at once is the one of its end, the sixteenth value.
+# The status of a run that ends at once is the one of its end, the seventeenth value.
 _INSERT_WHOLE = """
 INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id, protocol, model, store, background,
-                  created_at, expires_at, idempotency_key, request_sha256,
+                  created_at, expires_at, idempotency_key, request_sha256, question,
                   status, ended_at, stop, limit_name, usage, error, rounds, calls, epoch, head, sha256)
-VALUES (?1, ?2, ?3, (SELECT n FROM runs WHERE id = ?4), ?5, ?6, ?7, ?8, ?10, ?11, ?12, ?13, ?14, ?15,
-        ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, 1, ?24, ?25)
+VALUES (?1, ?2, ?3, (SELECT n FROM runs WHERE id = ?4), ?5, ?6, ?7, ?8, ?10, ?11, ?12, ?13, ?14, ?15, ?16,
+        ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, 1, ?25, ?26)
 """
 REQUEST = "INSERT INTO requests VALUES (?, ?)"
 LEASE = "INSERT INTO leases (run, owner, epoch, until, head, sha256, session_id) VALUES (?, ?, 1, ?, ?, ?, ?)"

@@ -1,6 +1,8 @@
 """Reads, as jobs on any connection: what must fit together is read by one statement, so it is of one state."""
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import apsw
@@ -69,26 +71,33 @@ WHERE e.run = found.run AND (e.seq = found.seq OR (
   found.kind = 'tool_call' AND e.kind = 'tool_result' AND e.is_input = 0 AND e.call_id = found.call_id))
 ORDER BY e.seq
 """
+# What a run was asked, and where its last round begins: a run holds the whole conversation before it, so whatever is
+# looked for in many runs must not go through all that they hold.
+_QUESTION = """CASE WHEN r.question IS NULL
+  THEN (SELECT q.content FROM events q WHERE q.run = r.n AND q.is_input = 1 AND q.kind = 'user'
+        ORDER BY q.seq DESC LIMIT 1)
+  ELSE (SELECT q.content FROM events q WHERE q.run = r.n AND q.seq = r.question) END"""
+_LAST_PLAN = "(SELECT p.seq FROM events p WHERE p.run = r.n AND p.kind = 'plan' ORDER BY p.seq DESC LIMIT 1)"
+_CALLED = """SELECT e.run FROM events e
+WHERE e.call_id IN (SELECT value FROM json_each(?1)) AND e.kind = 'tool_call' AND e.is_input = 0"""
+# Where no run made such a call that is found out by itself, for a tenth of what the search costs.
+_IS_CALLED = f"{_CALLED} LIMIT 1"
 # Only what a client cannot know is worth remembering: results of the server's own calls, and a provider's opaque state.
+# What is too large to be looked into may be that.
 _FIND_TURNS = f"""
-SELECT DISTINCT {RUN_FIELDS} FROM events e JOIN runs r ON r.n = e.run
-WHERE e.call_id IN (SELECT value FROM json_each(?1)) AND e.kind = 'tool_call' AND e.is_input = 0
-  AND r.status = 'requires_action' AND (?2 IS NULL OR r.key_id = ?2)
-  AND EXISTS (SELECT 1 FROM events k WHERE k.run = e.run AND k.is_input = 0
-              AND (k.kind IN ('tool_result', 'reasoning') OR instr(k.data, '"blobs"')))
-  AND coalesce((SELECT q.content FROM events q WHERE q.run = e.run AND q.is_input = 1 AND q.kind = 'user'
-                ORDER BY q.seq DESC LIMIT 1) IN (SELECT value FROM json_each(?3)), 1)
-ORDER BY r.n DESC LIMIT ?4
-"""
-_LAST_ROUND = f"""
-SELECT {ENTRY_FIELDS} FROM {_EVENTS} WHERE e.run = (SELECT n FROM runs WHERE id = ?1) AND e.is_input = 0
-AND e.seq > (SELECT max(p.seq) FROM events p WHERE p.run = (SELECT n FROM runs WHERE id = ?1) AND p.kind = 'plan')
-AND {_ITEMS} ORDER BY e.seq
+WITH turns AS MATERIALIZED (
+  SELECT r.n, r.id, r.store, {_LAST_PLAN} AS plan FROM runs r
+  WHERE r.n IN ({_CALLED}) AND r.status = 'requires_action' AND (?2 IS NULL OR r.key_id = ?2)
+    AND EXISTS (SELECT 1 FROM events k WHERE k.run = r.n AND k.seq > {_LAST_PLAN}
+                AND (k.kind IN ('tool_result', 'reasoning') OR k.blob IS NOT NULL OR instr(k.data, '"blobs"')))
+    AND (r.question = 0 OR coalesce({_QUESTION} IN (SELECT value FROM json_each(?3)), 1))
+  ORDER BY r.n DESC LIMIT ?4
+)
+SELECT t.id, t.store, {ENTRY_FIELDS} FROM turns t CROSS JOIN {_EVENTS}
+WHERE e.run = t.n AND e.seq > t.plan AND {_ITEMS} ORDER BY t.n DESC, e.seq
 """
 _QUESTIONS = f"""
-SELECT r.id, (SELECT substr(q.content, 1, {QUESTION_CHARS_MAX}) FROM events q
-              WHERE q.run = r.n AND q.is_input = 1 AND q.kind = 'user' ORDER BY q.seq DESC LIMIT 1)
-FROM runs r WHERE r.id IN (SELECT value FROM json_each(?))
+SELECT r.id, substr({_QUESTION}, 1, {QUESTION_CHARS_MAX}) FROM runs r WHERE r.id IN (SELECT value FROM json_each(?))
 """
 _CHUNKS = """
 SELECT c.first, c.count, c.data FROM chunks c
@@ -192,11 +201,14 @@ def find_turns(
     connection: apsw.Connection, call_ids: Sequence[str], questions: Sequence[str], key_id: str | None
 ) -> list[StoredTurn]:
     """Return the last rounds that hold such calls and more than a client knows of them, newest first."""
-    bound = (_text_list(call_ids), bind_text(key_id), _text_list(questions), TURNS_MAX)
-    rows = [read_run(values) for values in select(connection, _FIND_TURNS, *bound)]
+    calls = _text_list(call_ids)
+    if not select(connection, _IS_CALLED, calls):
+        return []
+    bound = (calls, bind_text(key_id), _text_list(questions), TURNS_MAX)
+    found = groupby(select(connection, _FIND_TURNS, *bound), key=itemgetter(0, 1))
     return [
-        StoredTurn(row=row, entries=[read_entry(values) for values in select(connection, _LAST_ROUND, row.id)])
-        for row in rows
+        StoredTurn(run_id=run_id, is_kept=bool(store), entries=[read_entry(values[2:]) for values in rows])
+        for (run_id, store), rows in found
     ]
 
 

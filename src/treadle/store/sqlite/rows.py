@@ -11,7 +11,7 @@ from treadle.canon.json import write_json
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
 from treadle.store.chain import KeptEntry, is_unicode, link_entries, plan_fingerprint, spell, spell_out
-from treadle.store.journal import INLINE_BYTES_MAX, RunRow, SessionRow
+from treadle.store.journal import INLINE_BYTES_MAX, RunRow, SessionRow, question_place
 
 Text = str | bytes | None
 """A text as SQLite can hold it: bytes where it is not valid Unicode."""
@@ -56,6 +56,7 @@ class RunColumns(NamedTuple):
     expires_at: float | None
     idempotency_key: Text
     request_sha256: Text
+    question: int
 
 
 class EndColumns(NamedTuple):
@@ -139,8 +140,8 @@ def read_kept(values: Sequence[Any]) -> KeptEntry:
     return KeptEntry(entry=read_entry(values[2:]), epoch=values[0], sha256=values[1])
 
 
-def run_columns(row: RunRow) -> RunColumns:
-    """Write a new run as columns."""
+def run_columns(row: RunRow, entries: Sequence[Entry]) -> RunColumns:
+    """Write a new run, which begins with these entries, as columns."""
     columns = RunColumns(
         row.id,
         row.response_id,
@@ -157,6 +158,7 @@ def run_columns(row: RunRow) -> RunColumns:
         row.expires_at,
         row.idempotency_key,
         row.request_sha256,
+        question_place(entries),
     )
     return columns if is_unicode(columns) else RunColumns._make(spell_out(columns))
 

@@ -123,7 +123,7 @@ class SqliteStore:
             desk = self._open_desk()
         except StoreError as error:
             return failed(error)
-        columns = run_columns(row)
+        columns = run_columns(row, entries)
         body = None if row.request is None else bind_json(row.request)
         if is_private and self._may_wait(desk.writer, columns):
             return done(self._lay_by(LaidRun(desk, Begun(columns, body, owner, entries), lease_s)))

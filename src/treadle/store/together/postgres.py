@@ -15,8 +15,8 @@ from treadle.canon.errors import TreadleError
 from treadle.store.journal import Chunk
 from treadle.store.postgres import fence
 from treadle.store.postgres.connection import Connection, Line, Pool
-from treadle.store.postgres.fence import EVENTS, NOW, Batch, Hold, Lease
-from treadle.store.postgres.rows import EndColumns, RunColumns, bind_text, read_text
+from treadle.store.postgres.fence import EVENTS, NOW, Batch, Beginning, Hold, Lease
+from treadle.store.postgres.rows import EndColumns, bind_text, read_text
 from treadle.store.postgres.statement import Statement
 
 FLYING_MAX = 2
@@ -82,9 +82,9 @@ WITH asked AS (
   FROM unnest({{beginnings}}::beginning[]) AS a
 ), inserted AS (
   INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id, protocol, model, status, store,
-                    background, created_at, expires_at, rounds, calls, epoch, idempotency_key, request_sha256)
+                    background, created_at, expires_at, rounds, calls, epoch, idempotency_key, request_sha256, question)
   SELECT id, response_id, conversation_id, previous, session_id, key_id, protocol, model, status, store, background,
-         created_at, expires_at, 0, 0, 1, idempotency_key, request_sha256
+         created_at, expires_at, 0, 0, 1, idempotency_key, request_sha256, ({{questions}}::bigint[])[place + 1]
   FROM asked WHERE previous_id IS NULL OR previous IS NOT NULL RETURNING n, id, epoch
 ), held AS (
   SELECT inserted.n AS run, inserted.epoch, asked.* FROM inserted JOIN asked ON asked.id = inserted.id
@@ -240,15 +240,6 @@ async def tell_together(connection: Connection, tellings: Sequence[Telling], wit
     return [kept.get(telling.hold.run) if only[telling.hold.run] is telling else None for telling in tellings]
 
 
-class Beginning(NamedTuple):
-    """A run to be begun: its row, its input, and who holds it for how long."""
-
-    columns: RunColumns
-    batch: Batch
-    owner: str
-    lease: Lease
-
-
 async def start_together(connection: Connection, runs: Sequence[Beginning], within_s: float) -> list[Hold | None]:
     """Begin many runs, none of them with blobs; None for each that continues one which is not there.
 
@@ -256,11 +247,12 @@ async def start_together(connection: Connection, runs: Sequence[Beginning], with
     """
     beginnings: list[tuple[Any, ...]] = []
     entries: list[tuple[Any, ...]] = []
-    for place, (columns, batch, owner, lease) in enumerate(runs):
+    for place, (columns, batch, _, owner, lease) in enumerate(runs):
         beginnings.append((place, *columns, bind_text(owner), lease.seconds, *batch.place))
         # A run has no number yet, so its entries have its place.
         entries += batch.numbered(place)
-    values = {"now": runs[0].lease.now, "beginnings": beginnings, "entries": entries}
+    questions = [run.question for run in runs]
+    values = {"now": runs[0].lease.now, "beginnings": beginnings, "entries": entries, "questions": questions}
     found = await connection.fetch(_START.text, *_START.bind(values), timeout=within_s)
     numbers: dict[int, int] = {row[0]: row[1] for row in found}
     return [

@@ -113,7 +113,7 @@ def test_only_what_is_not_unicode_is_other_in_the_columns_of_a_run() -> None:
     row = RunRow(
         id="run_é", response_id="resp", conversation_id="c", protocol="chat", model="\ud800", created_at=1.0, key_id="k"
     )
-    odd, plain = run_columns(row), run_columns(msgspec.structs.replace(row, model="m"))
+    odd, plain = run_columns(row, []), run_columns(msgspec.structs.replace(row, model="m"), [])
     assert odd.model == b"\xed\xa0\x80"
     assert odd._replace(model="m") == plain
-    assert plain == ("run_é", "resp", "c", None, None, "k", "chat", "m", "running", True, False, 1.0, None, None, "")
+    assert plain == ("run_é", "resp", "c", None, None, "k", "chat", "m", "running", True, False, 1.0, None, None, "", 0)

@@ -49,7 +49,7 @@ def start(name: str, *entries: Entry, **fields: Any) -> Start:
         created_at=1.0,
         **fields,
     )
-    return Start(run_columns(row), '{"a":1}', "me", 20.0, chain_entries(entries, row.id, 1, Place()))
+    return Start(run_columns(row, entries), '{"a":1}', "me", 20.0, chain_entries(entries, row.id, 1, Place()))
 
 
 def append(hold: Hold, place: Place, *entries: Entry, **fields: Any) -> Append:
