@@ -12,7 +12,7 @@ from treadle.canon.events import RunEnded
 from treadle.canon.items import ReasoningItem
 from treadle.canon.messages import Entry, entry_of_item, item_of_entry
 from treadle.canon.request import DIRECT_MODEL
-from treadle.store.journal import INLINE_BYTES_MAX, RunJournal, RunRow, SessionRow, Store
+from treadle.store.journal import INLINE_BYTES_MAX, INPUT_INLINE_BYTES_MAX, RunJournal, RunRow, SessionRow, Store
 
 THOUGHT = entry_of_item(ReasoningItem(id="rs_1", summary=("because",)), at=1_005.0)
 
@@ -296,6 +296,33 @@ async def test_the_question_is_found_behind_an_input_that_is_kept_out_of_line(st
     large = entry_of_item(ReasoningItem(id="rs_1", summary=("x" * INLINE_BYTES_MAX,)), at=1.0, is_input=True)
     await start(store, run_row("1"), [said("go", is_input=True), large, said("on", "assistant", is_input=True)])
     assert await store.questions(["run_1"]) == {"run_1": "go"}
+
+
+@pytest.mark.parametrize(
+    ("size", "is_input", "is_stored", "is_apart"),
+    [
+        (INPUT_INLINE_BYTES_MAX, True, True, False),
+        (INPUT_INLINE_BYTES_MAX + 1, True, True, True),
+        (INPUT_INLINE_BYTES_MAX + 1, False, True, False),
+        (INLINE_BYTES_MAX, True, False, False),
+        (INLINE_BYTES_MAX + 1, True, False, True),
+    ],
+    ids=["small", "shared", "the run's own", "not to be stored", "not to be stored, and large"],
+)
+async def test_input_that_may_come_again_stands_apart(
+    store: Store, size: int, is_input: bool, is_stored: bool, is_apart: bool
+) -> None:
+    """So that a whole conversation in every request is kept once; what is purged at its end is not worth it."""
+    data = b'"' + b"x" * (size - 2) + b'"'
+    entry = Entry(kind="other", at=1.0, item_id="item_1", data=msgspec.Raw(data), is_input=is_input)
+    await start(store, run_row(store=is_stored), [entry])
+    assert await store.entries("run_1") == numbered([entry])
+    assert await store.find_item("item_1") == numbered([entry])
+    try:
+        kept = await store.get_blob(hashlib.sha256(data).hexdigest(), 0, size)
+    except NotFound:
+        kept = None
+    assert kept == (data if is_apart else None)
 
 
 async def test_a_blob_is_kept_once_and_read_in_pieces(store: Store) -> None:

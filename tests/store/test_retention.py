@@ -1,5 +1,8 @@
 """The contract of forgetting: J11, and what happens to the runs around a forgotten one."""
 
+import asyncio
+import hashlib
+
 import msgspec
 import pytest
 
@@ -8,7 +11,7 @@ from treadle.canon.errors import Conflict, ErrorInfo, NotFound
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
-from treadle.store.journal import INLINE_BYTES_MAX, RunJournal, RunRow, SessionRow, Store
+from treadle.store.journal import INLINE_BYTES_MAX, INPUT_INLINE_BYTES_MAX, RunJournal, RunRow, SessionRow, Store
 
 LARGE = b'"' + b"x" * INLINE_BYTES_MAX + b'"'
 
@@ -54,6 +57,21 @@ async def test_a_blob_lives_as_long_as_one_run_uses_it(store: Store) -> None:
     assert await store.entries("run_2") == numbered([noted(LARGE)])
     await store.delete_run("run_2")
     assert await blob_is_there(store, name) is False
+
+
+async def test_shared_input_outlives_whoever_forgets_it_meanwhile(store: Store) -> None:
+    """A conversation is begun again, longer each time, while the run before it is deleted: nothing of it goes amiss."""
+    talk = [resulted(f"call_{n}", f"{n}" * INPUT_INLINE_BYTES_MAX, is_input=True) for n in range(12)]
+    await ended(store, "2", talk[:2])
+    for n in range(3, len(talk)):
+        # Two runs that hold the same, one of which brings something new, and one that holds it and goes.
+        again, longer = ended(store, f"again_{n}", talk[: n - 1]), ended(store, str(n), talk[:n])
+        await asyncio.gather(again, store.delete_run(f"run_{n - 1}"), longer)
+        await store.delete_run(f"run_again_{n}")
+        assert await store.entries(f"run_{n}") == numbered(talk[:n])
+    await store.delete_run(f"run_{len(talk) - 1}")
+    names = [hashlib.sha256(bytes(entry.data or b"")).hexdigest() for entry in talk]
+    assert [name for name in names if await blob_is_there(store, name)] == []
 
 
 async def test_deleting_in_the_middle_joins_the_chain(store: Store) -> None:

@@ -44,6 +44,10 @@ from treadle.store.workspaces.kept import WorkspaceStore
 INLINE_BYTES_MAX = 65_536
 """An entry's data above this size is kept once, by its sha256."""
 
+INPUT_INLINE_BYTES_MAX = 1_024
+"""The same for the input of a run that stays: a client that sends its whole conversation each time sends most of it
+again and again."""
+
 QUESTION_CHARS_MAX = 200
 """What of a question is shown in a list."""
 
@@ -148,6 +152,11 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     sha256: str
     expected: str
+
+
+def is_inline(size: int, is_shared: bool) -> bool:
+    """Tell whether data of so many bytes stands in its entry; `is_shared` says that it is input of a run that stays."""
+    return size <= INPUT_INLINE_BYTES_MAX or (size <= INLINE_BYTES_MAX and not is_shared)
 
 
 def question_place(entries: Sequence[Entry]) -> int:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
 from treadle.canon.messages import Entry
 from treadle.store.chain import link_entries, plan_fingerprint
-from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, INLINE_BYTES_MAX, LEASE_LOST, RUN_ENDED, Chunk
+from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RUN_ENDED, Chunk, is_inline
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.rows import RUN_FIELDS, EndColumns, RunColumns, bind_data, bind_text, read_text
 from treadle.store.postgres.statement import Statement
@@ -29,13 +29,19 @@ EVENTS = """
   FROM held JOIN unnest({entries}::entry[]) AS e ON """
 """Writes entries to the runs in `held`; ends where it has to be said which are whose."""
 _EVENTS = EVENTS + "true"
-# A blob that is there already is locked, so that whoever forgets its last use meanwhile waits and sees the new one.
-_BLOBS = """, kept AS (
+# A blob that is there already is locked, so that whoever forgets its last use meanwhile waits and sees the new one. It
+# is not written anew: of a conversation that comes again most are there.
+_BLOBS = """, there AS (
+  SELECT b.sha256 FROM blobs b WHERE b.sha256 = ANY({blob_names}::text[]) ORDER BY b.sha256 FOR KEY SHARE
+), kept AS (
   INSERT INTO blobs (sha256, data)
   SELECT b.sha256, b.data FROM held, unnest({blob_names}::text[], {blob_datas}::bytea[]) AS b (sha256, data)
+  WHERE b.sha256 NOT IN (SELECT sha256 FROM there)
   ON CONFLICT (sha256) DO UPDATE SET sha256 = excluded.sha256 RETURNING sha256
 ), used AS (
-  INSERT INTO blob_uses (run, blob) SELECT held.run, kept.sha256 FROM held, kept ON CONFLICT DO NOTHING
+  INSERT INTO blob_uses (run, blob)
+  SELECT held.run, named.sha256 FROM held, (SELECT sha256 FROM there UNION ALL SELECT sha256 FROM kept) AS named
+  ON CONFLICT DO NOTHING
 )"""
 _APPEND = f"""
 WITH held AS (
@@ -199,8 +205,8 @@ class Lease(NamedTuple):
     now: float | None = None
 
 
-def make_batch(entries: Sequence[Entry], hold: Hold, place: Place) -> Batch:
-    """Chain entries to a place and write them as rows."""
+def make_batch(entries: Sequence[Entry], hold: Hold, place: Place, *, shares_input: bool = False) -> Batch:
+    """Chain entries to a place and write them as rows; input that is shared with other runs stands in few of these."""
     if not entries:
         return Batch(place, place, [], {})
     _, _, epoch, run_id, _ = hold
@@ -211,11 +217,11 @@ def make_batch(entries: Sequence[Entry], hold: Hold, place: Place) -> Batch:
         view = link[-1]
         data = blob = fingerprint = None
         if view is not None:
-            if len(view) > INLINE_BYTES_MAX:
+            if is_inline(len(view), shares_input and entry.is_input):
+                data = bind_data(view)
+            else:
                 blob = hashlib.sha256(view).hexdigest()
                 blobs[blob] = bytes(view)
-            else:
-                data = bind_data(view)
             if entry.kind == "plan":
                 fingerprint = bind_text(plan_fingerprint(entry))
         texts = (entry.name, entry.call_id, entry.item_id, entry.content)

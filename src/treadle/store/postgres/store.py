@@ -149,7 +149,7 @@ class PostgresStore:
             desk, columns = self._open_desk(), run_columns(row)
         except TreadleError as error:
             return failed(error)
-        batch = fence.make_batch(entries, fence.Hold(0, owner, 1, row.id), fence.Place())
+        batch = fence.make_batch(entries, fence.Hold(0, owner, 1, row.id), fence.Place(), shares_input=row.store)
         lease, deadline = desk.lease(fence.Lease(lease_s)), time.monotonic() + REQUEST_WAIT_S
         beginning = fence.Beginning(columns, batch, question_place(entries), owner, lease)
 

@@ -6,7 +6,8 @@ alone; `together` does many.
 """
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -82,6 +83,8 @@ WHERE run IN (
 )
 RETURNING run, epoch, handed, head, sha256
 """
+_THERE = "SELECT sha256 FROM blobs WHERE sha256 IN (SELECT value FROM json_each(?))"
+_USE = "INSERT INTO blob_uses SELECT ?1, value FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING"
 _BUSY = "SELECT 1 FROM leases WHERE session_id = ?"
 
 
@@ -282,21 +285,27 @@ def pin(connection: apsw.Connection, run: int, seq: int, number: int) -> int:
     return select(connection, "SELECT number FROM pins WHERE run = ? AND seq = ?", run, seq)[0][0]
 
 
-def put_blob(connection: apsw.Connection, run: int, data: bytes) -> str:
-    """Keep bytes for a run, once however often they come, and return their sha256."""
-    sha256 = hashlib.sha256(data).hexdigest()
-    select(connection, "INSERT INTO blobs (sha256, data) VALUES (?, ?) ON CONFLICT DO NOTHING", sha256, data)
-    select(connection, "INSERT INTO blob_uses VALUES (?, ?) ON CONFLICT DO NOTHING", run, sha256)
-    return sha256
+def put_blobs(connection: apsw.Connection, run: int, datas: Iterable[bytes]) -> list[str]:
+    """Keep pieces of data for a run, each once however often it comes, and return their sha256s."""
+    named = [(hashlib.sha256(data).hexdigest(), data) for data in datas]
+    names = [name for name, _ in named]
+    asked = json.dumps(names)
+    # Of a conversation that comes again most are there, and then their bytes need not be handed over.
+    there = {name for (name,) in select(connection, _THERE, asked)}
+    missing = {name: data for name, data in named if name not in there}
+    if missing:
+        connection.executemany("INSERT INTO blobs (sha256, data) VALUES (?, ?)", missing.items())
+    connection.execute(_USE, (run, asked))
+    return names
 
 
 def placed(connection: apsw.Connection, run: int, chained: Chained) -> list[tuple[Value, ...]]:
     """Return the rows of a run, with the names of the blobs to which large data went."""
-    rows = chained.rows
-    if chained.large:
+    rows, large = chained.rows, chained.large
+    if large:
         rows = list(rows)
-        for index, data in chained.large.items():
-            rows[index] = (*rows[index][:BLOB], put_blob(connection, run, data), *rows[index][BLOB + 1 :])
+        for index, name in zip(large, put_blobs(connection, run, large.values()), strict=True):
+            rows[index] = (*rows[index][:BLOB], name, *rows[index][BLOB + 1 :])
     return [*map((run,).__add__, rows)]
 
 

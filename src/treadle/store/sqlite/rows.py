@@ -11,7 +11,7 @@ from treadle.canon.json import write_json
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
 from treadle.store.chain import KeptEntry, is_unicode, link_entries, plan_fingerprint, spell, spell_out
-from treadle.store.journal import INLINE_BYTES_MAX, RunRow, SessionRow, question_place
+from treadle.store.journal import RunRow, SessionRow, is_inline, question_place
 
 Text = str | bytes | None
 """A text as SQLite can hold it: bytes where it is not valid Unicode."""
@@ -98,8 +98,10 @@ def bind_json(raw: bytes | memoryview) -> str | bytes:
         return bytes(raw)
 
 
-def chain_entries(entries: Sequence[Entry], run_id: str, epoch: int, place: Place) -> Chained:
-    """Chain entries to a place and write them as rows."""
+def chain_entries(
+    entries: Sequence[Entry], run_id: str, epoch: int, place: Place, *, shares_input: bool = False
+) -> Chained:
+    """Chain entries to a place and write them as rows; input that is shared with other runs stands in few of these."""
     rows: list[EventRow] = []
     large: dict[int, bytes] = {}
     sha256 = place.sha256
@@ -107,10 +109,10 @@ def chain_entries(entries: Sequence[Entry], run_id: str, epoch: int, place: Plac
         view = link[-1]
         data = fingerprint = None
         if view is not None:
-            if len(view) > INLINE_BYTES_MAX:
-                large[len(rows)] = bytes(view)
-            else:
+            if is_inline(len(view), shares_input and entry.is_input):
                 data = bind_json(view)
+            else:
+                large[len(rows)] = bytes(view)
             if entry.kind == "plan":
                 fingerprint = bind_text(plan_fingerprint(entry))
         kept = (data, None, sha256, fingerprint)

@@ -192,7 +192,7 @@ class LaidRun:
     def _bear(self, entries: Sequence[Entry], ended: RunEnded | None, *, is_durable: bool) -> "asyncio.Future[int]":
         assert self._run is not None, "a run begins once"
         columns, body, owner, asked = self._run
-        chained = chain_entries([*asked, *entries], self.run_id, 1, Place())
+        chained = chain_entries([*asked, *entries], self.run_id, 1, Place(), shares_input=columns.store)
         until = self._desk.clock() + self._lease_s
         start = fence.Start(columns, body, owner, until, chained, None if ended is None else ended_columns(ended))
         self._is_coming = True

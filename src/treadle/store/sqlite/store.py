@@ -97,7 +97,8 @@ class SqliteStore:
             await self._watch.close()
             self._lay_down()
             await self._writer.close()
-            await self._off_loop(self._disconnect)
+            # In a thread of its own: those that read are waited for.
+            await asyncio.to_thread(self._disconnect)
             self._writer = None
         self._readers.shutdown(wait=False)
 
@@ -127,7 +128,7 @@ class SqliteStore:
         body = None if row.request is None else bind_json(row.request)
         if is_private and self._may_wait(desk.writer, columns):
             return done(self._lay_by(LaidRun(desk, Begun(columns, body, owner, entries), lease_s)))
-        chained = chain_entries(entries, row.id, 1, Place())
+        chained = chain_entries(entries, row.id, 1, Place(), shares_input=row.store)
         start = fence.Start(columns, body, owner, self._clock() + lease_s, chained)
 
         def journal(hold: fence.Hold) -> RunJournal:
@@ -289,9 +290,10 @@ class SqliteStore:
 
         Raises: NotFound.
         """
-        return await self._write(
-            lambda connection: fence.put_blob(connection, query.run_number(connection, run_id), data)
+        [sha256] = await self._write(
+            lambda connection: fence.put_blobs(connection, query.run_number(connection, run_id), [data])
         )
+        return sha256
 
     async def get_blob(self, sha256: str, offset: int, length: int, *, run_id: str | None = None) -> bytes:
         """Return a piece of a blob; with a run, only of one that it may read.
@@ -455,9 +457,9 @@ class SqliteStore:
         return writing
 
     def _disconnect(self) -> None:
-        # Reads that began before the writer closed give their connection back first.
-        for idle in self._pools():
-            idle.get()
+        # Reads that were asked for before the writer closed are done first. Taking their connections from them one by
+        # one would not do: a read that waits for one may be overtaken each time.
+        self._readers.shutdown(wait=True)
         self._connections.close()
 
     def _pools(self) -> list[SimpleQueue[apsw.Connection]]:

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -117,6 +119,29 @@ async def test_close_finishes_what_was_asked_for(tmp_path: Path) -> None:
     await store.close()
     assert await asyncio.gather(*writes) == list(range(1, 501))
     assert await asyncio.gather(*reads) == [ROW] * 50
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    """Threads that are changed as often as can be, so that each may be overtaken anywhere."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+async def test_close_overtakes_no_read_that_waits_for_its_turn(tmp_path: Path) -> None:
+    """There are more reads than connections: who waits for one gets it before all of them are closed."""
+    for n in range(10):
+        store = SqliteStore(str(tmp_path / f"{n}.db"))
+        await store.open()
+        await store.start_run(ROW, [], owner="o", lease_s=1.0)
+        reads = [asyncio.create_task(store.find_run("run_1")) for _ in range(50)]
+        await asyncio.sleep(0)
+        await store.close()
+        async with asyncio.timeout(30.0):
+            assert await asyncio.gather(*reads) == [ROW] * 50
 
 
 async def test_close_waits_for_a_slow_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
