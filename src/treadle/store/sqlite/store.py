@@ -97,8 +97,9 @@ class SqliteStore:
             await self._watch.close()
             self._lay_down()
             await self._writer.close()
-            # In a thread of its own: those that read are waited for.
-            await asyncio.to_thread(self._disconnect)
+            # In a thread of its own that ends here: it waits for the threads that read.
+            with ThreadPoolExecutor(1, thread_name_prefix="treadle-store-closer") as closer:
+                await asyncio.get_running_loop().run_in_executor(closer, self._disconnect)
             self._writer = None
         self._readers.shutdown(wait=False)
 
