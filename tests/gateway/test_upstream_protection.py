@@ -142,7 +142,8 @@ def test_an_upstream_that_is_down_is_left_alone_and_the_client_is_told_when_to_c
     """503 with retry-after, without asking it; the process stays ready and says which upstream is out."""
     rules = UpstreamsSection(retries=0, breaker_calls=2, breaker_open_s=30.0)
     with Gateway(Script(turns=(DOWN, DOWN, WELL)), tmp_path, upstreams=rules) as gateway:
-        assert [ask(gateway).status_code for _ in range(2)] == [503, 503]
+        # Different requests: one that fails every time may be to blame itself, and counts once.
+        assert [ask(gateway, temperature=n).status_code for n in (0, 1)] == [503, 503]
         response = ask(gateway)
         ready = httpx2.get(f"{gateway.origin}/readyz")
         asked = len(gateway.upstream.received)
@@ -151,6 +152,36 @@ def test_an_upstream_that_is_down_is_left_alone_and_the_client_is_told_when_to_c
     assert 1 <= int(response.headers["retry-after"]) <= 30
     assert asked == 2
     assert (ready.status_code, ready.json()["upstreams"]) == (200, {"script": "open"})
+
+
+def test_one_client_s_bad_request_does_not_shut_out_the_others(tmp_path: Path) -> None:
+    """A request that the upstream answers with 500 each time is refused each time, and others are served."""
+    bad = ScriptTurn(text="", faults=Faults(status=500, message="the template failed"))
+    rules = UpstreamsSection(retries=2, backoff_s=0.0, breaker_calls=2)
+    with Gateway(Script(turns=(*[bad] * 9, WELL)), tmp_path, upstreams=rules) as gateway:
+        assert [ask(gateway).status_code for _ in range(3)] == [502] * 3
+        assert len(gateway.upstream.received) == 9
+        assert said(ask(gateway, temperature=1)) == "All is well."
+
+
+@pytest.mark.parametrize("model", [{}, {"model": None}, {"model": ""}], ids=["absent", "null", "empty"])
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
+        ("responses", {"input": "hi"}),
+        ("messages", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 100}),
+    ],
+    ids=["chat", "responses", "messages"],
+)
+def test_a_request_without_a_model_is_answered_by_the_default_model(
+    tmp_path: Path, path: str, fields: dict[str, Any], model: dict[str, Any]
+) -> None:
+    """As docs/configuration.md promises for `default_model`."""
+    with Gateway(Script(turns=(WELL,)), tmp_path, default_model="usual") as gateway:
+        response = httpx2.post(f"{gateway.url}/{path}", json={**model, **fields}, timeout=30)
+        assert response.status_code == 200, response.text
+        assert msgspec.json.decode(gateway.upstream.received[0].body)["model"] == "usual"
 
 
 def test_a_provider_that_asks_for_an_hour_is_not_waited_for(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ It must not show its key: not in a repr, not in an error, not when it is encoded
 """
 
 import hmac
+import ipaddress
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -107,6 +108,15 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def host(self) -> str:
         """Return the host and port, for people."""
         return urlsplit(self.base_url).netloc
+
+    @cached_property
+    def is_loopback(self) -> bool:
+        """Tell whether it is on this machine."""
+        name = urlsplit(self.base_url).hostname or ""
+        try:
+            return name == "localhost" or ipaddress.ip_address(name).is_loopback
+        except ValueError:
+            return False
 
     def url(self, path: str) -> str:
         """Return the address of a path under the base URL; where its protocol wants a version and it has none, with it.

@@ -13,6 +13,7 @@ import msgspec
 
 from treadle.canon.errors import ErrorInfo, UpstreamStatus
 from treadle.canon.json import BadJson, cut_text, read_json
+from treadle.upstream.context_overflow import CONTEXT_OVERFLOW, find_context_overflow
 from treadle.upstream.endpoint import Endpoint
 
 MESSAGE_BYTES_MAX = 2_000
@@ -22,14 +23,16 @@ RETRY_AFTER_S_MAX = 3_600.0
 _KEY_CODES = ("invalid_api_key", "authentication_error", "permission_error", "UNAUTHENTICATED", "PERMISSION_DENIED")
 _KEY_REFUSED = "upstream_key_refused"
 _CODE_OF_STATUS = {401: _KEY_REFUSED, 403: _KEY_REFUSED, 404: "model_not_found", 429: "rate_limit_exceeded"}
-_CONTEXT_LENGTH = "context_length_exceeded"
-_CONTEXT_WORDS = (
-    "context length",
-    "context_length",
-    "context window",
-    "prompt is too long",
-    "maximum number of tokens",
+_OVERFLOW_STATUSES = (400, 413, 422, 500)
+"""With what servers refuse a request that is too long: 413 is Groq's, 422 TGI's, 500 Ollama's and LM Studio's."""
+_REQUEST_REFUSED = "upstream_refused_request"
+_REQUEST_FAULTS = re.compile(
+    r"failed to parse tool call arguments|image input is not supported|mmproj|failed to (?:load|decode) image"
+    r"|jinja|chat template|conversation roles must alternate|roles must alternate|unsupported content\[\]\.type"
+    r"|only user, assistant and tool roles|system message must be at the beginning",
+    re.IGNORECASE,
 )
+"""What servers answer with 500 although it is the request that cannot be served. All seen with llama.cpp's server."""
 _TOOLS_REFUSED = "tools_not_supported"
 _TOOLS_WORDS = re.compile(
     r"no endpoints? (?:found )?that supports? tool|does not support (?:tools|tool use|tool calling|function calling)"
@@ -40,20 +43,32 @@ _NO_TOOLS = "this model takes no tools there: ask another model, or send the req
 _TOKEN = re.compile(r"\S+")
 
 
+LOADING = "upstream_loading"
+"""The code for a local server that is up, and not done loading its model."""
+
+_LOADING_WORDS = re.compile(r"loading (?:the )?model|model (?:is )?(?:still )?loading", re.IGNORECASE)
+_LOADING_RETRY_S = 1.0
+
+
 def read_failure(
     endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes, *, now: float
 ) -> UpstreamStatus:
     """Turn an error answer into the error that the client shall see. `now` is the wall clock, for dates."""
     error, message, code = _read_body(body)
     message = cut_text(_clean(endpoint, message), MESSAGE_BYTES_MAX)
-    code = _code(status, code, message)
+    overflow = find_context_overflow(error, message) if status in _OVERFLOW_STATUSES else None
+    code = CONTEXT_OVERFLOW if overflow else _code(status, code, message)
     said = f": {message}" if message else " and said nothing more"
+    answered = f"upstream '{endpoint.name}' answered {status}{said}"
     return UpstreamStatus(
-        f"upstream '{endpoint.name}' answered {status}{said}",
-        status=status,
+        overflow.message(answered) if overflow else answered,
+        # The fault is the request's: it is neither retried nor held against the endpoint.
+        status=400 if overflow or code == _REQUEST_REFUSED else status,
         code=code,
         hint=_NO_TOOLS if code == _TOOLS_REFUSED else _hint(endpoint, status),
-        retry_after_s=_first(read_retry_after(headers, now), _read_delay(error)),
+        retry_after_s=_first(
+            _first(read_retry_after(headers, now), _read_delay(error)), _LOADING_RETRY_S if code == LOADING else None
+        ),
     )
 
 
@@ -123,9 +138,12 @@ def _read_body(body: bytes) -> tuple[dict[str, Any], str, str | None]:
 
 def clean_failure(endpoint: Endpoint, error: ErrorInfo) -> ErrorInfo:
     """Return an error that came inside an answer as clients and logs may see it: without the key, and not as theirs."""
-    code = _KEY_REFUSED if error.code in _KEY_CODES or error.status in (401, 403) else error.code
+    message = _clean(endpoint, error.message)
     hint = None if error.hint is None else _clean(endpoint, error.hint)
-    return msgspec.structs.replace(error, message=_clean(endpoint, error.message), code=code, hint=hint)
+    if overflow := find_context_overflow({"code": error.code}, message):
+        return ErrorInfo(code=CONTEXT_OVERFLOW, message=overflow.message(message), status=400, hint=hint)
+    code = _KEY_REFUSED if error.code in _KEY_CODES or error.status in (401, 403) else error.code
+    return msgspec.structs.replace(error, message=message, code=code, hint=hint)
 
 
 def _clean(endpoint: Endpoint, message: str) -> str:
@@ -139,9 +157,10 @@ def _code(status: int, code: str | None, message: str) -> str | None:
         return _KEY_REFUSED
     if status in (400, 404, 422) and _TOOLS_WORDS.search(message):
         return _TOOLS_REFUSED
-    lowered = message.lower()
-    if status in (400, 413, 422) and any(words in lowered for words in _CONTEXT_WORDS):
-        return _CONTEXT_LENGTH
+    if status == 503 and _LOADING_WORDS.search(message):
+        return LOADING
+    if status == 500 and _REQUEST_FAULTS.search(message):
+        return _REQUEST_REFUSED
     if code and len(code) <= CODE_CHARS_MAX and code.isascii() and code.isprintable():
         return code
     return _CODE_OF_STATUS.get(status)

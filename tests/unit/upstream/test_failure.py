@@ -6,6 +6,7 @@ from treadle.canon.errors import ErrorInfo
 from treadle.canon.json import write_json
 from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.failure import MESSAGE_BYTES_MAX, RETRY_AFTER_S_MAX, clean_failure, read_failure, read_retry_after
+from treadle.upstream.ward.retry import is_sickness
 
 KEY = "sk-very-secret-0001"
 ENDPOINT = Endpoint(name="openai", base_url="https://api.example.org/v1", key=Secret(KEY), key_env="OPENAI_API_KEY")
@@ -82,12 +83,6 @@ def test_a_key_in_the_provider_s_message_is_taken_out(said):
 @pytest.mark.parametrize(
     ("body", "message", "code"),
     [
-        (b'{"error":{"message":"Too long","code":"context_length_exceeded"}}', "Too long", "context_length_exceeded"),
-        (
-            b'{"error":{"message":"maximum context length is 8192"}}',
-            "maximum context length is 8192",
-            "context_length_exceeded",
-        ),
         (b'{"object":"error","message":"bad","code":400}', "bad", "upstream_status"),
         (b'[{"error":{"message":"bad","code":400}}]', "bad", "upstream_status"),
         (b'{"error":"bad"}', "bad", "upstream_status"),
@@ -107,6 +102,21 @@ def test_message_and_code_are_found_in_the_shapes_providers_use(body, message, c
     """Whatever the envelope, the provider's own words and code are kept, and an HTML page is not."""
     error = fail(400, body)
     assert (error.message, error.info.code) == (f"upstream 'openai' answered 400: {message}", code)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Failed to parse tool call arguments as JSON: [json.exception.parse_error.101] parse error at line 1, column 2",
+        "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+        "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/...",
+    ],
+)
+def test_a_500_that_follows_from_the_request_is_the_request_s_fault(said):
+    """llama.cpp answers so. It is neither retried nor held against the endpoint, and the client hears 400."""
+    error = fail(500, write_json({"error": {"code": 500, "message": said, "type": "server_error"}}))
+    assert (error.http_status, error.is_retryable, is_sickness(error)) == (400, False, False)
+    assert (error.info.code, error.message) == ("upstream_refused_request", f"upstream 'openai' answered 500: {said}")
 
 
 def test_a_long_message_is_cut():

@@ -79,18 +79,24 @@ class Breaker:
         self._turn(now, is_open=False, pause_s=self._pause_s)
         return Permit(era=self._era, is_trial=True)
 
-    def give_back(self, permit: Permit, now: float, *, ok: bool | None) -> None:
-        """Hear what came of a call; None, where that says nothing of the endpoint (the client left)."""
+    def give_back(self, permit: Permit, now: float, *, ok: bool | None, can_probe: bool = False) -> None:
+        """Count the outcome of a call; None says nothing about the endpoint (the client left).
+
+        With `can_probe` a failure costs nothing to find out (a refused connection on this machine): if it opens the
+        breaker, the next call is a trial at once.
+        """
         if permit.era != self._era:
             return
+        rules = self._rules
         if permit.is_trial and (self._is_open or ok is False):
             self._trials -= 1
             if ok is not None:
-                self._turn(now, is_open=not ok, pause_s=min(self._pause_s * 2, self._rules.open_s_max))
+                pause_s = 0.0 if can_probe else min(max(self._pause_s * 2, rules.open_s), rules.open_s_max)
+                self._turn(now, is_open=not ok, pause_s=pause_s)
             return
         if ok is None:
             return
-        rules, outcomes = self._rules, self._outcomes
+        outcomes = self._outcomes
         outcomes.append((now, ok))
         if not ok:
             self._failures += 1
@@ -98,7 +104,7 @@ class Breaker:
         while outcomes[0][0] <= since:
             self._failures -= not outcomes.popleft()[1]
         if self._failures and len(outcomes) >= rules.calls_min and self._failures >= rules.share * len(outcomes):
-            self._turn(now, is_open=True, pause_s=rules.open_s)
+            self._turn(now, is_open=True, pause_s=0.0 if can_probe else rules.open_s)
 
     def _turn(self, now: float, *, is_open: bool, pause_s: float) -> None:
         """Open or close: a new era, in which nothing has been counted."""

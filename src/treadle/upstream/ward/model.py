@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.canon.errors import CROWDED, ErrorInfo, UpstreamError
+from treadle.canon.errors import CROWDED, BrokenStream, ErrorInfo, UpstreamError, UpstreamStatus, UpstreamTimeout
 from treadle.canon.events import Failed, Finished, ModelEvent, Noted
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note
@@ -86,7 +86,8 @@ class Guarded(Answering):
         ward, model, plan = bed.ward, bed.model, self._plan
         if ward.places is not None:
             await ward.wait_for_place(ward.places)
-        permit = ward.enter()
+        # With another endpoint to fall back on, that is asked instead of waiting for this one's trial.
+        permit = await ward.enter(may_wait=bed is self._beds[-1])
         endpoint = model.endpoint
         call = ModelCall(
             upstream=endpoint.name, protocol=endpoint.protocol, host=endpoint.host, model=model.name or plan.model
@@ -109,17 +110,20 @@ class Guarded(Answering):
         if visit is None:
             return
         ward, call = visit.ward, visit.call
-        outcome, said = "left", ""
+        outcome, said, request, can_probe = "left", "", "", False
         if type(last) is Finished:
             outcome = "ok"
             call.usage, call.stop = last.usage, last.stop
         elif type(last) is Failed:
             outcome, said = _outcome_of(last.error)
+            can_probe = last.error.code == BrokenStream.code
         elif isinstance(error, UpstreamError) and error.info.code != CROWDED:
             outcome, said = ("failed", error.message) if is_sickness(error) else ("refused", "")
+            request = self._plan.fingerprint if isinstance(error, UpstreamStatus) else ""
+            can_probe = not isinstance(error, UpstreamStatus | UpstreamTimeout)
         now = call.ended_at = ward.clock.monotonic()
         ward.leave(outcome, said)
-        ward.breaker.give_back(visit.permit, now, ok=_GOOD.get(outcome))
+        ward.report(visit.permit, now, ok=_GOOD.get(outcome), request=request, can_probe=can_probe)
 
 
 class Visit(msgspec.Struct):
@@ -132,7 +136,7 @@ class Visit(msgspec.Struct):
     def begin(self, last: ModelEvent | None) -> None:
         """Hear that a trial was answered, unless that was its end and a failure."""
         if type(last) is not Failed or _outcome_of(last.error)[0] != "failed":
-            self.permit = self.ward.breaker.begin(self.permit, self.ward.clock.monotonic())
+            self.permit = self.ward.begin(self.permit)
 
 
 async def _may_repeat(ward: Ward, error: UpstreamError, attempt: int, notes: list[ModelEvent]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from treadle.canon.errors import CROWDED, BrokenStream, CircuitOpen, UpstreamError, UpstreamStatus, UpstreamTimeout
+from treadle.upstream.failure import LOADING
 
 
 class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +67,7 @@ def goes_elsewhere(error: UpstreamError) -> bool:
 def is_sickness(error: UpstreamError) -> bool:
     """Tell whether an error speaks against the endpoint, rather than against the request, the key or the quota."""
     if isinstance(error, UpstreamStatus):
-        return error.upstream_status >= 500 or error.upstream_status == 408
+        is_loading = error.info.code == LOADING
+        return (error.upstream_status >= 500 and not is_loading) or error.upstream_status == 408
     is_silent = isinstance(error, UpstreamTimeout) and error.info.code != CROWDED
     return is_silent or isinstance(error, BrokenStream) or type(error) is UpstreamError

@@ -13,6 +13,9 @@ from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.ward.breaker import Breaker, BreakerRules, Permit, State
 from treadle.upstream.ward.retry import Budget, RetryRules
 
+FAILED_REQUESTS_MAX = 1_000
+"""How many failed requests are told apart within the breaker's window."""
+
 
 class Meter(Protocol):
     """Who counts what befalls endpoints."""
@@ -100,6 +103,8 @@ class Ward:
         self.clock = clock or _SystemClock()
         self.dice = dice
         self.places = asyncio.Semaphore(self.rules.streams_max) if self.rules.streams_max else None
+        self._changes: list[asyncio.Future[None]] = []
+        self._failed_requests: dict[str, float] = {}
         self._live = 0
         self._waiting = 0
         self._calls = 0
@@ -107,25 +112,88 @@ class Ward:
         self._last_error = ""
         self._last_error_at: float | None = None
 
-    def enter(self) -> Permit:
+    async def enter(self, *, may_wait: bool = True) -> Permit:
         """Take leave to make a call; where there are places, with one of them. `leave` gives both back.
+
+        While a trial call is under way, wait for its outcome if `may_wait`: it is known soon, and failing would cost
+        the caller its request.
 
         Raises: CircuitOpen.
         """
         permit = self.breaker.permit or self.breaker.take(self.clock.monotonic())
-        if permit is None:
+        try:
+            if permit is None and may_wait:
+                permit = await self._wait_for_trial()
+            if permit is None:
+                raise self._closed()
+        except BaseException:
             if self.places is not None:
                 self.places.release()
-            raise self._closed()
+            raise
         self._live += 1
         return permit
+
+    async def _wait_for_trial(self) -> Permit | None:
+        """Wait until the breaker closes or the next trial may be made; None when it opens, or does not in time."""
+        permit, breaker, clock = None, self.breaker, self.clock
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self.rules.queue_s):
+                while permit is None and breaker.state(clock.monotonic()) == "half_open":
+                    changed = asyncio.get_running_loop().create_future()
+                    self._changes.append(changed)
+                    await changed
+                    permit = breaker.take(clock.monotonic())
+        except TimeoutError:
+            return None
+        finally:
+            self._waiting -= 1
+        return permit
+
+    def begin(self, permit: Permit) -> Permit:
+        """Report that a call begins to be answered, and return its permit from now on."""
+        permit = self.breaker.begin(permit, self.clock.monotonic())
+        self._wake()
+        return permit
+
+    def report(
+        self, permit: Permit, now: float, *, ok: bool | None, request: str = "", can_probe: bool = False
+    ) -> None:
+        """Report the outcome of a call to the breaker.
+
+        `request` is the fingerprint of one that was answered with an error. Each counts once: the same request may
+        fail every time because of what is in it, and must not open the breaker for the others. With `can_probe` the
+        failure was one of the network, which on this machine costs nothing to try again.
+        """
+        if ok is False and request:
+            ok = None if self._has_failed(request, now) else False
+        self.breaker.give_back(permit, now, ok=ok, can_probe=can_probe and self.endpoint.is_loopback)
+        if self._changes:
+            self._wake()
+
+    def _has_failed(self, request: str, now: float) -> bool:
+        """Tell whether this request failed lately already, and remember that it did."""
+        failed, since = self._failed_requests, now - self.rules.breaker.window_s
+        while failed and next(iter(failed.values())) <= since:
+            del failed[next(iter(failed))]
+        has_failed = request in failed
+        if len(failed) < FAILED_REQUESTS_MAX:
+            failed.setdefault(request, now)
+        return has_failed
+
+    def _wake(self) -> None:
+        """Let the calls that wait for a trial look at the breaker again."""
+        changes, self._changes = self._changes, []
+        for changed in changes:
+            if not changed.done():
+                changed.set_result(None)
 
     async def wait_for_place(self, places: asyncio.Semaphore) -> None:
         """Take one of the endpoint's places, which a call has as long as it lasts.
 
         Raises: CircuitOpen; UpstreamTimeout, when no place became free.
         """
-        if self.breaker.is_shut(self.clock.monotonic()):
+        if self.breaker.state(self.clock.monotonic()) == "open":
             # At once, for the places of a sick endpoint are taken by those who wait for it.
             raise self._closed()
         self._waiting += 1

@@ -48,7 +48,7 @@ M = TypeVar("M")
 class _Asked(msgspec.Struct, Generic[M], kw_only=True, gc=False):
     """What Treadle acts on of a request, in the order in which it is checked; what has several forms is raw."""
 
-    model: str
+    model: str | None = ""
     messages: M
     tools: msgspec.Raw = NULL
     functions: list[msgspec.Raw] | None = None
@@ -135,7 +135,7 @@ def read_request(body: bytes) -> Request:
         extra[METADATA] = surface.metadata
     return Request(
         protocol=PROTOCOL,
-        model=asked.model,
+        model=asked.model or "",
         items=items,
         tools=tools.specs,
         tool_choice=tools.choice,

@@ -51,7 +51,7 @@ EFFORT_BUDGETS = ((4_096, "low"), (16_384, "medium"))
 class _Asked(msgspec.Struct, Generic[M], kw_only=True, gc=False):
     """What Treadle acts on of a request, in the order in which it is checked; what has several forms is raw."""
 
-    model: str
+    model: str | None = ""
     mcp_servers: msgspec.Raw = NULL
     messages: M
     thread: msgspec.Raw = NULL
@@ -119,7 +119,7 @@ def read_request(body: bytes) -> Request:
     instructions = None if asked.system is NULL else _read_system(asked.system, kept)
     return Request(
         protocol=PROTOCOL,
-        model=asked.model,
+        model=asked.model or "",
         items=items,
         instructions=instructions,
         tools=shelf.specs,

@@ -36,7 +36,7 @@ class _Text(msgspec.Struct, kw_only=True):
 
 
 class _Body(msgspec.Struct, Generic[Input], kw_only=True, gc=False):
-    model: str
+    model: str | None = ""
     input: Input | None = None
     instructions: str | None = None
     tools: list[msgspec.Raw] | None = None
@@ -105,7 +105,7 @@ def read_request(body: bytes) -> Request:
         extra[HOSTED] = msgspec.Raw(write_json(shelf.hosted))
     return Request(
         protocol=PROTOCOL,
-        model=typed.model,
+        model=typed.model or "",
         items=tuple(reading.items),
         instructions=typed.instructions,
         tools=shelf.specs,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from treadle.canon.errors import (
@@ -127,9 +128,10 @@ class Hall:
         ]
         self.model = GuardedModel([Bed(*pair) for pair in zip(models, self.wards, strict=True)])  # type: ignore[arg-type]
 
-    async def ask(self) -> list[ModelEvent]:
+    async def ask(self, fingerprint: str = "") -> list[ModelEvent]:
         """Make one call and return all its events."""
-        return [event async for batch in self.model.stream(PLAN, "run_1") for event in batch]
+        plan = msgspec.structs.replace(PLAN, fingerprint=fingerprint)
+        return [event async for batch in self.model.stream(plan, "run_1") for event in batch]
 
 
 def notes(events: list[ModelEvent]) -> list[str]:
@@ -205,7 +207,7 @@ async def test_a_sick_upstream_is_left_alone_and_tried_once_after_the_pause():
 
 
 async def test_others_are_let_through_as_soon_as_a_trial_is_answered():
-    """While its answer still goes on; before that they are told at once, although there is no place to wait for."""
+    """While its answer still goes on. While it is left alone they get an error at once, although no place is free."""
     model = Played("a", DOWN, DOWN, [[TEXT], [DONE]])
     rules = WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker, streams_max=1, queue_s=0.01)
     hall = Hall(model, rules=rules)
@@ -216,18 +218,168 @@ async def test_others_are_let_through_as_soon_as_a_trial_is_answered():
     ward = hall.wards[0]
     assert ward.places is not None
     await ward.wait_for_place(ward.places)
-    held = ward.enter()
+    held = await ward.enter()
     hall.timer.time = 9.0
     with pytest.raises(CircuitOpen):
         await hall.ask()
     hall.timer.time = 10.0
-    ward.breaker.give_back(held, 10.0, ok=None)
+    ward.report(held, 10.0, ok=None)
     ward.leave("left")
     trial = hall.model.stream(PLAN, "run_1")
     assert await anext(trial) == [TEXT]
     assert hall.wards[0].health().breaker == "closed"
     assert [batch async for batch in trial] == [[DONE]]
     assert await hall.ask() == [TEXT, DONE]
+
+
+class Gated(Played):
+    """A model whose calls after the first ones are answered when the gate opens."""
+
+    def __init__(self, name: str, *calls: UpstreamError | list[list[ModelEvent]], free: int) -> None:
+        super().__init__(name, *calls)
+        self._free = free
+        self.gate = asyncio.Event()
+        self.is_asked = asyncio.Event()
+
+    async def begin(self, plan: Plan, run_id: str) -> Begun:
+        if self.made >= self._free and not self.gate.is_set():
+            self.is_asked.set()
+            await self.gate.wait()
+        return await super().begin(plan, run_id)
+
+
+async def until_waiting(hall: Hall, count: int) -> None:
+    """Wait until so many calls wait for the trial."""
+    for _ in range(1_000):
+        if hall.wards[0].health().waiting >= count:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("the calls do not wait")
+
+
+@pytest.mark.parametrize("is_well", [True, False], ids=["well", "still down"])
+async def test_the_others_wait_for_the_trial_and_share_its_outcome(is_well: bool):
+    """In the second after the pause nobody fails for having come together with the trial."""
+    answers = [[[TEXT], [DONE]]] if is_well else [DOWN]
+    model = Gated("a", DOWN, DOWN, *answers, free=2)
+    hall = Hall(model, rules=WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
+    for _ in range(2):
+        with pytest.raises(UpstreamStatus):
+            await hall.ask()
+    hall.timer.time = 10.0
+    calls = [asyncio.create_task(hall.ask()) for _ in range(5)]
+    await model.is_asked.wait()
+    await until_waiting(hall, 4)
+    model.gate.set()
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    if is_well:
+        assert outcomes == [[TEXT, DONE]] * 5
+    else:
+        assert [type(each) for each in outcomes] == [UpstreamStatus, *[CircuitOpen] * 4]
+    assert model.made == (7 if is_well else 3)
+    assert hall.wards[0].health().waiting == 0
+
+
+async def test_a_trial_that_its_client_leaves_is_followed_by_one_of_those_who_wait():
+    """Else they would wait for nothing."""
+    model = Gated("a", DOWN, DOWN, [[TEXT], [DONE]], free=2)
+    hall = Hall(model, rules=WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
+    for _ in range(2):
+        with pytest.raises(UpstreamStatus):
+            await hall.ask()
+    hall.timer.time = 10.0
+    trial = asyncio.create_task(hall.ask())
+    await model.is_asked.wait()
+    others = [asyncio.create_task(hall.ask()) for _ in range(2)]
+    await until_waiting(hall, 2)
+    trial.cancel()
+    await asyncio.gather(trial, return_exceptions=True)
+    model.gate.set()
+    assert await asyncio.gather(*others) == [[TEXT, DONE]] * 2
+
+
+async def test_a_wait_for_a_trial_is_bounded_and_gives_its_place_back():
+    """A trial may hang for as long as the endpoint is silent."""
+    model = Gated("a", DOWN, DOWN, [[TEXT], [DONE]], free=2)
+    rules = WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker, streams_max=2, queue_s=0.01)
+    hall = Hall(model, rules=rules)
+    for _ in range(2):
+        with pytest.raises(UpstreamStatus):
+            await hall.ask()
+    hall.timer.time = 10.0
+    trial = asyncio.create_task(hall.ask())
+    await model.is_asked.wait()
+    with pytest.raises(CircuitOpen):
+        await hall.ask()
+    model.gate.set()
+    assert await trial == [TEXT, DONE]
+    assert await asyncio.gather(hall.ask(), hall.ask()) == [[TEXT, DONE]] * 2
+
+
+async def test_with_a_fallback_nobody_waits_for_a_trial():
+    """The other endpoint answers at once."""
+    model = Gated("a", DOWN, DOWN, [[TEXT], [DONE]], free=2)
+    hall = Hall(
+        model, Played("b", [[TEXT], [DONE]]), rules=WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker)
+    )
+    for _ in range(2):
+        await hall.ask()
+    hall.timer.time = 10.0
+    trial = asyncio.create_task(hall.ask())
+    await model.is_asked.wait()
+    assert notes(await hall.ask()) == ["upstream_fallback"]
+    model.gate.set()
+    assert notes(await trial) == []
+
+
+async def test_one_request_that_cannot_be_served_does_not_shut_out_the_others():
+    """Some servers answer 500 to a request that they cannot serve; it counts once, however often it is asked again."""
+    model = Played("a", UpstreamStatus("cannot parse", status=500))
+    hall = Hall(model, rules=WardRules(retry=RetryRules(retries=0), breaker=BreakerRules(calls_min=3)))
+    for _ in range(9):
+        with pytest.raises(UpstreamStatus):
+            await hall.ask("same")
+    assert hall.wards[0].health().breaker == "closed"
+    for fingerprint in ("second", "third"):
+        with pytest.raises(UpstreamStatus):
+            await hall.ask(fingerprint)
+    assert hall.wards[0].health().breaker == "open"
+    hall.timer.time = 10.0
+    with pytest.raises(UpstreamStatus):
+        await hall.ask("same")
+    assert hall.wards[0].health().breaker == "half_open", "a trial with a request that is known to fail says nothing"
+
+
+REFUSED = UpstreamError("upstream 'a' cannot be reached: refused")
+
+
+async def test_a_server_on_this_machine_is_asked_again_as_soon_as_it_is_back():
+    """A refused connection is found out at once and costs nothing: there is no pause to wait for."""
+    model = Played("a", *[REFUSED] * 5, [[TEXT], [DONE]])
+    model.endpoint = Endpoint(name="a", base_url="http://127.0.0.1:8080/v1")
+    hall = Hall(model, rules=WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
+    for _ in range(5):
+        with pytest.raises(UpstreamError, match="refused"):
+            await hall.ask()
+    assert await hall.ask() == [TEXT, DONE]
+    assert hall.wards[0].health().breaker == "closed"
+
+
+@pytest.mark.parametrize(
+    ("base_url", "failure"),
+    [("http://127.0.0.1:8080/v1", DOWN), ("https://a.example/v1", REFUSED)],
+    ids=["here, and overloaded", "elsewhere, and refused"],
+)
+async def test_other_failures_are_followed_by_the_pause(base_url: str, failure: UpstreamError):
+    """A server that answers with errors, and one that is far away, are left alone."""
+    model = Played("a", failure)
+    model.endpoint = Endpoint(name="a", base_url=base_url)
+    hall = Hall(model, rules=WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
+    for _ in range(2):
+        with pytest.raises(UpstreamError):
+            await hall.ask()
+    with pytest.raises(CircuitOpen):
+        await hall.ask()
 
 
 async def test_a_model_that_raises_after_its_first_event_is_not_asked_again():

@@ -200,7 +200,7 @@ BAD: list[tuple[bytes, str | None, str]] = [
     (b'{"a":' + b"[" * 1000 + b"]" * 1000 + b"}", None, "invalid_json"),
     (b'{"a":' + b"[" * 200_000 + b"}", None, "invalid_json"),
     (b'{"a":[' + b"[]," * 250_000 + b"[]]}", None, "invalid_json"),
-    (b"{}", "model", "missing_required_parameter"),
+    (b"{}", "messages", "missing_required_parameter"),
     (b'{"model":5}', "model", "invalid_type"),
     (b'{"model":"m"}', "messages", "missing_required_parameter"),
     (b'{"model":"m","messages":{}}', "messages", "invalid_type"),

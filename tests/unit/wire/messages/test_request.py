@@ -213,7 +213,6 @@ def test_lone_halves_are_mended() -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"model": None}, "model"),
         ({"model": 5}, "model"),
         ({"messages": None}, "messages"),
         ({"messages": []}, "messages"),

@@ -328,7 +328,6 @@ def test_tool_choice_words(word: str, choice: ToolChoice) -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "code"),
     [
-        ({"model": None}, "model", "invalid_type"),
         ({"input": 3}, "input", "invalid_type"),
         ({"input": None}, "input", "missing_required_parameter"),
         ({"temperature": "hot"}, "temperature", "invalid_type"),
@@ -377,11 +376,10 @@ def test_depth_without_end_is_refused() -> None:
         read_request(b'{"model":"m","input":"hi","x":' + b"[" * 90_000 + b"]" * 90_000 + b"}")
 
 
-def test_missing_model_is_named() -> None:
-    """A request without a model says so."""
-    with pytest.raises(ProtocolError) as caught:
-        read_request(b'{"input":"hi"}')
-    assert caught.value.info.param == "model"
+@pytest.mark.parametrize("model", ["", '"model":null,', '"model":"",'])
+def test_a_request_may_leave_the_model_to_the_default(model: str) -> None:
+    """`default_model` answers it."""
+    assert read_request(b'{%b"input":"hi"}' % model.encode()).model == ""
 
 
 def test_messages_keep_the_order_of_the_input() -> None:

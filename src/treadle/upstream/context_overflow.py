@@ -1,0 +1,108 @@
+"""Recognises the error of a request that does not fit into the model's context, in the words of each server.
+
+Clients compact a conversation only when they recognise this error: codex by its code, Claude Code and opencode by the
+words "prompt is too long". Every server says it differently, so all of them are rewritten to one message that keeps the
+sizes and the server's own words.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+CONTEXT_OVERFLOW = "context_length_exceeded"
+"""The code of OpenAI's API, by which its clients recognise the error."""
+
+_TYPES = frozenset(
+    {CONTEXT_OVERFLOW, "exceed_context_size_error", "context_window_exceeded", "string_above_max_length"}
+)
+"""Values of `code` and `type` that are enough by themselves. The second is llama.cpp's."""
+
+# A limit on tokens per minute is worded alike ("Request too large for … tokens per min: Limit 30000, Requested
+# 41000"), and a shorter conversation would not help against a quota.
+_QUOTA = re.compile(r"per min|per day|\brpm\b|\btpm\b|rate.?limit|quota", re.IGNORECASE)
+
+_N = r"(\d[\d,_]*)"
+_SIZES = tuple(
+    (re.compile(pattern, re.IGNORECASE | re.DOTALL), order)
+    for pattern, order in (
+        # Each captures the size of the request and the limit, in the order given; "used" or "limit" alone is fine.
+        (rf"request \({_N} tokens\) exceeds the available context size \({_N}", "used limit"),  # llama.cpp
+        (rf"prompt is too long: {_N} tokens > {_N}", "used limit"),  # Anthropic
+        (rf"input length and `?max_tokens`? exceed context limit: {_N} \+ \d+ > {_N}", "used limit"),  # Anthropic
+        (rf"context length is {_N} tokens.{{0,80}}?\brequested (?:about )?{_N}", "limit used"),  # OpenAI, vLLM
+        (rf"context length is {_N} tokens and your request has {_N} input", "limit used"),  # vLLM ≥ 0.10
+        (rf"context length is {_N} tokens.{{0,80}}?\bresulted in {_N}", "limit used"),  # OpenAI
+        (rf"context length of {_N} tokens.{{0,40}}?requested a total of {_N}", "limit used"),  # SGLang
+        (rf"input \({_N} tokens\) is longer than the model'?s context length \({_N}", "used limit"),  # SGLang
+        (rf"input length \({_N} tokens\) exceeds the maximum allowed length \({_N}", "used limit"),  # SGLang
+        (rf"prompt \(length {_N}\) is longer than the maximum model length of {_N}", "used limit"),  # vLLM
+        (
+            rf"first {_N} tokens when context the overflows.{{0,120}}?context length of only {_N}",
+            "used limit",
+        ),  # LM Studio
+        (rf"n_keep \({_N}\) >= n_ctx \({_N}\)", "used limit"),  # LM Studio, older
+        (rf"input token count \({_N}\) exceeds the maximum number of tokens allowed \({_N}", "used limit"),  # Gemini
+        (rf"inputs` tokens \+ `max_new_tokens` must be <= {_N}\. Given: {_N}", "limit used"),  # TGI
+        (rf"inputs` must have less than {_N} tokens\. Given: {_N}", "limit used"),  # TGI
+        (rf"prompt contains {_N} tokens.{{0,60}}?too large for model with {_N}", "used limit"),  # Mistral
+        (rf"maximum prompt length is {_N}.{{0,40}}?contains {_N}", "limit used"),  # xAI
+        (rf"requested tokens \({_N}\) exceed context window of {_N}", "used limit"),  # llama-cpp-python
+        (rf"current length is {_N} while limit is {_N}", "used limit"),  # Cerebras
+        (rf"prompt token count of {_N} exceeds the limit of {_N}", "used limit"),  # GitHub Copilot
+        (rf"exceeded model token limit: {_N} \(requested: {_N}", "limit used"),  # Moonshot
+        (rf"context length is {_N}", "limit"),
+    )
+)
+_WORDS = re.compile(
+    r"available context size|context size has been exceeded"  # llama.cpp
+    r"|maximum context length|context length exceeded|context_length"
+    r"|exceeds? (?:the )?(?:model'?s )?(?:maximum )?context"
+    r"|longer than the (?:maximum model|model'?s context) length"  # vLLM, SGLang
+    r"|exceeds the maximum allowed length"  # SGLang
+    r"|exceeded max context length|prompt too long"  # Ollama
+    r"|greater than the context length|context the overflows|n_keep .{0,20}>= n_ctx"  # LM Studio
+    r"|inputs` must have less than|`max_new_tokens` must be <="  # TGI
+    r"|context window|prompt is too long|input is too long|input length and `?max_tokens"  # OpenAI, Anthropic, Bedrock
+    r"|exceeds the maximum number of tokens|maximum prompt length|maximum number of tokens"  # Gemini, xAI
+    r"|too large for model with|exceed context|reduce the length of the messages"  # Mistral, Groq, Cerebras
+    r"|prompt token count of|exceeded model token limit|prompt exceeds max length",
+    re.IGNORECASE,
+)
+
+
+class ContextOverflow(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tokens the request has and how many fit, where the server said so."""
+
+    used: int | None = None
+    limit: int | None = None
+
+    def message(self, said: str) -> str:
+        """Return the words that clients recognise, with the sizes that are known, before what the server said."""
+        if self.used is not None and self.limit is not None:
+            words = f"prompt is too long: {self.used} tokens > {self.limit} maximum"
+        else:
+            limit = "" if self.limit is None else f" of {self.limit} tokens"
+            words = f"prompt is too long: it exceeds the model's context window{limit}"
+        # An upstream may be another Treadle, or Anthropic: the same words are not repeated.
+        return said if said.startswith(words) else f"{words}. {said[:1].upper()}{said[1:]}"
+
+
+def find_context_overflow(error: Mapping[str, Any], message: str) -> ContextOverflow | None:
+    """Return what an error says about sizes if it means that the request is too long for the model; else None.
+
+    `error` is the error object, `message` its text.
+    """
+    is_named = error.get("code") in _TYPES or error.get("type") in _TYPES
+    if not is_named and (not _WORDS.search(message) or _QUOTA.search(message)):
+        return None
+    used, limit = error.get("n_prompt_tokens"), error.get("n_ctx")
+    if type(used) is int and type(limit) is int:
+        return ContextOverflow(used=used, limit=limit)
+    for pattern, order in _SIZES:
+        if found := pattern.search(message):
+            return ContextOverflow(
+                **{name: int(re.sub(r"\D", "", n)) for name, n in zip(order.split(), found.groups(), strict=True)}
+            )
+    return ContextOverflow()
