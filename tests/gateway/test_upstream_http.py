@@ -193,19 +193,19 @@ async def test_a_full_pool_is_a_timeout_and_not_a_hang():
 @pytest.mark.parametrize(
     ("status", "http_status", "code"),
     [
-        (400, 400, "context_length_exceeded"),
+        (400, 400, "billing_not_active"),
         (401, 502, "upstream_key_refused"),
         (403, 502, "upstream_key_refused"),
-        (404, 404, "context_length_exceeded"),
-        (429, 429, "context_length_exceeded"),
-        (500, 502, "context_length_exceeded"),
-        (503, 503, "context_length_exceeded"),
-        (529, 503, "context_length_exceeded"),
+        (404, 404, "billing_not_active"),
+        (429, 429, "billing_not_active"),
+        (500, 502, "billing_not_active"),
+        (503, 503, "billing_not_active"),
+        (529, 503, "billing_not_active"),
     ],
 )
 async def test_a_refusal_is_raised_with_the_provider_s_meaning(client, status, http_status, code):
     """Each status row of DESIGN 4b, from a real answer: status, code, message, retry-after."""
-    body = b'{"error":{"message":"No, says the provider","type":"x","code":"context_length_exceeded"}}'
+    body = b'{"error":{"message":"No, says the provider","type":"x","code":"billing_not_active"}}'
     canned = Canned(status=status, headers={"content-type": "application/json", "retry-after": "3"}, body=body)
     async with ScriptServer(table(canned)) as server:
         with pytest.raises(UpstreamStatus) as caught:
