@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, TreadleError, UpstreamError
+from treadle.canon.errors import TreadleError, UpstreamError
 from treadle.canon.events import ModelEvent
 from treadle.canon.ids import CountingIds
 from treadle.canon.plan import Plan
@@ -25,7 +25,7 @@ from treadle.evals.play.cuts import CutWatch
 from treadle.evals.play.pool import Tell, shared
 from treadle.evals.play.stage import Stage, Staged
 from treadle.evals.report import Sample, SuiteResult
-from treadle.evals.scenario import PROTOCOLS, Scenario, find_scenarios, load_scenario
+from treadle.evals.scenario import PROTOCOLS, Scenario, find_scenarios, load_scenario, read_scenarios
 from treadle.runtime import Parts, Runtime, repair_rules
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.script import Script, ScriptedModel, ScriptMismatch
@@ -56,9 +56,10 @@ Heed = Callable[[Played], None]
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One scenario file, and how to play it."""
+    """One scenario file, and how to play it. `unread` says why it cannot be played."""
 
     file: str
+    unread: str = ""
     protocols: tuple[ProtocolName, ...] = PROTOCOLS
     chunk_sizes: tuple[int | None, ...] = ()
     only: tuple[str, ...] = ()
@@ -79,8 +80,16 @@ async def run_suite(
     """
     started = time.perf_counter()
     samples: list[Sample] = []
-    for file in find_scenarios(*(paths or ())):
-        task = Task(file=str(file), protocols=tuple(protocols), chunk_sizes=tuple(chunk_sizes), only=tuple(only))
+    files = find_scenarios(*(paths or ()))
+    _, unread = read_scenarios(files)
+    for file in files:
+        task = Task(
+            file=str(file),
+            protocols=tuple(protocols),
+            chunk_sizes=tuple(chunk_sizes),
+            only=tuple(only),
+            unread=unread.get(file, ""),
+        )
         for played in await _play_task(task):
             samples.append(played.sample)
             if heed is not None:
@@ -114,10 +123,9 @@ def _work(tasks: Sequence[Task]) -> list[bytes]:
 
 
 async def _play_task(task: Task) -> list[Played]:
-    try:
-        scenario = load_scenario(Path(task.file))
-    except ConfigError as error:
-        return [Played(sample=Sample(scenario=Path(task.file).stem, broken=_told(error)))]
+    if task.unread:
+        return [Played(sample=Sample(scenario=Path(task.file).stem, broken=task.unread))]
+    scenario = load_scenario(Path(task.file))
     if not scenario.matches(task.only):
         return []
     return [await play_whole(scenario, each) for each in plays_of(scenario, task.protocols, task.chunk_sizes)]
@@ -222,8 +230,3 @@ class _Judged:
                     yield batch
         except ScriptMismatch as mismatch:
             raise UpstreamError(str(mismatch), code="script_mismatch") from None
-
-
-def _told(error: TreadleError) -> str:
-    """Say why a file could not be read, and what was probably meant."""
-    return f"{error.message} ({error.hint})" if error.hint else error.message

@@ -279,6 +279,28 @@ def find_scenarios(*paths: Path) -> list[Path]:
     return found
 
 
+def read_scenarios(files: Sequence[Path]) -> tuple[dict[Path, Scenario], dict[Path, str]]:
+    """Read scenario files, and say why the others cannot be played: they are broken, or use an id a second time.
+
+    What is recorded of one scenario would overwrite the other's, so of two files with one id only the first is played.
+    """
+    read: dict[Path, Scenario] = {}
+    unread: dict[Path, str] = {}
+    first: dict[str, Path] = {}
+    for file in files:
+        try:
+            scenario = load_scenario(file)
+        except ConfigError as error:
+            unread[file] = f"{error.message} ({error.hint})" if error.hint else error.message
+            continue
+        other = first.setdefault(scenario.id, file)
+        if other is file:
+            read[file] = scenario
+        else:
+            unread[file] = f"it has the same id as {other}, {scenario.id}; ids must differ"
+    return read, unread
+
+
 def _check_patterns(patterns: Iterable[str]) -> None:
     for pattern in patterns:
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from treadle.canon.errors import ConfigError
 from treadle.cli import command
 from treadle.cli.evals.flags import is_live
-from treadle.cli.evals.live import BUDGET, INVALID, models_of
+from treadle.cli.evals.live import models_of
 from treadle.cli.evals.offline import write_reports
 from treadle.cli.evals.progress import Bar
 from treadle.cli.terminal.clean import clean
@@ -27,6 +27,7 @@ SHOWN = 20
 def play_bfcl(args: argparse.Namespace) -> int:
     """Ask, print what failed, and return how it went; with the ground truth nothing may fail."""
     from treadle.evals.bfcl.runner import read_questions, run_bfcl
+    from treadle.evals.results.gate import BUDGET_REACHED, NOT_JUDGED, judge_run
 
     asks_models = args.live or is_live(os.environ)
     options = _read_options(args, asks_models=asks_models)
@@ -53,11 +54,14 @@ def play_bfcl(args: argparse.Namespace) -> int:
         write_reports(folder)
     _tell(rows, as_json=args.json)
     if len(rows) < total:
-        return BUDGET
-    if any(row.outcome == "broken" for row in rows) or not rows:
-        return INVALID
-    has_failed = any(row.outcome != "pass" for row in rows)
-    return command.ERROR if has_failed and not asks_models else command.OK
+        return BUDGET_REACHED
+    if not asks_models and any(row.outcome == "broken" for row in rows):
+        return NOT_JUDGED
+    # A real model is expected to miss some of these questions: without --at-least it is measured, not judged.
+    gate = judge_run(rows, at_least=args.at_least if args.at_least is not None else 0.0 if asks_models else None)
+    for reason in gate.reasons:
+        print(clean(f"treadle: {reason}"), file=sys.stderr)
+    return gate.exit_code
 
 
 def _read_options(args: argparse.Namespace, *, asks_models: bool) -> "BfclOptions":

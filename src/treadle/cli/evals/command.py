@@ -31,7 +31,7 @@ examples:
   OPENROUTER_API_KEY=… OPENROUTER_MODEL=… treadle eval --live --trials 10 --budget-usd 2
   treadle eval compare eval-runs/a eval-runs/b
 
-exit codes: 0 passed, 1 failed or worse than before, 2 could not be judged, 3 the budget was reached"""
+exit codes: 0 passed, 1 failed or worse than the baseline, 2 could not be judged, 3 the budget was reached"""
 
 ACTIONS: dict[str, str] = {
     "compare": "treadle.cli.evals.runs:compare",
@@ -93,8 +93,11 @@ def _describe_live(live: argparse._ArgumentGroup) -> None:  # pyright: ignore[re
     live.add_argument("--judge", default="", metavar="MODEL", help="let this model judge rubrics; never in the rate")
     live.add_argument("--name", default="live", help="the name of the run")
     live.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run that was interrupted")
-    live.add_argument("--baseline", type=Path, metavar="RUN", help="exit 1 when worse than this run")
-    live.add_argument("--at-least", type=share, metavar="RATE", help="exit 1 when the rate is surely below this")
+    live.add_argument("--baseline", type=Path, metavar="RUN", help="exit 1 when a rate is lower than in this run")
+    live.add_argument("--allow-drop", type=share, default=0.0, metavar="RATE", help="how much lower it may be (0)")
+    live.add_argument(
+        "--at-least", type=share, metavar="RATE", help="exit 1 when a rate is below this (default: all pass)"
+    )
     live.add_argument("--dry-run", action="store_true", help="print the plan and its bound, and ask nobody")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from treadle.canon.errors import ConfigError, UpstreamError
 from treadle.cli import command
-from treadle.cli.evals.offline import check_ids, write_reports, write_text
+from treadle.cli.evals.offline import write_reports, write_text
 from treadle.cli.evals.progress import Bar
 from treadle.cli.evals.runs import FOLDER
 from treadle.cli.terminal.clean import clean
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from treadle.evals.results.rows import Row
     from treadle.evals.scenario import Scenario
 
-INVALID = 2
-BUDGET = 3
 JOBS = 4
 TRIALS = 5
 TOKENS_MAX = 2_048
@@ -44,7 +42,10 @@ def play_live(args: argparse.Namespace) -> int:
     if args.resume is not None:
         _adopt(args)
     args.trials, args.max_tokens = args.trials or TRIALS, args.max_tokens or TOKENS_MAX
-    options = asyncio.run(_options(args))
+    scenarios, unread = _scenarios(args)
+    for each in unread:
+        print(clean(f"treadle: {each}"), file=sys.stderr)
+    options = asyncio.run(_options(args, scenarios))
     plan = options.plan
     check_plan(plan, budget_usd=args.budget_usd)
     if args.baseline is not None:
@@ -65,7 +66,7 @@ def play_live(args: argparse.Namespace) -> int:
         print(f"interrupted; go on with: treadle eval --live --resume {folder.path}", file=sys.stderr)
         return command.CANCELLED
     bar.close()
-    return _finish(args, folder, runner)
+    return _finish(args, folder, runner, unread)
 
 
 def _adopt(args: argparse.Namespace) -> None:
@@ -93,7 +94,7 @@ def _adopt(args: argparse.Namespace) -> None:
     args.trials = args.trials or info.trials
 
 
-async def _options(args: argparse.Namespace) -> "LiveOptions":
+async def _options(args: argparse.Namespace, scenarios: "Sequence[Scenario]") -> "LiveOptions":
     from treadle.canon.request import Options
     from treadle.evals.live.plan import LivePlan
     from treadle.evals.live.prices import read_price
@@ -106,7 +107,7 @@ async def _options(args: argparse.Namespace) -> "LiveOptions":
     prices = {**await _listed(settings, asked, os.environ), **_configured(settings, asked), **given}
     plan = LivePlan(
         models=tuple(models),
-        scenarios=tuple(_scenarios(args)),
+        scenarios=tuple(scenarios),
         trials=args.trials,
         strategies=tuple(args.strategies or ("full",)),
         output_tokens_max=args.max_tokens,
@@ -143,15 +144,16 @@ def _configured(settings: "Settings", models: Sequence[str]) -> "dict[str, Price
     return {model: Price(input_usd=each.input, output_usd=each.output) for model, each in found.items()}
 
 
-def _scenarios(args: argparse.Namespace) -> "list[Scenario]":
+def _scenarios(args: argparse.Namespace) -> "tuple[list[Scenario], list[str]]":
+    """Return the scenarios to play, and which files could not be read: those break only themselves."""
     from treadle.evals.results.folder import RunFolder
-    from treadle.evals.scenario import find_scenarios, load_scenario
+    from treadle.evals.scenario import find_scenarios, read_scenarios
 
     if args.resume is not None and not args.paths and not args.scenarios:
-        return list(RunFolder(args.resume).info().scenarios)
-    check_ids(find_scenarios(*args.paths))
-    found = [load_scenario(file) for file in find_scenarios(*args.paths)]
-    return [each for each in found if each.is_live and each.matches(args.scenarios or ())]
+        return list(RunFolder(args.resume).info().scenarios), []
+    read, unread = read_scenarios(find_scenarios(*args.paths))
+    found = [each for each in read.values() if each.is_live and each.matches(args.scenarios or ())]
+    return found, [f"{file}: {reason}" for file, reason in unread.items()]
 
 
 async def _listed(settings: "Settings", models: Sequence[str], env: Mapping[str, str]) -> "dict[str, Price]":
@@ -253,8 +255,8 @@ def _info(args: argparse.Namespace, options: "LiveOptions") -> "RunInfo":
     )
 
 
-def _finish(args: argparse.Namespace, folder: "RunFolder", runner: "LiveRunner") -> int:
-    """Write the reports, print the table, and return how it went."""
+def _finish(args: argparse.Namespace, folder: "RunFolder", runner: "LiveRunner", unread: Sequence[str]) -> int:
+    """Write the reports, print the table and what failed, and return the exit code."""
     from treadle.evals.results.history import append_history
     from treadle.evals.results.junit import write_junit_rows
     from treadle.evals.results.table import summarise, write_summary
@@ -270,26 +272,30 @@ def _finish(args: argparse.Namespace, folder: "RunFolder", runner: "LiveRunner")
     else:
         print(clean(write_summary(rows)), end="")
     print(f"kept in {folder.path}; {runner.ledger.requests} requests", file=sys.stderr)
-    return exit_code(args, folder, rows, is_exhausted=runner.ledger.is_exhausted)
+    return print_gate(args, folder, rows, unread=unread, is_exhausted=runner.ledger.is_exhausted)
 
 
-def exit_code(args: argparse.Namespace, folder: "RunFolder", rows: "list[Row]", *, is_exhausted: bool) -> int:
-    """Return 3 when the budget ended it, 2 when it says nothing, 1 when it is worse than it should be."""
+def print_gate(
+    args: argparse.Namespace, folder: "RunFolder", rows: "list[Row]", *, unread: Sequence[str], is_exhausted: bool
+) -> int:
+    """Print which scenarios failed and why the run does not pass, and return the exit code."""
     from treadle.evals.results.compare import check_comparable, compare, write_comparison
     from treadle.evals.results.folder import RunFolder
-    from treadle.evals.results.table import summarise
+    from treadle.evals.results.gate import BUDGET_REACHED, judge_run, write_failures
 
+    print(clean(write_failures(rows)), end="", file=sys.stderr)
     if is_exhausted:
-        return BUDGET
-    summaries = summarise(rows)
-    if not summaries or not all(each.is_valid for each in summaries):
-        return INVALID
-    if args.at_least is not None and any(each.wilson[1] < args.at_least for each in summaries):
-        return command.ERROR
-    if args.baseline is not None:
+        print("treadle: the budget ended the run before all samples were made", file=sys.stderr)
+        return BUDGET_REACHED
+    compared = []
+    # Without a judged sample there is nothing to compare, and that alone decides.
+    if args.baseline is not None and any(row.outcome != "broken" for row in rows):
         before = RunFolder(args.baseline)
         check_comparable(before.info(), folder.info())
-        found = compare(before.rows(), rows)
-        print(clean(write_comparison(found)), end="")
-        return command.ERROR if any(each.is_regression for each in found) else command.OK
-    return command.OK
+        compared = compare(before.rows(), rows)
+        out = sys.stderr if args.json else sys.stdout
+        print(clean(write_comparison(compared)), end="", file=out)
+    gate = judge_run(rows, at_least=args.at_least, compared=compared, allow_drop=args.allow_drop, unread=unread)
+    for reason in gate.reasons:
+        print(clean(f"treadle: {reason}"), file=sys.stderr)
+    return gate.exit_code

@@ -25,15 +25,21 @@ def play_offline(args: argparse.Namespace) -> int:
     """Play, print, and return how it went."""
     from treadle.evals.report import write_json, write_junit, write_table
     from treadle.evals.runner import Task, run_tasks
-    from treadle.evals.scenario import PROTOCOLS, find_scenarios
+    from treadle.evals.scenario import PROTOCOLS, find_scenarios, read_scenarios
 
     protocols = tuple(args.protocols or PROTOCOLS)
     if unknown := [name for name in protocols if name not in PROTOCOLS]:
         raise ConfigError(f"there is no protocol {unknown[0]!r}", param="protocols", hint=", ".join(PROTOCOLS))
     files = find_scenarios(*args.paths)
-    check_ids(files)
+    read, unread = read_scenarios(files)
     tasks = [
-        Task(file=str(file), protocols=protocols, chunk_sizes=_sizes(args.cuts), only=tuple(args.scenarios or ()))
+        Task(
+            file=str(file),
+            protocols=protocols,
+            chunk_sizes=_sizes(args.cuts),
+            only=tuple(args.scenarios or ()),
+            unread=unread.get(file, ""),
+        )
         for file in files
     ]
     jobs = args.jobs or min(JOBS_MAX, os.cpu_count() or 1, len(tasks) // 8 + 1)
@@ -41,7 +47,7 @@ def play_offline(args: argparse.Namespace) -> int:
     with shown("playing") as tell:
         result = run_tasks(tasks, jobs=jobs, heed=played.append, tell=tell)
     if args.out is not None:
-        _keep(args.out, files, played)
+        _keep(args.out, list(read.values()), played)
     if args.junit is not None:
         write_text(args.junit, write_junit(result), "junit")
     print(write_json(result).decode() if args.json else clean(write_table(result)), end="")
@@ -55,34 +61,13 @@ def _sizes(cuts: Sequence[str] | None) -> tuple[int | None, ...]:
         raise ConfigError("--cuts takes sizes in bytes and `whole`", param="cuts", hint="--cuts 1,7,whole") from None
 
 
-def check_ids(files: Sequence[Path]) -> None:
-    """Refuse two files with one id: what is kept of one would overwrite the other. Raises: ConfigError."""
-    from treadle.evals.scenario import load_scenario
-
-    seen: dict[str, Path] = {}
-    for file in files:
-        try:
-            name = load_scenario(file).id
-        except ConfigError:
-            continue  # It is told where it is played.
-        if (other := seen.setdefault(name, file)) is not file:
-            raise ConfigError(f"{other} and {file} have the same id, {name}", param="id", hint="ids must differ")
-
-
-def _keep(path: Path, files: Sequence[Path], played: "Sequence[Played]") -> None:
+def _keep(path: Path, scenarios: "Sequence[Scenario]", played: "Sequence[Played]") -> None:
     """Write the folder of the run; two plays of the same scenarios write the same bytes."""
     from treadle.evals.results.fingerprint import code_fingerprints, scenario_fingerprint
     from treadle.evals.results.folder import RunFolder, RunInfo
     from treadle.evals.results.rows import row_of
-    from treadle.evals.scenario import load_scenario
 
     shown = {each.sample.scenario for each in played if each.evidence is not None}
-    scenarios: list[Scenario] = []
-    for file in files:
-        try:
-            scenarios.append(load_scenario(file))
-        except ConfigError:
-            continue
     scenarios = [each for each in scenarios if each.id in shown]
     folder = RunFolder(path)
     folder.create(

@@ -51,6 +51,7 @@ def regrade(args: argparse.Namespace) -> int:
     """Grade a run again from its transcripts, and write what changed."""
     from treadle.evals.results.fingerprint import code_fingerprints
     from treadle.evals.results.folder import RUN
+    from treadle.evals.results.gate import judge_run, write_failures
     from treadle.evals.results.table import write_summary
     from treadle.evals.scenario import find_scenarios, load_scenario
 
@@ -63,7 +64,8 @@ def regrade(args: argparse.Namespace) -> int:
         print(clean(f"{new.key}: {old.outcome} → {new.outcome} {new.reason}"))
     print(f"{len(changed)} of {len(rows)} samples changed; graders {code_fingerprints()['graders']}, see {RUN}")
     print(clean(write_summary(rows)), end="")
-    return _outcome(rows, folder.info().mode)
+    print(clean(write_failures(rows)), end="", file=sys.stderr)
+    return judge_run(rows).exit_code
 
 
 def _renew(folder: "RunFolder", known: "dict[str, Scenario]", rows: "list[Row]") -> None:
@@ -89,16 +91,6 @@ def _renew(folder: "RunFolder", known: "dict[str, Scenario]", rows: "list[Row]")
     folder.write(RUN, msgspec.json.format(msgspec.json.encode(info, order="deterministic"), indent=1) + b"\n")
     folder.rewrite(rows)
     write_reports(folder)
-
-
-def _outcome(rows: "list[Row]", mode: str) -> int:
-    """Return how it went: offline everything must pass, of real models only enough must have been judged."""
-    from treadle.evals.results.table import summarise
-
-    if mode == "live":
-        return command.OK if rows and all(each.is_valid for each in summarise(rows)) else 2
-    outcomes = {row.outcome for row in rows}
-    return 2 if "broken" in outcomes or not rows else 1 if "fail" in outcomes else 0
 
 
 def report(args: argparse.Namespace) -> int:

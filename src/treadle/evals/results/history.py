@@ -27,7 +27,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     passed: int
     judged: int
     broken: int
-    rate: float
+    rate: float | None
     low: float
     high: float
     basis: str
@@ -81,18 +81,29 @@ def _day(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(at))
 
 
+def _bar(point: Point) -> str:
+    return "–" if not point.judged or point.rate is None else _BARS[min(7, int(point.rate * 8))]
+
+
+def _rate(point: Point) -> str:
+    """Write the rate with its interval; a dash where nothing was judged (older runs recorded a rate of 0 there)."""
+    if not point.judged or point.rate is None:
+        return "–"
+    return f"{point.rate:.3f} [{point.low:.3f},{point.high:.3f}]"
+
+
 def write_history(points: Sequence[Point]) -> str:
     """Write the trend of each model, oldest first; a `*` marks where runs stop being comparable."""
     lines: list[str] = []
     for arm in dict.fromkeys(point.arm for point in points):
         own = [point for point in points if point.arm == arm]
-        lines.append(f"{arm}  {''.join(_BARS[min(7, int(point.rate * 8))] for point in own)}")
+        lines.append(f"{arm}  {''.join(map(_bar, own))}")
         before: Point | None = None
         for point in own:
             mark = "*" if before is not None and before.basis != point.basis else " "
             lines.append(
-                f"  {mark} {_day(point.at)}  {point.run}  {point.passed}/{point.judged}  {point.rate:.3f} "
-                f"[{point.low:.3f},{point.high:.3f}]{f'  {point.broken} broken' if point.broken else ''}"
+                f"  {mark} {_day(point.at)}  {point.run}  {point.passed}/{point.judged}  {_rate(point)}"
+                f"{f'  {point.broken} broken' if point.broken else ''}"
             )
             before = point
     if any(line.startswith("  *") for line in lines):

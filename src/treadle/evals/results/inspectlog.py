@@ -63,7 +63,7 @@ def _log(info: RunInfo, rows: Sequence[Row], summary: ArmSummary, find: Find) ->
 
 
 def _results(rows: Sequence[Row], summary: ArmSummary) -> dict[str, Any]:
-    values = {
+    values: dict[str, float | None] = {
         "accuracy": summary.rate,
         "wilson_low": summary.wilson[0],
         "wilson_high": summary.wilson[1],
@@ -78,7 +78,7 @@ def _results(rows: Sequence[Row], summary: ArmSummary) -> dict[str, Any]:
                 "scorer": SCORER,
                 "scored_samples": summary.judged,
                 "unscored_samples": summary.broken,
-                "metrics": {name: {"name": name, "value": value} for name, value in values.items()},
+                "metrics": {name: {"name": name, "value": each} for name, each in values.items() if each is not None},
             }
         ],
     }

@@ -81,13 +81,13 @@ def _models(rows: Sequence[Row]) -> str:
             str(each.scenarios),
             str(each.judged),
             str(each.passed),
-            f"{each.rate:.3f}",
-            f"{each.wilson[0]:.3f} to {each.wilson[1]:.3f}",
-            "-" if each.pass_hat is None else f"{each.pass_hat:.3f} (k={each.pass_k})",
+            "–" if each.rate is None else f"{each.rate:.3f}",
+            "–" if each.rate is None else f"{each.wilson[0]:.3f} to {each.wilson[1]:.3f}",
+            "–" if each.pass_hat is None else f"{each.pass_hat:.3f} (k={each.pass_k})",
             str(each.broken),
-            "-" if each.usd_total is None else f"{each.usd_total:.4f}",
-            f"{each.seconds_p50:.1f}",
-            f"{each.seconds_p95:.1f}",
+            "–" if each.usd_total is None else f"{each.usd_total:.4f}",
+            f"{each.seconds_p50:.1f}" if each.judged else "–",
+            f"{each.seconds_p95:.1f}" if each.judged else "–",
         )
         for each in summarise(rows)
     ]

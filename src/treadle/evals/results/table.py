@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.evals.results.rows import Row, by, counts
+from treadle.evals.results.rows import OFFLINE_STRATEGY, Row, by, counts
 from treadle.evals.results.statistics import (
     cluster_bootstrap,
     detectable_drop,
@@ -32,9 +32,9 @@ class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     broken: int
     passed: int
-    rate: float
+    rate: float | None
     wilson: tuple[float, float]
-    mean: float
+    mean: float | None
     mean_interval: tuple[float, float]
     pass_hat: float | None
     pass_k: int
@@ -54,8 +54,12 @@ class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_valid(self) -> bool:
-        """Tell whether few enough samples were broken for the rest to say something."""
-        return self.samples > 0 and self.broken <= BROKEN_SHARE_MAX * self.samples
+        """Tell whether few enough samples were broken for the rest to say something.
+
+        Offline nothing may break: there is no network and no provider to blame.
+        """
+        share = 0.0 if self.strategy == OFFLINE_STRATEGY else BROKEN_SHARE_MAX
+        return self.samples > 0 and self.broken <= share * self.samples
 
 
 def summarise(rows: Sequence[Row]) -> list[ArmSummary]:
@@ -71,7 +75,7 @@ def _summary(arm: str, rows: Sequence[Row]) -> ArmSummary:
     costs = [row.cost_usd for row in rows if row.cost_usd is not None]
     tokens = sum(row.input_tokens + row.output_tokens for row in judged)
     pass_k = min([PASS_K, *(runs for _, runs in tally if runs)])
-    rate = len(passed) / len(judged) if judged else 0.0
+    rate = len(passed) / len(judged) if judged else None
     quirks: dict[str, int] = {}
     for row in rows:
         for name, count in row.quirks.items():
@@ -86,7 +90,7 @@ def _summary(arm: str, rows: Sequence[Row]) -> ArmSummary:
         passed=len(passed),
         rate=rate,
         wilson=wilson(len(passed), len(judged)),
-        mean=scenario_mean(tally),
+        mean=scenario_mean(tally) if judged else None,
         mean_interval=cluster_bootstrap(tally),
         pass_hat=mean_pass_hat(tally, pass_k),
         pass_k=pass_k,
@@ -96,7 +100,7 @@ def _summary(arm: str, rows: Sequence[Row]) -> ArmSummary:
         usd_total=sum(costs) if costs else None,
         seconds_p50=percentile([row.duration_s for row in judged], 0.5),
         seconds_p95=percentile([row.duration_s for row in judged], 0.95),
-        detectable=detectable_drop(rate, len(judged)) if judged else None,
+        detectable=None if rate is None else detectable_drop(rate, len(judged)),
         quirks=dict(sorted(quirks.items(), key=lambda pair: (-pair[1], pair[0]))),
     )
 
@@ -120,22 +124,23 @@ def _cells(each: ArmSummary) -> list[str]:
         str(each.scenarios),
         str(each.judged),
         str(each.passed),
-        f"{_share(each.rate)} [{_share(each.wilson[0])},{_share(each.wilson[1])}]",
-        "-" if each.pass_hat is None else f"{_share(each.pass_hat)} k={each.pass_k}",
-        f"{each.calls_mean:.1f}",
-        "-" if each.tokens_per_pass is None else _thousands(each.tokens_per_pass),
-        "-" if each.usd_per_pass is None else f"{each.usd_per_pass:.4f}",
-        f"{each.seconds_p50:.1f}/{each.seconds_p95:.1f}",
+        _interval(each.rate, each.wilson),
+        "–" if each.pass_hat is None else f"{write_share(each.pass_hat)} k={each.pass_k}",
+        f"{each.calls_mean:.1f}" if each.judged else "–",
+        "–" if each.tokens_per_pass is None else _thousands(each.tokens_per_pass),
+        "–" if each.usd_per_pass is None else f"{each.usd_per_pass:.4f}",
+        f"{each.seconds_p50:.1f}/{each.seconds_p95:.1f}" if each.judged else "–",
         str(each.broken),
-        quirks or "-",
+        quirks or "–",
     ]
 
 
 def _said(each: ArmSummary) -> str:
     """Say of one model what its numbers can and cannot tell."""
-    low, high = each.mean_interval
-    parts = [f"{each.arm}: mean over scenarios {_share(each.mean)} [{_share(low)},{_share(high)}]"]
-    if each.detectable is None:
+    parts = [f"{each.arm}: mean over scenarios {_interval(each.mean, each.mean_interval)}"]
+    if each.mean is None:
+        parts = [f"{each.arm}: nothing could be judged"]
+    elif each.detectable is None:
         parts.append(f"{each.judged} runs cannot detect any drop (80% power)")
     else:
         parts.append(f"{each.judged} runs can detect a drop of {each.detectable * 100:.1f} points or more (80% power)")
@@ -147,8 +152,18 @@ def _said(each: ArmSummary) -> str:
     return "; ".join(parts)
 
 
-def _share(rate: float) -> str:
+def write_share(rate: float | None) -> str:
+    """Write a rate as .950; a dash where nothing was judged, which is not a rate of zero."""
+    if rate is None:
+        return "–"
     return f"{rate:.3f}".removeprefix("0") if rate < 1 else "1.00"
+
+
+def _interval(rate: float | None, bounds: tuple[float, float]) -> str:
+    """Write a rate with its interval; where nothing was judged there is neither."""
+    if rate is None:
+        return write_share(rate)
+    return f"{write_share(rate)} [{write_share(bounds[0])},{write_share(bounds[1])}]"
 
 
 def _thousands(tokens: float) -> str:

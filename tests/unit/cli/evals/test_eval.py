@@ -12,7 +12,7 @@ import pytest
 
 from treadle.canon.errors import ConfigError
 from treadle.cli.evals.flags import positive, words
-from treadle.cli.evals.live import exit_code
+from treadle.cli.evals.live import print_gate
 from treadle.cli.evals.progress import Bar
 from treadle.cli.main import main
 from treadle.evals.live.ledger import Ledger
@@ -179,22 +179,31 @@ def test_openrouters_models_are_asked_through_it(
     assert "openrouter/anthropic/b: no price" in err
 
 
-def test_a_live_run_exits_by_what_it_says(tmp_path: Path) -> None:
-    """3 for the budget, 2 for too much broken, 1 for worse than asked or than before, else 0."""
-    args = argparse.Namespace(at_least=None, baseline=None)
-    good = [row("a.add", "pass", trial) for trial in range(1, 41)]
-    bad = [row(f"a.s{number}", "fail", trial) for number in range(6) for trial in range(1, 9)]
-    made = folder(tmp_path / "run", *bad)
-    assert exit_code(args, made, good, is_exhausted=True) == 3
-    assert exit_code(args, made, [*good, row("a.add", "broken", 41)], is_exhausted=False) == 2
-    assert exit_code(args, made, [], is_exhausted=False) == 2
-    assert exit_code(args, made, bad, is_exhausted=False) == 0
-    args.at_least = 0.9
-    assert exit_code(args, made, bad, is_exhausted=False) == 1
-    assert exit_code(args, made, good, is_exhausted=False) == 0
-    before = folder(tmp_path / "before", *(msgspec.structs.replace(each, outcome="pass") for each in bad))
-    args = argparse.Namespace(at_least=None, baseline=before.path)
-    assert exit_code(args, made, bad, is_exhausted=False) == 1
+def test_the_gate_of_a_live_run_explains_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The budget, samples that could not be judged, failures, and a rate below the baseline's, each in words."""
+    good = [row("a.add", "pass", trial) for trial in range(1, 5)]
+    bad = [row("a.add", "fail", trial) for trial in range(1, 5)]
+    made, before = folder(tmp_path / "run", *bad), folder(tmp_path / "before", *good)
+
+    def gate(rows: list[Row], *, is_exhausted: bool = False, **flags: object) -> tuple[int, str]:
+        args = argparse.Namespace(**{"at_least": None, "baseline": None, "allow_drop": 0.0, "json": False, **flags})
+        code = print_gate(args, made, rows, unread=[], is_exhausted=is_exhausted)
+        return code, capsys.readouterr().err
+
+    assert gate(good) == (0, "")
+    assert gate(bad) == (
+        1,
+        "failed  m  a.add  4 of 4: text: says nothing\ntreadle: m: 4 of 4 samples failed\n",
+    )
+    assert gate(bad, is_exhausted=True)[0] == 3
+    assert gate([]) == (2, "treadle: no scenario was played\n")
+    assert gate([*good, row("a.add", "broken", 5)])[0] == 2
+    code, err = gate(bad, baseline=before.path)
+    assert (code, err.splitlines()[-1]) == (1, "treadle: m: 1.000 in the baseline, 0.000 now")
+    assert gate(good, baseline=before.path) == (0, "")
+    assert gate(bad[:1], baseline=made.path)[0] == 0
+    code, err = gate([row("a.add", "broken", 1)], baseline=before.path)
+    assert (code, err.splitlines()[-1]) == (2, "treadle: m: 1 of 1 samples could not be judged")
 
 
 def test_bfcl_is_played_with_the_truth(scenarios: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,12 +273,14 @@ def test_a_price_must_be_a_number_to_be_kept() -> None:
             read_price(f"m={price}")
 
 
-def test_two_scenarios_of_one_id_are_refused(scenarios: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is kept of one would overwrite the other."""
+def test_a_second_scenario_of_an_id_breaks_only_itself(scenarios: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is recorded of one would overwrite the other; the first is played."""
     first = next(scenarios.glob("*.toml"))
     (scenarios / "zz_copy.toml").write_text(first.read_text())
-    assert main(["eval", str(scenarios)]) == 2
-    assert "have the same id" in capsys.readouterr().err
+    assert main(["eval", str(scenarios), "--json", "--protocols", "chat"]) == 2
+    samples = json.loads(capsys.readouterr().out)["samples"]
+    assert [(each["scenario"], each["outcome"]) for each in samples] == [("a.good", "pass"), ("zz_copy", "broken")]
+    assert samples[1]["reason"] == f"it has the same id as {first}, a.good; ids must differ"
 
 
 def test_a_typo_is_told_with_what_was_probably_meant(scenarios: Path, capsys: pytest.CaptureFixture[str]) -> None:

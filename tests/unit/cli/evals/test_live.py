@@ -10,6 +10,7 @@ import pytest
 
 from treadle.cli.main import main
 from treadle.evals.results.folder import RunFolder
+from treadle.evals.scenario import find_scenarios, load_scenario
 from treadle.upstream.loopback import ScriptServer
 from unit.evals.live.flaky import FlakyModel, Rates
 from unit.evals.live.test_live import SCENARIOS
@@ -138,3 +139,35 @@ def test_a_baseline_is_looked_at_before_anything_is_asked(served: FlakyModel, tm
     out = tmp_path / "one"
     assert main(["eval", *FLAGS, "--baseline", str(tmp_path / "none"), "-o", str(out)]) == 2
     assert not out.exists()
+
+
+def test_a_model_that_fails_ends_the_command_with_one(
+    served: FlakyModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By default, and against a baseline; each failed scenario has a line that says why."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    assert main(["eval", *FLAGS, "--trials", "1", "-o", str(good)]) == 0
+    served.rates = Rates(mistake=1.0)
+    capsys.readouterr()
+    assert main(["eval", *FLAGS, "--trials", "1", "-o", str(bad)]) == 1
+    err = capsys.readouterr().err
+    assert [line.split("  ")[:2] for line in err.splitlines() if line.startswith("failed")] == [["failed", "m"]] * 4
+    assert err.endswith("treadle: m: 4 of 4 samples failed\n")
+    assert main(["eval", *FLAGS, "--trials", "1", "--baseline", str(good), "-o", str(tmp_path / "next")]) == 1
+    assert capsys.readouterr().err.endswith("treadle: m: 1.000 in the baseline, 0.000 now\n")
+    assert main(["eval", "regrade", str(bad)]) == 1
+
+
+def test_a_scenario_that_cannot_be_read_breaks_only_itself(
+    served: FlakyModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others are played; the command ends with 2 and names the file."""
+    (tmp_path / "own").mkdir()
+    broken = tmp_path / "own" / "broken.toml"
+    broken.write_text("id = 1")
+    file = next(file for file in find_scenarios() if load_scenario(file).id == SCENARIOS[0].id)
+    (tmp_path / "own" / file.name).write_bytes(file.read_bytes())
+    out = tmp_path / "out"
+    assert main(["eval", "--live", "--models", "m", "--trials", "1", "-o", str(out), str(tmp_path / "own")]) == 2
+    assert [row.outcome for row in RunFolder(out).rows()] == ["pass"]
+    assert f"treadle: {broken}: " in capsys.readouterr().err

@@ -29,7 +29,7 @@ class FlakyModel:
 
     def __init__(self, scenarios: Sequence[Scenario], rates: Rates, seed: int = 1) -> None:
         self._scenarios = {each.turn[0].user: each for each in scenarios}
-        self._rates = rates
+        self.rates = rates
         self._draw = random.Random(seed)
         self._decks: dict[float, list[bool]] = {}
         self.mistakes = 0
@@ -42,10 +42,10 @@ class FlakyModel:
         """Reply to one request; as the judge, with the next opinion."""
         if plan.model == "judge":
             return Reply(text=self.opinions.pop(0), usage=USAGE)
-        if self._happens(self._rates.overloaded):
+        if self._happens(self.rates.overloaded):
             self.overloads += 1
             return Reply(faults=Faults(status=503, message="overloaded", retry_after_s=0.0))
-        if self._happens(self._rates.refused):
+        if self._happens(self.rates.refused):
             return Reply(faults=Faults(status=400, message="Unknown name seed"))
         asked = [
             place for place, item in enumerate(plan.items) if isinstance(item, MessageItem) and item.role == "user"
@@ -54,7 +54,7 @@ class FlakyModel:
         step = _results(plan)
         if step == 0:
             self.samples += 1
-            if self._happens(self._rates.mistake):
+            if self._happens(self.rates.mistake):
                 self.mistakes += 1
                 return Reply(text="I would rather not.", usage=USAGE)
         turn = scenario.script[min(step, len(scenario.script) - 1)]
@@ -62,7 +62,7 @@ class FlakyModel:
             ReplyCall(name=_told(call.name, plan), raw=call.arguments, id=f"call_{step}_{place}")
             for place, call in enumerate(turn.calls)
         )
-        faults = Faults(index_zero=True) if len(calls) > 1 and self._happens(self._rates.index_zero) else Faults()
+        faults = Faults(index_zero=True) if len(calls) > 1 and self._happens(self.rates.index_zero) else Faults()
         self.strays += faults.index_zero
         return Reply(text=turn.text, calls=calls, usage=USAGE, faults=faults)
 
