@@ -42,6 +42,12 @@ class ServerSection(Section, frozen=True, kw_only=True):
         int, Meta(ge=1, le=256, description="processes that serve the port together; they share the journal")
     ] = 1
     body_bytes_max: Annotated[int, Meta(ge=1024, description="largest request body, in bytes")] = 33_554_432
+    bodies_bytes_max: Annotated[
+        int, Meta(ge=1024, description="bytes of request bodies that the process holds at once; more get 503")
+    ] = 268_435_456
+    connections_max: Annotated[
+        int, Meta(ge=0, description="connections of clients at once; 0 is three quarters of the open files allowed")
+    ] = 0
     receive_timeout_s: Annotated[
         float, Meta(gt=0, description="how long the head of a request may take to arrive, and then its body")
     ] = 60.0

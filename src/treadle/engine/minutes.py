@@ -72,7 +72,10 @@ class Minutes:
                 cancelled = await wait_out(write) or cancelled
                 self._tell(due, _head(write) - len(entries))
         if cancelled is not None and ended is None:
-            raise cancelled
+            try:
+                raise cancelled
+            finally:
+                del cancelled  # as above
 
     def _put_off(self, soon: asyncio.TimerHandle) -> None:
         soon.cancel()
@@ -133,7 +136,8 @@ async def wait_out(work: "asyncio.Future[Any]") -> asyncio.CancelledError | None
         try:
             await waiter
         except asyncio.CancelledError as error:
-            cancelled = error
+            # Its traceback holds this frame, which holds the error: a cycle around the whole run.
+            cancelled = error.with_traceback(None)
     return cancelled
 
 

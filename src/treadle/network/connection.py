@@ -20,6 +20,9 @@ HEAD_BYTES_MAX = 262_144
 LINGER_S = 0.2
 """How long the rest of an answer may take to come that nobody reads: only then can its connection be used again."""
 
+FRAMING_BYTES_MAX = 262_144
+"""What may come between two pieces of a body, or behind the last one: chunk extensions and trailers."""
+
 UNPACKED_BYTES = 65_536
 """How much of a packed body is unpacked at a time."""
 
@@ -35,6 +38,9 @@ Take = Callable[[bytes], Any]
 
 
 class _Unpacker(Protocol):
+    @property
+    def eof(self) -> bool: ...
+
     @property
     def unconsumed_tail(self) -> bytes: ...
 
@@ -81,7 +87,8 @@ class Connection(asyncio.Protocol):
         self._error: OSError | None = None
         self._unpacker: _Unpacker | None = None
         self._packed = b""
-        self._bytes_left = bytes_max
+        self._bytes_left = self._packed_bytes_left = bytes_max
+        self._framing_bytes = self._surplus_bytes = 0
         self._unread = 0
         self._is_busy = self._is_paused = self._is_passing = self._is_whole = self._is_kept = False
 
@@ -147,8 +154,8 @@ class Connection(asyncio.Protocol):
             self._idle_s = idle_s
         if self._unpacker is not None:
             self._unpacker, self._packed = None, b""
-        self._bytes_left = self._bytes_max
-        self.status = self._unread = 0
+        self._bytes_left = self._packed_bytes_left = self._bytes_max
+        self.status = self._unread = self._framing_bytes = self._surplus_bytes = 0
         self._is_whole = False
         self._is_busy = True
         self._transport.write(request)
@@ -183,6 +190,7 @@ class Connection(asyncio.Protocol):
                 data = self._next()
                 made = take(data) if data else None
             elif self._is_whole:
+                self._check_packing()
                 return None
             elif self._error is not None:
                 raise self._error
@@ -204,6 +212,9 @@ class Connection(asyncio.Protocol):
             if self._is_paused:
                 self._resume()
         if self._unpacker is not None:
+            self._packed_bytes_left -= sum(map(len, self._pieces))
+            if self._packed_bytes_left < 0:
+                raise TooLarge("the answer is larger than it may be")
             self._pieces[:] = [self._unpack(self._unpacker, self._packed + b"".join(self._pieces))]
         return self._join()
 
@@ -223,12 +234,25 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.resume_reading()
 
+    def _check_packing(self) -> None:
+        """Refuse a packed body that ends before its packing does: what is missing would go unnoticed."""
+        is_empty = self._packed_bytes_left == self._bytes_max
+        if self._unpacker is not None and not self._unpacker.eof and not is_empty:
+            raise BadPacking("the packed body is cut off")
+
     def _unpack(self, unpacker: _Unpacker, data: bytes) -> bytes:
+        """Unpack what came, at most so much at a time. What follows the packed body is dropped, and bounded: the
+        unpacker would keep all of it."""
+        if unpacker.eof:
+            self._surplus_bytes += len(data)
+            if self._surplus_bytes > FRAMING_BYTES_MAX:
+                raise BadPacking("more follows the packed body than belongs to it")
+            return b""
         try:
             unpacked = unpacker.decompress(data, UNPACKED_BYTES)
         except zlib.error:
             raise BadPacking("the body is not packed as it says") from None
-        self._packed = unpacker.unconsumed_tail
+        self._packed = b"" if unpacker.eof else unpacker.unconsumed_tail
         return unpacked
 
     def _wait(self) -> "asyncio.Future[Any]":
@@ -275,11 +299,16 @@ class Connection(asyncio.Protocol):
         if not self._is_busy:
             self.abort()
             return
+        before = len(self._pieces)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             self._fail(BrokenOff("what came is not HTTP"))
             return
+        if len(self._pieces) == before:
+            self._count_framing(len(data))
+        elif self._framing_bytes:
+            self._framing_bytes = 0
         waiter, take = self._waiter, self._take
         if take is None or waiter is None or self._is_whole or waiter.done():
             self._keep(len(data))
@@ -295,6 +324,15 @@ class Connection(asyncio.Protocol):
             raise
         if made is not None and not waiter.done():
             waiter.set_result(made)
+
+    def _count_framing(self, size: int) -> None:
+        """Bound what comes behind a head without being body, and keep none of it: trailers are not read."""
+        if not self.status or self._is_whole:
+            return
+        self._said.clear()
+        self._framing_bytes += size
+        if self._framing_bytes > FRAMING_BYTES_MAX:
+            self._fail(BrokenOff("the trailers of the answer have no end"))
 
     def _keep(self, size: int) -> None:
         """Keep what came until somebody takes it, and wake whoever waits for it."""

@@ -250,6 +250,8 @@ class App:
         except Exception:  # noqa: BLE001 the ASGI edge: a bug answers one request badly and no other
             await _apologise(exchange)
         finally:
+            if exchange.counted_bytes:
+                service.bodies.release(exchange.counted_bytes)
             lasted_s = time.perf_counter() - began
             service.runtime.metrics.request_ended(pattern, exchange.status, lasted_s)
             level = logging.DEBUG if pattern in QUIET else logging.INFO

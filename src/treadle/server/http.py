@@ -93,6 +93,9 @@ class Edge(Protocol):
 
 
 HeardHead = Callable[[tuple[Header, ...]], None]
+CountBytes = Callable[[int], None]
+"""Counts a piece of a body, or refuses it."""
+
 Behind = Callable[[], int]
 """Says about how many bytes wait in memory for a client."""
 
@@ -188,6 +191,10 @@ class HttpError(RequestError):
         return self._retry_after_s
 
 
+def uncounted(_size: int) -> None:
+    """Take a piece of a body whose size nothing limits but its own bound."""
+
+
 class Exchange:
     """A request, and the one answer to it.
 
@@ -204,6 +211,7 @@ class Exchange:
     status = 0
     content = b""
     digest = ""
+    counted_bytes = 0
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         root = scope.get("root_path")
@@ -258,14 +266,15 @@ class Exchange:
             raise HttpError(414, "query_too_long", f"The query is over {_QUERY_BYTES_MAX} bytes.")
         return dict(parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True))
 
-    async def body(self, bytes_max: int, timeout_s: float) -> bytes:
-        """Read the whole body.
+    async def body(self, bytes_max: int, timeout_s: float, count: CountBytes = uncounted) -> bytes:
+        """Read the whole body. What comes in pieces is counted, and `counted_bytes` says how much of it was.
 
-        Raises: LimitExceeded when it is longer than `bytes_max`, HttpError when it is broken off or too slow.
+        Raises: LimitExceeded when it is longer than `bytes_max`, HttpError when it is broken off or too slow, or when
+            `count` refuses it.
         """
         body = None if self.edge is None else self.edge.take_now()
         if body is None:
-            body = await self._read_within(bytes_max, timeout_s)
+            body = await self._read_within(bytes_max, timeout_s, count)
         elif len(body) > bytes_max:
             raise _too_large(bytes_max)
         if not _REPEATABLE.isdisjoint(self.headers):
@@ -280,15 +289,15 @@ class Exchange:
             is_large = len(body) > OFF_LOOP_BYTES
             self.digest = await asyncio.to_thread(self._digest, body) if is_large else self._digest(body)
 
-    async def _read_within(self, bytes_max: int, timeout_s: float) -> bytes:
+    async def _read_within(self, bytes_max: int, timeout_s: float, count: CountBytes) -> bytes:
         declared = self.headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > bytes_max:
             raise _too_large(bytes_max)
         if WHOLE_IN_SCOPE in self._scope:
-            return await self._read(bytes_max)
+            return await self._read(bytes_max, count)
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._read(bytes_max)
+                return await self._read(bytes_max, count)
         except TimeoutError:
             message = f"The body did not arrive within {timeout_s:g} s."
             raise HttpError(408, "request_timeout", message, headers=((b"connection", b"close"),)) from None
@@ -299,7 +308,7 @@ class Exchange:
         head = b"\n".join((self.method.encode(), self.path.encode("utf-8", "replace"), self.query_string, *sender, b""))
         return hashlib.sha256(head + body).hexdigest()
 
-    async def _read(self, bytes_max: int) -> bytes:
+    async def _read(self, bytes_max: int, count: CountBytes) -> bytes:
         chunks: list[bytes] = []
         size = 0
         while True:
@@ -310,6 +319,8 @@ class Exchange:
             size += len(chunk)
             if size > bytes_max:
                 raise _too_large(bytes_max)
+            count(len(chunk))
+            self.counted_bytes = size
             chunks.append(chunk)
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -9,6 +9,7 @@ import errno
 import logging
 import shutil
 import socket
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from treadle.server.edge.protocol import bounded
 from treadle.server.guard import is_loopback
 from treadle.server.login.secret import secret_for
 from treadle.server.login.tickets import Tickets
+from treadle.server.memory import MemoryTrimmer, find_trim
 from treadle.server.service import GRACE_S, WriteScenario
 
 CLOSE_TIMEOUT_S = 5
@@ -83,7 +85,12 @@ async def serve(
     app.service.write_scenario = write_scenario
     config = uvicorn.Config(
         app,
-        http=bounded(settings.receive_timeout_s, settings.send_timeout_s, runtime.metrics.reader_dropped),
+        http=bounded(
+            settings.receive_timeout_s,
+            settings.send_timeout_s,
+            runtime.metrics.reader_dropped,
+            settings.connections_max or _connections_max(),
+        ),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -97,11 +104,24 @@ async def serve(
     # It warns of every WebSocket probe that is answered with 426; what matters here is logged by Treadle itself.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     with listener:
-        if post is None:
-            await _Server(config, app, announce, grace_s).serve(sockets=[listener])
-            return
-        async with _at_work(runtime, app, post) as line:
-            await _Worker(config, app, announce, grace_s, line).serve(sockets=[listener])
+        async with _trimming():
+            if post is None:
+                await _Server(config, app, announce, grace_s).serve(sockets=[listener])
+                return
+            async with _at_work(runtime, app, post) as line:
+                await _Worker(config, app, announce, grace_s, line).serve(sockets=[listener])
+
+
+@asynccontextmanager
+async def _trimming() -> AsyncGenerator[None, None]:
+    """Give memory back after bursts, where the C library can."""
+    trim = find_trim()
+    task = None if trim is None else asyncio.create_task(MemoryTrimmer(trim).run(), name="treadle-memory")
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
 
 
 @asynccontextmanager
@@ -161,6 +181,16 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def _connections_max() -> int:
+    """Return how many clients may be connected, so that descriptors are left for upstreams, tools and the journal."""
+    try:
+        import resource
+    except ImportError:  # not a Unix
+        return sys.maxsize
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else max(1, soft * 3 // 4)
 
 
 class _Server(uvicorn.Server):

@@ -15,6 +15,7 @@ from treadle.server.crew.numbers import Numbers
 from treadle.server.delivery.audience import Audience
 from treadle.server.delivery.wishes import answers_plainly
 from treadle.server.http import OFF_LOOP_BYTES, Exchange, HttpError
+from treadle.server.in_flight import BodiesInFlight
 from treadle.server.login.gate import Gate, make_gate
 from treadle.server.talk.changes import Changes
 from treadle.wire.adapt import check_fidelity
@@ -47,6 +48,8 @@ class Service:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.audience = Audience(runtime.clock)
+        server = runtime.settings.server
+        self.bodies = BodiesInFlight(max(server.bodies_bytes_max, server.body_bytes_max))
         self.answers_plainly = answers_plainly(runtime.settings)
         self.is_draining = False
         self.leaving = asyncio.Event()
@@ -80,15 +83,14 @@ class Service:
         Raises: LimitExceeded, HttpError.
         """
         server = self.runtime.settings.server
-        return exchange.body(server.body_bytes_max, server.receive_timeout_s)
+        return exchange.body(server.body_bytes_max, server.receive_timeout_s, self.bodies.add)
 
     async def read(self, exchange: Exchange, reader: Callable[[bytes], T]) -> T:
         """Read the exchange's body and parse it, a large one off the event loop.
 
         Raises: LimitExceeded, HttpError, and whatever the reader refuses it with.
         """
-        server = self.runtime.settings.server
-        body = await exchange.body(server.body_bytes_max, server.receive_timeout_s)
+        body = await self.body(exchange)
         return reader(body) if len(body) <= OFF_LOOP_BYTES else await asyncio.to_thread(reader, body)
 
     def check(self, client: Client, model: str | None = None) -> None:

@@ -1,6 +1,8 @@
 """What is durable when: a call, its result, and what is told of them."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -115,6 +117,39 @@ async def test_a_run_that_is_cancelled_while_the_call_of_a_read_is_written_waits
     assert ended.status == "cancelled"
     assert bench.journal.kinds() == ["tool_call", "reply", "tool_start", "error", "tool_result", "status"]
     assert [type(event) for event in bench.of(ToolStarted) + bench.of(ToolFinished)] == [ToolStarted, ToolFinished]
+
+
+class Slow:
+    """A journal whose one write ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.write: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def append(self, entries: list[Entry], ended: object = None) -> asyncio.Future[int]:
+        return self.write
+
+
+async def test_a_write_that_is_cancelled_is_freed_at_once():
+    """The error holds no frames that hold the run: aborted streams must not wait for the garbage collector."""
+    gc.disable()
+    try:
+        journal, book = Slow(), Minutes()
+        freed = weakref.ref(book)
+        book.attach(journal, lambda batch: None)
+        book.steps.append((RunEnded(status="completed"), Entry(kind="note", at=1.0)))
+        writing = asyncio.create_task(book.write())
+        await asyncio.sleep(0)
+        writing.cancel()
+        await asyncio.sleep(0)
+        journal.write.set_result(1)
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        book.detach()
+        del journal, book, writing
+        await asyncio.sleep(0)  # the loop lets go of what woke this test
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 async def test_what_was_written_behind_is_told_before_what_comes_after_it():

@@ -1,6 +1,7 @@
 """Connections: kept, given back, given up, and what comes over them however it is cut."""
 
 import asyncio
+import contextlib
 import functools
 import gzip
 import inspect
@@ -240,6 +241,87 @@ async def test_what_one_answer_was_is_forgotten_by_the_next_on_its_connection() 
         for _ in answers:
             assert await read_all(await get(connections, server.url)) == b"hello"
     assert (server.connections, len(server.requests)) == (1, len(answers))
+
+
+ENDLESS = 40_000_000
+"""More than any bound: a server that never stops is broken off long before."""
+
+
+async def _endless(head: bytes, piece: bytes) -> tuple[str, int]:
+    """Return what becomes of an answer that goes on with a piece again and again, and the bytes that were taken."""
+    sent = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head)
+        with contextlib.suppress(ConnectionError):
+            while sent < ENDLESS:
+                writer.write(piece)
+                sent += len(piece)
+                await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    connections = Pool(1)
+    try:
+        reply = await get(connections, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1")
+        with pytest.raises(BrokenOff) as broken:
+            await read_all(reply)
+    finally:
+        await connections.close()
+        listening.close()
+    return str(broken.value), sent
+
+
+_TRAILING = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n"
+_PACKED = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\nconnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "piece", "reason"),
+    [
+        (_TRAILING + b"0\r\n", b"x-a: %b\r\n" % (b"a" * 1_000), "the trailers of the answer have no end"),
+        (_TRAILING + b"0\r\nx-a: ", b"a" * 10_000, "the trailers of the answer have no end"),
+        (_TRAILING + b"1;", b"a" * 10_000, "the trailers of the answer have no end"),
+        (_PACKED + gzip.compress(b"hi"), b"\0" * 10_000, "more follows the packed body than belongs to it"),
+        (_PACKED + gzip.compress(b"hi"), gzip.compress(b"") * 500, "more follows the packed body than belongs to it"),
+    ],
+    ids=["trailers", "one trailer", "chunk extension", "behind a packed body", "empty packed bodies"],
+)
+async def test_what_belongs_to_no_body_has_an_end(head: bytes, piece: bytes, reason: str) -> None:
+    """It is not kept, and after a quarter of a megabyte (and what the sockets hold) the connection is broken off."""
+    said, sent = await _endless(head, piece)
+    assert said == reason
+    assert sent < ENDLESS / 2
+
+
+async def test_trailers_are_not_read_as_headers() -> None:
+    """Nor do they reach the next answer on the connection."""
+    trailing = CHUNKED[:-2] + b"content-type: text/evil\r\nx-late: 1\r\n\r\n"
+    async with serving(Server(trailing, WHOLE)) as (server, connections):
+        first = await get(connections, server.url)
+        assert await read_all(first) == b"hello"
+        assert dict(first.headers) == {"transfer-encoding": "chunked"}
+        second = await get(connections, server.url)
+        assert dict(second.headers) == {"content-type": "text/plain; charset=utf-8", "content-length": "5"}
+        second.close()
+
+
+async def test_a_packed_body_that_is_cut_is_broken() -> None:
+    """Although the length that HTTP says is there."""
+    packed = gzip.compress(b"hello")[:-9]
+    cut = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n%b" % (len(packed), packed)
+    async with serving(Server(cut)) as (server, connections):
+        with pytest.raises(BrokenOff, match="the packed body is cut off"):
+            await read_all(await get(connections, server.url))
+
+
+async def test_an_empty_body_may_be_called_packed() -> None:
+    """Some servers say so of an answer without a body."""
+    empty = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 0\r\n\r\n"
+    async with serving(Server(empty)) as (server, connections):
+        assert await read_all(await get(connections, server.url)) == b""
 
 
 @on_both_loops

@@ -206,12 +206,13 @@ class Writer:
         """Run all jobs by as few statements as it takes; if one breaks a rule, each in a savepoint of its own."""
         try:
             values = write_together(self._connection, [ticket[0] for ticket in batch])
+            return [(ticket, value, None) for ticket, value in zip(batch, values, strict=True)]
         except (Unsure, apsw.ConstraintError, TreadleError):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            self._connection.execute("BEGIN IMMEDIATE")
-            return [self._run(ticket) for ticket in batch]
-        return [(ticket, value, None) for ticket, value in zip(batch, values, strict=True)]
+        # Not in the handler: an error in there would have that one for its context, and its frames hold the batch.
+        self._connection.execute("BEGIN IMMEDIATE")
+        return [self._run(ticket) for ticket in batch]
 
     def _run(self, ticket: _Ticket) -> _Outcome:
         self._connection.execute("SAVEPOINT job")
@@ -227,7 +228,9 @@ class Writer:
         except apsw.ConstraintError as error:
             return ticket, None, constraint_error(error)
         except TreadleError as error:
-            return ticket, None, error
+            # With its traceback the error would hold this frame, and the frame the future that holds the error: a cycle
+            # around all that the run still had to write, which stays until the collector runs.
+            return ticket, None, error.with_traceback(None)
 
     def _call_loop(self, callback: Callable[[Any], None], argument: Any) -> None:
         try:

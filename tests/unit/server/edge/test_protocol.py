@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import sys
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -38,12 +39,14 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(head_timeout_s: float = BOUND_S, app: Any = answer, idle_s: Any = 5) -> AsyncGenerator[int, None]:
+async def serving(
+    head_timeout_s: float = BOUND_S, app: Any = answer, idle_s: Any = 5, connections_max: int = sys.maxsize
+) -> AsyncGenerator[int, None]:
     """Serve on a free port, and yield it."""
     config = uvicorn.Config(
         app,
         port=0,
-        http=bounded(head_timeout_s),
+        http=bounded(head_timeout_s, connections_max=connections_max),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -1,7 +1,9 @@
 """The writer thread: batches, savepoints, back-pressure, its end."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,36 @@ async def test_queued_jobs_share_a_transaction_up_to_the_bound(connection: apsw.
     assert await slow == "through"
     assert await asyncio.gather(*many) == list(range(BATCH_JOBS_MAX + 10))
     assert seen == ["BEGIN IMMEDIATE", "COMMIT"] * 3
+
+
+class Failing:
+    """A job that breaks a rule."""
+
+    def __call__(self, connection: apsw.Connection) -> None:
+        raise Conflict("it has ended")
+
+
+async def test_jobs_of_a_batch_in_which_one_fails_are_freed_at_once(writer: Writer) -> None:
+    """They hold what a run still had to write, and the garbage collector seldom runs."""
+    gate = Gate()
+    slow = writer.submit(gate)
+    await asyncio.to_thread(gate.is_reached.wait, WAIT_S)
+    jobs = [Failing(), Failing()]
+    freed = [weakref.ref(job) for job in jobs]
+    gc.disable()
+    try:
+        waiting = [writer.submit(job) for job in jobs]
+        jobs.clear()
+        await asyncio.sleep(0)
+        gate.open()
+        await slow
+        assert [type(error) for error in await asyncio.gather(*waiting, return_exceptions=True)] == [Conflict] * 2
+        waiting.clear()
+        await writer.submit(insert(1))  # the thread lets go of a batch when it takes the next one
+        await writer.submit(insert(2))
+        assert [ref() for ref in freed] == [None, None]
+    finally:
+        gc.enable()
 
 
 async def test_the_loop_hears_of_a_batch_by_one_callback(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
