@@ -481,11 +481,14 @@ def test_a_failure_before_anything_was_said_is_only_the_error() -> None:
     assert json.loads(encoder.body()) == {"type": "error", "error": {"type": "api_error", "message": "The run failed."}}
 
 
-def test_a_cancelled_run_just_ends() -> None:
-    """Nothing is said in its name; a client that waits is told."""
+def test_a_cancelled_run_ends_in_an_error() -> None:
+    """In the stream as in the body: a cut text is no answer."""
     raw, encoder = encode([STARTED, *message(0, "Hi"), RunEnded(status="cancelled")])
-    assert raw.rstrip().endswith(b'{"type":"content_block_stop","index":0}')
-    assert json.loads(encoder.body())["error"]["message"] == "The run was cancelled."
+    words = "The run was cancelled before its answer was complete."
+    error = {"type": "error", "error": {"type": "invalid_request_error", "message": words}}
+    head, data = raw.rstrip().split(b"\n\n")[-1].split(b"\ndata: ")
+    assert (head, json.loads(data)) == (b"event: error", error)
+    assert json.loads(encoder.body()) == error
 
 
 def test_what_no_block_shows_is_left_out() -> None:

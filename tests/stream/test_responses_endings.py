@@ -113,10 +113,17 @@ def test_item_that_was_whole_stays_completed_when_the_run_fails_after_it() -> No
 
 
 def test_cancelled_run_ends_in_an_event_that_clients_know() -> None:
-    """The API has a status `cancelled` but no such event, so response.incomplete carries it."""
+    """The API has a status `cancelled` but no such event, so response.incomplete carries it, behind an error."""
     events: list[RunEvent] = [ItemAdded(index=0, item=said("")), TextDelta(index=0, text="Hel")]
     seen = judge([*events, RunEnded(status="cancelled")])
-    assert seen.types == [*START, *TEXT, "incomplete"]
+    assert seen.types == [*START, *TEXT, "error", "incomplete"]
+    assert seen.events[-2] == {
+        "type": "error",
+        "sequence_number": len(seen.events) - 2,
+        "code": "cancelled",
+        "message": "The run was cancelled before its answer was complete.",
+        "param": None,
+    }
     assert (seen.final["status"], seen.final["incomplete_details"], seen.final["error"]) == ("cancelled", None, None)
 
 

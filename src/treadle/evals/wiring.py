@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
+from treadle.canon.endings import failure_of
 from treadle.canon.events import Failed, ItemDone, ModelEvent, RunEnded, RunStarted
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import CallItem, MessageItem, text_of
@@ -21,8 +22,6 @@ from treadle.wire.sse import Frame, SseReader
 
 CLIENTS: tuple[Protocol, ...] = ("chat", "responses", "messages", "gemini")
 _DONE = "[DONE]"
-_BAD = ("failed", "cancelled")
-"""How runs end that have no finish reason."""
 Chunk = dict[str, Any]
 
 
@@ -56,8 +55,7 @@ def _problems(transcript: Transcript, run: PlayedRun, client: Protocol) -> Itera
     except BadJson as error:
         yield f"a frame is not JSON: {error}"
         return
-    if run.events[-1].status != "cancelled":  # nobody listens any more
-        yield from _ENDINGS[client](frames, chunks, run.events[-1].status == "failed")
+    yield from _ENDINGS[client](frames, chunks, failure_of(run.events[-1]) is not None)
     yield from _differences(run, client, data)
 
 
@@ -131,7 +129,7 @@ def _differences(run: PlayedRun, client: Protocol, data: bytes) -> Iterator[str]
     events = [*decoder.feed(data), *decoder.finish()]
     ended = run.events[-1]
     assert isinstance(ended, RunEnded)
-    if isinstance(events[-1], Failed) != (ended.status in _BAD):
+    if isinstance(events[-1], Failed) != (failure_of(ended) is not None):
         yield f"it ends {'broken' if isinstance(events[-1], Failed) else 'well'}, the run {ended.status}"
     elif not isinstance(events[-1], Failed) and (got := _heard(events)) != (kept := _kept(run)):
         yield f"it says {got.text[:200]!r} {got.calls}, the journal {kept.text[:200]!r} {kept.calls}"

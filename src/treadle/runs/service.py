@@ -8,7 +8,8 @@ from typing import TypedDict, Unpack
 
 import msgspec
 
-from treadle.canon.errors import Conflict, ErrorInfo, NotFound, RequestError, StoreError, TreadleError
+from treadle.canon.endings import SERVER_STOPPING
+from treadle.canon.errors import Conflict, NotFound, RequestError, StoreError, TreadleError
 from treadle.canon.events import ENDED, Numbered, Status
 from treadle.canon.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN
 from treadle.canon.request import DIRECT_MODEL, Request, inherit
@@ -35,13 +36,6 @@ from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RunRow
 
 log = logging.getLogger("treadle.runs")
 
-STOPPING = ErrorInfo(
-    code="server_stopping",
-    message="The answer was cut off: the server is stopping.",
-    status=503,
-    retryable=True,
-    retry_after_s=1.0,
-)
 CLAIM_BATCH = 100
 SEE_S = 1.0
 """How often a run that is driven elsewhere is looked at by whoever sees to it here."""
@@ -141,7 +135,7 @@ class Runs:
             if live.row.background and self._options.persistence:
                 live.hand_over()
             else:
-                live.cancel(STOPPING)
+                live.cancel(SERVER_STOPPING)
         if tasks := [live.task for live in self._live.values() if live.task is not None]:
             await asyncio.wait(tasks)
         await closing
@@ -186,7 +180,7 @@ class Runs:
             await self._tolls.take(live.row)
             if self._leaving.is_set():
                 # Nobody would see it through; what is driven is seen to by `close`.
-                raise StoreError("The server is stopping, and begins no more runs.", code=STOPPING.code)
+                raise StoreError("The server is stopping, and begins no more runs.", code=SERVER_STOPPING.code)
         except BaseException:
             self._sessions.leave(seat)
             raise

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from treadle.canon import endings
+from treadle.canon.endings import INTERNAL
 from treadle.canon.errors import Conflict, ErrorInfo, StoreError, TreadleError
 from treadle.canon.events import DELTAS, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
 from treadle.engine.minutes import wait_out
@@ -24,9 +26,8 @@ from treadle.telemetry.watch import About, Tracer, Watch
 
 log = logging.getLogger("treadle.runs")
 
-HANDED_OVER = RunEnded(status="failed", error=ErrorInfo(code="handed_over", message="Another process goes on with it."))
+HANDED_OVER = RunEnded(status="failed", error=endings.HANDED_OVER)
 FREE = Free()
-INTERNAL = ErrorInfo(code="internal_error", message="Treadle failed; the log says why.", status=500)
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):

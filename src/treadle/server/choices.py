@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from treadle.canon.endings import failure_of
 from treadle.canon.errors import TreadleError
 from treadle.canon.events import KeptAlive, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
 from treadle.canon.ids import IdSource
@@ -23,8 +24,6 @@ from treadle.server.stream import Reply, as_configured, find_again, manner_of, w
 from treadle.wire.chat import Choices
 from treadle.wire.gemini import Candidates
 from treadle.wire.resume import Mend
-
-_BAD = ("failed", "cancelled")
 
 
 class Joined(Protocol):
@@ -108,13 +107,13 @@ class Bundle:
     async def wait(self) -> RunEnded:
         """Wait for all and return the end of one that ended badly, else of the last."""
         ends = [await handle.wait() for handle in self._handles]
-        return next((ended for ended in ends if ended.status in _BAD), ends[-1])
+        return next((ended for ended in ends if failure_of(ended) is not None), ends[-1])
 
     async def _pump(self, choice: int, queue: "asyncio.Queue[list[Numbered] | None]") -> None:
         try:
             async for batch in self._handles[choice].events():
                 queue.put_nowait([Chosen(event=each.event, seq=each.seq, choice=choice) for each in batch])
-                if isinstance(batch[-1].event, RunEnded) and batch[-1].event.status in _BAD:
+                if isinstance(last := batch[-1].event, RunEnded) and failure_of(last) is not None:
                     await self.cancel()
         finally:
             queue.put_nowait(None)

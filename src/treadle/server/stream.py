@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from treadle.canon.endings import CANCELLED, HANDED_OVER, failure_of, may_retry
 from treadle.canon.errors import ErrorInfo, NotFound
 from treadle.canon.events import KeptAlive, Noted, Numbered, RoundBroken, RoundStarted, RunEnded, RunStarted
 from treadle.canon.ids import IdSource
@@ -48,9 +49,6 @@ from treadle.wire.protocols import PROTOCOLS
 T = TypeVar("T")
 NewEncoder = Callable[[Request, IdSource], Encoder]
 NewRetell = Callable[[IdSource], Retell]
-_UNKNOWN = ErrorInfo(code="run_failed", message="The run failed.")
-_CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled before its answer was complete.", status=499)
-HANDED_OVER = ErrorInfo(code="handed_over", message="Another process goes on with this run: ask again for the rest.")
 _SILENT = frozenset({RunStarted, RoundStarted, RoundBroken, Noted, KeptAlive, RunEnded})
 """Events that happen without anything of the upstream's answer."""
 
@@ -172,7 +170,7 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
     """How an answer is carried: as a stream, of that type, which `is_resumed` if its client has seen the beginning.
 
     `patience_s` is how long the run goes on without a reader; None for as long as it takes. An SDK that has heard
-    nothing yet asks the same again, known by `retry`, within `retry_s`.
+    nothing yet asks the same again, known by `retry`, within `retry_s`; `is_keyed` says that it finds the same run.
     """
 
     streams: bool = True
@@ -181,6 +179,7 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
     is_resumed: bool = False
     retry: str = ""
     retry_s: float = 0.0
+    is_keyed: bool = False
 
 
 _USUAL = {
@@ -201,6 +200,7 @@ def manner_of(surface: Surface, wishes: Wishes) -> Manner:
         is_resumed=wishes.after > 0,
         retry=wishes.retry,
         retry_s=wishes.retry_s,
+        is_keyed=wishes.idempotency is not None,
     )
 
 
@@ -255,7 +255,7 @@ class Reply:
         if not self._is_gone:
             await self._finish()
         elif not exchange.begun:
-            exchange.status = _CANCELLED.status
+            exchange.status = CANCELLED.status
 
     def _hang_up(self) -> None:
         """Hear that the client is gone."""
@@ -295,7 +295,10 @@ class Reply:
             await events.aclose()
         ended = await self._source.wait()
         if ended.error is not None and ended.error.code == HANDED_OVER.code:
-            raise HttpError(503, HANDED_OVER.code, HANDED_OVER.message, retry_after_s=1.0)
+            headers = self._failure_headers(HANDED_OVER)
+            raise HttpError(
+                HANDED_OVER.status, HANDED_OVER.code, HANDED_OVER.message, headers=headers, retry_after_s=1.0
+            )
         self._encode([Numbered(event=ended)])
 
     def _gather(self, batch: list[Numbered]) -> bool:
@@ -412,17 +415,14 @@ class Reply:
 
     def _failure(self, ended: RunEnded) -> ErrorInfo | None:
         """Return what to answer instead of the run's result, if its end is a failure and the status is still open."""
-        if self._exchange.begun or self._is_visible:
-            return None
-        if ended.status == "failed":
-            return ended.error or _UNKNOWN
-        return _CANCELLED if ended.status == "cancelled" and not self._streams else None
+        return None if self._exchange.begun or self._is_visible else failure_of(ended)
 
     def _failure_headers(self, error: ErrorInfo) -> tuple[Header, ...]:
         """Ask the client not to retry where that could run a tool twice, or cannot help."""
-        if self._source.has_run_tools or not error.retryable:
-            return (*run_headers(self._source), (b"x-should-retry", b"false"))
-        return run_headers(self._source)
+        source = self._source
+        if may_retry(error, has_run_tools=source.has_run_tools, is_keyed=self._manner.is_keyed):
+            return run_headers(source)
+        return (*run_headers(source), (b"x-should-retry", b"false"))
 
 
 def run_headers(source: Source) -> tuple[Header, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from treadle.canon.endings import failure_of
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import (
     ArgumentsDelta,
@@ -106,7 +107,7 @@ class Retelling:
         return [] if isinstance(event, _TOLD) else [event]
 
     def _end(self, event: RunEnded) -> list[RunEvent]:
-        if event.status in ("failed", "cancelled"):
+        if failure_of(event) is not None:
             return [event]
         summary = "\n\n".join(text for text in self._said if text.strip())
         if not summary:

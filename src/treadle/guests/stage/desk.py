@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo, TreadleError
+from treadle.canon.endings import failure_of
+from treadle.canon.errors import TreadleError
 from treadle.canon.events import ItemDone, RunEnded, RunStarted, ToolFinished
 from treadle.canon.items import AnyItem, CallItem
 from treadle.canon.json import write_json
@@ -189,10 +190,7 @@ async def _follow(handle: RunHandle) -> Sent:
         items=tuple(items),
         usage=ended.usage,
         limit=ended.limit,
-        error=ended.error or (CANCELLED if ended.status == "cancelled" else None),
+        error=failure_of(ended),
         rounds=ended.rounds,
         calls=ended.calls,
     )
-
-
-CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled.", status=499)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from treadle.canon.endings import INTERRUPTED
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import Numbered, RunEnded
 from treadle.canon.items import AnyItem, CallItem, ResultItem, TextPart
@@ -27,7 +28,6 @@ ATTEMPTS_MAX = 5
 _FIRST = frozenset({"plan", "approval_decision", "approval_request"})
 """What a run begins with: its first round, or what became of the calls that an earlier run left."""
 NOT_RUN = failure("interrupted", "Not run: the process that should have run it was stopped.")
-INTERRUPTED = ErrorInfo(code="interrupted", message="The process that ran this was stopped.", status=503)
 
 
 class Unreadable(Exception):

@@ -2,12 +2,13 @@
 
 import logging
 
+from treadle.canon.endings import INTERRUPTED
 from treadle.canon.errors import StoreError, TreadleError
 from treadle.canon.tools import GUEST
 from treadle.runs.history import Joined, read_history
 from treadle.runs.live import LiveRun
 from treadle.runs.record.continuation import Continuation, Diverged
-from treadle.runs.record.recovery import ATTEMPTS_MAX, INTERRUPTED, Unreadable, close_run, read_record
+from treadle.runs.record.recovery import ATTEMPTS_MAX, Unreadable, close_run, read_record
 from treadle.runs.record.teller import Damaged
 from treadle.runs.rooms import Rooms, ports_of
 from treadle.runs.sessions import Seat, Sessions

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from treadle.canon import ids as prefixes
+from treadle.canon.endings import failure_of
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import RunEnded, RunEvent, RunStarted
 from treadle.canon.ids import IdSource
@@ -21,9 +22,6 @@ from treadle.wire.errors import openai_error, write_error
 from treadle.wire.sse import write_frame
 
 DONE_FRAME = b"data: [DONE]\n\n"
-
-_CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled.", status=499)
-_UNKNOWN = ErrorInfo(code="upstream_error", message="The run failed.", status=502)
 
 
 class _Completion(msgspec.Struct):
@@ -63,12 +61,9 @@ class _Completion(msgspec.Struct):
         choice.ended = event
         self.going -= 1
         self.used = event.usage if self.used is None else add_usage(self.used, event.usage)
-        self.is_over = event.status in ("failed", "cancelled") or not self.going
-        if event.status == "failed":
-            self.failure = event.error or _UNKNOWN
-        elif event.status == "cancelled":
-            self.failure = event.error or _CANCELLED
-        else:
+        self.failure = failure_of(event)
+        self.is_over = self.failure is not None or not self.going
+        if self.failure is None:
             choice.finish(event)
         return self._ending(choice, event) if self.surface.stream else []
 
@@ -86,8 +81,6 @@ class _Completion(msgspec.Struct):
         return write_json({**body, **limit} if limit else body)
 
     def _ending(self, choice: Choice, event: RunEnded) -> list[bytes]:
-        if event.status == "cancelled":
-            return [DONE_FRAME]
         if self.failure is not None:
             return [write_frame(write_json({"error": openai_error(self.failure)})), DONE_FRAME]
         frames = choice.take()

@@ -9,6 +9,7 @@ clients read them as JSON.
 from collections.abc import Callable
 from typing import Any, ClassVar, assert_never
 
+from treadle.canon.endings import failure_of
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import (
     ItemAdded,
@@ -48,8 +49,6 @@ from treadle.wire.responses.hosted import spell_out
 from treadle.wire.sse import CR, LF, write_frame
 
 _FINISH_REASONS = {"length": "MAX_TOKENS", "filtered": "SAFETY"}
-_CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled.", status=499)
-_UNKNOWN = ErrorInfo(code="upstream_error", message="The run failed.", status=502)
 _BREAK = "\n\n"
 _EMPTY: dict[str, Any] = {"text": ""}
 _SIGNED = "thoughtSignature"
@@ -282,17 +281,12 @@ class Candidates:
 
     def _end(self, choice: int, event: RunEnded) -> None:
         self._ended[choice] = event
-        self.is_over = event.status in ("failed", "cancelled") or len(self._ended) == len(self._candidates)
-        if event.status == "failed":
-            self._failure = event.error or _UNKNOWN
-        elif event.status == "cancelled":
-            self._failure = event.error or _CANCELLED
-        else:
+        self._failure = failure_of(event)
+        self.is_over = self._failure is not None or len(self._ended) == len(self._candidates)
+        if self._failure is None:
             self._candidates[choice].finish(event)
 
     def _ending(self, choice: int, event: RunEnded) -> list[bytes]:
-        if event.status == "cancelled":
-            return self._written([])
         if self._failure is not None:
             return self._written([write_error(PROTOCOL, self._failure)])
         usage = self._usage() if self.is_over else {}

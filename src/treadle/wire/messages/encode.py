@@ -8,7 +8,7 @@ there is something to say, so that a run that fails at once can still be answere
 from collections.abc import Callable
 from typing import Any, ClassVar, assert_never
 
-from treadle.canon.errors import ErrorInfo
+from treadle.canon.endings import failure_of
 from treadle.canon.events import (
     ArgumentsDelta,
     ItemAdded,
@@ -50,8 +50,6 @@ from treadle.wire.sse import write_frame
 _CUTS = {"length": "max_tokens", "filtered": "refusal"}
 _OVERFLOW = "model_context_window_exceeded"
 _COMPACTION = "compaction"
-_CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled.", status=499)
-_UNKNOWN = ErrorInfo(code="upstream_error", message="The run failed.", status=502)
 
 Opening = ItemAdded | ItemDone | ToolStarted | ToolFinished
 _OWN = (ItemAdded, ItemDone)
@@ -108,8 +106,8 @@ class Encoder:
         """Return the whole message, or the error envelope of a run that has none. The run must have ended."""
         ended = self._ended
         assert ended is not None, "the run has not ended"
-        if ended.status in ("failed", "cancelled"):
-            return write_error("messages", ended.error or (_CANCELLED if ended.status == "cancelled" else _UNKNOWN))
+        if (failure := failure_of(ended)) is not None:
+            return write_error("messages", failure)
         message = {**self._out.message, "content": self._out.content, **self._ending(ended)}
         return write_json({**message, "usage": _usage(ended.usage), **self._limit(ended)})
 
@@ -192,10 +190,8 @@ class Encoder:
 
     def _end(self, event: RunEnded) -> None:
         self._ended = event
-        if event.status == "cancelled":
-            return
-        if event.status == "failed":
-            self._out.send_frame(write_frame(write_error("messages", event.error or _UNKNOWN), "error"))
+        if (failure := failure_of(event)) is not None:
+            self._out.send_frame(write_frame(write_error("messages", failure), "error"))
             return
         while self._lanes:
             index = next(iter(self._lanes))

@@ -2,7 +2,8 @@
 
 The response has one lifecycle however many rounds the run has: created, in_progress, its items, and exactly one
 terminal event. A run that was cancelled ends in `response.incomplete` with status `cancelled`: the API has that
-status but no event of that name, and `response.failed` would make clients try again.
+status but no event of that name, and `response.failed` would make clients try again. An `error` event stands before it,
+for clients that take an incomplete response without a reason for an answer (AI SDK's provider, 2026-11-19).
 """
 
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from treadle.canon.endings import CANCELLED, failure_of
+from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -31,8 +34,9 @@ from treadle.canon.events import (
 from treadle.canon.ids import IdSource
 from treadle.canon.request import Request
 from treadle.wire.carry.retell import Retelling
+from treadle.wire.errors import error_text
 from treadle.wire.responses.content import PROTOCOL
-from treadle.wire.responses.events import LifecycleEvent, Outlet
+from treadle.wire.responses.events import ErrorEvent, LifecycleEvent, Outlet
 from treadle.wire.responses.lanes import Lanes
 from treadle.wire.responses.parts import OpenPart
 from treadle.wire.responses.response import ResponseObject, begun, ended
@@ -126,6 +130,8 @@ class Encoder:
         self._lanes.end(is_cut=event.status == "incomplete")
         self._response = ended(self._current(), event, self._lanes.done)
         if self._out.streams:
+            if self._response.status == "cancelled":
+                self._report(failure_of(event) or CANCELLED)
             self._announce(_TERMINALS[self._response.status], self._response)
         if self._out.streams and self._out.extended:
             self._announce("response.done", self._response)
@@ -158,6 +164,16 @@ class Encoder:
 
     def _announce(self, kind: str, response: ResponseObject | msgspec.Raw) -> None:
         self._out.send(LifecycleEvent(type=kind, sequence_number=self._out.number, response=response))
+
+    def _report(self, error: ErrorInfo) -> None:
+        event = ErrorEvent(
+            type="error",
+            sequence_number=self._out.number,
+            code=error.code,
+            message=error_text(error),
+            param=error.param,
+        )
+        self._out.send(event)
 
     def _current(self) -> ResponseObject:
         assert self._response is not None, "a run starts before anything else happens in it"

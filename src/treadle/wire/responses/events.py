@@ -28,6 +28,14 @@ class LifecycleEvent(StreamEvent, frozen=True, kw_only=True):
     response: ResponseObject | msgspec.Raw
 
 
+class ErrorEvent(StreamEvent, frozen=True, kw_only=True):
+    """error."""
+
+    code: str
+    message: str
+    param: str | None
+
+
 class ItemEvent(StreamEvent, frozen=True, kw_only=True):
     """response.output_item.added and .done."""
 

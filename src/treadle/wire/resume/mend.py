@@ -7,6 +7,7 @@ told from where that stopped. If it differs, the telling ends in an error that s
 
 import msgspec
 
+from treadle.canon.endings import failure_of
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import (
     ArgumentsDelta,
@@ -109,7 +110,7 @@ class Mend:
 def _ends_answer(event: RunEvent) -> bool:
     """Tell whether a model's answer is whole when this happens."""
     if isinstance(event, RunEnded):
-        return event.status not in ("failed", "cancelled")
+        return failure_of(event) is None
     return isinstance(event, RoundStarted | ToolStarted | ToolFinished)
 
 

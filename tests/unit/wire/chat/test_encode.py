@@ -281,13 +281,21 @@ def test_a_failure_is_an_error_chunk_and_done() -> None:
     assert _lines(_encoder(), STARTED, RunEnded(status="failed"))[0]["error"]["code"] == "upstream_error"
 
 
-def test_a_cancelled_stream_just_closes() -> None:
-    """No finish reason, no error; a client that waits for a body is told."""
+def test_a_cancelled_stream_ends_in_an_error() -> None:
+    """A cut text is no answer: without the error a client would take it for one."""
     encoder = _encoder()
     opened = (STARTED, ItemAdded(index=0, item=MESSAGE), TextDelta(index=0, text="Hi"))
     lines = _lines(encoder, *opened, RunEnded(status="cancelled"))
-    assert lines == [_chunk({"role": "assistant", "content": "Hi"}), "[DONE]"]
-    assert json.loads(encoder.body())["error"]["code"] == "cancelled"
+    error = {
+        "error": {
+            "message": "The run was cancelled before its answer was complete.",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "cancelled",
+        }
+    }
+    assert lines == [_chunk({"role": "assistant", "content": "Hi"}), error, "[DONE]"]
+    assert json.loads(encoder.body()) == error
 
 
 def test_nothing_follows_the_end() -> None:

@@ -311,15 +311,24 @@ def test_a_failure_is_an_error_object(is_array: bool) -> None:
     assert _body(RunEnded(status="failed"))["error"]["code"] == 502
 
 
-def test_a_cancelled_run_is_just_closed() -> None:
-    """An array is closed too."""
+def test_a_cancelled_run_ends_in_an_error() -> None:
+    """As the last frame, and as the last element of an array."""
     cancelled = RunEnded(status="cancelled")
-    assert _frames(cancelled) == []
-    assert _body(cancelled)["error"]["code"] == 499
+    error = {
+        "error": {
+            "code": 499,
+            "message": "The run was cancelled before its answer was complete.",
+            "status": "CANCELLED",
+            "details": [],
+        }
+    }
+    assert _body(cancelled) == error
     for events, count in (((), 0), (_said(0, "Hi"), 1)):
         encoder = _encoder(stream=True, is_array=True)
         sent = b"".join(frame for event in (STARTED, *events, cancelled) for frame in encoder.feed(event))
-        assert len(json.loads(sent)) == count
+        elements = json.loads(sent)
+        assert (len(elements), elements[-1]) == (count + 1, error)
+    assert _frames(cancelled) == [error]
 
 
 def test_nothing_follows_the_end() -> None:
