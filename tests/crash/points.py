@@ -76,9 +76,9 @@ class FatalJournal:
         kinds = " ".join(entry.kind for entry in entries)
         return self._points.around_write(f"append {kinds}", lambda: self._journal.append(entries))
 
-    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> asyncio.Future[int]:
+    def finish(self, entries: Sequence[Entry], ended: RunEnded, *, forget: Sequence[str] = ()) -> asyncio.Future[int]:
         kinds = " ".join(entry.kind for entry in entries)
-        return self._points.around_write(f"finish {kinds}", lambda: self._journal.finish(entries, ended))
+        return self._points.around_write(f"finish {kinds}", lambda: self._journal.finish(entries, ended, forget=forget))
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
         await self._points.around("tell", self._journal.tell(chunk, keep_from=keep_from))

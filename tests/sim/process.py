@@ -87,8 +87,8 @@ class GatedJournal:
     def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
         return asyncio.ensure_future(self._gate.through(lambda: self._journal.append(entries)))
 
-    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> asyncio.Future[int]:
-        return asyncio.ensure_future(self._gate.through(lambda: self._journal.finish(entries, ended)))
+    def finish(self, entries: Sequence[Entry], ended: RunEnded, *, forget: Sequence[str] = ()) -> asyncio.Future[int]:
+        return asyncio.ensure_future(self._gate.through(lambda: self._journal.finish(entries, ended, forget=forget)))
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
         await self._gate.through(lambda: self._journal.tell(chunk, keep_from=keep_from))

@@ -44,8 +44,8 @@ class SlowJournal:
     def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
         return slowly(lambda: self._journal.append(entries))
 
-    def finish(self, entries: Sequence[Entry], ended: Any) -> asyncio.Future[int]:
-        return slowly(lambda: self._journal.finish(entries, ended))
+    def finish(self, entries: Sequence[Entry], ended: Any, **more: Any) -> asyncio.Future[int]:
+        return slowly(lambda: self._journal.finish(entries, ended, **more))
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
         await asyncio.sleep(COMMIT_S)

@@ -112,6 +112,11 @@ class Loop:
         """Tell whether any tool has started: from then on a retry of the request is not harmless."""
         return bool(self._started or self._early.seen)
 
+    @property
+    def has_memory(self) -> bool:
+        """Tell whether the last round holds something that the client does not know and will need again."""
+        return self._turn.has_memory
+
     def begin(self) -> list[Step]:
         """Return the first steps, to be made durable together with the run itself: what people decided about calls
         that an earlier run left, or are still asked, else the first round."""

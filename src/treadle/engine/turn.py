@@ -178,6 +178,14 @@ class Turn:
         """Tell whether the run ends where it would wait for a person."""
         return self._limits.approvals == "defer"
 
+    @property
+    def has_memory(self) -> bool:
+        """Tell whether the last round holds something that the client does not know and will need again."""
+        if self._deferred:
+            return True
+        knows_more = any(call.side == "server" for _, call in self._calls)
+        return self._has_client_calls and (knows_more or any(getattr(item, "blobs", ()) for item in self._done))
+
     def distrust(self, tainted: Mapping[str, str]) -> None:
         """Take note of tools that are not offered, and their sources, whose untrusted output was read before."""
         self._look_back()

@@ -112,7 +112,7 @@ class History:
         """Return what the run before left to be decided, by call."""
         if previous is None or previous.status != "requires_action":
             return {}
-        return _requests_of(await self._store.entries(previous.id))
+        return _requests_of(await self._store.entries(previous.id, for_next=True))
 
     async def _asked(self, items: Sequence[AnyItem], known: set[str], key_id: str) -> "_Asked":
         """Find the turns of the questions among the items, by which a client may send a stored call back."""
@@ -126,7 +126,8 @@ class History:
             if row.call_id in known:
                 asked.known.add(item.call_id)
                 continue
-            run, entries = await self._store.find_run(row.run_id), await self._store.entries(row.run_id)
+            run = await self._store.find_run(row.run_id)
+            entries = await self._store.entries(row.run_id, for_next=True)
             turn = _last_turn(entries)
             if run is None or not turn:
                 continue
@@ -142,7 +143,7 @@ class History:
         if wanted is None:
             return None
         row = await self._store.find_run(wanted, key_id=key_id)
-        if row is None or (not row.store and not await self._store.entries(row.id, limit=1)):
+        if row is None or not (row.store or await self._has_memory(row)):
             raise NotFound(
                 f"Previous response with id {wanted!r} not found.",
                 code="previous_response_not_found",
@@ -153,8 +154,13 @@ class History:
             raise Conflict(f"The response {wanted!r} is still going on.", param="previous_response_id")
         return row
 
+    async def _has_memory(self, row: RunRow) -> bool:
+        """Tell whether a run that is not stored left something for the one that answers its open calls."""
+        is_open = row.status == "requires_action"
+        return is_open and bool(await self._store.entries(row.id, limit=1, for_next=True))
+
     async def _before(self, previous: RunRow | None) -> list[AnyItem]:
-        return [] if previous is None else await read_history(self._store, previous.id)
+        return [] if previous is None else await read_history(self._store, previous.id, for_next=True)
 
     async def _resolved(self, items: Sequence[AnyItem], key_id: str) -> list[AnyItem]:
         """Return what the items stand for; a server call that is only named brings its result along."""
@@ -258,21 +264,21 @@ def _waiting(items: Sequence[AnyItem], requests: Mapping[str, RequestRecord]) ->
     )
 
 
-async def read_history(store: Store, run_id: str) -> list[AnyItem]:
+async def read_history(store: Store, run_id: str, *, for_next: bool = False) -> list[AnyItem]:
     """Return the conversation up to the end of a run, without what was taken back.
 
-    What has no id of its own is named by its place, for whoever lists it.
+    What has no id of its own is named by its place, for whoever lists it; `for_next` is as in `Store.entries`.
     Raises: NotFound, Damaged.
     """
     try:
-        return await _read_history(store, run_id)
+        return await _read_history(store, run_id, for_next)
     except UNREADABLE as error:
         raise Damaged(f"The conversation up to the run {run_id} cannot be read.") from error
 
 
-async def _read_history(store: Store, run_id: str) -> list[AnyItem]:
+async def _read_history(store: Store, run_id: str, for_next: bool) -> list[AnyItem]:
     items: list[AnyItem] = []
-    for number, entry in enumerate(await store.history(run_id), 1):
+    for number, entry in enumerate(await store.history(run_id, for_next=for_next), 1):
         if entry.kind == "void":
             items = _without(items, msgspec.json.decode(entry.data or b"{}", type=_Void))
             continue

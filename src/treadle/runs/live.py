@@ -6,20 +6,17 @@ from typing import Protocol, cast
 
 import msgspec
 
+from treadle.canon.endings import failure_of
 from treadle.canon.errors import ErrorInfo, StoreError
 from treadle.canon.events import (
-    ApprovalRequested,
     ItemDone,
     Noted,
     Numbered,
-    RoundBroken,
-    RoundStarted,
     RunEnded,
     RunEvent,
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import CallItem
 from treadle.canon.messages import Entry
 from treadle.canon.request import Note
 from treadle.engine.loop import Loop
@@ -131,22 +128,18 @@ class LiveRun(msgspec.Struct, eq=False):
         """Tell whether anything was said or done."""
         return any(type(numbered.event) in _WORDS for numbered in self.feed.events)
 
-    @property
-    def has_memory(self) -> bool:
-        """Tell whether the last round holds something that the client does not know and will need again."""
-        has_client_calls = has_secrets = False
-        for numbered in reversed(self.feed.events):
-            event = numbered.event
-            if type(event) is RoundStarted or type(event) is RoundBroken:
-                break
-            if type(event) is ItemDone:
-                has_client_calls |= type(event.item) is CallItem and event.item.side == "client"
-                has_secrets |= bool(getattr(event.item, "blobs", ()))
-            elif type(event) is ToolFinished:
-                has_secrets = True
-            elif type(event) is ApprovalRequested and event.is_deferred:
-                has_client_calls = has_secrets = True
-        return has_client_calls and has_secrets
+    def leaves_memory(self, ended: RunEnded) -> bool:
+        """Tell whether the run that comes next needs what only this one knows."""
+        return ended.status == "requires_action" and self.loop.has_memory
+
+    def forgotten_with(self, ended: RunEnded) -> tuple[str, ...]:
+        """Return the runs whose content goes with this end: its own, where it is not to be stored, and those that were
+        kept for this run alone. A client asks again after a failure, so those wait for a better end or their expiry.
+        """
+        if self.row.store and not self.joined.rejoined:
+            return ()
+        own = () if self.row.store or self.leaves_memory(ended) else (self.row.id,)
+        return own if failure_of(ended) is not None else (*own, *self.joined.rejoined)
 
     def begin(self, error: BaseException | None = None) -> None:
         """Tell whoever starts the run that it has begun, or why it has not; they may be gone."""
@@ -189,7 +182,9 @@ class LiveRun(msgspec.Struct, eq=False):
         """Write to the journal as the engine's port wants it."""
         if self.journal is None:
             raise StoreError("The run was never made durable.")
-        return self.journal.append(entries) if ended is None else self.journal.finish(entries, ended)
+        if ended is None:
+            return self.journal.append(entries)
+        return self.journal.finish(entries, ended, forget=self.forgotten_with(ended))
 
 
 class OwnRun(msgspec.Struct, frozen=True, eq=False):

@@ -420,7 +420,11 @@ class Runs:
             row=row,
             request=request,
             frame=frame_of(
-                offered, limits, carried, {} if joined.is_talk else tainted_before(history, offered.offers, known)
+                offered,
+                limits,
+                carried,
+                {} if joined.is_talk else tainted_before(history, offered.offers, known),
+                joined.rejoined,
             ),
             history=history,
             offered=offered,

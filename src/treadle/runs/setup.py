@@ -37,7 +37,8 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=
     """What a run's loop was made with besides its request: the data of a `frame` entry.
 
     `carried` are calls of an earlier run that it begins with. `tainted` are tools that it does not offer, with where
-    they came from, whose untrusted output is in the conversation already. Most runs have the frame of the run before.
+    they came from, whose untrusted output is in the conversation already. `rejoined` are runs whose content is kept
+    for this one alone. Most runs have the frame of the run before.
     """
 
     offers: tuple[FramedOffer, ...]
@@ -45,6 +46,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=
     limits: Limits
     carried: Carriage | None = None
     tainted: dict[str, str] = {}
+    rejoined: tuple[str, ...] = ()
 
     @cached_property
     def sources(self) -> Mapping[str, str]:
@@ -90,12 +92,19 @@ def frame_of(
     limits: Limits,
     carried: Carriage | None = None,
     tainted: Mapping[str, str] | None = None,
+    rejoined: tuple[str, ...] = (),
 ) -> Frame:
     """Freeze what a loop is made with."""
-    if carried is None and not tainted:
+    if carried is None and not tainted and not rejoined:
         return _USUAL.of(offered).of(limits)
-    tools = _FRAMED.of(offered)
-    return Frame(offers=tools, choice=offered.choice, limits=limits, carried=carried, tainted={**(tainted or {})})
+    return Frame(
+        offers=_FRAMED.of(offered),
+        choice=offered.choice,
+        limits=limits,
+        carried=carried,
+        tainted={**(tainted or {})},
+        rejoined=rejoined,
+    )
 
 
 def read_frame(entries: Sequence[Entry]) -> Frame | None:

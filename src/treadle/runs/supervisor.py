@@ -182,7 +182,7 @@ class Supervisor:
         journal = live.journal.inner if isinstance(live.journal, Continuation) else live.journal
         assert journal is not None
         try:
-            ended = await close_run(self._store, journal, self._clock.now(), error.info)
+            ended = await close_run(self._store, journal, self._clock.now(), error.info, is_stored=live.row.store)
         except StoreError as problem:
             return self._lost(live, problem.info)
         if not live.is_over:
@@ -206,7 +206,7 @@ class Supervisor:
         return ended
 
     async def _tidy(self, live: LiveRun, ended: RunEnded) -> None:
-        """Do what the end of a run allows: move the session on, and forget what was not to be stored.
+        """Do what the end of a run allows: move the session on, and forget the run where none is kept.
 
         A session moves on over a run that failed or was cancelled too, if anything was said or done in it; never over
         one that is not stored, from which nobody could go on.
@@ -219,14 +219,8 @@ class Supervisor:
                 # Who begins the next run, perhaps elsewhere, may have moved it on already; a person may have left it.
                 with contextlib.suppress(Conflict):
                     await self._store.set_session_head(row.session_id, row.id, expected=row.previous_id)
-            for run_id in live.joined.rejoined:
-                await self._store.purge_run(run_id)
-            if ended.status == "requires_action" and live.has_memory:
-                return
-            if not self._lease.is_kept:
+            if not self._lease.is_kept and not live.leaves_memory(ended):
                 await self._store.delete_run(row.id)
-            elif not row.store:
-                await self._store.purge_run(row.id)
         except TreadleError as error:
             log.warning("run ended, but not tidied up", extra={"run_id": row.id, "code": error.info.code})
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
+from treadle.canon.endings import NOT_STORED, failure_of
 from treadle.canon.events import ENDED, Numbered, RunEnded, RunEvent
 from treadle.runs.record.teller import Teller
 from treadle.store.journal import Store
@@ -51,7 +52,10 @@ async def heard(store: Store, run_id: str, told: int) -> list[RunEvent]:
 
 
 async def _forgotten(store: Store, run_id: str) -> list[Numbered]:
-    """Return the end of a run whose content is gone already, from what is left of it."""
+    """Return the end of a run whose content is gone already, from what is left of it.
+
+    It is never that of a whole answer: whoever reads here has not seen all of it.
+    """
     row = await store.find_run(run_id)
     if row is None:
         return [Numbered(event=RunEnded(status="cancelled"))]
@@ -66,4 +70,6 @@ async def _forgotten(store: Store, run_id: str) -> list[Numbered]:
         calls=row.calls,
         ended_at=row.ended_at or 0.0,
     )
+    if failure_of(ended) is None:
+        ended = msgspec.structs.replace(ended, status="failed", error=NOT_STORED)
     return [Numbered(event=ended)]

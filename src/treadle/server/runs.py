@@ -11,8 +11,9 @@ from typing import cast, get_args
 import msgspec
 
 from treadle.access.client import Client
+from treadle.canon.endings import HANDED_OVER
 from treadle.canon.errors import ErrorInfo, NotFound, ProtocolError
-from treadle.canon.events import ENDED, KeptAlive, RunEvent, Status
+from treadle.canon.events import ENDED, KeptAlive, RunEnded, RunEvent, Status
 from treadle.canon.items import AnyItem, text_message
 from treadle.canon.json import OptionalRaw, write_json
 from treadle.canon.messages import Entry
@@ -21,7 +22,7 @@ from treadle.canon.usage import Usage
 from treadle.runs import RunHandle
 from treadle.server.clients.cursor import read_before
 from treadle.server.delivery.wishes import read_idempotency, read_last
-from treadle.server.http import Exchange, Header, read_body, read_number
+from treadle.server.http import Exchange, Header, HttpError, read_body, read_number
 from treadle.server.service import Service
 from treadle.server.stream import read, wants_fresh
 from treadle.store.journal import RunRow, RunSearch, SessionRow
@@ -76,10 +77,15 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunDetail(RunView, frozen=True, kw_only=True):
-    """A run with its journal, as far as the first page goes."""
+    """A run with its journal, as far as the first page goes.
+
+    `kept_until` is there where a run that is not stored has ended with open calls: what the answers to them need is
+    kept until then at the latest, and cannot be read.
+    """
 
     entries: list[Entry]
     has_more: bool
+    kept_until: float | None = None
 
 
 class RunPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,9 +156,17 @@ async def get(service: Service, exchange: Exchange) -> None:
     """
     after = read_number(exchange.query(), "after", default=0, least=0)
     row = await find_run(service, exchange, exchange.params["run_id"])
-    entries = await service.runtime.store.entries(row.id, after=after, limit=ENTRIES_MAX + 1)
+    store = service.runtime.store
+    entries = await store.entries(row.id, after=after, limit=ENTRIES_MAX + 1)
+    is_open = not row.store and row.status == "requires_action"
+    is_kept = is_open and await store.entries(row.id, limit=1, for_next=True)
     fields = msgspec.structs.asdict(view_of(service, row))
-    detail = RunDetail(**fields, entries=entries[:ENTRIES_MAX], has_more=len(entries) > ENTRIES_MAX)
+    detail = RunDetail(
+        **fields,
+        entries=entries[:ENTRIES_MAX],
+        has_more=len(entries) > ENTRIES_MAX,
+        kept_until=row.expires_at if is_kept else None,
+    )
     await exchange.answer_json(200, detail)
 
 
@@ -242,13 +256,20 @@ async def _send_events(service: Service, exchange: Exchange, handle: RunHandle, 
 
 
 async def _write_events(exchange: Exchange, handle: RunHandle, number: int) -> None:
-    """Write events with their numbers: the first one of a run is number 1."""
+    """Write events with their numbers: the first one of a run is number 1.
+
+    Raises: HttpError, where they stop before the end, because another process goes on with the run.
+    """
     exchange.attend(None, lambda: handle.behind(number))
+    is_whole = False
     async with aclosing(handle.events(number)) as events:
         async for batch in events:
             frames = [_frame(numbered.event, each) for each, numbered in enumerate(batch, number + 1)]
             number += len(batch)
+            is_whole = isinstance(batch[-1].event, RunEnded)
             await exchange.write(b"".join(frames))
+    if not is_whole:
+        raise HttpError(HANDED_OVER.status, HANDED_OVER.code, HANDED_OVER.message)
 
 
 async def _any_of(*tasks: "asyncio.Task[None]", timeout_s: float) -> bool:

@@ -24,6 +24,8 @@ A run is the unit. Its row says what was asked and how it ended, its entries say
  J15 Live: what a run says before it is durable can be read by other processes soon after, in order and without a
      gap; it is not promised to survive the death of the database, and it goes when the run ends.
  J16 One at a time: a session has at most one run that has not ended, whatever process began it.
+ J17 Unstored: what a run that is not to be stored holds after its end is given to the run that goes on with it, and to
+     no other reader: no list, search, reference or export finds it.
 """
 
 from asyncio import Future
@@ -208,8 +210,11 @@ class RunJournal(Protocol):
         """
         ...
 
-    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> "Future[int]":
+    def finish(self, entries: Sequence[Entry], ended: RunEnded, *, forget: Sequence[str] = ()) -> "Future[int]":
         """Append the last entries and end the run, in one step.
+
+        In the same step the content of the runs to `forget` is purged, perhaps of this very run: those that have not
+        ended or are not there are left out.
 
         Raises: as `append`; Conflict too when the run has ended already.
         """
@@ -384,17 +389,22 @@ class Store(Protocol):
         """Return the beginning of the last thing that each of the runs was asked, where that is known."""
         ...
 
-    async def entries(self, run_id: str, *, after: int = 0, limit: int | None = None) -> list[Entry]:
+    async def entries(
+        self, run_id: str, *, after: int = 0, limit: int | None = None, for_next: bool = False
+    ) -> list[Entry]:
         """Return the entries of a run whose number is above `after`, in order.
+
+        Of a run that is not stored and has ended nothing is given but to the run that comes next, `for_next`.
 
         Raises: NotFound.
         """
         ...
 
-    async def history(self, run_id: str) -> list[Entry]:
+    async def history(self, run_id: str, *, for_next: bool = False) -> list[Entry]:
         """Return the items of the run and of all it continues, oldest first; numbers are those of each run.
 
-        Entries of kind `void` come along: they name the items before them that no model shall read again.
+        Entries of kind `void` come along: they name the items before them that no model shall read again. `for_next`
+        is as in `entries`.
 
         Raises: NotFound.
         """

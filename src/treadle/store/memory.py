@@ -22,7 +22,7 @@ from treadle.store.keys.sqlite import SqliteKeys, charge, pay
 from treadle.store.sqlite import fence, query, retention
 from treadle.store.sqlite.connection import select
 from treadle.store.sqlite.rows import Place, bind_json, chain_entries, ended_columns, run_columns
-from treadle.store.sqlite.run import Desk, SqliteRunJournal
+from treadle.store.sqlite.run import SqliteRunJournal
 from treadle.store.sqlite.store import SqliteStore
 from treadle.store.sqlite.writer import Writer
 from treadle.store.workspaces.sqlite import Runs
@@ -174,10 +174,12 @@ class MemoryStore(SqliteStore):
         hold = writer.run_now(fence.Start(run_columns(row, run.entries), body, run.owner, run.until, chained))
         if run.ended is not None:
             nothing = chain_entries((), row.id, 1, chained.place)
-            writer.run_now(fence.Append(hold, (), chained.place, nothing, run.until, ended_columns(run.ended)))
+            forget = (row.id,) if run.is_purged else ()
+            end = ended_columns(run.ended)
+            writer.run_now(fence.Append(hold, (), chained.place, nothing, run.until, end, forget=forget))
         if run.is_charged:
             writer.run_now(lambda connection: pay(connection, row.id))
-        return SqliteRunJournal(Desk(writer, self._clock, self._watch.wake), hold, chained.place, run.lease_s)
+        return SqliteRunJournal(self._desk_of(writer), hold, chained.place, run.lease_s)
 
 
 class _Keys(SqliteKeys):
@@ -207,7 +209,7 @@ class HeldRun:
         self.until = store.now() + lease_s
         self.entries: list[Entry] = []
         self.ended: RunEnded | None = None
-        self.is_deleted = False
+        self.is_deleted = self.is_purged = False
         self.is_charged = False
         self.written: SqliteRunJournal | None = None
         self._calls: set[tuple[str, str]] = set()
@@ -236,16 +238,22 @@ class HeldRun:
         loop.call_soon(_tell, future, head)
         return future
 
-    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> asyncio.Future[int]:
-        """Add the last entries and end the run, in one step."""
+    def finish(self, entries: Sequence[Entry], ended: RunEnded, *, forget: Sequence[str] = ()) -> asyncio.Future[int]:
+        """Add the last entries, end the run and forget what is to be forgotten with it, in one step."""
         assert ended.status in ENDED, ended.status
+        if any(run_id != self.run_id for run_id in forget):
+            # Those that are gone on with were looked for in the database, so they are there.
+            self._lay_down()
         if self.written is not None:
-            return self.written.finish(entries, ended)
+            return self.written.finish(entries, ended, forget=forget)
         try:
             head = self._add(entries)
         except TreadleError as error:
             return failed(error)
         self.ended = ended
+        if forget:
+            self.is_purged = True
+            self.entries.clear()
         return done(head)
 
     def renew(self) -> asyncio.Future[int]:

@@ -151,7 +151,7 @@ class Kept:
     def __init__(self, entries: list[Entry]) -> None:
         self._entries = entries
 
-    async def history(self, run_id: str) -> list[Entry]:
+    async def history(self, run_id: str, *, for_next: bool = False) -> list[Entry]:
         return self._entries
 
 

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from treadle.canon.endings import NOT_STORED
 from treadle.canon.errors import Conflict, NotFound, ProtocolError, StoreError, UpstreamTimeout
 from treadle.canon.events import ItemDone, Numbered, RunEnded, RunStarted, ToolFinished
 from treadle.canon.ids import CountingIds, shown_call_id
@@ -228,11 +229,12 @@ async def test_a_mixed_turn_that_is_not_to_be_stored_lives_until_its_results_arr
     async with running(model, FakeToolbox(ours=ok("42")), OURS) as (runs, store):
         first = await events_of(runs, asking(tools=tools, store=False))
         run_id = first[0].event.run_id
-        assert await store.entries(run_id) != []
+        assert await store.entries(run_id) == []
+        assert await store.entries(run_id, for_next=True) != []
         theirs = CallItem(call_id="c1", name="theirs", arguments="{}")
         items = (text_message("user", "go"), theirs, text_result(theirs, "seven"))
         await events_of(runs, asking(tools=tools, items=items, store=False))
-        assert await store.entries(run_id) == []
+        assert await store.entries(run_id, for_next=True) == []
 
 
 async def test_without_persistence_nothing_is_left():
@@ -418,7 +420,7 @@ async def test_a_client_call_in_a_later_round_leaves_nothing_to_remember():
     async with running(model, FakeToolbox(ours=ok("42")), OURS) as (runs, store):
         told = await events_of(runs, asking(tools=(ToolSpec(name="theirs"),), store=False))
         assert told[-1].event.status == "requires_action"
-        assert await store.entries(told[0].event.run_id) == []
+        assert await store.entries(told[0].event.run_id, for_next=True) == []
 
 
 async def test_what_is_not_stored_cannot_be_continued():
@@ -554,11 +556,11 @@ async def test_a_cancelled_run_is_told_again_as_it_was():
 
 
 async def test_the_end_of_a_forgotten_run_is_still_told():
-    """A reader that comes after the purge hears how it ended."""
+    """A reader that comes after the purge hears that it ended, and never takes what is missing for an answer."""
     async with running(FakeModel(say("x"))) as (runs, _):
         told = await events_of(runs, asking(store=False))
         again = [numbered async for batch in runs.events(told[0].event.run_id) for numbered in batch]
-        assert [numbered.event.status for numbered in again] == ["completed"]
+        assert [(each.event.status, each.event.error) for each in again] == [("failed", NOT_STORED)]
 
 
 async def test_the_same_input_gives_the_same_journal():

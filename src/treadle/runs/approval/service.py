@@ -121,7 +121,7 @@ class Approvals:
 
         Raises: ProtocolError, with all that is wrong.
         """
-        frame = read_frame(await self._store.entries(row.run_id))
+        frame = read_frame(await self._store.entries(row.run_id, for_next=True))
         offers = {} if frame is None else {framed.name: framed.offer for framed in frame.offers}
         offer = offers.get(row.question.tool)
         if offer is None:

@@ -87,13 +87,13 @@ class Continuation:
         known, fresh = self._comparison.take(entries)
         return done(known[-1].seq) if known and not fresh else self._journal.append(fresh)
 
-    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> "Future[int]":
+    def finish(self, entries: Sequence[Entry], ended: RunEnded, *, forget: Sequence[str] = ()) -> "Future[int]":
         """Write what is not written yet, and the end.
 
         Raises: Diverged, and as `RunJournal.finish`.
         """
         _, fresh = self._comparison.take(entries)
-        return self._journal.finish(fresh, ended)
+        return self._journal.finish(fresh, ended, forget=forget)
 
     def renew(self) -> "Future[int]":
         """Make the lease run from now."""

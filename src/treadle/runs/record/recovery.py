@@ -98,7 +98,9 @@ async def _read(store: Store, row: RunRow, before: Sequence[AnyItem], entries: l
     )
 
 
-async def close_run(store: Store, journal: RunJournal, now: float, error: ErrorInfo = INTERRUPTED) -> RunEnded:
+async def close_run(
+    store: Store, journal: RunJournal, now: float, error: ErrorInfo = INTERRUPTED, *, is_stored: bool = True
+) -> RunEnded:
     """End a run that nobody goes on with: every open call gets its result, then comes the end; its questions are void.
 
     Raises: as `RunJournal.finish`.
@@ -117,7 +119,7 @@ async def close_run(store: Store, journal: RunJournal, now: float, error: ErrorI
         ended_at=now,
     )
     status = Entry(kind="status", content=ended.status, data=msgspec.Raw(msgspec.json.encode(ended)), at=now)
-    await journal.finish([*results, status], ended)
+    await journal.finish([*results, status], ended, forget=() if is_stored else (journal.run_id,))
     if any(entry.kind == "approval_request" for entry in entries):
         await store.approvals.withdraw(journal.run_id, now)
     return ended

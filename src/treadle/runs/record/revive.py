@@ -54,7 +54,7 @@ class Reviver:
             raise Unreadable(f"The run was begun {journal.attempt - 1} times, and no process could end it.")
         model = self._rooms.models.model_for(row.model)
         previous = None if row.previous_id is None else await self._store.find_run(row.previous_id)
-        before = [] if previous is None else await read_history(self._store, previous.id)
+        before = [] if previous is None else await read_history(self._store, previous.id, for_next=True)
         record = await read_record(self._store, row, before)
         if any(framed.offer is not None and framed.offer.source == GUEST for framed in record.blueprint.frame.offers):
             # Its tools died with the guest, and a tool of this process may have the same name.
@@ -62,7 +62,8 @@ class Reviver:
         wall_s = record.blueprint.frame.limits.wall_s
         now = self._clock.now()
         left_s = None if wall_s is None else max(0.0, row.created_at + wall_s + record.past.waited_s(now) - now)
-        joined = Joined(before=tuple(before), added=record.added, previous=previous)
+        rejoined = record.blueprint.frame.rejoined
+        joined = Joined(before=tuple(before), added=record.added, previous=previous, rejoined=rejoined)
         if carried := record.blueprint.frame.carried:
             await self._store.approvals.use(carried.approvals, row.id)
         loop = record.loop(ports_of(self._rooms, model, record.blueprint.frame.sources), wall_s=left_s)
@@ -88,9 +89,7 @@ class Reviver:
         """End a claimed run that cannot be gone on with."""
         error = problem.info if isinstance(problem, Diverged) else INTERRUPTED
         try:
-            await close_run(self._store, journal, self._clock.now(), error)
-            if not row.store:
-                await self._store.purge_run(row.id)
+            await close_run(self._store, journal, self._clock.now(), error, is_stored=row.store)
         except TreadleError as again:
             log.warning("abandoned run not closed", extra={"run_id": row.id, "code": again.info.code})
             return

@@ -296,7 +296,8 @@ async def find_appended(connection: Connection, hold: Hold, batch: Batch, is_end
         return False
     ended_at, epoch, head, sha256, *held = state
     if is_end:
-        return ended_at is not None and (epoch, head, sha256) == (hold.epoch, *batch.place)
+        # One that was purged with its end stands nowhere any more; nobody else ends a run under this epoch.
+        return ended_at is not None and epoch == hold.epoch and (head, sha256) in (batch.place, Place())
     return tuple(held) == (bind_text(hold.owner), hold.epoch, *batch.place)
 
 

@@ -20,6 +20,8 @@ _INTEGER_MAX = 2**62
 _BYTES_MAX = 2**30
 TURNS_MAX = 256
 """How many remembered turns one conversation brings back."""
+_SHOWN = "(r.store OR r.ended_at IS NULL)"
+"""What a run that is not stored leaves behind is for the run that comes next alone."""
 _EVENTS = "events e LEFT JOIN blobs b ON b.sha256 = e.blob"
 _ITEM_KINDS = ", ".join(f"'{kind}'" for kind in sorted(ITEM_KINDS))
 _ITEMS = f"e.kind IN ({_ITEM_KINDS})"
@@ -33,18 +35,20 @@ _NARROWED = {
     "status": "r.status = {}",
     "session_id": "r.session_id = {}",
     "key_id": "r.key_id = {}",
-    "fingerprint": "r.n IN (SELECT f.run FROM events f WHERE f.fingerprint = {})",
+    "fingerprint": f"r.n IN (SELECT f.run FROM events f WHERE f.fingerprint = {{}}) AND {_SHOWN}",
     "model": "r.model = {}",
     "tool": "EXISTS (SELECT 1 FROM events t WHERE t.run = r.n AND t.kind = 'tool_call' AND NOT t.is_input"
-    " AND t.name = {})",
+    f" AND t.name = {{}}) AND {_SHOWN}",
     # The code is an error's first field; read as JSON, a NUL that is quoted further on would be refused.
     "error": 'r.error IS NOT NULL AND {0}::text IN (\'\', substring(r.error from \'^."code":"([^"]*)"\'))',
     "text": f"EXISTS (SELECT 1 FROM events e WHERE e.run = r.n AND {_ITEMS}"
-    " AND strpos(lower(e.content), lower({}::text)) > 0)",
+    f" AND strpos(lower(e.content), lower({{}}::text)) > 0) AND {_SHOWN}",
     "since": "r.created_at >= {}::float8",
 }
 _ENTRIES = f"""
-SELECT {ENTRY_FIELDS} FROM {_EVENTS} WHERE e.run = {_RUN} AND e.seq > $2 ORDER BY e.seq LIMIT $3
+SELECT {ENTRY_FIELDS} FROM {_EVENTS}
+WHERE e.run = (SELECT r.n FROM runs r WHERE r.id = $1 AND ({_SHOWN} OR $4::bool)) AND e.seq > $2
+ORDER BY e.seq LIMIT $3
 """
 # A run continues only an older one, so the order of their numbers is the order of the chain.
 _HISTORY = f"""
@@ -53,13 +57,15 @@ WITH RECURSIVE chain (n) AS (
   UNION ALL
   SELECT r.previous FROM runs r JOIN chain c ON r.n = c.n WHERE r.previous IS NOT NULL
 )
-SELECT {ENTRY_FIELDS} FROM chain JOIN events e ON e.run = chain.n LEFT JOIN blobs b ON b.sha256 = e.blob
+SELECT {ENTRY_FIELDS} FROM chain JOIN runs r ON r.n = chain.n AND ({_SHOWN} OR $2::bool)
+JOIN events e ON e.run = chain.n LEFT JOIN blobs b ON b.sha256 = e.blob
 WHERE e.kind IN ({_ITEM_KINDS}, 'void') ORDER BY e.run, e.seq
 """
 _FIND_ITEM = f"""
 WITH found AS (
   SELECT i.run, i.seq, i.kind, i.call_id FROM events i JOIN runs r ON r.n = i.run
   WHERE i.item_id = $1 AND i.kind IN ({_ITEM_KINDS}) AND ($2::text IS NULL OR r.key_id = $2)
+    AND {_SHOWN}
   ORDER BY i.is_input, i.run DESC, i.seq DESC LIMIT 1
 )
 SELECT {ENTRY_FIELDS} FROM found JOIN events e ON e.run = found.run LEFT JOIN blobs b ON b.sha256 = e.blob
@@ -96,7 +102,8 @@ SELECT t.id, t.store, said.* FROM turns t, LATERAL (
 ORDER BY t.n DESC, said.seq
 """
 _QUESTIONS = f"""
-SELECT r.id, left({_QUESTION}, {QUESTION_CHARS_MAX}) FROM runs r WHERE r.id = ANY($1::text[])
+SELECT r.id, left({_QUESTION}, {QUESTION_CHARS_MAX}) FROM runs r
+WHERE r.id = ANY($1::text[]) AND {_SHOWN}
 """
 _CHUNKS = f"""
 SELECT c.first, c.count, c.data FROM chunks c WHERE c.run = {_RUN} AND c.first + c.count - 1 > $2 ORDER BY c.first
@@ -168,21 +175,24 @@ async def _page(connection: Connection, wanted: dict[str, str | float], limit: i
     return [read_run(found) for found in await connection.fetch(sql, *values, within(limit))]
 
 
-async def entries(connection: Connection, run_id: str, after: int, limit: int | None) -> list[Entry]:
+async def entries(
+    connection: Connection, run_id: str, after: int, limit: int | None, for_next: bool = False
+) -> list[Entry]:
     """Return entries of a run, in order.
 
     Raises: NotFound.
     """
     most = None if limit is None else within(limit)
-    return await _entries(connection, run_id, await connection.fetch(_ENTRIES, bind_text(run_id), within(after), most))
+    found = await connection.fetch(_ENTRIES, bind_text(run_id), within(after), most, for_next)
+    return await _entries(connection, run_id, found)
 
 
-async def history(connection: Connection, run_id: str) -> list[Entry]:
+async def history(connection: Connection, run_id: str, for_next: bool = False) -> list[Entry]:
     """Return the items of a chain of runs and what voids them, oldest first.
 
     Raises: NotFound.
     """
-    return await _entries(connection, run_id, await connection.fetch(_HISTORY, bind_text(run_id)))
+    return await _entries(connection, run_id, await connection.fetch(_HISTORY, bind_text(run_id), for_next))
 
 
 async def find_item(connection: Connection, item_id: str, key_id: str | None) -> list[Entry]:

@@ -4,6 +4,8 @@ Locks are taken in the order in which writers take them: lease, run, blobs. What
 PostgreSQL takes it off the disk when it vacuums.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from treadle.canon.errors import Conflict, NotFound
@@ -21,6 +23,7 @@ WHERE r.expires_at <= $1 AND r.ended_at IS NOT NULL
     AND (k.expires_at IS NULL OR k.expires_at > $1 OR k.ended_at IS NULL)))
 ORDER BY r.n DESC LIMIT $2 FOR UPDATE OF r SKIP LOCKED
 """
+_ENDED = "SELECT n, ended_at, error FROM runs WHERE id = $1 FOR UPDATE"
 _JOIN = "UPDATE {} SET {} = (SELECT p.previous FROM runs p WHERE p.n = $1) WHERE {} = $1"
 
 
@@ -48,13 +51,24 @@ async def purge_run(connection: Connection, run_id: str) -> None:
 
     Raises: NotFound, Conflict.
     """
-    sql = "SELECT n, ended_at, error FROM runs WHERE id = $1 FOR UPDATE"
-    found = await connection.fetchrow(sql, bind_text(run_id))
+    found = await connection.fetchrow(_ENDED, bind_text(run_id))
     if found is None:
         raise NotFound(f"there is no run {run_id!r}")
     run, ended_at, error = found
     if ended_at is None:
         raise Conflict(f"the run {run_id} has not ended, so its content is still needed")
+    await _purge(connection, run, error)
+
+
+async def purge_ended(connection: Connection, run_ids: Sequence[str]) -> None:
+    """Forget the content of those of the runs that have ended and are still there."""
+    for run_id in sorted(run_ids):
+        found = await connection.fetchrow(_ENDED, bind_text(run_id))
+        if found is not None and found[1] is not None:
+            await _purge(connection, found[0], found[2])
+
+
+async def _purge(connection: Connection, run: int, error: str | None) -> None:
     blobs = await _blobs_of(connection, run)
     for table in ("events", "requests", "blob_uses", "chunks", "pins", "approvals"):
         await connection.execute(f"DELETE FROM {table} WHERE run = $1", run)

@@ -13,6 +13,7 @@ from treadle.store.journal import Chunk
 from treadle.store.postgres import fence
 from treadle.store.postgres.bell import Bell
 from treadle.store.postgres.connection import Connection, Pool
+from treadle.store.postgres.retention import purge_ended
 from treadle.store.postgres.rows import EndColumns, ended_columns
 from treadle.store.postgres.writes import Writes
 from treadle.store.together.postgres import Beginning, Group, Telling, Wish
@@ -83,6 +84,7 @@ class PostgresRunJournal:
         self._turn = Turn()
         self._told: list[Chunk] = []
         self._is_end_unknown = False
+        self._forget: tuple[str, ...] = ()
 
     @property
     def run_id(self) -> str:
@@ -103,9 +105,10 @@ class PostgresRunJournal:
         """Make the entries durable, in order; renew the lease."""
         return self._submit(entries, None)
 
-    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> asyncio.Future[int]:
-        """Append the last entries and end the run, in one step."""
+    def finish(self, entries: Sequence[Entry], ended: RunEnded, *, forget: Sequence[str] = ()) -> asyncio.Future[int]:
+        """Append the last entries, end the run and forget what is to be forgotten with it, in one step."""
         assert ended.status in ENDED, ended.status
+        self._forget = tuple(forget)
         return self._submit(entries, ended_columns(ended))
 
     def renew(self) -> asyncio.Future[int]:
@@ -144,7 +147,8 @@ class PostgresRunJournal:
     def _submit(self, entries: Sequence[Entry], end: EndColumns | None) -> asyncio.Future[int]:
         """Begin a write: beside those of other runs, which takes no task of its own."""
         desk = self._desk
-        if not self._turn.is_free or self._is_end_unknown or not desk.writes.has_room:
+        is_plain = end is None or not self._forget
+        if not self._turn.is_free or self._is_end_unknown or not desk.writes.has_room or not is_plain:
             return self._queue(lambda turn: self._append(turn, entries, end))
         batch = fence.make_batch(entries, self._hold, self._place)
         if batch.blobs:
@@ -211,9 +215,12 @@ class PostgresRunJournal:
 
     async def _write_batch(self, batch: fence.Batch, end: EndColumns | None, in_doubt: bool | None) -> None:
         lease = self._desk.lease(self._lease)
+        forget = () if end is None else self._forget
 
         async def work(connection: Connection) -> bool:
             await fence.append(connection, self._hold, batch, lease, end)
+            if forget:
+                await purge_ended(connection, forget)
             return True
 
         async def settle(connection: Connection) -> bool | None:
@@ -232,7 +239,7 @@ class PostgresRunJournal:
         try:
             if in_doubt is not None:
                 await alone(in_doubt)
-            elif batch.blobs or self._is_end_unknown:
+            elif batch.blobs or self._is_end_unknown or forget:
                 await alone(False)
             else:
                 await self._desk.appends.write(Wish(self._hold, batch, lease, end), alone)

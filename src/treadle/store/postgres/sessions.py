@@ -19,7 +19,8 @@ ORDER BY s.id = $1 DESC, s.updated_at DESC, s.n DESC LIMIT 1
 _PAGE = f"SELECT {SESSION_FIELDS} FROM sessions s WHERE {{}} ORDER BY s.updated_at DESC, s.n DESC LIMIT {{}}"
 _HOLDS = """(strpos(lower(s.name), lower({0})) > 0 OR EXISTS (
   SELECT 1 FROM runs r JOIN events e ON e.run = r.n
-  WHERE r.session_id = s.id AND e.kind IN ('user', 'assistant') AND strpos(lower(e.content), lower({0})) > 0))"""
+  WHERE r.session_id = s.id AND r.store AND e.kind IN ('user', 'assistant')
+    AND strpos(lower(e.content), lower({0})) > 0))"""
 _INSERT = """
 INSERT INTO sessions (id, name, key_id, created_at, updated_at, head, kind, metadata)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)

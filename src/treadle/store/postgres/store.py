@@ -285,19 +285,21 @@ class PostgresStore:
         """Return the beginning of the last thing that each of the runs was asked, where that is known."""
         return await self._read(lambda connection: query.questions(connection, run_ids))
 
-    async def entries(self, run_id: str, *, after: int = 0, limit: int | None = None) -> list[Entry]:
+    async def entries(
+        self, run_id: str, *, after: int = 0, limit: int | None = None, for_next: bool = False
+    ) -> list[Entry]:
         """Return the entries of a run whose number is above `after`, in order.
 
         Raises: NotFound.
         """
-        return await self._read(lambda connection: query.entries(connection, run_id, after, limit))
+        return await self._read(lambda connection: query.entries(connection, run_id, after, limit, for_next))
 
-    async def history(self, run_id: str) -> list[Entry]:
+    async def history(self, run_id: str, *, for_next: bool = False) -> list[Entry]:
         """Return the items of the run and of all it continues, oldest first.
 
         Raises: NotFound.
         """
-        return await self._read(lambda connection: query.history(connection, run_id))
+        return await self._read(lambda connection: query.history(connection, run_id, for_next))
 
     async def find_item(self, item_id: str, *, key_id: str | None = None) -> list[Entry]:
         """Return the item of that id and, for a call, the result that its run gave it."""

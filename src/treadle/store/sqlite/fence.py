@@ -17,6 +17,7 @@ from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
 from treadle.canon.messages import Entry
 from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RUN_ENDED, Chunk, busy
 from treadle.store.sqlite.connection import Value, select
+from treadle.store.sqlite.retention import purge_ended
 from treadle.store.sqlite.rows import (
     BLOB,
     RUN_FIELDS,
@@ -113,7 +114,8 @@ Claimed = tuple[tuple[Any, ...], Hold, Place]
 class Start(NamedTuple):
     """The job that begins a run: its row, its request, its lease and its input, chained from the first number on.
 
-    With an end the run is over at once: then it is all that is ever written of it, and it needs no lease.
+    With an end the run is over at once: then it is all that is ever written of it, and it needs no lease. What is to
+    be forgotten then is gone with the same commit.
     Raises: NotFound, Conflict.
     """
 
@@ -123,6 +125,7 @@ class Start(NamedTuple):
     until: float
     chained: Chained
     end: EndColumns | None = None
+    forget: tuple[str, ...] = ()
 
     def __call__(self, connection: apsw.Connection) -> Hold:
         """Do it alone."""
@@ -134,6 +137,7 @@ class Start(NamedTuple):
         write_events(connection, placed(connection, hold.run, self.chained))
         if self.end is not None and hold.key_id:
             connection.execute(OWE, (hold.run,))
+        purge_ended(connection, self.forget)
         return hold
 
     def insert(self, connection: apsw.Connection) -> Hold:
@@ -160,7 +164,8 @@ class Start(NamedTuple):
 class Append(NamedTuple):
     """The job that writes to a run, chained to where it is believed to stand; with an end, the run ends.
 
-    It gives the place where the run stands then.
+    What there is to `forget` is purged with the end, so no run that has ended ever holds it. It gives the place where
+    the run stands then.
     Raises: StoreError (lease lost), Conflict (the run has ended), NotFound (it was deleted).
     """
 
@@ -171,6 +176,7 @@ class Append(NamedTuple):
     until: float
     end: EndColumns | None = None
     has_chunks: bool = False
+    forget: tuple[str, ...] = ()
 
     def __call__(self, connection: apsw.Connection) -> Place:
         """Do it alone, and where the run stands elsewhere, from there."""
@@ -185,6 +191,7 @@ class Append(NamedTuple):
                 connection.execute(OWE, (self.hold.run,))
             if self.has_chunks:
                 connection.execute(SILENCE, (self.hold.run,))
+        purge_ended(connection, self.forget)
         return self.chained.place
 
     def _from(self, place: Place) -> "Append":

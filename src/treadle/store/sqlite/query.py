@@ -29,6 +29,8 @@ from treadle.store.sqlite.rows import (
 _INTEGER_MAX = 2**62
 TURNS_MAX = 256
 """How many remembered turns one conversation brings back."""
+_SHOWN = "(r.store = 1 OR r.ended_at IS NULL)"
+"""What a run that is not stored leaves behind is for the run that comes next alone."""
 _EVENTS = "events e LEFT JOIN blobs b ON b.sha256 = e.blob"
 _ITEMS = "e.kind IN (" + ", ".join(f"'{kind}'" for kind in sorted(ITEM_KINDS)) + ")"
 
@@ -38,32 +40,35 @@ _NARROWED = {
     "status": "r.status = ?",
     "session_id": "r.session_id = ?",
     "key_id": "r.key_id = ?",
-    "fingerprint": "r.n IN (SELECT f.run FROM events f WHERE f.fingerprint = ?)",
+    "fingerprint": f"r.n IN (SELECT f.run FROM events f WHERE f.fingerprint = ?) AND {_SHOWN}",
     "model": "r.model = ?",
     "tool": "EXISTS (SELECT 1 FROM events t WHERE t.run = r.n AND t.kind = 'tool_call' AND NOT t.is_input"
-    " AND t.name = ?)",
+    f" AND t.name = ?) AND {_SHOWN}",
     "error": "r.error IS NOT NULL AND ? IN ('', json_extract(r.error, '$.code'))",
-    "text": f"EXISTS (SELECT 1 FROM events e WHERE e.run = r.n AND {_ITEMS} AND holds(e.content, ?))",
+    "text": f"EXISTS (SELECT 1 FROM events e WHERE e.run = r.n AND {_ITEMS} AND holds(e.content, ?)) AND {_SHOWN}",
     "since": "r.created_at >= ?",
 }
 _ENTRIES = f"""
 SELECT {ENTRY_FIELDS} FROM {_EVENTS}
-WHERE e.run = (SELECT n FROM runs WHERE id = ?1) AND e.seq > ?2 ORDER BY e.seq LIMIT ?3
+WHERE e.run = (SELECT r.n FROM runs r WHERE r.id = ?1 AND ({_SHOWN} OR ?4)) AND e.seq > ?2 ORDER BY e.seq LIMIT ?3
 """
 # A run continues only an older one, so the order of their numbers is the order of the chain.
 _HISTORY = f"""
 WITH RECURSIVE chain (n) AS (
-  SELECT n FROM runs WHERE id = ?
+  SELECT n FROM runs WHERE id = ?1
   UNION ALL
   SELECT r.previous FROM runs r JOIN chain c ON r.n = c.n WHERE r.previous IS NOT NULL
+), shown (n) AS (
+  SELECT r.n FROM chain CROSS JOIN runs r WHERE r.n = chain.n AND ({_SHOWN} OR ?2)
 )
-SELECT {ENTRY_FIELDS} FROM chain CROSS JOIN {_EVENTS}
-WHERE e.run = chain.n AND ({_ITEMS} OR e.kind = 'void') ORDER BY e.run, e.seq
+SELECT {ENTRY_FIELDS} FROM shown CROSS JOIN {_EVENTS}
+WHERE e.run = shown.n AND ({_ITEMS} OR e.kind = 'void') ORDER BY e.run, e.seq
 """
 _FIND_ITEM = f"""
 WITH found AS (
   SELECT i.run, i.seq, i.kind, i.call_id FROM events i JOIN runs r ON r.n = i.run
   WHERE i.item_id = ?1 AND {_ITEMS.replace("e.kind", "i.kind")} AND (?2 IS NULL OR r.key_id = ?2)
+    AND {_SHOWN}
   ORDER BY i.is_input, i.run DESC, i.seq DESC LIMIT 1
 )
 SELECT {ENTRY_FIELDS} FROM found CROSS JOIN {_EVENTS}
@@ -97,7 +102,8 @@ SELECT t.id, t.store, {ENTRY_FIELDS} FROM turns t CROSS JOIN {_EVENTS}
 WHERE e.run = t.n AND e.seq > t.plan AND {_ITEMS} ORDER BY t.n DESC, e.seq
 """
 _QUESTIONS = f"""
-SELECT r.id, substr({_QUESTION}, 1, {QUESTION_CHARS_MAX}) FROM runs r WHERE r.id IN (SELECT value FROM json_each(?))
+SELECT r.id, substr({_QUESTION}, 1, {QUESTION_CHARS_MAX}) FROM runs r
+WHERE r.id IN (SELECT value FROM json_each(?)) AND {_SHOWN}
 """
 _CHUNKS = """
 SELECT c.first, c.count, c.data FROM chunks c
@@ -175,21 +181,23 @@ def _page(connection: apsw.Connection, wanted: dict[str, str | float], limit: in
     return [read_run(found) for found in select(connection, sql, *values, within(limit))]
 
 
-def entries(connection: apsw.Connection, run_id: str, after: int, limit: int | None) -> list[Entry]:
+def entries(
+    connection: apsw.Connection, run_id: str, after: int, limit: int | None, for_next: bool = False
+) -> list[Entry]:
     """Return entries of a run, in order.
 
     Raises: NotFound.
     """
     most = -1 if limit is None else within(limit)
-    return _entries(connection, run_id, select(connection, _ENTRIES, bind_text(run_id), within(after), most))
+    return _entries(connection, run_id, select(connection, _ENTRIES, bind_text(run_id), within(after), most, for_next))
 
 
-def history(connection: apsw.Connection, run_id: str) -> list[Entry]:
+def history(connection: apsw.Connection, run_id: str, for_next: bool = False) -> list[Entry]:
     """Return the items of a chain of runs and what voids them, oldest first.
 
     Raises: NotFound.
     """
-    return _entries(connection, run_id, select(connection, _HISTORY, bind_text(run_id)))
+    return _entries(connection, run_id, select(connection, _HISTORY, bind_text(run_id), for_next))
 
 
 def find_item(connection: apsw.Connection, item_id: str, key_id: str | None) -> list[Entry]:

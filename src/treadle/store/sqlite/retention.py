@@ -4,6 +4,7 @@ What is deleted is overwritten in the database; the write-ahead log holds it unt
 """
 
 import json
+from collections.abc import Sequence
 
 import apsw
 
@@ -60,6 +61,17 @@ def purge_run(connection: apsw.Connection, run_id: str) -> None:
     run, ended_at = found[0]
     if ended_at is None:
         raise Conflict(f"the run {run_id} has not ended, so its content is still needed")
+    _purge(connection, run)
+
+
+def purge_ended(connection: apsw.Connection, run_ids: Sequence[str]) -> None:
+    """Forget the content of those of the runs that have ended and are still there."""
+    for run_id in run_ids:
+        for (run,) in select(connection, "SELECT n FROM runs WHERE id = ? AND ended_at IS NOT NULL", bind_text(run_id)):
+            _purge(connection, run)
+
+
+def _purge(connection: apsw.Connection, run: int) -> None:
     blobs = _blobs_of(connection, run)
     for table in ("events", "requests", "blob_uses", "chunks", "pins", "approvals"):
         select(connection, f"DELETE FROM {table} WHERE run = ?", run)

@@ -18,18 +18,22 @@ from treadle.store.sqlite.writer import Job, T, Writer
 
 
 class Desk(NamedTuple):
-    """What all journals of a store write with; `wake` is called with a run's id after each write to it."""
+    """What all journals of a store write with.
+
+    `wake` is called with a run's id after each write to it, `forgets` when content is about to be forgotten.
+    """
 
     writer: Writer
     clock: Callable[[], float]
     wake: Callable[[str], None]
+    forgets: Callable[[], None]
 
 
 class SqliteRunJournal:
     """Fits `journal.RunJournal`."""
 
     def __init__(self, desk: Desk, hold: fence.Hold, place: Place, lease_s: float) -> None:
-        self._writer, self._clock, self._wake = desk
+        self._writer, self._clock, self._wake, self._forgets = desk
         self._hold = hold
         self._place = place
         self._lease_s = lease_s
@@ -54,10 +58,12 @@ class SqliteRunJournal:
         """Make the entries durable, in order; renew the lease."""
         return self._append(entries, None)
 
-    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> asyncio.Future[int]:
-        """Append the last entries and end the run, in one step."""
+    def finish(self, entries: Sequence[Entry], ended: RunEnded, *, forget: Sequence[str] = ()) -> asyncio.Future[int]:
+        """Append the last entries, end the run and forget what is to be forgotten with it, in one step."""
         assert ended.status in ENDED, ended.status
-        return self._append(entries, ended_columns(ended))
+        if forget:
+            self._forgets()
+        return self._append(entries, ended_columns(ended), tuple(forget))
 
     def renew(self) -> asyncio.Future[int]:
         """Make the lease run from now."""
@@ -78,13 +84,15 @@ class SqliteRunJournal:
         self._has_chunks = True
         await self._submit(fence.Tell(self._hold, chunk, keep_from, until), is_durable=False)
 
-    def _append(self, entries: Sequence[Entry], end: EndColumns | None) -> asyncio.Future[int]:
+    def _append(
+        self, entries: Sequence[Entry], end: EndColumns | None, forget: tuple[str, ...] = ()
+    ) -> asyncio.Future[int]:
         hold, place = self._hold, self._place
         chained = chain_entries(entries, hold.run_id, hold.epoch, place)
         # What is asked for before this is done goes behind it; where that does not hold, the lease tells.
         self._place = chained.place
         until = self._clock() + self._lease_s
-        job = fence.Append(hold, entries, place, chained, until, end, self._has_chunks)
+        job = fence.Append(hold, entries, place, chained, until, end, self._has_chunks, forget)
         return self._writer.submit(job, then=partial(self._written, chained.place))
 
     def _written(self, expected: Place, stands: Place) -> int:
@@ -126,7 +134,7 @@ class LaidRun:
         self._is_coming = False
         self._stands: tuple[fence.Hold, Place] | None = None
         self._arrival: asyncio.Future[int] | None = None
-        self._behind: list[tuple[Sequence[Entry], RunEnded | None, asyncio.Future[int]]] = []
+        self._behind: list[tuple[Sequence[Entry], RunEnded | None, tuple[str, ...], asyncio.Future[int]]] = []
         self._journal: SqliteRunJournal | None = None
 
     def lay_down(self) -> "asyncio.Future[int] | None":
@@ -146,10 +154,10 @@ class LaidRun:
         """Make the entries durable, in order; renew the lease."""
         return self._write(entries, None)
 
-    def finish(self, entries: Sequence[Entry], ended: RunEnded) -> asyncio.Future[int]:
-        """Append the last entries and end the run, in one step."""
+    def finish(self, entries: Sequence[Entry], ended: RunEnded, *, forget: Sequence[str] = ()) -> asyncio.Future[int]:
+        """Append the last entries, end the run and forget what is to be forgotten with it, in one step."""
         assert ended.status in ENDED, ended.status
-        return self._write(entries, ended)
+        return self._write(entries, ended, tuple(forget))
 
     def renew(self) -> asyncio.Future[int]:
         """Make the lease run from now."""
@@ -166,15 +174,17 @@ class LaidRun:
         """
         await (await self._written()).tell(chunk, keep_from=keep_from)
 
-    def _write(self, entries: Sequence[Entry], ended: RunEnded | None) -> asyncio.Future[int]:
+    def _write(
+        self, entries: Sequence[Entry], ended: RunEnded | None, forget: tuple[str, ...] = ()
+    ) -> asyncio.Future[int]:
         if self._stands is not None:
             journal = self._standing(*self._stands)
-            return journal.append(entries) if ended is None else journal.finish(entries, ended)
+            return journal.append(entries) if ended is None else journal.finish(entries, ended, forget=forget)
         if not self._is_coming:
-            return self._bear(entries, ended, is_durable=True)
+            return self._bear(entries, ended, is_durable=True, forget=forget)
         # It is on its way, without this, and perhaps with others behind it.
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._behind.append((entries, ended, future))
+        self._behind.append((entries, ended, forget, future))
         return future
 
     def _standing(self, hold: fence.Hold, place: Place) -> SqliteRunJournal:
@@ -189,12 +199,17 @@ class LaidRun:
         assert self._stands is not None
         return self._standing(*self._stands)
 
-    def _bear(self, entries: Sequence[Entry], ended: RunEnded | None, *, is_durable: bool) -> "asyncio.Future[int]":
+    def _bear(
+        self, entries: Sequence[Entry], ended: RunEnded | None, *, is_durable: bool, forget: tuple[str, ...] = ()
+    ) -> "asyncio.Future[int]":
         assert self._run is not None, "a run begins once"
         columns, body, owner, asked = self._run
         chained = chain_entries([*asked, *entries], self.run_id, 1, Place(), shares_input=columns.store)
         until = self._desk.clock() + self._lease_s
-        start = fence.Start(columns, body, owner, until, chained, None if ended is None else ended_columns(ended))
+        if forget:
+            self._desk.forgets()
+        end = None if ended is None else ended_columns(ended)
+        start = fence.Start(columns, body, owner, until, chained, end, forget)
         self._is_coming = True
         if self._arrival is not None and self._arrival.done():
             self._arrival = None
@@ -219,8 +234,8 @@ class LaidRun:
     def _follow(self) -> None:
         """Write what came while the start was on its way, in order."""
         behind, self._behind = self._behind, []
-        for entries, ended, future in behind:
-            self._write(entries, ended).add_done_callback(partial(_pass_on, future))
+        for entries, ended, forget, future in behind:
+            self._write(entries, ended, forget).add_done_callback(partial(_pass_on, future))
 
 
 def _unheard() -> "asyncio.Future[int]":

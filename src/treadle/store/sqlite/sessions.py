@@ -19,7 +19,7 @@ _LIST = f"SELECT {SESSION_FIELDS} FROM sessions s WHERE {{}} ORDER BY s.updated_
 _BEFORE = "(s.updated_at, s.n) < (?, ?)"
 _HOLDS = """(holds(s.name, ?) OR EXISTS (
   SELECT 1 FROM runs r JOIN events e ON e.run = r.n
-  WHERE r.session_id = s.id AND e.kind IN ('user', 'assistant') AND holds(e.content, ?)))"""
+  WHERE r.session_id = s.id AND r.store = 1 AND e.kind IN ('user', 'assistant') AND holds(e.content, ?)))"""
 _INSERT = """
 INSERT INTO sessions (id, name, key_id, created_at, updated_at, head, kind, metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """

@@ -238,19 +238,21 @@ class SqliteStore:
         """Return the beginning of the last thing that each of the runs was asked, where that is known."""
         return await self._read(lambda connection: query.questions(connection, run_ids))
 
-    async def entries(self, run_id: str, *, after: int = 0, limit: int | None = None) -> list[Entry]:
+    async def entries(
+        self, run_id: str, *, after: int = 0, limit: int | None = None, for_next: bool = False
+    ) -> list[Entry]:
         """Return the entries of a run whose number is above `after`, in order.
 
         Raises: NotFound.
         """
-        return await self._read(lambda connection: query.entries(connection, run_id, after, limit))
+        return await self._read(lambda connection: query.entries(connection, run_id, after, limit, for_next))
 
-    async def history(self, run_id: str) -> list[Entry]:
+    async def history(self, run_id: str, *, for_next: bool = False) -> list[Entry]:
         """Return the items of the run and of all it continues, oldest first.
 
         Raises: NotFound.
         """
-        return await self._read(lambda connection: query.history(connection, run_id))
+        return await self._read(lambda connection: query.history(connection, run_id, for_next))
 
     async def find_item(self, item_id: str, *, key_id: str | None = None) -> list[Entry]:
         """Return the item of that id and, for a call, the result that its run gave it."""
@@ -390,7 +392,7 @@ class SqliteStore:
         return await self._open_writer().submit(job, is_durable=False)
 
     async def _forget(self, job: Job[T]) -> T:
-        self._has_forgotten = True
+        self._note_forgetting()
         forgotten = await self._write(job)
         self._watch.wake_all()
         return forgotten
@@ -436,7 +438,14 @@ class SqliteStore:
         return self._writer
 
     def _open_desk(self) -> Desk:
-        return Desk(self._open_writer(), self._clock, self._watch.wake)
+        return self._desk_of(self._open_writer())
+
+    def _desk_of(self, writer: Writer) -> Desk:
+        return Desk(writer, self._clock, self._watch.wake, self._note_forgetting)
+
+    def _note_forgetting(self) -> None:
+        # Content that is gone from the database still stands in its log until that is emptied: see `expire`.
+        self._has_forgotten = True
 
     def _connect(self) -> apsw.Connection:
         with ExitStack() as undo:

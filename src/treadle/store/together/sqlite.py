@@ -43,7 +43,9 @@ def write_together(connection: apsw.Connection, jobs: Sequence[Callable[[apsw.Co
     others: list[int] = []
     batch = _Batch()
     for index, job in enumerate(jobs):
-        if isinstance(job, Append):
+        if isinstance(job, Append | Start) and job.forget:
+            others.append(index)
+        elif isinstance(job, Append):
             batch.append(connection, job)
             values[index] = job.chained.place
         elif isinstance(job, Start):
