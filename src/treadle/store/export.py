@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from treadle.canon.errors import ProtocolError
+from treadle.canon.events import ENDED
 from treadle.canon.json import OptionalRaw, type_errors
 from treadle.canon.messages import Entry
 from treadle.store.chain import LOST, KeptEntry
@@ -153,6 +154,9 @@ def _entry_line(run_id: str, entry: Entry, carried: AuditLine) -> EntryLine:
 
 def _row(row: RunRow) -> msgspec.Raw:
     """Write a row on one line; between the values of JSON a line break says nothing."""
+    if not row.store and row.status in ENDED:
+        # What it was asked with is content too, which is kept for the run that comes next alone.
+        row = msgspec.structs.replace(row, request=None)
     try:
         raw = msgspec.json.encode(row)
     except UnicodeEncodeError:

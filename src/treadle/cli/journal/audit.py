@@ -66,7 +66,9 @@ async def _in(store: "Store", args: argparse.Namespace) -> "list[Finding]":
             # The lines first and the row last: whatever a live run adds in between is left out, and cannot look wrong.
             lines = await store.audit(row.id)
             last = max((line.seq for line in lines), default=0)
-            entries = [entry for entry in await store.entries(row.id) if entry.seq <= last]
+            # Also what is kept of a run that is not stored: it is checked and not shown.
+            known = await store.entries(row.id, for_next=True)
+            entries = [entry for entry in known if entry.seq <= last]
             findings.append(audit_run(row, entries, lines))
             tell(len(findings), len(rows))
     return findings
