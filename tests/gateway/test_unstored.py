@@ -31,9 +31,17 @@ def ours(word: str) -> str:
     return f"said {word}"
 
 
+@tool(effect="destructive")
+def wipe(path: str) -> str:
+    """Wipe something."""
+    return f"wiped {path}"
+
+
 def _say(plan: Plan) -> Reply:
     """Call the server's tool and the client's in one turn where the client has one; answer all else with the secret."""
     last = plan.items[-1]
+    if any(spec.name == "wipe" for spec in plan.tools) and not isinstance(last, ResultItem):
+        return Reply(calls=(ReplyCall(name="wipe", args={"path": SECRET}),))
     if isinstance(last, ResultItem) or not any(spec.name == "theirs" for spec in plan.tools):
         if "fail" in str(last):
             return Reply(text="", faults=Faults(status=500))
@@ -162,6 +170,25 @@ def test_an_open_turn_that_is_never_answered_expires(asker: Asker) -> None:
     answered = asker.settle(output)
     assert answered.status_code == 200
     assert f"said {SECRET}" not in asker.gateway.upstream.received[-1].body.decode()
+
+
+def test_a_question_can_be_read_until_it_is_answered(tmp_path: Path) -> None:
+    """Who decides must see what about; with the end of the run that carries the call on it is gone."""
+    with Gateway(_say, tmp_path, tools=(wipe,)) as gateway:
+        asker = Asker(gateway)
+        made = asker.ask(input="wipe")
+        (question,) = made.json()["output"]
+        assert (question["type"], question["name"]) == ("mcp_approval_request", "wipe")
+        run_id = made.headers["x-treadle-run"]
+        (shown,) = asker.client.get("/treadle/v1/approvals").json()["approvals"]
+        assert (shown["id"], SECRET in json.dumps(shown)) == (question["id"], True)
+        assert SECRET not in asker.client.get(f"/treadle/v1/runs/{run_id}").text
+        verdict = {"type": "mcp_approval_response", "approval_request_id": question["id"], "approve": True}
+        done = asker.ask(input=[{"role": "user", "content": "wipe"}, question, verdict])
+        assert (done.status_code, done.json()["output"][0]["output"]) == (200, f"wiped {SECRET}")
+        assert asker.client.get("/treadle/v1/approvals").json()["approvals"] == []
+        assert asker.kept(run_id) == 0
+        asker.client.close()
 
 
 def test_the_files_hold_nothing_of_it(tmp_path: Path) -> None:

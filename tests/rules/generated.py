@@ -13,6 +13,7 @@ import msgspec
 
 from hostile.rows import table as bad_inputs
 from rules import reference, test_cost
+from rules.endings import endings
 from rules.tree import ROOT, files, shown
 from treadle.canon.tools import SANDBOXES, ToolPolicy
 from treadle.cli.consent.policy import MODES
@@ -234,6 +235,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "terminal-events": _run_events,
     "terminal-policies": _terminal_policies,
     "bad-inputs": _bad_inputs,
+    "endings": endings,
     "policy-fields": _policy_fields,
     "repository-keys": _repository_keys,
     "sandboxes": _sandboxes,

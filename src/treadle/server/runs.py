@@ -268,7 +268,8 @@ async def _write_events(exchange: Exchange, handle: RunHandle, number: int) -> N
             number += len(batch)
             is_whole = isinstance(batch[-1].event, RunEnded)
             await exchange.write(b"".join(frames))
-    if not is_whole:
+    # The end of the connection would look like the run's; a reader that has seen the run's end reads nothing here.
+    if not is_whole and (await handle.wait()).error == HANDED_OVER:
         raise HttpError(HANDED_OVER.status, HANDED_OVER.code, HANDED_OVER.message)
 
 
