@@ -98,11 +98,12 @@ class History:
         added = rejoin(added, {**turns, **asked.turns})
         waiting = _waiting([*before, *added], asked.requests | await self._requests(previous))
         closed = close_orphans([*before, *added], {each.call.call_id for each in waiting})
+        kept_for_this = () if previous is None or previous.store else (previous.id,)
         return Joined(
             before=tuple(before),
             added=tuple(_not_stored(closed, before)),
             previous=previous,
-            rejoined=(*passing, *asked.passing),
+            rejoined=(*passing, *asked.passing, *kept_for_this),
             notes=_notes(len(closed) - len(before) - len(added)),
             waiting=waiting,
             repeated=frozenset([item.call_id for item in request.items if _is_question(item)]),

@@ -134,12 +134,19 @@ class LiveRun(msgspec.Struct, eq=False):
 
     def forgotten_with(self, ended: RunEnded) -> tuple[str, ...]:
         """Return the runs whose content goes with this end: its own, where it is not to be stored, and those that were
-        kept for this run alone. A client asks again after a failure, so those wait for a better end or their expiry.
+        kept for this run alone.
+
+        A client asks again after a failure, so those wait for a better end or their expiry; so does the run that this
+        one continues, where the next one needs both.
         """
-        if self.row.store and not self.joined.rejoined:
+        rejoined = self.joined.rejoined
+        if self.row.store and not rejoined:
             return ()
-        own = () if self.row.store or self.leaves_memory(ended) else (self.row.id,)
-        return own if failure_of(ended) is not None else (*own, *self.joined.rejoined)
+        is_open = self.leaves_memory(ended)
+        own = () if self.row.store or is_open else (self.row.id,)
+        if failure_of(ended) is not None:
+            return own
+        return (*own, *(each for each in rejoined if not (is_open and each == self.row.previous_id)))
 
     def begin(self, error: BaseException | None = None) -> None:
         """Tell whoever starts the run that it has begun, or why it has not; they may be gone."""

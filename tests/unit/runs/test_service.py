@@ -237,6 +237,25 @@ async def test_a_mixed_turn_that_is_not_to_be_stored_lives_until_its_results_arr
         assert await store.entries(run_id, for_next=True) == []
 
 
+async def test_an_open_turn_that_is_not_stored_is_forgotten_when_its_id_is_gone_on_with():
+    """Also where the client names the run instead of sending the turn; where that leaves one open again, both wait."""
+    replies = [ask_for(call("ours", call_id=f"s{n}"), call("theirs", call_id=f"c{n}")) for n in (1, 2)]
+    model = FakeModel(*replies, say("done"))
+    tools = (ToolSpec(name="theirs"),)
+    async with running(model, FakeToolbox(ours=ok("42")), OURS) as (runs, store):
+        ids: list[str] = []
+        left: list[list[bool]] = []
+        for number in range(3):
+            given = () if not number else (text_result(CallItem(call_id=f"c{number}", name="theirs"), "seven"),)
+            items = given or (text_message("user", "go"),)
+            previous = ids[-1] if ids else None
+            asked = asking(tools=tools, items=items, store=False, previous_response_id=previous)
+            ids.append((await events_of(runs, asked))[0].event.run_id)
+            left.append([bool(await store.entries(each, for_next=True)) for each in ids])
+    assert left == [[True], [True, True], [True, False, False]]
+    assert [type(item).__name__ for item in model.plans[2].items].count("ResultItem") == 4
+
+
 async def test_without_persistence_nothing_is_left():
     """A run lasts while it lasts."""
     async with running(FakeModel(say("x")), persistence=False) as (runs, store):
