@@ -431,3 +431,19 @@ def test_events_of_a_run_that_is_handed_over_are_cut_off(tmp_path: Path) -> None
                 told.extend(pieces)
         assert b"run.ended" not in b"".join(told)
         thread.join(BOUND_S)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_cancel_at_another_replica_ends_the_stream_in_an_error(tmp_path: Path, protocol: str) -> None:
+    """Who drives the run hears of it by the journal."""
+    with ExitStack() as stack:
+        desk = Desk(tmp_path, stack)
+        made = Gateway(partial(_say, ""), tmp_path, keys=KeysSection(required="always"))
+        other = stack.enter_context(made)
+        thread = desk.begin(protocol, streams=True, headers=NOTHING, background=False)
+        path = f"{other.origin}/treadle/v1/runs/{desk.run_id}/cancel"
+        cancelled = desk.admin.post(path, json={})
+        thread.join(BOUND_S)
+    assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
+    assert desk.seen is not None
+    assert desk.seen.form == "error"
