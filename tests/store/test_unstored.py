@@ -8,9 +8,12 @@ import pytest
 
 from store.sample import COMPLETED, LEASE_S, OTHER, called, planned, resulted, run_row, said
 from store.test_retention import blob_is_there, start
-from treadle.canon.errors import ErrorInfo
+from treadle.canon.errors import ErrorInfo, StoreError
 from treadle.canon.events import RunEnded
 from treadle.store.journal import RunSearch, SessionRow, Store
+from treadle.store.memory import MemoryStore
+from treadle.store.postgres import run as postgres_run
+from treadle.store.sqlite import fence as sqlite_fence
 
 OPEN = RunEnded(status="requires_action", stop="calls", ended_at=1_010.0, rounds=1)
 SECRET = "a secret nobody keeps"
@@ -39,6 +42,29 @@ async def test_a_run_ends_and_is_purged_in_one_step(store: Store) -> None:
         store=False, status="failed", stop="done", error=wordless, rounds=1, calls=1, ended_at=1_010.0
     )
     assert await store.audit("run_1") == []
+
+
+async def test_a_run_whose_content_cannot_be_purged_has_not_ended(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one transaction: a process that dies between the two leaves a run that another one ends and purges."""
+    if isinstance(store, MemoryStore):
+        return  # what is held in memory dies with its process
+
+    def broken(*_: object) -> None:
+        raise StoreError("the process dies here")
+
+    journal = await start(store, run_row(store=False), TURN)
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_fence, "purge_ended", broken)
+        patch.setattr(postgres_run, "purge_ended", broken)
+        with pytest.raises(StoreError, match="dies here"):
+            await journal.finish([], COMPLETED, forget=["run_1"])
+    found = await store.find_run("run_1")
+    assert found is not None
+    assert (found.status, len(await store.entries("run_1"))) == ("running", len(TURN))
+    await journal.finish([], COMPLETED, forget=["run_1"])
+    assert await store.entries("run_1", for_next=True) == []
 
 
 async def test_a_run_of_one_write_is_purged_with_it(store: Store) -> None:

@@ -218,8 +218,11 @@ class PostgresRunJournal:
         forget = () if end is None else self._forget
 
         async def work(connection: Connection) -> bool:
-            await fence.append(connection, self._hold, batch, lease, end)
-            if forget:
+            if not forget:
+                await fence.append(connection, self._hold, batch, lease, end)
+                return True
+            async with connection.transaction():
+                await fence.append(connection, self._hold, batch, lease, end)
                 await purge_ended(connection, forget)
             return True
 
