@@ -144,10 +144,11 @@ class JournalMachine(RuleBasedStateMachine):
         assert outcome == run.add(entries)
         run.until = self.clock.now + LEASE_S
 
-    @rule(journal=journals, entries=entry_lists)
-    def finish(self, journal: RunJournal, entries: list[Entry]) -> None:
+    @rule(journal=journals, entries=entry_lists, forgets=st.booleans())
+    def finish(self, journal: RunJournal, entries: list[Entry], forgets: bool) -> None:
         refused = self.refusal(journal, entries)
-        outcome = self.outcome(begun(journal.finish, entries, COMPLETED))
+        forget = [journal.run_id] if forgets else []
+        outcome = self.outcome(begun(journal.finish, entries, COMPLETED, forget=forget))
         if refused is not None:
             assert outcome == refused
             return
@@ -155,6 +156,8 @@ class JournalMachine(RuleBasedStateMachine):
         assert outcome == run.add(entries)
         run.chunks = []
         run.is_ended = True
+        if forgets:
+            run.entries, run.epochs, run.pins = [], [], {}
 
     @rule(
         journal=journals,

@@ -83,6 +83,24 @@ async def test_an_end_whose_connection_is_lost_is_the_end(proxy: Proxy, behind: 
         await journal.finish([], COMPLETED)
 
 
+@pytest.mark.parametrize("at", [b"needle", b"COMMIT"])
+@pytest.mark.parametrize("loss", LOSSES)
+async def test_an_end_that_forgets_is_the_end_whatever_is_lost(
+    proxy: Proxy, behind: PostgresStore, loss: Loss, at: bytes
+) -> None:
+    """Amid the transaction or with its end: the run ends once, and nothing of its content is left."""
+    journal = await start(behind)
+    proxy.lose(loss, at)
+    assert await journal.finish([said("needle")], COMPLETED, forget=["run_1"]) == 2
+    assert proxy.losses == 1
+    found = await behind.find_run("run_1")
+    assert found is not None
+    assert found.status == "completed"
+    assert await behind.entries("run_1", for_next=True) == []
+    with pytest.raises(Conflict):
+        await journal.finish([], COMPLETED)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 async def test_a_start_whose_connection_is_lost_is_one_run(proxy: Proxy, behind: PostgresStore, loss: Loss) -> None:
     """The caller gets the right to write, and there is one run with one input."""
