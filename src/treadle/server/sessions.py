@@ -181,8 +181,7 @@ async def export(service: Service, exchange: Exchange) -> None:
     runs = list(reversed(await chain_of(store, row.head_run_id)))
     await exchange.begin((_attachment(row, "jsonl"),), b"application/x-ndjson")
     for run in runs:
-        audited = await store.audit(run.id)
-        for line in write_run(run, await store.entries(run.id), audited):
+        for line in write_run(await store.evidence(run.id)):
             await exchange.write(line)
     await exchange.end()
 

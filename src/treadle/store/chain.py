@@ -32,7 +32,7 @@ class KeptEntry(NamedTuple):
 
 
 Link = tuple[Any, ...]
-"""An entry at its place: the hash of the entry before it (empty for the first), run id, number, epoch, kind, whether it
+"""An entry at its place: the hash of the entry before it (for the first the root, see `seal`), run id, number, epoch, kind, whether it
 is input, time (a float, never minus zero), name, call id, item id, content, and data as bytes or a view of them."""
 
 
@@ -102,7 +102,7 @@ def spell(text: str) -> str | bytes:
 
 
 def entry_hash(previous: str, run_id: str, seq: int, epoch: int, entry: Entry) -> str:
-    """Return the sha256 of an entry at its place; `previous` is that of the entry before it, empty for the first."""
+    """Return the sha256 of an entry at its place; `previous` is that of the entry before it, for the first the root."""
     [(_, _, sha256)] = link_entries([entry], run_id, epoch, seq - 1, previous)
     return sha256
 
@@ -119,18 +119,23 @@ def old_hash(previous: str, run_id: str, seq: int, epoch: int, entry: Entry) -> 
     return _sha256(_sized(previous, run_id, str(seq), str(epoch), body)).hexdigest()
 
 
-def audit_lines(run_id: str, kept: Iterable[KeptEntry], head: int, sha256: str) -> Iterator[AuditLine]:
+def audit_lines(
+    run_id: str, kept: Iterable[KeptEntry], head: int, sha256: str, root: str = ""
+) -> Iterator[AuditLine]:
     """Yield the lines of a run's audit; `head` and `sha256` are the number and the hash that its last entry had.
 
-    A line is sound where its two hashes are equal, and from before the chain where both are empty.
+    A line is sound where its two hashes are equal, and from before the chain where both are empty. `root` is what the
+    first entry follows, unless it is of a run from before there were roots.
     """
-    before: tuple[str, ...] = ("",)
+    before = (root, "") if root else ("",)
+    is_chained = False
     last = 0
     for entry, epoch, stored in kept:
         if entry.seq != last + 1:
             yield _lost(run_id, last + 1)
         last, expected = entry.seq, ""
-        if stored is not None or before[0]:
+        if stored is not None or is_chained:
+            is_chained = True
             fitting = _fitting(before, run_id, epoch, entry)
             expected = next(fitting)
             if stored:
@@ -147,6 +152,14 @@ def audit_lines(run_id: str, kept: Iterable[KeptEntry], head: int, sha256: str) 
         yield AuditLine(run_id=run_id, seq=last, epoch=epoch, kind=entry.kind, sha256=stored or "", expected=expected)
     if last < head:
         yield _lost(run_id, last + 1)
+
+
+def is_rooted(run_id: str, kept: Sequence[KeptEntry], root: str, sha256: str) -> bool:
+    """Tell whether the chain of a run begins with this root; one without entries ends there too."""
+    if not kept:
+        return sha256 == root
+    first = kept[0]
+    return first.sha256 == entry_hash(root, run_id, first.entry.seq, first.epoch, first.entry)
 
 
 def plan_fingerprint(entry: Entry) -> str | None:

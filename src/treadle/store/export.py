@@ -13,12 +13,27 @@ import msgspec
 
 from treadle.canon.errors import ProtocolError
 from treadle.canon.events import ENDED
-from treadle.canon.json import OptionalRaw, type_errors
+from treadle.canon.json import OptionalRaw, type_errors, write_json
 from treadle.canon.messages import Entry
 from treadle.store.chain import LOST, KeptEntry
-from treadle.store.journal import AuditLine, RunRow
+from treadle.store.journal import AuditLine, Evidence, RunRow
+from treadle.store.seal import SealedRow, text_or_bytes
 
-VERSION = 1
+VERSION = 2
+VERSIONS = (1, VERSION)
+"""What can be read. The first said nothing of how the run's row was sealed."""
+
+
+class SealLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a run's row is sealed and stands nowhere else in its line, each as it is kept."""
+
+    question: int | None
+    usage: str | None
+    error: str | None
+    epoch: int
+    head: int
+    sha256: str
+    amended: str | None
 
 
 class RunLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
@@ -28,6 +43,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
     entries: int
     sha256: str
     run: msgspec.Raw
+    sealed: SealLine | None = None
 
 
 class EntryLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="entry"):
@@ -53,9 +69,10 @@ class _Requested(msgspec.Struct):
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """A run read back from an export."""
+    """A run read back from an export; `sealed` is its row, where the export says how that was sealed."""
 
     row: RunRow
+    sealed: SealedRow | None
     kept: list[KeptEntry]
     head: int
     sha256: str
@@ -64,14 +81,27 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 _lines: msgspec.json.Decoder[RunLine | EntryLine] = msgspec.json.Decoder(RunLine | EntryLine)
 
 
-def write_run(row: RunRow, entries: Sequence[Entry], audited: Sequence[AuditLine]) -> Iterator[bytes]:
-    """Yield the lines of a run; `audited` says what its entries carry."""
-    carried = {line.seq: line for line in audited if line.kind != LOST}
-    kept = [entry for entry in entries if entry.seq in carried]
+def write_run(evidence: Evidence) -> Iterator[bytes]:
+    """Yield the lines of a run."""
+    row, sealed = evidence.row, evidence.sealed
+    carried = {line.seq: line for line in evidence.lines if line.kind != LOST}
+    kept = [entry for entry in evidence.entries if entry.seq in carried]
     last = carried[kept[-1].seq].sha256 if kept else ""
-    yield msgspec.json.encode(RunLine(version=VERSION, entries=len(kept), sha256=last, run=_row(row))) + b"\n"
+    seal = SealLine(**{name: getattr(sealed, name) for name in SealLine.__struct_fields__})
+    line = RunLine(version=VERSION, entries=len(kept), sha256=last, run=_row(row), sealed=seal)
+    yield msgspec.json.encode(line) + b"\n"
     for entry in kept:
         yield msgspec.json.encode(_entry_line(row.id, entry, carried[entry.seq])) + b"\n"
+
+
+def sealed_of(row: RunRow, head: int, sha256: str, seal: SealLine | None = None) -> SealedRow:
+    """Return a run's row with all that is sealed of it; without a seal, as much as the run itself says."""
+    usage, error = (None if each is None else write_json(each).decode() for each in (row.usage, row.error))
+    plain = SealLine(
+        question=None, usage=usage, error=error, epoch=1, head=head, sha256=sha256, amended=None
+    )
+    values: dict[str, Any] = {name: getattr(row, name) for name in SealedRow._fields if hasattr(row, name)}
+    return SealedRow(**{**values, "body": text_or_bytes(row.request), **msgspec.structs.asdict(seal or plain)})
 
 
 def read_runs(lines: Iterable[bytes], name: str = "export") -> Iterator[Exported]:
@@ -100,15 +130,16 @@ def read_runs(lines: Iterable[bytes], name: str = "export") -> Iterator[Exported
 
 
 def _begin(line: RunLine) -> Exported:
-    if line.version != VERSION:
-        raise ValueError(f"the version is {line.version}; this Treadle reads {VERSION}")
+    if line.version not in VERSIONS:
+        raise ValueError(f"the version is {line.version}; this Treadle reads {' and '.join(map(str, VERSIONS))}")
     raw = msgspec.json.decode(line.run, type=_Requested).request
     fields: dict[str, Any] = msgspec.json.decode(line.run)
     known = {name: _unwrapped(value) for name, value in fields.items()}
     row = msgspec.convert({**known, "request": None}, RunRow)
     if bytes(raw) != b"null":
         row = msgspec.structs.replace(row, request=msgspec.Raw(bytes(raw)))
-    return Exported(row=row, kept=[], head=line.entries, sha256=line.sha256)
+    sealed = None if line.sealed is None else sealed_of(row, line.entries, line.sha256, line.sealed)
+    return Exported(row=row, sealed=sealed, kept=[], head=line.entries, sha256=line.sha256)
 
 
 def _kept(line: EntryLine, run_id: str) -> KeptEntry:

@@ -40,6 +40,7 @@ from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
 from treadle.store.approvals.kept import ApprovalStore
 from treadle.store.keys.kept import KeyStore
+from treadle.store.seal import SealedRow
 from treadle.store.tickets.kept import TicketStore
 from treadle.store.workspaces.kept import WorkspaceStore
 
@@ -154,6 +155,20 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     sha256: str
     expected: str
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is kept of one run, at one moment, for its audit.
+
+    `is_rooted` says that its chain begins in its row; `faults` name what is not kept as the engine would keep it.
+    """
+
+    row: RunRow
+    sealed: SealedRow
+    entries: list[Entry]
+    lines: list[AuditLine]
+    is_rooted: bool
+    faults: tuple[str, ...] = ()
 
 
 def is_inline(size: int, is_shared: bool) -> bool:
@@ -354,6 +369,17 @@ class Store(Protocol):
 
         Raises: NotFound.
         """
+        ...
+
+    async def evidence(self, run_id: str) -> Evidence:
+        """Return all that is kept of a run as it is at one moment.
+
+        Raises: NotFound.
+        """
+        ...
+
+    async def strays(self) -> dict[str, int]:
+        """Return how many rows belong to runs that are not there, by table: somebody took those away by hand."""
         ...
 
     async def find_run(self, run_or_response_id: str, *, key_id: str | None = None) -> RunRow | None:

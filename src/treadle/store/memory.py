@@ -21,7 +21,7 @@ from treadle.store.keys.kept import Charge, add_up
 from treadle.store.keys.sqlite import SqliteKeys, charge, pay
 from treadle.store.sqlite import fence, query, retention
 from treadle.store.sqlite.connection import select
-from treadle.store.sqlite.rows import Place, bind_json, chain_entries, ended_columns, run_columns
+from treadle.store.sqlite.rows import bind_json, chain_entries, ended_columns, root_place, run_columns
 from treadle.store.sqlite.run import SqliteRunJournal
 from treadle.store.sqlite.store import SqliteStore
 from treadle.store.sqlite.writer import Writer
@@ -170,7 +170,7 @@ class MemoryStore(SqliteStore):
     def _write_down(self, writer: Writer, run: "HeldRun") -> SqliteRunJournal:
         row = run.row
         body = None if row.request is None else bind_json(row.request)
-        chained = chain_entries(run.entries, row.id, 1, Place())
+        chained = chain_entries(run.entries, row.id, 1, root_place(row, run.entries))
         hold = writer.run_now(fence.Start(run_columns(row, run.entries), body, run.owner, run.until, chained))
         if run.ended is not None:
             nothing = chain_entries((), row.id, 1, chained.place)

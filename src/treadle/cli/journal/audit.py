@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import RequestError
+from treadle.canon.errors import NotFound, RequestError
 from treadle.cli import command
 from treadle.cli.journal import opened
 from treadle.cli.progress.bar import shown
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from treadle.store.journal import Store
 
 EPILOG = """\
-Checks the chain of hashes, the numbers without a gap, the epochs, one result for each call, and one recorded end.
-A run from before there were hashes is `unchained`, one whose content was forgotten on purpose is `forgotten`.
+Checks the run's row and request, the chain of hashes, the numbers without a gap, the epochs, one result for each call,
+and one recorded end. A run from before there were hashes is `unchained`, one whose content was forgotten on purpose is
+`forgotten`. With --json, `row` says whether the hashes cover the run's row too.
 
 examples:
   treadle audit verify                       every run
@@ -63,13 +64,10 @@ async def _in(store: "Store", args: argparse.Namespace) -> "list[Finding]":
     rows = await opened.find_runs(store, args.runs, session=args.session, since=since)
     with shown("checking") as tell:
         for row in rows:
-            # The lines first and the row last: whatever a live run adds in between is left out, and cannot look wrong.
-            lines = await store.audit(row.id)
-            last = max((line.seq for line in lines), default=0)
-            # Also what is kept of a run that is not stored: it is checked and not shown.
-            known = await store.entries(row.id, for_next=True)
-            entries = [entry for entry in known if entry.seq <= last]
-            findings.append(audit_run(row, entries, lines))
+            try:
+                findings.append(audit_run(await store.evidence(row.id)))
+            except NotFound:
+                continue  # it was forgotten just now, as it may be
             tell(len(findings), len(rows))
     return findings
 

@@ -73,9 +73,7 @@ async def export_run(store: "Store", run_id: str, out: BinaryIO) -> None:
     """Write the lines of one run; what a live run adds meanwhile is left out."""
     from treadle.store.export import write_run
 
-    audited = await store.audit(run_id)
-    row = await opened.find_run(store, run_id)
-    out.writelines(write_run(row, await store.entries(run_id), audited))
+    out.writelines(write_run(await store.evidence(run_id)))
 
 
 @contextmanager

@@ -76,9 +76,7 @@ async def export(service: Service, exchange: Exchange) -> None:
 
 
 async def _journal(service: Service, row: RunRow) -> bytes:
-    store = service.runtime.store
-    audited = await store.audit(row.id)
-    return b"".join(write_run(row, await store.entries(row.id), audited))
+    return b"".join(write_run(await service.runtime.store.evidence(row.id)))
 
 
 async def _cassette(service: Service, row: RunRow) -> bytes:

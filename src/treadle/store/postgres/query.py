@@ -11,7 +11,6 @@ from treadle.canon.errors import NotFound
 from treadle.canon.events import Status
 from treadle.canon.messages import ITEM_KINDS, Entry
 from treadle.canon.request import DIRECT_MODEL
-from treadle.store.chain import KeptEntry, audit_lines
 from treadle.store.journal import QUESTION_CHARS_MAX, AuditLine, Chunk, RunRow, RunSearch, StoredTurn
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.rows import ENTRY_FIELDS, RUN_FIELDS, bind_text, read_entry, read_run, read_text
@@ -109,11 +108,6 @@ _CHUNKS = f"""
 SELECT c.first, c.count, c.data FROM chunks c WHERE c.run = {_RUN} AND c.first + c.count - 1 > $2 ORDER BY c.first
 """
 _CANCEL_REQUESTS = "SELECT r.id FROM leases l JOIN runs r ON r.n = l.run WHERE l.owner = $1 AND l.cancel ORDER BY l.run"
-_AUDIT = f"""
-SELECT coalesce(l.head, r.head), coalesce(l.sha256, r.sha256), e.epoch, e.sha256, {ENTRY_FIELDS}
-FROM runs r LEFT JOIN leases l ON l.run = r.n LEFT JOIN events e ON e.run = r.n LEFT JOIN blobs b ON b.sha256 = e.blob
-WHERE r.id = $1 ORDER BY e.seq
-"""
 
 
 async def questions(connection: Connection, run_ids: Sequence[str]) -> dict[str, str]:
@@ -252,19 +246,6 @@ async def pins(connection: Connection, run_id: str) -> dict[int, int]:
     """Return the numbers remembered for the entries of a run."""
     found = await connection.fetch(f"SELECT seq, number FROM pins WHERE run = {_RUN} ORDER BY seq", bind_text(run_id))
     return {row[0]: row[1] for row in found}
-
-
-async def audit(connection: Connection, run_id: str) -> list[AuditLine]:
-    """Return the entries of a run with the hash each carries and the one it should have.
-
-    Raises: NotFound.
-    """
-    found = await connection.fetch(_AUDIT, bind_text(run_id))
-    if not found:
-        raise _unknown(run_id)
-    head, sha256, first = found[0][0], found[0][1], found[0][2]
-    kept = [] if first is None else [KeptEntry(read_entry(row[4:]), row[2], row[3]) for row in found]
-    return list(audit_lines(run_id, kept, head, sha256))
 
 
 async def run_number(connection: Connection, run_id: str) -> int:

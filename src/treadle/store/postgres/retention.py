@@ -5,12 +5,14 @@ PostgreSQL takes it off the disk when it vacuums.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from treadle.canon.errors import Conflict, NotFound
 from treadle.store.postgres.connection import Connection
-from treadle.store.postgres.rows import bind_text, read_error, write_error
+from treadle.store.postgres.rows import SEALED_FIELDS, bind_text, read_error, read_sealed, write_error
+from treadle.store.seal import SealedRow, amend
 
 EXPIRE_RUNS_MAX = 100
 """How many runs one transaction forgets: others who need them wait meanwhile."""
@@ -23,8 +25,7 @@ WHERE r.expires_at <= $1 AND r.ended_at IS NOT NULL
     AND (k.expires_at IS NULL OR k.expires_at > $1 OR k.ended_at IS NULL)))
 ORDER BY r.n DESC LIMIT $2 FOR UPDATE OF r SKIP LOCKED
 """
-_ENDED = "SELECT n, ended_at, error FROM runs WHERE id = $1 FOR UPDATE"
-_JOIN = "UPDATE {} SET {} = (SELECT p.previous FROM runs p WHERE p.n = $1) WHERE {} = $1"
+_BEFORE = "(SELECT p.previous FROM runs p WHERE p.n = $1)"
 
 
 async def delete_run(connection: Connection, run_or_response_id: str) -> bool:
@@ -51,24 +52,25 @@ async def purge_run(connection: Connection, run_id: str) -> None:
 
     Raises: NotFound, Conflict.
     """
-    found = await connection.fetchrow(_ENDED, bind_text(run_id))
-    if found is None:
+    found = await _rows(connection, "id = $1", bind_text(run_id))
+    if not found:
         raise NotFound(f"there is no run {run_id!r}")
-    run, ended_at, error = found
-    if ended_at is None:
+    [(run, row)] = found
+    if row.ended_at is None:
         raise Conflict(f"the run {run_id} has not ended, so its content is still needed")
-    await _purge(connection, run, error)
+    await _purge(connection, run, row)
 
 
 async def purge_ended(connection: Connection, run_ids: Sequence[str]) -> None:
     """Forget the content of those of the runs that have ended and are still there."""
     for run_id in sorted(run_ids):
-        found = await connection.fetchrow(_ENDED, bind_text(run_id))
-        if found is not None and found[1] is not None:
-            await _purge(connection, found[0], found[2])
+        for run, row in await _rows(connection, "id = $1", bind_text(run_id)):
+            if row.ended_at is not None:
+                await _purge(connection, run, row)
 
 
-async def _purge(connection: Connection, run: int, error: str | None) -> None:
+async def _purge(connection: Connection, run: int, before: SealedRow) -> None:
+    error = await connection.fetchval("SELECT error FROM runs WHERE n = $1", run)
     blobs = await _blobs_of(connection, run)
     for table in ("events", "requests", "blob_uses", "chunks", "pins", "approvals"):
         await connection.execute(f"DELETE FROM {table} WHERE run = $1", run)
@@ -77,17 +79,41 @@ async def _purge(connection: Connection, run: int, error: str | None) -> None:
     wordless = None
     if error is not None:
         wordless = write_error(msgspec.structs.replace(read_error(error), message="", hint=None, param=None))
-    await connection.execute("UPDATE runs SET error = $2, head = 0, sha256 = '' WHERE n = $1", run, wordless)
+    await connection.execute("UPDATE runs SET error = $2, sha256 = '' WHERE n = $1", run, wordless)
+    [(_, after)] = await _rows(connection, "n = $1", run)
+    await _set_amended(connection, run, amend(before, after, is_purged=True))
 
 
 async def forget(connection: Connection, run: int) -> None:
     """Take a run out of its conversation, with all that only it needs."""
     blobs = await _blobs_of(connection, run)
-    await connection.execute(_JOIN.format("runs", "previous", "previous"), run)
-    await connection.execute(_JOIN.format("sessions", "head", "head"), run)
+    await relink(connection, f"previous = {_BEFORE}", "previous = $1", run)
+    await connection.execute(f"UPDATE sessions SET head = {_BEFORE} WHERE head = $1", run)
     await connection.execute("DELETE FROM chunks WHERE run = $1", run)
     await connection.execute("DELETE FROM runs WHERE n = $1", run)
     await _free_blobs(connection, blobs)
+
+
+async def relink(connection: Connection, change: str, where: str, value: Any) -> None:
+    """Change what some runs refer to, and let each row say what it was."""
+    before = await _rows(connection, where, value)
+    await connection.execute(f"UPDATE runs SET {change} WHERE {where}", value)
+    for run, row in before:
+        [(_, after)] = await _rows(connection, "n = $1", run)
+        await _set_amended(connection, run, amend(row, after))
+
+
+async def _rows(connection: Connection, where: str, value: Any) -> list[tuple[int, SealedRow]]:
+    """Return the sealed rows of some runs, which are locked; each as its last writer left it."""
+    locked = await connection.fetch(f"SELECT n FROM runs WHERE {where} ORDER BY n FOR UPDATE", value)
+    sql = f"SELECT r.n, {SEALED_FIELDS} FROM runs r WHERE r.n = ANY($1::bigint[]) ORDER BY r.n"
+    found = await connection.fetch(sql, [row[0] for row in locked]) if locked else []
+    return [(values[0], read_sealed(values[1:])) for values in map(tuple, found)]
+
+
+async def _set_amended(connection: Connection, run: int, amended: str | None) -> None:
+    bound = None if amended is None else bind_text(amended)
+    await connection.execute("UPDATE runs SET amended = $2 WHERE n = $1", run, bound)
 
 
 async def _blobs_of(connection: Connection, run: int) -> list[str]:

@@ -18,6 +18,7 @@ from treadle.canon.json import write_json
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
 from treadle.store.journal import RunRow, SessionRow
+from treadle.store.seal import SealedRow, read_or_none, text_or_bytes
 
 MARK = "\ufdd0"
 _ODD = re.compile("[\x00\ud800-\udfff\ufdd0]")
@@ -29,6 +30,11 @@ RUN_FIELDS = """r.id, r.response_id, r.conversation_id, (SELECT p.id FROM runs p
  r.session_id, r.key_id, r.protocol, r.model, r.status, r.store, r.background, r.created_at, r.ended_at, r.expires_at,
  r.stop, r.limit_name, r.usage, r.error, r.rounds, r.calls, r.idempotency_key, r.request_sha256,
  (SELECT q.body FROM requests q WHERE q.run = r.n) AS body"""
+SEALED_FIELDS = """r.id, r.response_id, r.conversation_id,
+ CASE WHEN r.previous IS NOT NULL THEN coalesce((SELECT p.id FROM runs p WHERE p.n = r.previous), '?') END
+ AS previous_id, r.session_id, r.key_id, r.protocol, r.model, r.store, r.background, r.created_at, r.expires_at,
+ r.idempotency_key, r.request_sha256, r.question, (SELECT q.body FROM requests q WHERE q.run = r.n) AS body, r.status,
+ r.ended_at, r.stop, r.limit_name, r.usage, r.error, r.rounds, r.calls, r.epoch, r.head, r.sha256, r.amended"""
 SESSION_FIELDS = """s.id, s.name, s.key_id, s.created_at, s.updated_at,
  (SELECT h.id FROM runs h WHERE h.n = s.head) AS head_run_id, s.kind, s.metadata"""
 
@@ -192,8 +198,8 @@ def read_run(values: Sequence[Any]) -> RunRow:
         expires_at=values[13],
         stop=values[14],
         limit=read_text(values[15]),
-        usage=None if usage is None else _usage.decode(usage),
-        error=None if error is None else read_error(error),
+        usage=read_or_none(_usage, usage),
+        error=None if error is None else read_or_none(_error, read_data(error)),
         rounds=values[18],
         calls=values[19],
         idempotency_key=read_text(values[20]),
@@ -213,6 +219,30 @@ _READ_TEXTS = (
     "model",
     "status",
 )
+
+
+def read_sealed(values: Sequence[Any]) -> SealedRow:
+    """Read a run's row from SEALED_FIELDS; a text that is marked where it need not be stays as it is kept."""
+    row = SealedRow._make(values)
+    texts = {name: _exactly(getattr(row, name), read_text, bind_text) for name in _SEALED_TEXTS}
+    error = None if row.error is None else _exactly(row.error, read_data, bind_data)
+    body = None if row.body is None else _exactly(str(row.body), read_data, bind_data)
+    return row._replace(
+        **texts,
+        error=error.decode("utf-8", "surrogateescape") if isinstance(error, bytes) else error,
+        body=text_or_bytes(msgspec.Raw(body)) if isinstance(body, bytes) else body,
+    )
+
+
+_SEALED_TEXTS = (
+    *("id", "response_id", "conversation_id", "previous_id", "session_id", "key_id", "protocol", "model"),
+    *("idempotency_key", "request_sha256", "status", "stop", "limit", "amended"),
+)
+
+
+def _exactly(kept: Any, read: Callable[[Any], Any], bind: Callable[[Any], Any]) -> Any:
+    value = read(kept)
+    return value if bind(value) == kept else kept
 
 
 def read_session(values: Sequence[Any]) -> SessionRow:

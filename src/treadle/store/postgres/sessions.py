@@ -8,7 +8,7 @@ from treadle.canon.errors import Conflict, NotFound
 from treadle.store.journal import SessionKind, SessionRow
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.query import run_number, within
-from treadle.store.postgres.retention import forget
+from treadle.store.postgres.retention import forget, relink
 from treadle.store.postgres.rows import SESSION_FIELDS, bind_data, bind_plain, bind_text, read_session, read_text
 
 _FIND = f"""
@@ -120,7 +120,7 @@ async def delete(connection: Connection, session_id: str, with_runs: bool) -> bo
     if with_runs:
         for row in runs:
             await forget(connection, row[0])
-    await connection.execute("UPDATE runs SET session_id = NULL WHERE session_id = $1", bound)
+    await relink(connection, "session_id = NULL", "session_id = $1", bound)
     return await connection.fetchval("DELETE FROM sessions WHERE id = $1 RETURNING 1", bound) is not None
 
 

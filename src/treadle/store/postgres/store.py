@@ -20,6 +20,7 @@ from treadle.store.futures import failed
 from treadle.store.journal import (
     AuditLine,
     Chunk,
+    Evidence,
     RunJournal,
     RunRow,
     RunSearch,
@@ -29,13 +30,14 @@ from treadle.store.journal import (
     question_place,
 )
 from treadle.store.keys.postgres import PostgresKeys
-from treadle.store.postgres import fence, query, retention, sessions
+from treadle.store.postgres import evidence, fence, query, retention, sessions
 from treadle.store.postgres.bell import Bell
 from treadle.store.postgres.connection import Connection, Pool, Work, closed
 from treadle.store.postgres.migrate import migrate, read_migrations
 from treadle.store.postgres.rows import bind_text, read_run, run_columns
 from treadle.store.postgres.run import Desk, PostgresRunJournal
 from treadle.store.postgres.writes import Writes
+from treadle.store.seal import root_hash
 from treadle.store.tickets.postgres import PostgresTickets
 from treadle.store.together.postgres import (
     APPENDS_WAIT_S,
@@ -149,9 +151,11 @@ class PostgresStore:
             desk, columns = self._open_desk(), run_columns(row)
         except TreadleError as error:
             return failed(error)
-        batch = fence.make_batch(entries, fence.Hold(0, owner, 1, row.id), fence.Place(), shares_input=row.store)
+        question = question_place(entries)
+        root = fence.Place(0, root_hash(row, question))
+        batch = fence.make_batch(entries, fence.Hold(0, owner, 1, row.id), root, shares_input=row.store)
         lease, deadline = desk.lease(fence.Lease(lease_s)), time.monotonic() + REQUEST_WAIT_S
-        beginning = fence.Beginning(columns, batch, question_place(entries), owner, lease)
+        beginning = fence.Beginning(columns, batch, question, owner, lease)
 
         async def work(connection: Connection) -> fence.Hold:
             return await fence.start_run(connection, beginning)
@@ -251,7 +255,18 @@ class PostgresStore:
 
         Raises: NotFound.
         """
-        return await self._read(lambda connection: query.audit(connection, run_id))
+        return (await self.evidence(run_id)).lines
+
+    async def evidence(self, run_id: str) -> Evidence:
+        """Return all that is kept of a run as it is at one moment.
+
+        Raises: NotFound.
+        """
+        return await self._read(lambda connection: evidence.collect(connection, run_id))
+
+    async def strays(self) -> dict[str, int]:
+        """Return how many rows belong to runs that are not there, by table: somebody took those away by hand."""
+        return await self._read(evidence.strays)
 
     async def find_run(self, run_or_response_id: str, *, key_id: str | None = None) -> RunRow | None:
         """Return the run of that id or response id."""

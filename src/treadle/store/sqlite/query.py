@@ -12,16 +12,13 @@ from treadle.canon.errors import NotFound
 from treadle.canon.events import Status
 from treadle.canon.messages import ITEM_KINDS, Entry
 from treadle.canon.request import DIRECT_MODEL
-from treadle.store.chain import audit_lines
-from treadle.store.journal import QUESTION_CHARS_MAX, AuditLine, Chunk, RunRow, RunSearch, StoredTurn
+from treadle.store.journal import QUESTION_CHARS_MAX, Chunk, RunRow, RunSearch, StoredTurn
 from treadle.store.sqlite.connection import Value, select
 from treadle.store.sqlite.rows import (
     ENTRY_FIELDS,
-    KEPT_FIELDS,
     RUN_FIELDS,
     bind_text,
     read_entry,
-    read_kept,
     read_run,
     read_text,
 )
@@ -114,11 +111,6 @@ _CANCEL_REQUESTS = (
 )
 _CHANGES = """
 SELECT r.id, l.changes FROM json_each(?) j JOIN runs r ON r.id = j.value JOIN leases l ON l.run = r.n
-"""
-_AUDIT = f"""
-SELECT coalesce(l.head, r.head), coalesce(l.sha256, r.sha256), {KEPT_FIELDS}
-FROM runs r LEFT JOIN leases l ON l.run = r.n LEFT JOIN events e ON e.run = r.n LEFT JOIN blobs b ON b.sha256 = e.blob
-WHERE r.id = ? ORDER BY e.seq
 """
 
 
@@ -265,19 +257,6 @@ def pins(connection: apsw.Connection, run_id: str) -> dict[int, int]:
     """Return the numbers remembered for the entries of a run."""
     sql = "SELECT seq, number FROM pins WHERE run = (SELECT n FROM runs WHERE id = ?) ORDER BY seq"
     return dict(select(connection, sql, bind_text(run_id)))
-
-
-def audit(connection: apsw.Connection, run_id: str) -> list[AuditLine]:
-    """Return the entries of a run with the hash each carries and the one it should have.
-
-    Raises: NotFound.
-    """
-    found = select(connection, _AUDIT, bind_text(run_id))
-    if not found:
-        raise NotFound(f"there is no run {run_id!r}")
-    head, sha256, first = found[0][:3]
-    kept = [] if first is None else [read_kept(values[2:]) for values in found]
-    return list(audit_lines(run_id, kept, head, sha256))
 
 
 def run_number(connection: apsw.Connection, run_id: str) -> int:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import apsw
 
 from treadle.canon.errors import Conflict, NotFound
-from treadle.store.sqlite.connection import BUSY_TIMEOUT_MS, select
-from treadle.store.sqlite.rows import bind_text
+from treadle.store.seal import SealedRow, amend
+from treadle.store.sqlite.connection import BUSY_TIMEOUT_MS, Value, select
+from treadle.store.sqlite.rows import SEALED_FIELDS, bind_text, read_sealed
 
 EXPIRE_RUNS_MAX = 100
 """How many runs one transaction forgets: other writers wait meanwhile."""
@@ -72,12 +73,15 @@ def purge_ended(connection: apsw.Connection, run_ids: Sequence[str]) -> None:
 
 
 def _purge(connection: apsw.Connection, run: int) -> None:
+    [before] = _rows(connection, "r.n = ?", run)
     blobs = _blobs_of(connection, run)
     for table in ("events", "requests", "blob_uses", "chunks", "pins", "approvals"):
         select(connection, f"DELETE FROM {table} WHERE run = ?", run)
     select(connection, _FREE_BLOBS, blobs)
     select(connection, _FORGET_WORDS, run)
-    select(connection, "UPDATE runs SET head = 0, sha256 = '' WHERE n = ?", run)
+    select(connection, "UPDATE runs SET sha256 = '' WHERE n = ?", run)
+    [after] = _rows(connection, "r.n = ?", run)
+    _set_amended(connection, after, amend(before[1], after[1], is_purged=True))
 
 
 def empty_log(connection: apsw.Connection) -> bool:
@@ -96,10 +100,28 @@ def forget(connection: apsw.Connection, run: int) -> None:
     """Take a run out of its conversation, with all that only it needs."""
     blobs = _blobs_of(connection, run)
     previous = "(SELECT p.previous FROM runs p WHERE p.n = ?1)"
-    select(connection, f"UPDATE runs SET previous = {previous} WHERE previous = ?1", run)
+    relink(connection, f"previous = {previous}", "previous = ?1", run)
     select(connection, f"UPDATE sessions SET head = {previous} WHERE head = ?1", run)
     select(connection, "DELETE FROM runs WHERE n = ?", run)
     select(connection, _FREE_BLOBS, blobs)
+
+
+def relink(connection: apsw.Connection, change: str, where: str, value: Value) -> None:
+    """Change what some runs refer to, and let each row say what it was."""
+    before = _rows(connection, f"r.{where}", value)
+    select(connection, f"UPDATE runs SET {change} WHERE {where}", value)
+    for run, row in before:
+        [after] = _rows(connection, "r.n = ?", run)
+        _set_amended(connection, after, amend(row, after[1]))
+
+
+def _rows(connection: apsw.Connection, where: str, value: Value) -> list[tuple[int, SealedRow]]:
+    found = select(connection, f"SELECT r.n, {SEALED_FIELDS} FROM runs r WHERE {where}", value)
+    return [(values[0], read_sealed(values[1:])) for values in found]
+
+
+def _set_amended(connection: apsw.Connection, row: tuple[int, SealedRow], amended: str | None) -> None:
+    select(connection, "UPDATE runs SET amended = ? WHERE n = ?", amended, row[0])
 
 
 def _blobs_of(connection: apsw.Connection, run: int) -> str:

@@ -12,6 +12,7 @@ from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
 from treadle.store.chain import KeptEntry, is_unicode, link_entries, plan_fingerprint, spell, spell_out
 from treadle.store.journal import RunRow, SessionRow, is_inline, question_place
+from treadle.store.seal import SealedRow, read_or_none, root_hash
 
 Text = str | bytes | None
 """A text as SQLite can hold it: bytes where it is not valid Unicode."""
@@ -28,6 +29,11 @@ class Place(NamedTuple):
 
     head: int = 0
     sha256: str = ""
+
+
+def root_place(row: RunRow, entries: Sequence[Entry]) -> Place:
+    """Return where the chain of a new run begins, which starts with these entries."""
+    return Place(0, root_hash(row, question_place(entries)))
 
 
 class Chained(NamedTuple):
@@ -78,6 +84,11 @@ RUN_FIELDS = """r.id, r.response_id, r.conversation_id, (SELECT p.id FROM runs p
  r.key_id, r.protocol, r.model, r.status, r.store, r.background, r.created_at, r.ended_at, r.expires_at, r.stop,
  r.limit_name, r.usage, r.error, r.rounds, r.calls, (SELECT q.body FROM requests q WHERE q.run = r.n),
  r.idempotency_key, r.request_sha256"""
+SEALED_FIELDS = """r.id, r.response_id, r.conversation_id,
+ CASE WHEN r.previous IS NOT NULL THEN coalesce((SELECT p.id FROM runs p WHERE p.n = r.previous), '?') END,
+ r.session_id, r.key_id, r.protocol, r.model, r.store, r.background, r.created_at, r.expires_at, r.idempotency_key,
+ r.request_sha256, r.question, (SELECT q.body FROM requests q WHERE q.run = r.n), r.status, r.ended_at, r.stop,
+ r.limit_name, r.usage, r.error, r.rounds, r.calls, r.epoch, r.head, r.sha256, r.amended"""
 SESSION_FIELDS = """s.id, s.name, s.key_id, s.created_at, s.updated_at,
  (SELECT r.id FROM runs r WHERE r.n = s.head), s.kind, s.metadata"""
 
@@ -199,14 +210,24 @@ def read_run(values: Sequence[Any]) -> RunRow:
         expires_at=values[13],
         stop=values[14],
         limit=values[15],
-        usage=None if usage is None else _usage.decode(usage),
-        error=None if error is None else _error.decode(error),
+        usage=read_or_none(_usage, usage),
+        error=read_or_none(_error, error),
         rounds=values[18],
         calls=values[19],
         request=None if request is None else msgspec.Raw(request),
         idempotency_key=values[21],
         request_sha256=values[22],
     )
+
+
+def read_sealed(values: Sequence[Any]) -> SealedRow:
+    """Read a run's row from SEALED_FIELDS; a flag that is neither 0 nor 1 stays the number that it is."""
+    row = SealedRow._make(values)
+    return row._replace(store=_flag(row.store), background=_flag(row.background))
+
+
+def _flag(value: Any) -> Any:
+    return bool(value) if value in (0, 1) else value
 
 
 def read_session(values: Sequence[Any]) -> SessionRow:

@@ -109,12 +109,14 @@ class SqliteRunJournal:
 
 
 class Begun(NamedTuple):
-    """A run that was begun: its row and its request as they are kept, who holds it, and its input."""
+    """A run that was begun: its row and its request as they are kept, who holds it, its input, and where its chain
+    begins."""
 
     columns: RunColumns
     body: str | bytes | None
     owner: str
     entries: Sequence[Entry]
+    root: Place
 
 
 class LaidRun:
@@ -203,8 +205,8 @@ class LaidRun:
         self, entries: Sequence[Entry], ended: RunEnded | None, *, is_durable: bool, forget: tuple[str, ...] = ()
     ) -> "asyncio.Future[int]":
         assert self._run is not None, "a run begins once"
-        columns, body, owner, asked = self._run
-        chained = chain_entries([*asked, *entries], self.run_id, 1, Place(), shares_input=columns.store)
+        columns, body, owner, asked, root = self._run
+        chained = chain_entries([*asked, *entries], self.run_id, 1, root, shares_input=columns.store)
         until = self._desk.clock() + self._lease_s
         if forget:
             self._desk.forgets()

@@ -7,7 +7,7 @@ from treadle.canon.errors import Conflict, NotFound
 from treadle.store.journal import SessionKind, SessionRow
 from treadle.store.sqlite.connection import Value, select
 from treadle.store.sqlite.query import run_number, within
-from treadle.store.sqlite.retention import forget
+from treadle.store.sqlite.retention import forget, relink
 from treadle.store.sqlite.rows import SESSION_FIELDS, Text, bind_json, bind_text, read_session
 
 _FIND = f"""
@@ -110,7 +110,7 @@ def delete(connection: apsw.Connection, session_id: str, with_runs: bool) -> boo
     if with_runs:
         for run, _, _ in runs:
             forget(connection, run)
-    select(connection, "UPDATE runs SET session_id = NULL WHERE session_id = ?", bound)
+    relink(connection, "session_id = NULL", "session_id = ?1", bound)
     return bool(select(connection, "DELETE FROM sessions WHERE id = ? RETURNING id", bound))
 
 

@@ -20,13 +20,23 @@ from treadle.canon.events import ENDED, Status
 from treadle.canon.messages import Entry
 from treadle.store.approvals.sqlite import SqliteApprovals
 from treadle.store.futures import done, failed
-from treadle.store.journal import AuditLine, Chunk, RunJournal, RunRow, RunSearch, SessionKind, SessionRow, StoredTurn
+from treadle.store.journal import (
+    AuditLine,
+    Chunk,
+    Evidence,
+    RunJournal,
+    RunRow,
+    RunSearch,
+    SessionKind,
+    SessionRow,
+    StoredTurn,
+)
 from treadle.store.keys.sqlite import SqliteKeys
-from treadle.store.sqlite import fence, query, retention, sessions
+from treadle.store.sqlite import evidence, fence, query, retention, sessions
 from treadle.store.sqlite.connection import MEMORY, connect, select, store_error
 from treadle.store.sqlite.migrate import migrate, read_migrations
 from treadle.store.sqlite.presence import Presence
-from treadle.store.sqlite.rows import Place, RunColumns, bind_json, bind_text, chain_entries, read_run, run_columns
+from treadle.store.sqlite.rows import RunColumns, bind_json, bind_text, chain_entries, read_run, root_place, run_columns
 from treadle.store.sqlite.run import Begun, Desk, LaidRun, SqliteRunJournal
 from treadle.store.sqlite.watch import Changes, Watch
 from treadle.store.sqlite.writer import BATCH_JOBS_MAX, Job, Writer
@@ -127,9 +137,10 @@ class SqliteStore:
             return failed(error)
         columns = run_columns(row, entries)
         body = None if row.request is None else bind_json(row.request)
+        root = root_place(row, entries)
         if is_private and self._may_wait(desk.writer, columns):
-            return done(self._lay_by(LaidRun(desk, Begun(columns, body, owner, entries), lease_s)))
-        chained = chain_entries(entries, row.id, 1, Place(), shares_input=row.store)
+            return done(self._lay_by(LaidRun(desk, Begun(columns, body, owner, entries, root), lease_s)))
+        chained = chain_entries(entries, row.id, 1, root, shares_input=row.store)
         start = fence.Start(columns, body, owner, self._clock() + lease_s, chained)
 
         def journal(hold: fence.Hold) -> RunJournal:
@@ -204,7 +215,18 @@ class SqliteStore:
 
         Raises: NotFound.
         """
-        return await self._read(lambda connection: query.audit(connection, run_id))
+        return (await self.evidence(run_id)).lines
+
+    async def evidence(self, run_id: str) -> Evidence:
+        """Return all that is kept of a run as it is at one moment.
+
+        Raises: NotFound.
+        """
+        return await self._read(lambda connection: evidence.collect(connection, run_id))
+
+    async def strays(self) -> dict[str, int]:
+        """Return how many rows belong to runs that are not there, by table: somebody took those away by hand."""
+        return await self._read(evidence.strays)
 
     async def find_run(self, run_or_response_id: str, *, key_id: str | None = None) -> RunRow | None:
         """Return the run of that id or response id."""
