@@ -16,7 +16,7 @@ from treadle.canon.messages import Entry, item_of_entry
 from treadle.runs.history import close_orphans, read_history
 from treadle.runs.record.teller import Damaged, Teller, tell_all
 from treadle.store.audit import audit_run
-from treadle.store.journal import AuditLine, RunRow, Store
+from treadle.store.journal import AuditLine, Evidence, RunRow, Store
 
 RETRYABLE = ("read", "idempotent")
 READS = frozenset({"look", "read_one"})
@@ -40,13 +40,23 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     """All that is left of one run. Sightings are what readers saw of it, each from its first event on: in the process
     that drove it, or far from there, through the store."""
 
-    row: RunRow
-    entries: list[Entry]
-    lines: list[AuditLine]
+    evidence: Evidence
     following: list[AnyItem]
     effects: list[Effect] = []
     sightings: list[list[RunEvent]] = []
     far_sightings: list[list[RunEvent]] = []
+
+    @property
+    def row(self) -> RunRow:
+        return self.evidence.row
+
+    @property
+    def entries(self) -> list[Entry]:
+        return self.evidence.entries
+
+    @property
+    def lines(self) -> list[AuditLine]:
+        return self.evidence.lines
 
     @property
     def own(self) -> list[Entry]:
@@ -66,12 +76,8 @@ async def read(
     far_sightings: Sequence[list[RunEvent]] = (),
 ) -> History:
     """Read a run from its store; the ledger may be that of several runs."""
-    row = await store.find_run(run_id)
-    assert row is not None, run_id
     return History(
-        row=row,
-        entries=await store.entries(run_id),
-        lines=await store.audit(run_id),
+        evidence=await store.evidence(run_id),
         following=await read_history(store, run_id),
         effects=[effect for effect in effects if effect.run_id == run_id],
         sightings=list(sightings),
@@ -93,7 +99,7 @@ def _numbers(history: History) -> Iterator[str]:
 
 
 def _audited(history: History) -> Iterator[str]:
-    yield from audit_run(history.row, history.entries, history.lines).problems
+    yield from audit_run(history.evidence).problems
 
 
 def _epochs(history: History) -> Iterator[str]:

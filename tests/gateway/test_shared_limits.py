@@ -137,16 +137,16 @@ async def test_runs_at_once_are_those_of_all_processes(redis: Redis, tmp_path: P
     async with Runtime(settings, parts=Parts(env={})) as one, Runtime(settings, parts=Parts(env={})) as two:
         for each in (one, two):
             await each.accounts.admit(ann)
-        await one.accounts.take(row)
+        await one.accounts.take(row, [], None)
         one.accounts.enter(row)
         await one.accounts.tend()
         with pytest.raises(Exhausted, match="1 runs at once"):
-            await two.accounts.take(other)
+            await two.accounts.take(other, [], None)
         one.accounts.leave(row)
         async with asyncio.timeout(BOUND_S):
             while True:
                 try:
-                    await two.accounts.take(other)
+                    await two.accounts.take(other, [], None)
                     break
                 except Exhausted:
                     await asyncio.sleep(0.01)

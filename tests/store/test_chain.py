@@ -7,6 +7,7 @@ from treadle.canon.errors import Conflict, NotFound
 from treadle.canon.messages import Entry
 from treadle.store.chain import entry_hash
 from treadle.store.journal import INLINE_BYTES_MAX, Store
+from treadle.store.seal import root_hash
 
 ODD = [
     Entry(kind="status", at=-0.0),
@@ -47,7 +48,7 @@ async def test_the_chain_is_the_same_on_every_engine(store: Store) -> None:
     """Whoever has the entries computes the same hashes as the store."""
     journal = await store.start_run(run_row(), ODD, owner=OWNER, lease_s=LEASE_S)
     await journal.finish([said("bye")], COMPLETED)
-    expected, previous = [], ""
+    expected, previous = [], root_hash(run_row(), len(ODD))
     for entry in await store.entries("run_1"):
         previous = entry_hash(previous, "run_1", entry.seq, 1, entry)
         expected.append(previous)

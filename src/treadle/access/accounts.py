@@ -1,29 +1,31 @@
 """The accounts of keys: whether another run may begin, which ones go on, and what those that ended have used.
 
 Runs that go on at once are counted in this process, or with others where they share a counter: there a run holds a
-place that is free again soon after its process died. Budgets are in the store, and so everybody's; one is looked at
-before a run begins. That a run is to be charged is written with its end. Who told its end charges it right after if its
-key is bounded, else together with others in a moment, and whoever finds that this was not done does it later: no run is
-charged twice, and none is forgotten.
+place that is free again soon after its process died. Budgets are in the store, and so everybody's: a run reserves what
+it is expected to use before it begins, and its charge takes the place of that in one step. That a run is to be charged
+is written with its end. Who told its end charges it right after if its key is bounded, else together with others in a
+moment, and whoever finds that this was not done does it later: no run is charged twice, and none is forgotten.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
 
-from treadle.access.budget import Ledger, used_by
+from treadle.access.budget import Ledger, expected_tokens, held_back, used_by
 from treadle.access.client import Client
 from treadle.access.keyring import Clock
 from treadle.access.limiter import Limiter
 from treadle.access.rates import Hit
 from treadle.canon.errors import Exhausted, TreadleError
 from treadle.canon.memo import Memo
+from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
 from treadle.store.journal import RunRow
-from treadle.store.keys.kept import Budget, KeyStore, Spent
+from treadle.store.keys.kept import Budget, KeyStore, Spent, Standing
 from treadle.store.keys.kept import Rates as Limits
 
 log = logging.getLogger("treadle.access")
@@ -39,6 +41,12 @@ LATE_S = 30.0
 
 COLLECT_S = 0.25
 """How long runs wait to be charged together, where nobody looks at what their key has used before it uses more."""
+
+RESERVE_WAIT_S = 20.0
+"""How long a run waits for others of its key, where what is left of the budget is reserved by them."""
+
+RESERVE_POLL_S = 0.05
+"""How often it asks meanwhile whether one of them has ended, in whatever process."""
 
 RUNS_RETRY_S = 1.0
 """When to come back for a place: nobody knows when a run ends."""
@@ -66,6 +74,10 @@ class Accounts:
         self._timer: asyncio.TimerHandle | None = None
         self._places: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._budgeted: dict[str, Client] = {}
+        self._largest: dict[str, Spent] = {}
+        self._reserved: set[str] = set()
+        self._lines: dict[str, _Line] = {}
 
     @property
     def ledger(self) -> Ledger:
@@ -108,17 +120,70 @@ class Accounts:
         if tokens is not None and not tokens.allowed:
             message = f"The limit of {tokens.limit} tokens per minute is reached."
             raise Exhausted(message, code="rate_limit_tokens", retry_after_s=tokens.reset_s)
-        await self._ledger.check(client, self._clock.now())
+        if client.grant.budget != UNBOUNDED:
+            self._budgeted[client.key_id] = client
+            await self._ledger.check(client, self._clock.now())
 
-    async def take(self, row: RunRow) -> None:
-        """Take a place for a run beside those that go on.
+    async def take(self, row: RunRow, entries: Sequence[Entry], output_tokens_max: int | None) -> None:
+        """Take a place for a run beside those that go on, and reserve what it is expected to use of its budget.
 
-        Raises: Exhausted.
+        Raises: Exhausted, StoreError.
         """
+        client = self._budgeted.get(row.key_id)
+        if client is not None:
+            await self._reserve(client, row, entries, output_tokens_max)
         limits = self._admitted.get(row.key_id)
         most = 0 if limits is None else limits.runs_max
         if most and not await self._limiter.enter(_runs(row.key_id), row.id, most, self._runs.get(row.key_id, 0)):
+            self.give_back(row)
             raise _too_many(most)
+
+    def give_back(self, row: RunRow) -> None:
+        """Give back what was reserved for a run, unless it has begun: then its end does."""
+        if row.id in self._reserved:
+            self._reserved.discard(row.id)
+            self._begin(self._release(row.id))
+
+    async def _reserve(
+        self, client: Client, row: RunRow, entries: Sequence[Entry], output_tokens_max: int | None
+    ) -> None:
+        """Reserve what a run is expected to use; where others have reserved what is left, wait for them.
+
+        Raises: Exhausted, StoreError.
+        """
+        asked = expected_tokens(sum(_size(entry) for entry in entries), output_tokens_max)
+        expected = _at_least(used_by(asked, self._cost(row.model, asked)), self._largest.get(row.key_id))
+        standing = None
+        with self._line(row.key_id) as line:
+            try:
+                # Those of one process ask one after the other, in the order in which they came.
+                async with asyncio.timeout(RESERVE_WAIT_S), line.turn:
+                    while True:
+                        standing = await self._ledger.reserve(client, row.id, expected, self._clock.now())
+                        if standing.is_reserved:
+                            self._reserved.add(row.id)
+                            return
+                        await line.wait(RESERVE_POLL_S)
+            except TimeoutError:
+                raise held_back(client, standing or Standing()) from None
+
+    @contextmanager
+    def _line(self, key_id: str) -> Generator["_Line", None, None]:
+        line = self._lines.setdefault(key_id, _Line())
+        line.waiting += 1
+        try:
+            yield line
+        finally:
+            line.waiting -= 1
+            if not line.waiting:
+                self._lines.pop(key_id, None)
+
+    async def _release(self, run_id: str) -> None:
+        try:
+            await self._ledger.release(run_id)
+        except TreadleError as error:
+            # It does not count any more after a while.
+            log.warning("reservation not given back", extra={"run_id": run_id, "code": error.info.code})
 
     def _runs_max(self, key_id: str) -> int:
         """Return how many runs of a key may go on at once, as was known when it last began one; 0 sets no bound."""
@@ -137,7 +202,10 @@ class Accounts:
         """
         if not row.key_id and not self._limits.tokens_per_min:
             return
-        self._owed[row.id] = _Debt(row.key_id, used_by(usage, self._cost(row.model, usage)))
+        used = used_by(usage, self._cost(row.model, usage))
+        if row.key_id in self._budgeted:
+            self._largest[row.key_id] = _at_least(used, self._largest.get(row.key_id))
+        self._owed[row.id] = _Debt(row.key_id, used)
 
     async def settle(self, row: RunRow) -> None:
         """Charge what a run owes, at once if its key is bounded."""
@@ -174,6 +242,8 @@ class Accounts:
         finally:
             for run_id in due:
                 self._forget(run_id)
+            for line in self._lines.values():
+                line.changed.set()
 
     async def close(self) -> None:
         """Charge what is left, and wait for what has begun."""
@@ -208,6 +278,8 @@ class Accounts:
         debt = self._owed.get(row.id)
         if debt is not None and not debt.is_due:
             self._forget(row.id)
+        if self._reserved:
+            self.give_back(row)
         if self._places and self._places.pop(row.id, None) is not None and self._runs_max(row.key_id):
             self._begin(self._limiter.leave(_runs(row.key_id), row.id))
         left = self._runs.pop(row.key_id) - 1
@@ -220,6 +292,8 @@ class Accounts:
         task.add_done_callback(self._tasks.discard)
 
     def _forget(self, run_id: str) -> None:
+        # What was reserved went with the charge; where that could not be written it counts until it is.
+        self._reserved.discard(run_id)
         debt = self._owed.pop(run_id, None)
         if debt is not None and debt.settled is not None:
             debt.settled.set()
@@ -248,6 +322,36 @@ class _Debt:
         self.used = used
         self.is_due = False
         self.settled: asyncio.Event | None = None
+
+
+class _Line:
+    """The runs of one key that wait for room in its budget, here: one asks at a time."""
+
+    __slots__ = ("changed", "turn", "waiting")
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.changed = asyncio.Event()
+        self.waiting = 0
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until a run of this process was charged, or so long: others end elsewhere."""
+        self.changed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.changed.wait()
+
+
+def _size(entry: Entry) -> int:
+    return len(entry.content or "") + (0 if entry.data is None else len(bytes(entry.data))) if entry.is_input else 0
+
+
+def _at_least(used: Spent, other: Spent | None) -> Spent:
+    """Return the larger of both, in each respect."""
+    if other is None:
+        return used
+    names = ("input_tokens", "output_tokens", "usd")
+    return Spent(runs=1, **{name: max(getattr(used, name), getattr(other, name)) for name in names})
 
 
 def _tokens(key_id: str) -> str:

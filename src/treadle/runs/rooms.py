@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 
 from treadle.canon.ids import IdSource
+from treadle.canon.messages import Entry
 from treadle.canon.tools import ServerTool
 from treadle.canon.usage import Usage
 from treadle.engine.limits import GATEWAY_LIMITS, Limits
@@ -44,11 +45,15 @@ class Tools(Protocol):
 class Tolls(Protocol):
     """Counts the runs of each key, and what they use."""
 
-    async def take(self, row: RunRow) -> None:
-        """Take a place for a run beside those that go on.
+    async def take(self, row: RunRow, entries: Sequence[Entry], output_tokens_max: int | None) -> None:
+        """Take a place for a run beside those that go on, and reserve what it may use; `entries` are its input.
 
-        Raises: Exhausted.
+        Raises: Exhausted, StoreError.
         """
+        ...
+
+    def give_back(self, row: RunRow) -> None:
+        """Give back what was reserved for a run that is not begun after all."""
         ...
 
     async def tend(self) -> None:
@@ -75,8 +80,11 @@ class Tolls(Protocol):
 class Free:
     """Counts nothing. Fits `Tolls`."""
 
-    async def take(self, row: RunRow) -> None:
+    async def take(self, row: RunRow, entries: Sequence[Entry], output_tokens_max: int | None) -> None:
         """Let every run begin."""
+
+    def give_back(self, row: RunRow) -> None:
+        """Give back nothing."""
 
     async def tend(self) -> None:
         """Keep nothing."""

@@ -177,8 +177,9 @@ class Runs:
                 defers = self._options.defers and request.protocol == "responses"
                 limits = self._usual_limits[defers, request.background]
             live = await self._prepare(request, seat, key_id, limits, idempotency, instead)
-            await self._tolls.take(live.row)
+            await self._tolls.take(live.row, live.entries, request.options.max_output_tokens)
             if self._leaving.is_set():
+                self._tolls.give_back(live.row)
                 # Nobody would see it through; what is driven is seen to by `close`.
                 raise StoreError("The server is stopping, and begins no more runs.", code=SERVER_STOPPING.code)
         except BaseException:

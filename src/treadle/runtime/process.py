@@ -25,6 +25,7 @@ from treadle.guests.stage.desk import Desk
 from treadle.runs import Instead, Rooms, Runs
 from treadle.runs.approval.desk import ApprovalDesk
 from treadle.runs.approval.service import Approvals
+from treadle.runtime.clock import SharedClock
 from treadle.runtime.options import (
     account_limits,
     desk_rules,
@@ -58,6 +59,7 @@ from treadle.workspace.tools import Terms, workspace_tools
 
 SESSION_NAME_CHARS_MAX = 200
 QUEUED_TEXT = "Writes that wait for the store; past 1,000 runs wait for it."
+SKEW_TEXT = "How far this machine's clock is ahead of the database's, whose time holds."
 RELOAD_S = 0.5
 """How often `serve --reload` looks whether files of tools changed."""
 
@@ -83,7 +85,8 @@ class Runtime:
         self._report = parts.report
         self._listeners: dict[str, Callable[[str], None]] = {}
         self._was_opened = False
-        self.clock = parts.clock
+        self.clock = SharedClock(parts.clock)
+        self._measuring: asyncio.Task[None] | None = None
         self.metrics = Metrics()
         self._spans = make_tracer(self.settings, env)
         tracer = parts.tracer or self._spans
@@ -112,6 +115,7 @@ class Runtime:
         client = make_client(self.settings, endpoints, cassettes, self.clock)
         self.router = make_router(self.settings, endpoints, client, model, parts, self.metrics)
         self.metrics.show_upstreams(self.router.health)
+        self.metrics.show("treadle_clock_skew_seconds", SKEW_TEXT, lambda: self.clock.skew_s)
         self.metrics.show("treadle_store_queued_writes", QUEUED_TEXT, lambda: self.store.queued)
         self._runner = Runner(
             self.registry,
@@ -184,6 +188,9 @@ class Runtime:
         self._was_opened = True
         try:
             await self.store.open()
+            if await self.clock.measure(self.store.server_time):
+                measuring = self.clock.keep_measuring(self.store.server_time)
+                self._measuring = asyncio.create_task(measuring, name="treadle-clock")
             if self.mcp is not None:
                 await self.mcp.open()
             await self.runs.open()
@@ -195,6 +202,9 @@ class Runtime:
         """End what is going on, properly, and let go of everything."""
         await self.guests.close()
         await self.runs.close(grace_s)
+        if self._measuring is not None:
+            self._measuring.cancel()
+            await asyncio.wait({self._measuring})
         await self.accounts.close()
         if self.mcp is not None:
             await self.mcp.close()

@@ -298,6 +298,13 @@ class Store(Protocol):
         """Return how many writes were taken and are not done yet; none, where it is not open."""
         ...
 
+    async def server_time(self) -> float | None:
+        """Return the time of the database, which several machines share; None where it is on this one.
+
+        Raises: StoreError.
+        """
+        ...
+
     async def ping(self) -> None:
         """Check cheaply that reading works and that writing has not stopped.
 

@@ -8,8 +8,13 @@ the runs that overlap in the database for as long as there is load.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import apsw
+import msgspec
 
 from treadle.canon.errors import Conflict, NotFound, TreadleError
 from treadle.canon.events import ENDED, RunEnded
@@ -17,15 +22,17 @@ from treadle.canon.messages import Entry
 from treadle.store.address import MEMORY
 from treadle.store.futures import done, failed
 from treadle.store.journal import RUN_ENDED, Chunk, RunJournal, RunRow, StoredTurn
-from treadle.store.keys.kept import Charge, add_up
-from treadle.store.keys.sqlite import SqliteKeys, charge, pay
+from treadle.store.keys.kept import Budget, Charge, Reservation, Standing, add_up
+from treadle.store.keys.sqlite import SqliteKeys, charge, free, pay
 from treadle.store.sqlite import fence, query, retention
 from treadle.store.sqlite.connection import select
 from treadle.store.sqlite.rows import bind_json, chain_entries, ended_columns, root_place, run_columns
 from treadle.store.sqlite.run import SqliteRunJournal
 from treadle.store.sqlite.store import SqliteStore
-from treadle.store.sqlite.writer import Writer
+from treadle.store.sqlite.writer import Job, Writer
 from treadle.store.workspaces.sqlite import Runs
+
+T = TypeVar("T")
 
 _ONCE = ("tool_call", "tool_result")
 _ANY = "SELECT 1 FROM runs LIMIT 1"
@@ -60,7 +67,11 @@ class MemoryStore(SqliteStore):
     @property
     def keys(self) -> SqliteKeys:
         """Return where keys are kept: in the same database, to which no run is written for being charged."""
-        return _Keys(self, self._read, self._write, self._jot)
+        return _Keys(self, self._read, self._write, self._beside)
+
+    async def _beside(self, job: Job[T]) -> T:
+        """Write what concerns no run that is held."""
+        return super()._open_writer().run_now(job)
 
     def charge(self, charges: Sequence[Charge]) -> tuple[set[str], list[Charge]]:
         """Charge the runs that are held, or were, to their keys, once; return which it were, and what is of others.
@@ -80,7 +91,12 @@ class MemoryStore(SqliteStore):
                 others.append(each)
         if owed:
             sums = add_up(owed)
-            super()._open_writer().run_now(lambda connection: charge(connection, sums))
+
+            def settle(connection: apsw.Connection) -> None:
+                charge(connection, sums)
+                free(connection, [each.run_id for _, each in owed])
+
+            super()._open_writer().run_now(settle)
         for _, each in owed:
             if self._unpaid.pop(each.run_id, None) is None:
                 self._held[each.run_id].is_charged = True
@@ -193,6 +209,10 @@ class _Keys(SqliteKeys):
         """Charge runs that ended to their keys, and forget their debts."""
         charged, others = self._store.charge(charges)
         return charged | await super().settle(others) if others else charged
+
+    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> Standing:
+        """Reserve what a run may use, until it is charged or released: runs that are held have no lease to see."""
+        return await super().reserve(msgspec.structs.replace(wanted, until=math.inf), budget, period, now)
 
 
 class HeldRun:

@@ -91,13 +91,13 @@ async def test_runs_at_once_are_counted_for_each_key(store: Store) -> None:
     for holder, most in ((client(), 1), (client(rates=Limits(runs_max=2)), 2)):
         for _ in range(most):
             await found.admit(holder)
-            await found.take(row())
+            await found.take(row(), [], None)
             found.enter(row())
         with pytest.raises(Exhausted, match=f"{most} runs at once") as caught:
             await found.admit(holder)
         assert (caught.value.info.code, caught.value.retry_after) == ("rate_limit_runs", 1.0)
         with pytest.raises(Exhausted):
-            await found.take(row())
+            await found.take(row(), [], None)
         for _ in range(most):
             found.leave(row())
     await found.admit(Client(key_id="key_b"))

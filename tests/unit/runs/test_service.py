@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -309,10 +310,10 @@ async def test_a_run_that_comes_while_the_process_leaves_is_not_begun(monkeypatc
     async with running(FakeModel(say("never"))) as (runs, store):
         gate, entered, take = asyncio.Event(), asyncio.Event(), runs._tolls.take
 
-        async def slow(row: RunRow) -> None:
+        async def slow(*given: Any) -> None:
             entered.set()
             await gate.wait()
-            await take(row)
+            await take(*given)
 
         monkeypatch.setattr(runs._tolls, "take", slow)
         starting = asyncio.create_task(runs.start(asking()))

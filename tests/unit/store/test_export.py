@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from treadle.canon.errors import ProtocolError
 from treadle.canon.messages import Entry
 from treadle.store.chain import entry_hash
-from treadle.store.export import Exported, read_runs, write_run
-from treadle.store.journal import AuditLine, RunRow
+from treadle.store.export import Exported, read_runs, sealed_of, write_run
+from treadle.store.journal import AuditLine, Evidence, RunRow
 
 ROW = RunRow(
     id="run_1",
@@ -36,9 +36,15 @@ def audited(entries: list[Entry], run_id: str = "run_1") -> list[AuditLine]:
     return lines
 
 
+def evidence(row: RunRow, entries: list[Entry], lines: list[AuditLine]) -> Evidence:
+    """All that is kept of a run."""
+    sealed = sealed_of(row, len(entries), "")
+    return Evidence(row=row, sealed=sealed, entries=entries, lines=lines, is_rooted=False)
+
+
 def there_and_back(row: RunRow, entries: list[Entry]) -> Exported:
     """Write a run and read it again, line by line."""
-    data = b"".join(write_run(row, entries, audited(entries)))
+    data = b"".join(write_run(evidence(row, entries, audited(entries))))
     (read,) = read_runs(data.splitlines(keepends=True))
     return read
 
@@ -90,7 +96,7 @@ def test_a_row_with_a_name_that_no_bytes_can_say_is_written() -> None:
 def test_what_a_live_run_adds_meanwhile_is_left_out() -> None:
     """Entries and hashes are of the same moment."""
     entries = [Entry(kind="user", at=0.0, seq=n, content=str(n)) for n in (1, 2, 3)]
-    lines = list(write_run(ROW, entries, audited(entries[:2])))
+    lines = list(write_run(evidence(ROW, entries, audited(entries[:2]))))
     (read,) = read_runs(lines)
     assert ([kept.entry.content for kept in read.kept], read.head) == (["1", "2"], 2)
 
@@ -101,7 +107,7 @@ def test_what_a_live_run_adds_meanwhile_is_left_out() -> None:
         ([b"{"], "x:1: "),
         ([b'{"type":"song"}'], "x:1: Invalid value 'song'"),
         ([b'{"type":"entry","run_id":"r","seq":1,"epoch":1,"kind":"user","at":0}'], "before the first run"),
-        ([b'{"type":"run","version":2,"entries":0,"sha256":"","run":{}}'], "the version is 2"),
+        ([b'{"type":"run","version":3,"entries":0,"sha256":"","run":{}}'], "the version is 3"),
         ([b'{"type":"run","version":1,"entries":0,"sha256":"","run":{}}'], "missing required field"),
         (["RUN", b'{"type":"entry","run_id":"r","seq":1,"epoch":1,"kind":"user","at":0}'], "among those of 'run_1'"),
         (["RUN", b'{"type":"entry","run_id":"run_1","seq":1,"epoch":1,"kind":"song","at":0}'], "Invalid enum value"),
@@ -110,8 +116,18 @@ def test_what_a_live_run_adds_meanwhile_is_left_out() -> None:
 )
 def test_what_is_wrong_is_named_by_its_line(lines: list[bytes | str], said: str) -> None:
     """A file that somebody else wrote gets no traceback."""
-    (head,) = write_run(ROW, [], [])
+    (head,) = write_run(evidence(ROW, [], []))
     given_lines = [head if line == "RUN" else line for line in lines]
     with pytest.raises(ProtocolError) as caught:
         list(read_runs(given_lines, "x"))  # type: ignore[arg-type]
     assert said in caught.value.message
+
+
+def test_how_a_row_is_sealed_comes_along() -> None:
+    """With it the export proves the row as the store does; an older export says nothing of it."""
+    kept = evidence(ROW, [], [])
+    sealed = kept.sealed._replace(question=3, usage='{"input_tokens":1}', epoch=2, head=7, amended='{"sha256":"x"}')
+    (read,) = read_runs(write_run(msgspec.structs.replace(kept, sealed=sealed)))
+    assert read.sealed == sealed
+    (old,) = read_runs([b'{"type":"run","version":1,"entries":0,"sha256":"","run":' + msgspec.json.encode(ROW) + b"}"])
+    assert (old.row, old.sealed) == (ROW, None)

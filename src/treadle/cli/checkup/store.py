@@ -85,7 +85,7 @@ def judge_postgres(address: PostgresAddress, seen: Look) -> Check:
         notes.append(
             (
                 f"this machine's clock is {abs(seen.skew_s):.0f} s {where} that of the database",
-                "set both by NTP: leases of runs are counted by them",
+                "set both by NTP: what is due is counted by the database's, log lines and spans by this one",
             )
         )
     if seen.connections_left is not None and seen.connections_left < address.pool_size:

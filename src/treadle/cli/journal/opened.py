@@ -13,6 +13,7 @@ from treadle.cli import command
 
 if TYPE_CHECKING:
     from treadle.config import Settings
+    from treadle.runtime.clock import SharedClock
     from treadle.store.journal import RunRow, Store
 
 LAST = "last"
@@ -64,6 +65,16 @@ async def opened(settings: "Settings", *, may_create: bool = False) -> "AsyncGen
         yield store
     finally:
         await store.close()
+
+
+async def clock_of(store: "Store") -> "SharedClock":
+    """Return the clock that the processes on this store go by. Raises: StoreError."""
+    from treadle.runtime import SystemClock
+    from treadle.runtime.clock import SharedClock
+
+    clock = SharedClock(SystemClock())
+    await clock.measure(store.server_time)
+    return clock
 
 
 async def find_run(store: "Store", name: str) -> "RunRow":

@@ -86,10 +86,10 @@ def run(args: argparse.Namespace) -> int:
 
     async def main(store: "Store") -> int:
         from treadle.access.keyring import Keyring
-        from treadle.runtime import RandomIds, SystemClock
+        from treadle.runtime import RandomIds
 
         pepper = secret_for("keys", kept_secret(settings))
-        return await work(store, Keyring(store.keys, pepper, clock=SystemClock(), ids=RandomIds()), args)
+        return await work(store, Keyring(store.keys, pepper, clock=await opened.clock_of(store), ids=RandomIds()), args)
 
     return opened.with_store(args, main, may_create=args.action == "create")
 
@@ -177,12 +177,10 @@ def _read_span(text: str | None) -> float | None:
 
 
 async def _view(store: "Store", row: "KeyRow") -> "KeyView":
-    import time
-
     from treadle.access.budget import Ledger
     from treadle.access.views import view_of
 
-    return await view_of(row, Ledger(store.keys), time.time())
+    return await view_of(row, Ledger(store.keys), (await opened.clock_of(store)).now())
 
 
 def _cells(view: "KeyView") -> tuple[str, ...]:

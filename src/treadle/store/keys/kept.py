@@ -94,6 +94,24 @@ class Charge(msgspec.Struct, frozen=True):
     spent: Spent
 
 
+class Reservation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run may use of its key's budget before it is charged; it counts at least until `until`."""
+
+    run_id: str
+    key_id: str
+    tokens: int
+    usd: float
+    until: float
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a budget stands: what was used, what other runs have reserved, and whether this reservation was made."""
+
+    spent: Spent = Spent()
+    reserved: Spent = Spent()
+    is_reserved: bool = False
+
+
 class KeyStore(Protocol):
     """Where keys are kept."""
 
@@ -130,6 +148,24 @@ class KeyStore(Protocol):
     async def spent(self, key_id: str, period: str) -> Spent:
         """Return what a key used in a period."""
         ...
+
+    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> Standing:
+        """Reserve what a run may use, if the budget of its key has room beside what was used and is reserved.
+
+        Of any number of processes that ask at the same time each sees what the others were given. A reservation goes
+        with the charge of its run, in one step; one that is past its time goes where no lease and no debt of its run
+        is left.
+        """
+        ...
+
+    async def release(self, run_id: str) -> None:
+        """Give back what was reserved for a run that never began; without effect for one that did."""
+        ...
+
+
+def has_room(budget: Budget, used: Spent) -> bool:
+    """Tell whether another run may begin when so much of a budget is used: the last one may go over it."""
+    return (not budget.tokens or used.tokens < budget.tokens) and (not budget.usd or used.usd < budget.usd)
 
 
 def add_up(charges: Iterable[tuple[str, Charge]]) -> dict[tuple[str, str], Spent]:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from treadle.canon.usage import Usage
-from treadle.store.keys.kept import Charge, Debt, Grant, KeyRow, Spent, taken
+from treadle.store.keys.kept import Budget, Charge, Debt, Grant, KeyRow, Reservation, Spent, Standing, taken
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.query import within
 from treadle.store.postgres.rows import bind_plain, bind_text, read_text
@@ -38,9 +38,41 @@ charged AS (
     input_tokens = old.input_tokens + excluded.input_tokens,
     output_tokens = old.output_tokens + excluded.output_tokens,
     usd = old.usd + excluded.usd
+), freed AS (
+  DELETE FROM reservations r USING paid WHERE r.run_id = paid.run_id
 )
 SELECT run_id FROM paid
 """
+# One process at a time asks for a key's budget: only a statement that begins after it has the lock sees what the one
+# before was given.
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('treadle budget ' || $1, 0))"
+_IS_GONE = """
+NOT EXISTS (SELECT 1 FROM debts d WHERE d.run_id = o.run_id)
+AND NOT EXISTS (SELECT 1 FROM runs r JOIN leases l ON l.run = r.n WHERE r.id = o.run_id)
+"""
+_RESERVE = f"""
+WITH gone AS (
+  DELETE FROM reservations o WHERE o.key_id = $2 AND o.until <= $6 AND {_IS_GONE} RETURNING o.run_id
+), spent AS (
+  SELECT coalesce(sum(runs), 0)::bigint AS runs, coalesce(sum(input_tokens), 0)::bigint AS input_tokens,
+    coalesce(sum(output_tokens), 0)::bigint AS output_tokens, coalesce(sum(usd), 0)::float8 AS usd
+  FROM key_usage WHERE key_id = $2 AND period = $7
+), held AS (
+  SELECT count(*) AS runs, coalesce(sum(o.tokens), 0)::bigint AS tokens, coalesce(sum(o.usd), 0)::float8 AS usd
+  FROM reservations o
+  WHERE o.key_id = $2 AND o.run_id <> $1 AND NOT EXISTS (SELECT 1 FROM gone WHERE gone.run_id = o.run_id)
+), made AS (
+  INSERT INTO reservations (run_id, key_id, tokens, usd, until)
+  SELECT $1, $2, $3, $4, $5 FROM spent, held
+  WHERE ($8::bigint = 0 OR spent.input_tokens + spent.output_tokens + held.tokens < $8::bigint)
+    AND ($9::float8 = 0 OR spent.usd + held.usd < $9::float8)
+  ON CONFLICT (run_id) DO UPDATE SET until = excluded.until RETURNING 1
+)
+SELECT spent.runs, spent.input_tokens, spent.output_tokens, spent.usd, held.runs, held.tokens, held.usd,
+  EXISTS (SELECT 1 FROM made)
+FROM spent, held
+"""
+_RELEASE = f"DELETE FROM reservations o WHERE o.run_id = $1 AND {_IS_GONE}"
 _DEBTS = "SELECT run_id, key_id, model, ended_at, usage FROM debts WHERE ended_at <= $1 ORDER BY ended_at LIMIT $2"
 _SPENT = "SELECT runs, input_tokens, output_tokens, usd FROM key_usage WHERE key_id = $1 AND period = $2"
 
@@ -111,6 +143,27 @@ class PostgresKeys:
         """Return what a key used in a period."""
         found = await self._read(lambda connection: connection.fetchrow(_SPENT, bind_text(key_id), period))
         return Spent() if found is None else Spent(**dict(found))
+
+    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> Standing:
+        """Reserve what a run may use, if the budget of its key has room beside what was used and is reserved."""
+        run_id, key_id = bind_text(wanted.run_id), bind_text(wanted.key_id)
+        values = (run_id, key_id, wanted.tokens, wanted.usd, wanted.until, now, period, budget.tokens, budget.usd)
+
+        async def work(connection: Connection) -> Any:
+            async with connection.transaction():
+                await connection.execute(_LOCK, key_id)
+                return await connection.fetchrow(_RESERVE, *values)
+
+        runs, given, made, usd, *held, is_reserved = await self._write(work)
+        return Standing(
+            spent=Spent(runs=runs, input_tokens=given, output_tokens=made, usd=usd),
+            reserved=Spent(runs=held[0], output_tokens=held[1], usd=held[2]),
+            is_reserved=is_reserved,
+        )
+
+    async def release(self, run_id: str) -> None:
+        """Give back what was reserved for a run that never began."""
+        await self._write(lambda connection: connection.execute(_RELEASE, bind_text(run_id)))
 
 
 def _read_key(row: Any) -> KeyRow:

@@ -7,7 +7,19 @@ import apsw
 import msgspec
 
 from treadle.canon.usage import Usage
-from treadle.store.keys.kept import Charge, Debt, Grant, KeyRow, Spent, add_up, taken
+from treadle.store.keys.kept import (
+    Budget,
+    Charge,
+    Debt,
+    Grant,
+    KeyRow,
+    Reservation,
+    Spent,
+    Standing,
+    add_up,
+    has_room,
+    taken,
+)
 from treadle.store.sqlite.connection import select
 from treadle.store.sqlite.query import within
 from treadle.store.sqlite.rows import bind_text, read_text
@@ -36,6 +48,17 @@ _SPENT = "SELECT runs, input_tokens, output_tokens, usd FROM key_usage WHERE key
 
 _PAY = "DELETE FROM debts WHERE run_id = ? RETURNING key_id"
 _DEBTS = "SELECT run_id, key_id, model, ended_at, usage FROM debts WHERE ended_at <= ? ORDER BY ended_at LIMIT ?"
+_IS_GONE = """
+NOT EXISTS (SELECT 1 FROM debts d WHERE d.run_id = reservations.run_id)
+AND NOT EXISTS (SELECT 1 FROM runs r JOIN leases l ON l.run = r.n WHERE r.id = reservations.run_id)
+"""
+_FORGET_DEAD = f"DELETE FROM reservations WHERE key_id = ? AND until <= ? AND {_IS_GONE}"
+_RESERVED = """
+SELECT count(*), coalesce(sum(tokens), 0), coalesce(sum(usd), 0.0) FROM reservations WHERE key_id = ? AND run_id <> ?
+"""
+_RESERVE = "INSERT INTO reservations VALUES (?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET until = excluded.until"
+_RELEASE = f"DELETE FROM reservations WHERE run_id = ? AND {_IS_GONE}"
+_FREE = "DELETE FROM reservations WHERE run_id = ?"
 
 _powers = msgspec.json.Decoder(Grant)
 _usage = msgspec.json.Decoder(Usage)
@@ -81,6 +104,7 @@ class SqliteKeys:
         def job(connection: apsw.Connection) -> set[str]:
             paid = [(key_id, each) for each in charges if (key_id := pay(connection, each.run_id)) is not None]
             charge(connection, add_up(paid))
+            free(connection, [each.run_id for _, each in paid])
             return {each.run_id for _, each in paid}
 
         # A charge that is lost with the machine leaves the debt, which was on disk with the run's end.
@@ -93,14 +117,40 @@ class SqliteKeys:
 
     async def spent(self, key_id: str, period: str) -> Spent:
         """Return what a key used in a period."""
-        found = await self._read(lambda connection: select(connection, _SPENT, bind_text(key_id), period))
-        return Spent() if not found else _read_spent(found[0])
+        return await self._read(lambda connection: _spent(connection, key_id, period))
+
+    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> Standing:
+        """Reserve what a run may use, if the budget of its key has room beside what was used and is reserved."""
+        run_id, key_id = bind_text(wanted.run_id), bind_text(wanted.key_id)
+
+        def job(connection: apsw.Connection) -> Standing:
+            select(connection, _FORGET_DEAD, key_id, now)
+            [(runs, tokens, usd)] = select(connection, _RESERVED, key_id, run_id)
+            reserved = Spent(runs=runs, output_tokens=tokens, usd=usd)
+            spent = _spent(connection, wanted.key_id, period)
+            is_reserved = has_room(budget, spent.plus(reserved))
+            if is_reserved:
+                select(connection, _RESERVE, run_id, key_id, wanted.tokens, wanted.usd, wanted.until)
+            return Standing(spent=spent, reserved=reserved, is_reserved=is_reserved)
+
+        # What is lost with the machine is lost with the run that it was for.
+        return await self._jot(job)
+
+    async def release(self, run_id: str) -> None:
+        """Give back what was reserved for a run that never began."""
+        await self._jot(lambda connection: select(connection, _RELEASE, bind_text(run_id)))
 
 
 def pay(connection: apsw.Connection, run_id: str) -> str | None:
     """Forget the debt of a run; return whose it was, if it had one."""
     found = select(connection, _PAY, bind_text(run_id))
     return found[0][0] if found else None
+
+
+def free(connection: apsw.Connection, run_ids: Sequence[str]) -> None:
+    """Forget what was reserved for runs that are charged."""
+    for run_id in run_ids:
+        select(connection, _FREE, bind_text(run_id))
 
 
 def charge(connection: apsw.Connection, sums: Mapping[tuple[str, str], Spent]) -> None:
@@ -121,6 +171,11 @@ def _read_key(values: tuple[Any, ...]) -> KeyRow:
         revoked_at=revoked_at,
         grant=_powers.decode(powers),
     )
+
+
+def _spent(connection: apsw.Connection, key_id: str, period: str) -> Spent:
+    found = select(connection, _SPENT, bind_text(key_id), period)
+    return _read_spent(found[0]) if found else Spent()
 
 
 def _read_spent(values: tuple[Any, ...]) -> Spent:

@@ -51,6 +51,8 @@ async def collect(connection: Connection, run_id: str) -> Evidence:
     lease = None if values[1] is None else Lease(*values[1:4], read_text(values[4]))
     head, sha256 = (sealed.head, sealed.sha256) if lease is None else lease[:2]
     kept = [KeptEntry(read_entry(each[4:]), each[2], each[3]) for each in entries]
+    if sealed.is_purged and not kept:
+        head, sha256 = 0, ""  # nothing is missing
     faults = [*lease_faults(sealed, lease, kept), *blob_faults(blobs)]
     for each, entry in zip(entries, kept, strict=True):
         faults += _faults(each, entry, blobs)

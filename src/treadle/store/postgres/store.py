@@ -54,6 +54,7 @@ REQUEST_WAIT_S = 4.0
 """How long a new request waits for a database that is away, or for its turn."""
 PING_WAIT_S = 2.0
 FORGET_WAIT_S = 60.0
+_TIME = "SELECT date_part('epoch', clock_timestamp())"
 
 T = TypeVar("T")
 
@@ -131,6 +132,14 @@ class PostgresStore:
     def queued(self) -> int:
         """Return how many writes wait."""
         return 0 if self._desk is None else self._desk.writes.queued
+
+    async def server_time(self) -> float | None:
+        """Return the time of the database.
+
+        Raises: StoreError.
+        """
+        # Not queued behind others, as far as can be: what it takes to answer is what it may be wrong by.
+        return await self._read(lambda connection: connection.fetchval(_TIME), PING_WAIT_S)
 
     async def ping(self) -> None:
         """Check that the database answers.

@@ -47,6 +47,8 @@ def collect(connection: apsw.Connection, run_id: str) -> Evidence:
     lease = None if held[0] is None else Lease(*held)
     head, sha256 = (sealed.head, sealed.sha256) if lease is None else lease[:2]
     kept = [read_kept(values[2:]) for values in entries]
+    if sealed.is_purged and not kept:
+        head, sha256 = 0, ""  # nothing is missing
     faults = [*lease_faults(sealed, lease, kept), *blob_faults(blobs)]
     for values, each in zip(entries, kept, strict=True):
         faults += _faults(values, each, blobs)

@@ -118,6 +118,10 @@ class SqliteStore:
         """Return how many writes wait."""
         return 0 if self._writer is None else self._writer.queued
 
+    async def server_time(self) -> float | None:
+        """Return nothing: whoever shares the file is on this machine, and has its clock."""
+        return None
+
     async def ping(self) -> None:
         """Check that reading works and that the writer takes jobs.
 

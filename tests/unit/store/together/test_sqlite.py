@@ -11,7 +11,7 @@ from treadle.canon.errors import Conflict
 from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
 from treadle.store.journal import INLINE_BYTES_MAX, Chunk, RunRow
-from treadle.store.sqlite import query
+from treadle.store.sqlite import evidence, query
 from treadle.store.sqlite.connection import MEMORY, connect, select
 from treadle.store.sqlite.fence import _EVENTS, ADVANCE, EVENTS_MAX, Append, Hold, Start, Tell, claim
 from treadle.store.sqlite.fence import Wanted as Claims
@@ -97,7 +97,7 @@ def test_together_is_as_one_by_one(connection: apsw.Connection) -> None:
     assert [*together[:2], *together[3:]] == [*alone[:2], *alone[3:]]
     assert together[2] == len(expected["events"])
     for name in ("1", "2", "3", "4"):
-        assert all(line.sha256 == line.expected for line in query.audit(connection, f"run_{name}"))
+        assert all(line.sha256 == line.expected for line in evidence.collect(connection, f"run_{name}").lines)
 
 
 def test_many_appends_are_few_statements(connection: apsw.Connection) -> None:
@@ -125,7 +125,7 @@ def test_a_run_that_stands_elsewhere_makes_a_batch_unsure(connection: apsw.Conne
     connection.execute("ROLLBACK TO begun")
     assert late(connection).head == 2
     assert [entry.content for entry in query.entries(connection, "run_2", 0, None)] == ["unknown to its writer", "late"]
-    assert all(line.sha256 == line.expected for line in query.audit(connection, "run_2"))
+    assert all(line.sha256 == line.expected for line in evidence.collect(connection, "run_2").lines)
 
 
 def test_a_lost_lease_makes_a_batch_unsure(connection: apsw.Connection) -> None:
