@@ -36,8 +36,10 @@ _LOCALE = {"18": ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--lo
 _HBA = f"local all {SECRET_USER} scram-sha-256\nlocal all all trust\n"
 _EMPTY = "UPDATE sessions SET head = NULL; " + "; ".join(
     f"DELETE FROM {table}"
-    for table in ("workspaces", "runs", "sessions", "blobs", "chunks", "keys", "key_usage", "debts", "reservations")
-    + ("spent_tickets",)
+    for table in (
+        *("workspaces", "runs", "sessions", "blobs", "chunks", "keys", "key_usage", "debts", "reservations"),
+        "spent_tickets",
+    )
 )
 _SETTINGS = {
     "listen_addresses": "",

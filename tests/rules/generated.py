@@ -25,7 +25,7 @@ from treadle.cli.wire.dialects import rows as dialect_rows
 from treadle.config import write_example
 from treadle.config.repository import TIGHTER as REPOSITORY_KEYS
 from treadle.config.settings import ToolRule
-from treadle.runtime.process import QUEUED_TEXT
+from treadle.runtime.process import QUEUED_TEXT, SKEW_TEXT
 from treadle.telemetry import Metrics
 from treadle.tools.policy.rules import TIGHTER
 from treadle.upstream.quirks.profile import PRESETS, QUIRKS, Preset, Quirk
@@ -199,6 +199,7 @@ def _metrics() -> str:
     metrics.show("treadle_open_streams", "Answers on their way to clients.", lambda: 0.0)
     metrics.show("treadle_live_runs", "Runs going on in this process.", lambda: 0.0)
     metrics.show("treadle_store_queued_writes", QUEUED_TEXT, lambda: 0.0)
+    metrics.show("treadle_clock_skew_seconds", SKEW_TEXT, lambda: 0.0)
     rows: list[str] = []
     for series in sorted(metrics.registry.collect(), key=lambda each: each.name):
         name = f"{series.name}_total" if series.kind == "counter" else series.name

@@ -6,9 +6,10 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
-from treadle.canon.errors import RequestError, StoreError, TreadleError, UpstreamTimeout
+from treadle.canon.errors import Conflict, RequestError, StoreError, UpstreamTimeout
 from treadle.canon.events import ENDED, ModelEvent
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import CallItem, MessageItem, text_message, text_of, text_result
@@ -206,9 +207,7 @@ async def ask_and_answer(house: House) -> None:
     pending = [each for each in await house.people.page(run_id=row.id) if each.status == "pending"]
     while pending and house.chance.random() < 0.8:
         some = pending[: house.chance.randrange(1, len(pending) + 1)]
-        assents = tuple(
-            Assent(approval_id=each.id, approve=house.chance.random() < 0.6, field="f") for each in some
-        )
+        assents = tuple(Assent(approval_id=each.id, approve=house.chance.random() < 0.6, field="f") for each in some)
         said = (text_message("user", "well?"),) if house.chance.random() < 0.3 else ()
         request = house.request("", items=said, approvals=assents, previous_response_id=row.response_id)
         handle = await house.follow(request, DEFER)
@@ -276,10 +275,8 @@ async def purged(house: House) -> None:
 async def in_session(house: House) -> None:
     """A turn of a session."""
     session_id = house.chance.choice(["s1", "s2"])
-    try:
+    with suppress(Conflict):
         await house.store.create_session(SessionRow(id=session_id, created_at=1.0, updated_at=1.0))
-    except TreadleError:
-        pass
     await house.follow(house.request("look"), session_id=session_id, key_id="")
 
 

@@ -130,7 +130,7 @@ def changed(value: Any, column: str, chance: random.Random) -> Any:
             at = chance.randrange(len(value))
             return value[:at] + bytes([value[at] ^ 1 << chance.randrange(8)]) + value[at + 1 :]
         case str() if value:
-            at = chance.choice([at for at in range(min(len(value), 2_000))])
+            at = chance.randrange(min(len(value), 2_000))
             return value[:at] + chr(ord(value[at]) ^ 1 << chance.randrange(5)) + value[at + 1 :]
         case _:
             return "x" if isinstance(value, str) else b"x"

@@ -1,4 +1,4 @@
-"""The audit is exact: it finds nothing in any history that Treadle itself made, and every bit that somebody else changed."""
+"""The audit is exact: silent about any history that Treadle made, and never about a bit that somebody else changed."""
 
 import asyncio
 import gzip

@@ -5,11 +5,11 @@ import asyncio
 import msgspec
 import pytest
 
-from store.sample import COMPLETED, LEASE_S, OWNER, run_row
+from store.sample import COMPLETED, LEASE_S, OWNER, SetClock, run_row
 from treadle.canon.errors import Conflict
 from treadle.canon.usage import Usage
 from treadle.store.journal import Store
-from treadle.store.keys.kept import TAKEN, Budget, Charge, Debt, Grant, KeyRow, Rates, Spent
+from treadle.store.keys.kept import TAKEN, Budget, Charge, Debt, Grant, KeyRow, Rates, Reservation, Spent, Standing
 
 GRANT = Grant(
     apis=("chat", "responses"),
@@ -138,3 +138,84 @@ async def test_a_run_of_nobody_owes_nothing(store: Store) -> None:
     assert await store.keys.settle([Charge("run_1", ("total",), Spent(runs=1))]) == set()
     assert await store.keys.settle([]) == set()
     assert await store.keys.spent("", "total") == Spent()
+
+
+def wanted(name: str, tokens: int = 40, usd: float = 0.0, *, until: float = 1_060.0) -> Reservation:
+    """What a run of ann's may use."""
+    return Reservation(run_id=f"run_{name}", key_id="key_ann", tokens=tokens, usd=usd, until=until)
+
+
+async def made(store: Store, asked: Reservation, budget: Budget, now: float = 1_000.0) -> Standing:
+    """Ask for a reservation."""
+    return await store.keys.reserve(asked, budget, "total", now)
+
+
+async def test_of_all_that_ask_at_once_as_many_get_room_as_there_is(store: Store) -> None:
+    """Beside what was used; the last one may go over it, and another key has a budget of its own."""
+    journal = await store.start_run(run_row("0", key_id="key_ann"), [], owner=OWNER, lease_s=LEASE_S)
+    await journal.finish([], COMPLETED)
+    await store.keys.settle([Charge("run_0", ("total",), Spent(runs=1, input_tokens=25, output_tokens=5, usd=0.5))])
+    budget = Budget(tokens=100)
+    asked = await asyncio.gather(*(made(store, wanted(str(n)), budget) for n in range(1, 21)))
+    assert sorted(each.is_reserved for each in asked) == [False] * 18 + [True] * 2
+    refused = next(each for each in asked if not each.is_reserved)
+    assert refused.spent == Spent(runs=1, input_tokens=25, output_tokens=5, usd=0.5)
+    assert (refused.reserved.runs, refused.reserved.tokens) == (2, 80)
+    other = Reservation(run_id="run_x", key_id="key_bob", tokens=40, usd=0.0, until=1_060.0)
+    assert (await made(store, other, budget)).is_reserved
+
+
+async def test_money_is_reserved_like_tokens(store: Store) -> None:
+    """Whichever of the two is used up first."""
+    budget = Budget(tokens=1_000, usd=1.0)
+    assert (await made(store, wanted("1", usd=0.75), budget)).is_reserved
+    assert (await made(store, wanted("2", usd=0.75), budget)).is_reserved
+    third = await made(store, wanted("3"), budget)
+    assert (third.is_reserved, third.reserved.usd) == (False, 1.5)
+
+
+async def test_a_run_asks_again_without_harm(store: Store) -> None:
+    """An answer may be lost: its own reservation does not stand in its way."""
+    for _ in range(3):
+        standing = await made(store, wanted("1"), Budget(tokens=40))
+        assert (standing.is_reserved, standing.reserved.runs) == (True, 0)
+
+
+async def test_a_charge_takes_the_place_of_a_reservation(store: Store) -> None:
+    """In one step: there is never both, and never neither."""
+    budget = Budget(tokens=41)
+    journal = await store.start_run(run_row("1", key_id="key_ann"), [], owner=OWNER, lease_s=LEASE_S)
+    assert (await made(store, wanted("1"), budget)).is_reserved
+    await journal.finish([], COMPLETED)
+    assert (await made(store, wanted("2"), budget)).reserved.tokens == 40
+    assert await store.keys.settle([Charge("run_1", ("total",), Spent(runs=1, input_tokens=10))]) == {"run_1"}
+    third = await made(store, wanted("3", 1), budget)
+    assert (third.spent.tokens, third.reserved.tokens, third.is_reserved) == (10, 40, False)
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+async def test_what_a_dead_process_reserved_counts_as_long_as_its_run_may_go_on(
+    store: Store, clock: SetClock, has_run: bool
+) -> None:
+    """Past its time only where nothing of the run is left: no lease, by which another process takes it, and no debt."""
+    budget = Budget(tokens=41)
+    if has_run:
+        await store.start_run(run_row("1", key_id="key_ann"), [], owner=OWNER, lease_s=LEASE_S)
+    await made(store, wanted("1", 41), budget)
+    assert not (await made(store, wanted("2"), budget, 1_059.0)).is_reserved
+    await store.list_runs()
+    if type(store).__name__ == "MemoryStore":
+        return  # its processes die with it, so that what they reserved does too
+    assert (await made(store, wanted("2"), budget, 1_061.0)).is_reserved is not has_run
+
+
+async def test_what_was_reserved_for_nothing_is_given_back(store: Store) -> None:
+    """But not by a run that goes on, whoever drives it now."""
+    budget = Budget(tokens=41)
+    await made(store, wanted("1", 41), budget)
+    await store.keys.release("run_1")
+    await store.start_run(run_row("2", key_id="key_ann"), [], owner=OWNER, lease_s=LEASE_S)
+    await store.list_runs()
+    assert (await made(store, wanted("2", 41), budget)).is_reserved
+    await store.keys.release("run_2")
+    assert not (await made(store, wanted("3"), budget)).is_reserved

@@ -21,7 +21,7 @@ HELD_RETRY_S = 1.0
 """When to ask again where the rest of a budget is reserved: nobody knows when a run ends."""
 
 HOLD_S = 60.0
-"""How long a reservation counts of which no run and no debt is there: its process may have died before the run began."""
+"""How long a reservation counts of which no run and no debt is there: its process may have died before that."""
 
 TOKENS_MAX = 2**40
 """More than any run can use: whatever an upstream says, eight million such runs still fit into a number of 64 bits."""
@@ -107,7 +107,9 @@ def expected_tokens(input_bytes: int, output_tokens_max: int | None) -> Usage:
 
 def held_back(client: Client, standing: Standing) -> Exhausted:
     """Say that what is left of a budget is reserved by runs that go on, so that asking again helps."""
-    message = f"What is left of the budget of the key {client.name!r} is reserved by {standing.reserved.runs} of its runs."
+    message = (
+        f"What is left of the budget of the key {client.name!r} is reserved by {standing.reserved.runs} of its runs."
+    )
     return Exhausted(message, code="budget_exceeded", retry_after_s=HELD_RETRY_S)
 
 

@@ -6,7 +6,6 @@ every few seconds, and counts on from there by seconds that never go back: neith
 while it runs changes what is due.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -76,7 +75,7 @@ class SharedClock:
             await self._own.sleep(MEASURE_S)
             try:
                 await self.measure(ask)
-            except (StoreError, asyncio.TimeoutError):
+            except (TimeoutError, StoreError):
                 continue
 
     def _tell(self) -> None:

@@ -75,8 +75,9 @@ def audit_export(exported: Exported) -> Finding:
     root = "" if sealed is None else sealed.root
     row = exported.row
     # Where the run had ended its row says where the chain ends, else the export does.
-    is_ended = sealed is not None and sealed.ended_at is not None
-    head, sha256 = (sealed.head, sealed.sha256) if is_ended else (exported.head, exported.sha256)
+    head, sha256 = exported.head, exported.sha256
+    if sealed is not None and sealed.ended_at is not None:
+        head, sha256 = sealed.head, sealed.sha256
     evidence = Evidence(
         row=row,
         sealed=sealed_of(row, exported.head, exported.sha256) if sealed is None else sealed,
@@ -144,7 +145,9 @@ def _read_problems(row: RunRow, entries: Sequence[Entry]) -> Iterable[str]:
     known = {*calls, *carried}
     for what, counted in (("call", calls), ("result", results)):
         yield from (f"the call id {call_id!r} has {n} {what}s" for call_id, n in counted.items() if n > 1)
-    yield from (f"there is a result for {call_id!r}, which was not called" for call_id in results if call_id not in known)
+    yield from (
+        f"there is a result for {call_id!r}, which was not called" for call_id in results if call_id not in known
+    )
     yield from (f"a start is marked for {each!r}, which was not called" for each in _started(own) if each not in known)
     if row.status in ENDED:
         left = _left_calls(own) if row.status == "requires_action" else frozenset[str | None]()
@@ -197,7 +200,7 @@ _request = msgspec.json.Decoder(_Request)
 
 
 def _carried_calls(own: Sequence[Entry]) -> list[str]:
-    """Return the calls of an earlier run that this one carries on: it starts and answers them as if they were its own."""
+    """Return the calls of an earlier run that this one carries on: it starts and answers them like its own."""
     frame = next((entry for entry in own if entry.kind == "frame"), None)
     found = None if frame is None else _read(_frame, frame)
     if found is None or found.carried is None:

@@ -32,8 +32,8 @@ class KeptEntry(NamedTuple):
 
 
 Link = tuple[Any, ...]
-"""An entry at its place: the hash of the entry before it (for the first the root, see `seal`), run id, number, epoch, kind, whether it
-is input, time (a float, never minus zero), name, call id, item id, content, and data as bytes or a view of them."""
+"""An entry at its place: the hash of the entry before it (for the first the root, see `seal`), run id, number, epoch,
+kind, whether it is input, time (a float, never minus zero), name, call id, item id, content, and data as bytes."""
 
 
 def link_hash(link: Link) -> str:
@@ -119,9 +119,7 @@ def old_hash(previous: str, run_id: str, seq: int, epoch: int, entry: Entry) -> 
     return _sha256(_sized(previous, run_id, str(seq), str(epoch), body)).hexdigest()
 
 
-def audit_lines(
-    run_id: str, kept: Iterable[KeptEntry], head: int, sha256: str, root: str = ""
-) -> Iterator[AuditLine]:
+def audit_lines(run_id: str, kept: Iterable[KeptEntry], head: int, sha256: str, root: str = "") -> Iterator[AuditLine]:
     """Yield the lines of a run's audit; `head` and `sha256` are the number and the hash that its last entry had.
 
     A line is sound where its two hashes are equal, and from before the chain where both are empty. `root` is what the

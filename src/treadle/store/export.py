@@ -6,7 +6,7 @@ UTF-8 cannot say (lone surrogates) stands as `{"base64": …}`.
 """
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import msgspec
@@ -97,11 +97,10 @@ def write_run(evidence: Evidence) -> Iterator[bytes]:
 def sealed_of(row: RunRow, head: int, sha256: str, seal: SealLine | None = None) -> SealedRow:
     """Return a run's row with all that is sealed of it; without a seal, as much as the run itself says."""
     usage, error = (None if each is None else write_json(each).decode() for each in (row.usage, row.error))
-    plain = SealLine(
-        question=None, usage=usage, error=error, epoch=1, head=head, sha256=sha256, amended=None
-    )
+    plain = SealLine(question=None, usage=usage, error=error, epoch=1, head=head, sha256=sha256, amended=None)
     values: dict[str, Any] = {name: getattr(row, name) for name in SealedRow._fields if hasattr(row, name)}
-    return SealedRow(**{**values, "body": text_or_bytes(row.request), **msgspec.structs.asdict(seal or plain)})
+    values |= {"body": text_or_bytes(row.request), **msgspec.structs.asdict(seal or plain)}
+    return SealedRow(**values)
 
 
 def read_runs(lines: Iterable[bytes], name: str = "export") -> Iterator[Exported]:

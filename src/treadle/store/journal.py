@@ -19,7 +19,8 @@ A run is the unit. Its row says what was asked and how it ended, its entries say
      also no blob, unless another run uses it. A purged run keeps its numbers.
  J12 Apart: a write that fails changes nothing and harms no other; after a full disk is freed, writing goes on.
  J13 Chained: every entry carries the sha256 of itself and of the entry before it, so that a changed, a lost or a
-     moved entry is found by reading; a purge or deletion takes whole runs out of the chain and no single entry.
+     moved entry is found by reading, and so is a changed row of its run; a purge or deletion takes whole runs out of
+     the chain and no single entry.
  J14 Once: an idempotency key of an API key belongs to one run, for as long as that run has a row.
  J15 Live: what a run says before it is durable can be read by other processes soon after, in order and without a
      gap; it is not promised to survive the death of the database, and it goes when the run ends.

@@ -4,19 +4,22 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from treadle.access import accounts as access_accounts
 from treadle.access.accounts import Accounts
+from treadle.access.budget import OUTPUT_TOKENS
 from treadle.access.client import Client
 from treadle.access.limiter import Limiter
 from treadle.access.rates import Rates
 from treadle.canon.errors import Exhausted, StoreError
 from treadle.canon.events import RunEnded
+from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
 from treadle.runtime import SystemClock
 from treadle.store.journal import RunRow, Store
-from treadle.store.keys.kept import Budget, Charge, Grant, Spent
+from treadle.store.keys.kept import Budget, Charge, Grant, Spent, Standing
 from treadle.store.keys.kept import Rates as Limits
 from treadle.store.open import open_store
 
@@ -286,3 +289,74 @@ async def test_runs_that_are_charged_together_let_the_next_one_begin(store: Stor
         for each in rows:
             found.leave(each)
         await early
+
+
+async def test_a_run_waits_for_those_that_have_reserved_the_rest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they use less than they reserved it begins; where they use all it is refused, for good."""
+    found = accounts(store, Clock())
+    holder = client(budget=Budget(tokens=100))
+    for run_id, uses, passes in (("run_1", 60, True), ("run_3", 50, False)):
+        first, second = row(run_id=run_id), row(run_id=f"{run_id}_next")
+        await found.admit(holder)
+        await found.take(first, [], 100)
+        found.enter(first)
+        waiting = asyncio.create_task(found.take(second, [], 100))
+        await asyncio.sleep(0)
+        await end(store, first, Usage(input_tokens=uses))
+        found.owe(first, Usage(input_tokens=uses))
+        assert not waiting.done()
+        await found.settle(first)
+        found.leave(first)
+        if passes:
+            await asyncio.wait_for(waiting, 10.0)
+            found.give_back(second)
+            await found.close()
+            continue
+        with pytest.raises(Exhausted, match="110 of 100 tokens") as caught:
+            await asyncio.wait_for(waiting, 10.0)
+        assert not caught.value.is_retryable
+
+
+async def test_a_run_that_waits_too_long_may_ask_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget is not used up, only reserved: so it is told when to come back."""
+    monkeypatch.setattr(access_accounts, "RESERVE_WAIT_S", 0.05)
+    found = accounts(store, Clock())
+    await found.admit(client(budget=Budget(tokens=100)))
+    await found.take(row(), [], None)
+    with pytest.raises(Exhausted, match="is reserved by 1 of its runs") as caught:
+        await found.take(row(run_id="run_2"), [], None)
+    assert (caught.value.info.code, caught.value.retry_after) == ("budget_exceeded", 1.0)
+
+
+async def test_a_run_reserves_what_it_says_and_what_others_have_used(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token for three bytes of input, the most that it may answer, and no less than the largest run of its key."""
+    found = accounts(store, Clock())
+    await found.admit(client(budget=Budget(tokens=1_000_000)))
+    asked = Entry(kind="user", at=0.0, content="x" * 299, data=msgspec.Raw(b"y"), is_input=True)
+    reserved: list[int] = []
+    reserve = found.ledger.reserve
+
+    async def noted(holder: Client, run_id: str, expected: Spent, now: float) -> Standing:
+        reserved.append(expected.tokens)
+        return await reserve(holder, run_id, expected, now)
+
+    monkeypatch.setattr(found.ledger, "reserve", noted)
+    await found.take(row(), [asked, Entry(kind="frame", at=0.0, content="not input")], 50)
+    await pay(store, found, row(run_id="run_2"), Usage(input_tokens=700, output_tokens=7))
+    await found.take(row(run_id="run_3"), [asked], None)
+    await found.take(row(run_id="run_4"), [asked], 9_000)
+    assert reserved == [150, 700 + OUTPUT_TOKENS, 9_700]
+
+
+async def test_a_key_without_a_budget_reserves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is its store asked."""
+    found = accounts(store, Clock(), tokens_per_min=100)
+
+    async def never(*_: object) -> Standing:
+        raise AssertionError("nothing is to be reserved")
+
+    monkeypatch.setattr(found.ledger, "reserve", never)
+    await found.admit(client())
+    await found.take(row(), [], None)

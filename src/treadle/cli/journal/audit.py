@@ -46,19 +46,25 @@ def run(args: argparse.Namespace) -> int:
     """Check, print, and return whether all is well."""
     if args.file is not None and (args.runs or args.session or args.since):
         raise RequestError("a file is checked whole", param="file", hint="leave the runs out")
-    findings = _in_file(args.file) if args.file is not None else opened.with_store(args, lambda each: _in(each, args))
-    if args.json:
-        document = {"ok": all(finding.is_sound for finding in findings), "runs": findings}
-        command.print_json(document)
+    strays: dict[str, int] = {}
+    if args.file is not None:
+        findings = _in_file(args.file)
     else:
-        for line in _table(findings):
+        findings, strays = opened.with_store(args, lambda each: _in(each, args))
+    is_sound = not strays and all(finding.is_sound for finding in findings)
+    if args.json:
+        command.print_json({"ok": is_sound, "runs": findings, "strays": strays})
+    else:
+        for line in _table(findings, strays):
             print(clean(line))
-    return command.OK if all(finding.is_sound for finding in findings) else command.ERROR
+    return command.OK if is_sound else command.ERROR
 
 
-async def _in(store: "Store", args: argparse.Namespace) -> "list[Finding]":
+async def _in(store: "Store", args: argparse.Namespace) -> "tuple[list[Finding], dict[str, int]]":
+    """Check the runs that were asked for; where that is all of them, also for rows that belong to none."""
     from treadle.store.audit import audit_run
 
+    is_all = not (args.runs or args.session or args.since)
     since = None if args.since is None else opened.read_since(args.since, time.time())
     findings: list[Finding] = []
     rows = await opened.find_runs(store, args.runs, session=args.session, since=since)
@@ -69,7 +75,7 @@ async def _in(store: "Store", args: argparse.Namespace) -> "list[Finding]":
             except NotFound:
                 continue  # it was forgotten just now, as it may be
             tell(len(findings), len(rows))
-    return findings
+    return findings, await store.strays() if is_all else {}
 
 
 def _in_file(file: Path) -> "list[Finding]":
@@ -85,7 +91,7 @@ def _in_file(file: Path) -> "list[Finding]":
     return findings
 
 
-def _table(findings: "list[Finding]") -> Iterable[str]:
+def _table(findings: "list[Finding]", strays: dict[str, int]) -> Iterable[str]:
     cells = [("run", "status", "entries", "epochs", "chain", "")]
     for each in findings:
         verdict = "ok" if each.is_sound else plural(len(each.problems), "problem")
@@ -93,5 +99,6 @@ def _table(findings: "list[Finding]") -> Iterable[str]:
     yield from opened.aligned(cells) if findings else []
     for each in findings:
         yield from (f"{each.run_id}: {problem}" for problem in each.problems)
+    yield from (f"{plural(count, 'row')} of {table} of runs that are not there" for table, count in strays.items())
     broken = sum(not each.is_sound for each in findings)
     yield f"{plural(len(findings), 'run')}, {'all as written' if not broken else f'{broken} not as written'}"

@@ -46,7 +46,7 @@ class Connection(Protocol):
         """Return the first value of the first row, or None."""
         ...
 
-    def transaction(self) -> Any:
+    def transaction(self, *, isolation: str | None = None, readonly: bool = False) -> Any:
         """Return a transaction, to be entered."""
         ...
 

@@ -1,5 +1,6 @@
-"""Reads all that is kept of one run for its audit, and names what PostgreSQL keeps otherwise than Treadle writes it: a text
-can be marked so that it is still read as the same.
+"""Reads all that is kept of one run for its audit.
+
+It names what PostgreSQL keeps otherwise than Treadle writes it: a text can be marked so that it reads the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +49,7 @@ async def collect(connection: Connection, run_id: str) -> Evidence:
         entries = [tuple(each) for each in await connection.fetch(_ENTRIES, values[0])]
         blobs = {each[0]: each[1] for each in await connection.fetch(_BLOBS, values[0])}
     sealed = read_sealed(values[5:])
-    lease = None if values[1] is None else Lease(*values[1:4], read_text(values[4]))
+    lease = None if values[1] is None else Lease(values[1], values[2], values[3], read_text(values[4]))
     head, sha256 = (sealed.head, sealed.sha256) if lease is None else lease[:2]
     kept = [KeptEntry(read_entry(each[4:]), each[2], each[3]) for each in entries]
     if sealed.is_purged and not kept:

@@ -11,7 +11,7 @@ from treadle.canon.errors import NotFound
 from treadle.canon.events import Status
 from treadle.canon.messages import ITEM_KINDS, Entry
 from treadle.canon.request import DIRECT_MODEL
-from treadle.store.journal import QUESTION_CHARS_MAX, AuditLine, Chunk, RunRow, RunSearch, StoredTurn
+from treadle.store.journal import QUESTION_CHARS_MAX, Chunk, RunRow, RunSearch, StoredTurn
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.rows import ENTRY_FIELDS, RUN_FIELDS, bind_text, read_entry, read_run, read_text
 

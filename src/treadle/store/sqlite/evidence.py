@@ -1,5 +1,6 @@
-"""Reads all that is kept of one run for its audit, as a job on any connection, and names what SQLite keeps otherwise than
-Treadle writes it: a value can be changed so that it is still read as the same.
+"""Reads all that is kept of one run for its audit, as a job on any connection.
+
+It names what SQLite keeps otherwise than Treadle writes it: bytes in the place of a text read the same.
 """
 
 from collections.abc import Iterator, Sequence

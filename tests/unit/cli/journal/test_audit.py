@@ -36,6 +36,9 @@ def test_a_sound_journal_passes(here: Path, capsys: pytest.CaptureFixture[str]) 
         ("DELETE FROM events WHERE kind = 'tool_result'", "is lost"),
         ("UPDATE runs SET status = 'failed'", "the run is failed, and its recorded end says completed"),
         ("UPDATE events SET epoch = 9 WHERE kind = 'plan'", "after epoch 9"),
+        ("UPDATE runs SET key_id = 'key_other'", "the run's row, or entry 1 (status) is not as it was written"),
+        ("UPDATE runs SET model = 'another'", "the run's row, or entry 1 (status) is not as it was written"),
+        ("UPDATE runs SET usage = '{'", "the run's usage is not what its recorded end says"),
     ],
 )
 def test_a_changed_journal_does_not(here: Path, sql: str, problem: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,6 +49,19 @@ def test_a_changed_journal_does_not(here: Path, sql: str, problem: str, capsys: 
     shown = capsys.readouterr().out
     assert problem in shown
     assert shown.endswith("1 run, 1 not as written\n")
+
+
+def test_a_run_that_was_taken_away_leaves_what_belongs_to_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A program that minds no foreign keys leaves rows without a run; Treadle itself forgets all of them."""
+    asyncio.run(run_script(here))
+    tamper(here, "DELETE FROM runs")
+    assert main(["audit", "verify"]) == 1
+    *strays, last = capsys.readouterr().out.splitlines()
+    assert [line.split(maxsplit=1)[1] for line in strays] == [
+        "rows of events of runs that are not there",
+        "row of requests of runs that are not there",
+    ]
+    assert last == "0 runs, all as written"
 
 
 def test_an_exported_file_is_checked_without_its_store(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
