@@ -20,6 +20,7 @@ from treadle.canon.plan import Plan
 from treadle.canon.tools import CallContext, Outcome, ServerTool
 from treadle.engine.ports import Model
 from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.runtime.clock import SharedClock
 from treadle.store.journal import Chunk, RunJournal, RunRow, Store
 from treadle.telemetry import Metrics
 
@@ -152,12 +153,13 @@ class Process:
         self._world = world
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._ids = CountingIds(namespace=f"{name}_")
+        self.clock = SharedClock(GatedClock(self.gate))
         rooms = Rooms(
             store=GatedStore(store, self.gate),
             models=self,
             tools=self,
             toolbox=self,
-            clock=GatedClock(self.gate),
+            clock=self.clock,
             ids=self._ids,
             metrics=Metrics(),
         )

@@ -6,6 +6,7 @@ Same seed, same history. Faults stop after a while; then every run must end, and
 import asyncio
 import hashlib
 import random
+from collections.abc import Iterator
 
 import msgspec
 
@@ -20,6 +21,7 @@ from treadle.canon.items import text_message
 from treadle.canon.request import Request
 from treadle.canon.tools import ToolSpec
 from treadle.engine.limits import Limits
+from treadle.store.journal import RunRow
 
 FAULTS_S = 60.0
 HEALING_S = 40 * LEASE_S
@@ -31,6 +33,9 @@ LAST = (
     Reply(fails="before"),
     Reply(text="Too lo", stop="length", calls=("pay",)),
 )
+CLOCKS_S = (0.0, 3_600.0, -3_600.0)
+"""How far the clock of a machine may be off."""
+
 FAULTS = ("kill", "kill", "freeze", "freeze", "cancel", "cancel_far", "full", "restart", "clock")
 
 
@@ -97,8 +102,16 @@ class World:
         self._made += 1
         chance = random.Random(f"{self.seed}-{self._made}")
         process = Process(f"p{self._made}", self.store, self.scenes, self.sink, chance)
+        # Of another source than what else happens: the clocks of machines are apart from the beginning.
+        process.gate.wrong_s = random.Random(f"{self.seed}-{self._made}-clock").choice(CLOCKS_S)
+        await process.spawn(process.clock.measure(self._time))
+        process.spawn(process.clock.keep_measuring(self._time))
         await process.spawn(process.runs.open())
         return process
+
+    async def _time(self) -> float:
+        """Return the time of the database."""
+        return asyncio.get_running_loop().time()
 
     async def _ask(self, model: str) -> None:
         """Be a client: ask one process, watch there, and perhaps watch at the other too."""
@@ -201,11 +214,19 @@ class World:
                 self.store, row.id, self.sink.effects, self.near.get(row.id, ()), self.far.get(row.id, ())
             )
             problems += check(history)
+            problems += _wrong_times(row, asyncio.get_running_loop().time())
             takeovers += len({line.epoch for line in history.lines}) - 1
             trace.update("".join(line.sha256 for line in history.lines).encode())
         strange = {effect.run_id for effect in self.sink.effects} - {row.id for row in rows}
         problems += [f"{run_id}: an effect of no run" for run_id in sorted(strange)]
         return Result(seed=self.seed, problems=problems, trace=trace.hexdigest(), runs=len(rows), takeovers=takeovers)
+
+
+def _wrong_times(row: RunRow, now: float) -> Iterator[str]:
+    """Say which times of a run are not those of the database."""
+    ended_at = row.created_at if row.ended_at is None else row.ended_at
+    if not 0 <= row.created_at <= ended_at <= now:
+        yield f"{row.id}: it began at {row.created_at} and ended at {ended_at}, and it is {now}"
 
 
 def simulate(seed: int) -> Result:
