@@ -14,9 +14,10 @@ from treadle.canon.items import CallItem
 from treadle.canon.json import OptionalRaw, type_errors, write_json
 from treadle.canon.messages import Entry, item_of_entry
 from treadle.store.chain import EXTRA, LOST, audit_lines, is_rooted
+from treadle.store.evidence import run_of
 from treadle.store.export import Exported, sealed_of
 from treadle.store.journal import AuditLine, Evidence, RunRow
-from treadle.store.seal import SealedRow, is_sound, read_amendment, run_of
+from treadle.store.seal import SealedRow, is_sound, read_amendment
 
 T = TypeVar("T")
 

@@ -10,14 +10,11 @@ Three parts of a row are proved in three ways, and none of them costs a write of
 """
 
 import hashlib
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import Status
 from treadle.canon.json import type_errors
-from treadle.canon.usage import Usage
 
 if TYPE_CHECKING:
     from treadle.store.journal import RunRow
@@ -25,8 +22,6 @@ if TYPE_CHECKING:
 _ROOT, _LINKS, _PURGED = "root", "links", "purged"
 _pack = msgspec.msgpack.Encoder(enc_hook=str.__str__).encode
 _sha256 = hashlib.sha256
-_usage = msgspec.json.Decoder(Usage)
-_error = msgspec.json.Decoder(ErrorInfo)
 
 T = TypeVar("T")
 
@@ -124,38 +119,6 @@ def root_hash(row: "RunRow", question: int) -> str:
             question,
             body,
         ),
-    )
-
-
-def run_of(row: SealedRow) -> "RunRow":
-    """Return a row as the rooms above know it."""
-    from treadle.store.journal import RunRow
-
-    body = row.body.encode() if isinstance(row.body, str) else row.body
-    return RunRow(
-        id=row.id,
-        response_id=row.response_id,
-        conversation_id=row.conversation_id,
-        previous_id=row.previous_id,
-        session_id=row.session_id,
-        key_id=row.key_id,
-        protocol=row.protocol,
-        model=row.model,
-        status=cast("Status", row.status),
-        store=bool(row.store),
-        background=bool(row.background),
-        created_at=row.created_at,
-        ended_at=row.ended_at,
-        expires_at=row.expires_at,
-        stop=row.stop,
-        limit=row.limit,
-        usage=read_or_none(_usage, row.usage),
-        error=read_or_none(_error, row.error),
-        rounds=row.rounds,
-        calls=row.calls,
-        request=None if body is None else msgspec.Raw(body),
-        idempotency_key=row.idempotency_key,
-        request_sha256=row.request_sha256,
     )
 
 

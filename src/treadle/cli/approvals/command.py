@@ -92,9 +92,9 @@ def run(args: argparse.Namespace) -> int:
 
     async def main(store: "Store") -> int:
         from treadle.runs.approval.service import Approvals
-        from treadle.runtime import RandomIds, SystemClock
+        from treadle.runtime import RandomIds
 
-        return await work(Approvals(store, SystemClock(), RandomIds()), args)
+        return await work(Approvals(store, await opened.clock_of(store), RandomIds()), args)
 
     return opened.with_store(args, main)
 

@@ -132,8 +132,8 @@ def check_client_key(settings: Settings, text: str, env: Mapping[str, str]) -> C
     """Try a client's key against the journal, as the gateway would, and say more than it tells a stranger."""
     from treadle.access.keyring import Keyring
     from treadle.access.token import is_proved, read_token
-    from treadle.cli.journal.opened import opened
-    from treadle.runtime import RandomIds, SystemClock
+    from treadle.cli.journal.opened import clock_of, opened
+    from treadle.runtime import RandomIds
     from treadle.server.login.secret import VARIABLE, kept_secret, secret_for
 
     token = read_token(text)
@@ -145,7 +145,7 @@ def check_client_key(settings: Settings, text: str, env: Mapping[str, str]) -> C
         async with opened(settings) as store:
             row = await store.keys.find(token.lookup)
             try:
-                await Keyring(store.keys, pepper, clock=SystemClock(), ids=RandomIds()).check(text)
+                await Keyring(store.keys, pepper, clock=await clock_of(store), ids=RandomIds()).check(text)
             except Unauthorised as error:
                 return row, error.message
             return row, ""

@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
@@ -121,7 +120,7 @@ async def _fork(store: "Store", args: argparse.Namespace) -> int:
     from treadle.store.sessions import fork_session
 
     source = await _find(store, args.session)
-    now = time.time()
+    now = (await opened.clock_of(store)).now()
     row = SessionRow(id=RandomIds().new(SESSION), created_at=now, updated_at=now)
     return _tell(await fork_session(store, source, row, at=args.at, name=args.name), args, "forked as")
 

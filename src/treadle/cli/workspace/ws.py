@@ -120,16 +120,17 @@ def run(args: argparse.Namespace) -> int:
 
         if vars(args).get("session"):
             args.session = (await get_session(store, args.session, key_id=None)).id
-        return await work(_desk(store), args)
+        return await work(await _desk(store), args)
 
     return opened.with_store(args, main, may_create=args.action == "new")
 
 
-def _desk(store: "Store") -> "Workspaces":
+async def _desk(store: "Store") -> "Workspaces":
     from treadle.runtime import RandomIds
     from treadle.workspace.desk import Workspaces
 
-    return Workspaces(store, ids=RandomIds(), key_id=None)
+    clock = await opened.clock_of(store)
+    return Workspaces(store, ids=RandomIds(), clock=clock.now, key_id=None)
 
 
 async def _list(desk: "Workspaces", args: argparse.Namespace) -> int:

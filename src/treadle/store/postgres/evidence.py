@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from treadle.canon.errors import NotFound
-from treadle.store.chain import KeptEntry, audit_lines, is_rooted, plan_fingerprint
-from treadle.store.faults import Lease, blob_faults, entry_faults, lease_faults
+from treadle.store.chain import KeptEntry, plan_fingerprint
+from treadle.store.evidence import OF_RUNS, Lease, entry_faults, make_evidence
 from treadle.store.journal import Evidence
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.rows import (
@@ -21,7 +21,6 @@ from treadle.store.postgres.rows import (
     read_sealed,
     read_text,
 )
-from treadle.store.seal import run_of
 
 _ROW = f"""
 SELECT r.n, l.head, l.sha256, l.epoch, l.session_id, {SEALED_FIELDS}
@@ -33,7 +32,6 @@ WHERE e.run = $1 ORDER BY e.seq
 """
 _BLOBS = "SELECT u.blob, b.data FROM blob_uses u LEFT JOIN blobs b ON b.sha256 = u.blob WHERE u.run = $1"
 _TEXTS = ("name", "call_id", "item_id", "content")
-OF_RUNS = ("events", "requests", "leases", "approvals", "blob_uses")
 
 
 async def collect(connection: Connection, run_id: str) -> Evidence:
@@ -50,22 +48,9 @@ async def collect(connection: Connection, run_id: str) -> Evidence:
         blobs = {each[0]: each[1] for each in await connection.fetch(_BLOBS, values[0])}
     sealed = read_sealed(values[5:])
     lease = None if values[1] is None else Lease(values[1], values[2], values[3], read_text(values[4]))
-    head, sha256 = (sealed.head, sealed.sha256) if lease is None else lease[:2]
     kept = [KeptEntry(read_entry(each[4:]), each[2], each[3]) for each in entries]
-    if sealed.is_purged and not kept:
-        head, sha256 = 0, ""  # nothing is missing
-    faults = [*lease_faults(sealed, lease, kept), *blob_faults(blobs)]
-    for each, entry in zip(entries, kept, strict=True):
-        faults += _faults(each, entry, blobs)
-    root = sealed.root
-    return Evidence(
-        row=run_of(sealed),
-        sealed=sealed,
-        entries=[each.entry for each in kept],
-        lines=list(audit_lines(run_id, kept, head, sha256, root)),
-        is_rooted=is_rooted(run_id, kept, root, sha256),
-        faults=tuple(faults),
-    )
+    faults = [fault for values, each in zip(entries, kept, strict=True) for fault in _faults(values, each, blobs)]
+    return make_evidence(sealed, lease, kept, blobs, faults)
 
 
 async def strays(connection: Connection) -> dict[str, int]:

@@ -9,10 +9,9 @@ from typing import Any
 import apsw
 
 from treadle.canon.errors import NotFound
-from treadle.store.chain import KeptEntry, audit_lines, is_rooted, plan_fingerprint
-from treadle.store.faults import Lease, blob_faults, entry_faults, lease_faults
+from treadle.store.chain import KeptEntry, plan_fingerprint
+from treadle.store.evidence import OF_RUNS, Lease, entry_faults, make_evidence
 from treadle.store.journal import Evidence
-from treadle.store.seal import run_of
 from treadle.store.sqlite.connection import select
 from treadle.store.sqlite.rows import KEPT_FIELDS, SEALED_FIELDS, bind_text, read_kept, read_sealed
 
@@ -26,7 +25,6 @@ WHERE e.run = ? ORDER BY e.seq
 """
 _BLOBS = "SELECT u.blob, b.data FROM blob_uses u LEFT JOIN blobs b ON b.sha256 = u.blob WHERE u.run = ?"
 _TEXTS = ("name", "call_id", "item_id", "content", "data")
-OF_RUNS = ("events", "requests", "leases", "approvals", "blob_uses")
 
 
 def collect(connection: apsw.Connection, run_id: str) -> Evidence:
@@ -46,22 +44,9 @@ def collect(connection: apsw.Connection, run_id: str) -> Evidence:
         connection.execute("RELEASE evidence")
     sealed = read_sealed(found[0][5:])
     lease = None if held[0] is None else Lease(*held)
-    head, sha256 = (sealed.head, sealed.sha256) if lease is None else lease[:2]
     kept = [read_kept(values[2:]) for values in entries]
-    if sealed.is_purged and not kept:
-        head, sha256 = 0, ""  # nothing is missing
-    faults = [*lease_faults(sealed, lease, kept), *blob_faults(blobs)]
-    for values, each in zip(entries, kept, strict=True):
-        faults += _faults(values, each, blobs)
-    root = sealed.root
-    return Evidence(
-        row=run_of(sealed),
-        sealed=sealed,
-        entries=[each.entry for each in kept],
-        lines=list(audit_lines(run_id, kept, head, sha256, root)),
-        is_rooted=is_rooted(run_id, kept, root, sha256),
-        faults=tuple(faults),
-    )
+    faults = [fault for values, each in zip(entries, kept, strict=True) for fault in _faults(values, each, blobs)]
+    return make_evidence(sealed, lease, kept, blobs, faults)
 
 
 def strays(connection: apsw.Connection) -> dict[str, int]:
