@@ -9,12 +9,14 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from treadle.canon.errors import Conflict, RequestError, StoreError, UpstreamTimeout
 from treadle.canon.events import ENDED, ModelEvent
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import CallItem, MessageItem, text_message, text_of, text_result
 from treadle.canon.plan import Plan
-from treadle.canon.request import Assent, Request
+from treadle.canon.request import Assent, Options, Request
 from treadle.canon.tools import CallContext, Outcome, ServerTool, ToolPolicy, ToolSpec
 from treadle.engine.limits import GATEWAY_LIMITS, Limits
 from treadle.runs import Rooms, Runs, RunsOptions
@@ -147,6 +149,8 @@ class House:
         """Return a request, of any protocol that has these tools."""
         given = {"protocol": "responses", "model": self.chance.choice(["m", "n"]), **fields}
         items = given.pop("items", (text_message("user", text),))
+        if self.chance.random() < 0.3:
+            given.setdefault("options", Options(extra={"odd": msgspec.Raw(b'{\n  "spread": "over lines"\n}')}))
         return Request(items=items, **given)
 
     async def follow(self, request: Request, limits: Limits = GATEWAY_LIMITS, **how: Any) -> RunHandle:

@@ -18,7 +18,8 @@ from postgres import postgres_server
 from store.histories import House
 from store.sample import LEASE_S, OWNER, planned, run_row, said
 from store.tampering import COVERED, REFUSED, Hand, PostgresHand, SqliteHand, changed
-from treadle.store.audit import audit_run
+from treadle.store.audit import audit_export, audit_run
+from treadle.store.export import read_runs, write_run
 from treadle.store.journal import SessionRow, Store
 from treadle.store.open import open_store
 
@@ -68,6 +69,16 @@ async def problems(store: Store) -> dict[str, tuple[str, ...]]:
     return found
 
 
+async def exported_problems(store: Store) -> dict[str, tuple[str, ...]]:
+    """Return what the audit says of an export of the whole store, by run."""
+    found: dict[str, tuple[str, ...]] = {}
+    for row in await store.list_runs(limit=1_000):
+        [exported] = read_runs(write_run(await store.evidence(row.id)))
+        if said := audit_export(exported).problems:
+            found[row.id] = said
+    return found
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_treadle_did_itself_is_never_called_wrong(engine: str) -> None:
     """Whatever was asked, approved, carried on, cancelled, taken over, forked, purged, deleted or expired."""
@@ -78,6 +89,7 @@ def test_what_treadle_did_itself_is_never_called_wrong(engine: str) -> None:
         async def main() -> None:
             async with lived_in(engine, seed) as (store, _):
                 assert await problems(store) == {}
+                assert await exported_problems(store) == {}
 
         asyncio.run(main())
 

@@ -34,6 +34,8 @@ class SealLine(msgspec.Struct, frozen=True, kw_only=True):
     head: int
     sha256: str
     amended: str | None
+    body: OptionalRaw = None
+    """The run's request as a text, where it cannot stand on one line as it is kept."""
 
 
 class RunLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
@@ -87,7 +89,8 @@ def write_run(evidence: Evidence) -> Iterator[bytes]:
     carried = {line.seq: line for line in evidence.lines if line.kind != LOST}
     kept = [entry for entry in evidence.entries if entry.seq in carried]
     last = carried[kept[-1].seq].sha256 if kept else ""
-    seal = SealLine(**{name: getattr(sealed, name) for name in SealLine.__struct_fields__})
+    kept_as = {name: getattr(sealed, name) for name in SealLine.__struct_fields__}
+    seal = SealLine(**{**kept_as, "body": _body(sealed.body)})
     line = RunLine(version=VERSION, entries=len(kept), sha256=last, run=_row(row), sealed=seal)
     yield msgspec.json.encode(line) + b"\n"
     for entry in kept:
@@ -99,8 +102,10 @@ def sealed_of(row: RunRow, head: int, sha256: str, seal: SealLine | None = None)
     usage, error = (None if each is None else write_json(each).decode() for each in (row.usage, row.error))
     plain = SealLine(question=None, usage=usage, error=error, epoch=1, head=head, sha256=sha256, amended=None)
     values: dict[str, Any] = {name: getattr(row, name) for name in SealedRow._fields if hasattr(row, name)}
-    values |= {"body": text_or_bytes(row.request), **msgspec.structs.asdict(seal or plain)}
-    return SealedRow(**values)
+    values |= msgspec.structs.asdict(seal or plain)
+    spelled = None if seal is None else _read(seal.body)
+    request = row.request if spelled is None else msgspec.Raw(spelled.encode("utf-8", "surrogateescape"))
+    return SealedRow(**{**values, "body": text_or_bytes(request)})
 
 
 def read_runs(lines: Iterable[bytes], name: str = "export") -> Iterator[Exported]:
@@ -138,6 +143,9 @@ def _begin(line: RunLine) -> Exported:
     if bytes(raw) != b"null":
         row = msgspec.structs.replace(row, request=msgspec.Raw(bytes(raw)))
     sealed = None if line.sealed is None else sealed_of(row, line.entries, line.sha256, line.sealed)
+    if sealed is not None and sealed.body is not None:
+        body = sealed.body.encode() if isinstance(sealed.body, str) else sealed.body
+        row = msgspec.structs.replace(row, request=msgspec.Raw(body))
     return Exported(row=row, sealed=sealed, kept=[], head=line.entries, sha256=line.sha256)
 
 
@@ -193,6 +201,12 @@ def _row(row: RunRow) -> msgspec.Raw:
         fields = {name: getattr(row, name) for name in RunRow.__struct_fields__}
         raw = msgspec.json.encode({name: _wrapped(value) for name, value in fields.items()})
     return msgspec.Raw(raw.replace(b"\n", b" ").replace(b"\r", b" "))
+
+
+def _body(body: str | bytes | None) -> msgspec.Raw | None:
+    """Return a request that the row of its line does not hold byte for byte."""
+    text = body.decode("utf-8", "surrogateescape") if isinstance(body, bytes) else body
+    return _required(text) if text is not None and ("\n" in text or "\r" in text) else None
 
 
 def _text(text: str | None) -> msgspec.Raw | None:

@@ -126,7 +126,10 @@ def test_what_is_wrong_is_named_by_its_line(lines: list[bytes | str], said: str)
 def test_how_a_row_is_sealed_comes_along() -> None:
     """With it the export proves the row as the store does; an older export says nothing of it."""
     kept = evidence(ROW, [], [])
-    sealed = kept.sealed._replace(question=3, usage='{"input_tokens":1}', epoch=2, head=7, amended='{"sha256":"x"}')
+    spread = '{\n "a":\r\n 1}'
+    sealed = kept.sealed._replace(
+        body=spread, question=3, usage='{"input_tokens":1}', epoch=2, head=7, amended='{"sha256":"x"}'
+    )
     (read,) = read_runs(write_run(msgspec.structs.replace(kept, sealed=sealed)))
     assert read.sealed == sealed
     (old,) = read_runs([b'{"type":"run","version":1,"entries":0,"sha256":"","run":' + msgspec.json.encode(ROW) + b"}"])
