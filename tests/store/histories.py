@@ -158,6 +158,11 @@ class House:
         previous = await self.store.find_run(request.previous_response_id or "")
         key_id = self.chance.choice(["", "k1"]) if previous is None else previous.key_id
         handle = await self.runs.start(request, **{"limits": limits, "key_id": key_id, **how})
+        return await self.attend(handle)
+
+    async def attend(self, handle: RunHandle) -> RunHandle:
+        """Wait for the end of a run, and let it have what it waits for."""
+        self.tools.let_go.set()
         waiting = asyncio.ensure_future(handle.wait())
         while not waiting.done():
             for row in await self.people.page(run_id=handle.run_id, status="pending"):
@@ -257,13 +262,13 @@ async def _held(house: House) -> RunHandle:
 async def forked(house: House) -> None:
     """A run that goes on from before a round of another."""
     row = await house.some_run()
-    await (await house.runs.fork(row)).wait()
+    await house.attend(await house.runs.fork(row))
 
 
 async def again(house: House) -> None:
     """The tools of a run, run again."""
     row = await house.some_run()
-    await (await house.runs.run_tools_again(row)).wait()
+    await house.attend(await house.runs.run_tools_again(row))
 
 
 async def deleted(house: House) -> None:
