@@ -9,7 +9,18 @@ from store.sample import COMPLETED, LEASE_S, OWNER, SetClock, run_row
 from treadle.canon.errors import Conflict
 from treadle.canon.usage import Usage
 from treadle.store.journal import Store
-from treadle.store.keys.kept import TAKEN, Budget, Charge, Debt, Grant, KeyRow, Rates, Reservation, Spent, Standing
+from treadle.store.keys.kept import (
+    TAKEN,
+    Budget,
+    Charge,
+    Debt,
+    Grant,
+    KeyRow,
+    Rates,
+    Reservation,
+    ReservationResult,
+    Spent,
+)
 
 GRANT = Grant(
     apis=("chat", "responses"),
@@ -145,7 +156,7 @@ def wanted(name: str, tokens: int = 40, usd: float = 0.0, *, until: float = 1_06
     return Reservation(run_id=f"run_{name}", key_id="key_ann", tokens=tokens, usd=usd, until=until)
 
 
-async def made(store: Store, asked: Reservation, budget: Budget, now: float = 1_000.0) -> Standing:
+async def made(store: Store, asked: Reservation, budget: Budget, now: float = 1_000.0) -> ReservationResult:
     """Ask for a reservation."""
     return await store.keys.reserve(asked, budget, "total", now)
 

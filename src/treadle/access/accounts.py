@@ -25,7 +25,7 @@ from treadle.canon.memo import Memo
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
 from treadle.store.journal import RunRow
-from treadle.store.keys.kept import Budget, KeyStore, Spent, Standing
+from treadle.store.keys.kept import Budget, KeyStore, ReservationResult, Spent
 from treadle.store.keys.kept import Rates as Limits
 
 log = logging.getLogger("treadle.access")
@@ -77,7 +77,7 @@ class Accounts:
         self._budgeted: dict[str, Client] = {}
         self._largest: dict[str, Spent] = {}
         self._reserved: set[str] = set()
-        self._lines: dict[str, _Line] = {}
+        self._queues: dict[str, _BudgetQueue] = {}
 
     @property
     def ledger(self) -> Ledger:
@@ -154,29 +154,29 @@ class Accounts:
         asked = expected_tokens(sum(_size(entry) for entry in entries), output_tokens_max)
         expected = _at_least(used_by(asked, self._cost(row.model, asked)), self._largest.get(row.key_id))
         standing = None
-        with self._line(row.key_id) as line:
+        with self._queue(row.key_id) as queue:
             try:
                 # Those of one process ask one after the other, in the order in which they came.
-                async with asyncio.timeout(RESERVE_WAIT_S), line.turn:
+                async with asyncio.timeout(RESERVE_WAIT_S), queue.turn:
                     while True:
                         standing = await self._ledger.reserve(client, row.id, expected, self._clock.now())
                         if standing.is_reserved:
                             self._reserved.add(row.id)
                             return
-                        await line.wait(RESERVE_POLL_S)
+                        await queue.wait(RESERVE_POLL_S)
             except TimeoutError:
-                raise held_back(client, standing or Standing()) from None
+                raise held_back(client, standing or ReservationResult()) from None
 
     @contextmanager
-    def _line(self, key_id: str) -> Generator["_Line", None, None]:
-        line = self._lines.setdefault(key_id, _Line())
-        line.waiting += 1
+    def _queue(self, key_id: str) -> Generator["_BudgetQueue", None, None]:
+        queue = self._queues.setdefault(key_id, _BudgetQueue())
+        queue.waiting += 1
         try:
-            yield line
+            yield queue
         finally:
-            line.waiting -= 1
-            if not line.waiting:
-                self._lines.pop(key_id, None)
+            queue.waiting -= 1
+            if not queue.waiting:
+                self._queues.pop(key_id, None)
 
     async def _release(self, run_id: str) -> None:
         try:
@@ -242,8 +242,8 @@ class Accounts:
         finally:
             for run_id in due:
                 self._forget(run_id)
-            for line in self._lines.values():
-                line.changed.set()
+            for queue in self._queues.values():
+                queue.changed.set()
 
     async def close(self) -> None:
         """Charge what is left, and wait for what has begun."""
@@ -324,7 +324,7 @@ class _Debt:
         self.settled: asyncio.Event | None = None
 
 
-class _Line:
+class _BudgetQueue:
     """The runs of one key that wait for room in its budget, here: one asks at a time."""
 
     __slots__ = ("changed", "turn", "waiting")

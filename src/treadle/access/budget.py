@@ -7,7 +7,7 @@ from functools import lru_cache
 from treadle.access.client import Client
 from treadle.canon.errors import Exhausted
 from treadle.canon.usage import Usage
-from treadle.store.keys.kept import Budget, Charge, Debt, KeyStore, Period, Reservation, Spent, Standing
+from treadle.store.keys.kept import Budget, Charge, Debt, KeyStore, Period, Reservation, ReservationResult, Spent
 
 TOTAL = "total"
 DAY_S = 86_400
@@ -63,7 +63,7 @@ class Ledger:
         spent = await self.spent(client.key_id, budget.period, now)
         _check(client, spent)
 
-    async def reserve(self, client: Client, run_id: str, expected: Spent, now: float) -> Standing:
+    async def reserve(self, client: Client, run_id: str, expected: Spent, now: float) -> ReservationResult:
         """Reserve what a run is expected to use, if the budget has room for another beside those that go on.
 
         Raises: Exhausted, where the budget is used up, and waiting for other runs is of no use; StoreError.
@@ -105,7 +105,7 @@ def expected_tokens(input_bytes: int, output_tokens_max: int | None) -> Usage:
     return Usage(input_tokens=given, output_tokens=made)
 
 
-def held_back(client: Client, standing: Standing) -> Exhausted:
+def held_back(client: Client, standing: ReservationResult) -> Exhausted:
     """Say that what is left of a budget is reserved by runs that go on, so that asking again helps."""
     message = (
         f"What is left of the budget of the key {client.name!r} is reserved by {standing.reserved.runs} of its runs."

@@ -33,7 +33,7 @@ class SharedClock:
     def __init__(self, own: Clock) -> None:
         self._own = own
         self._anchor: tuple[float, float] | None = None
-        self._is_told = False
+        self._is_logged = False
 
     def now(self) -> float:
         """Return the time that all processes agree on: seconds since 1970."""
@@ -58,15 +58,15 @@ class SharedClock:
     async def measure(self, ask: Ask) -> bool:
         """Ask once; return whether there is anything to measure. Raises: StoreError."""
         asked = self._own.monotonic()
-        told = await ask()
-        if told is None:
+        answer_s = await ask()
+        if answer_s is None:
             return False
         answered = self._own.monotonic()
         doubt_s = (answered - asked) / 2
-        # Somewhere between question and answer it was told: what lies within is no difference, and does not move it.
-        if self._anchor is None or (doubt_s * 2 <= ANSWER_S_MAX and abs(told + doubt_s - self.now()) > doubt_s):
-            self._anchor = told + doubt_s, answered
-        self._tell()
+        # The answer was given somewhere between asking and receiving: a difference within that is none, and moves nothing.
+        if self._anchor is None or (doubt_s * 2 <= ANSWER_S_MAX and abs(answer_s + doubt_s - self.now()) > doubt_s):
+            self._anchor = answer_s + doubt_s, answered
+        self._log_skew()
         return True
 
     async def keep_measuring(self, ask: Ask) -> None:
@@ -78,14 +78,14 @@ class SharedClock:
             except (TimeoutError, StoreError):
                 continue
 
-    def _tell(self) -> None:
+    def _log_skew(self) -> None:
         """Log that this machine's clock is wrong, once until it is right again."""
         is_wrong = abs(self.skew_s) > SKEW_S_MAX
-        if is_wrong and not self._is_told:
+        if is_wrong and not self._is_logged:
             where = "ahead of" if self.skew_s > 0 else "behind"
             log.warning(
                 "this machine's clock is %.0f s %s that of the database, whose time holds; set both by NTP",
                 abs(self.skew_s),
                 where,
             )
-        self._is_told = is_wrong
+        self._is_logged = is_wrong

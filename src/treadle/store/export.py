@@ -89,8 +89,9 @@ def write_run(evidence: Evidence) -> Iterator[bytes]:
     carried = {line.seq: line for line in evidence.lines if line.kind != LOST}
     kept = [entry for entry in evidence.entries if entry.seq in carried]
     last = carried[kept[-1].seq].sha256 if kept else ""
-    kept_as = {name: getattr(sealed, name) for name in SealLine.__struct_fields__}
-    seal = SealLine(**{**kept_as, "body": _body(sealed.body)})
+    values: dict[str, Any] = {name: getattr(sealed, name) for name in SealLine.__struct_fields__}
+    values["body"] = _body(sealed.body)
+    seal = SealLine(**values)
     line = RunLine(version=VERSION, entries=len(kept), sha256=last, run=_row(row), sealed=seal)
     yield msgspec.json.encode(line) + b"\n"
     for entry in kept:
@@ -105,7 +106,8 @@ def sealed_of(row: RunRow, head: int, sha256: str, seal: SealLine | None = None)
     values |= msgspec.structs.asdict(seal or plain)
     spelled = None if seal is None else _read(seal.body)
     request = row.request if spelled is None else msgspec.Raw(spelled.encode("utf-8", "surrogateescape"))
-    return SealedRow(**{**values, "body": text_or_bytes(request)})
+    values["body"] = text_or_bytes(request)
+    return SealedRow(**values)
 
 
 def read_runs(lines: Iterable[bytes], name: str = "export") -> Iterator[Exported]:

@@ -387,7 +387,7 @@ class Store(Protocol):
         ...
 
     async def strays(self) -> dict[str, int]:
-        """Return how many rows belong to runs that are not there, by table: somebody took those away by hand."""
+        """Return how many rows belong to runs that are not there, by table: those were deleted by hand."""
         ...
 
     async def find_run(self, run_or_response_id: str, *, key_id: str | None = None) -> RunRow | None:

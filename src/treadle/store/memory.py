@@ -22,7 +22,7 @@ from treadle.canon.messages import Entry
 from treadle.store.address import MEMORY
 from treadle.store.futures import done, failed
 from treadle.store.journal import RUN_ENDED, Chunk, RunJournal, RunRow, StoredTurn
-from treadle.store.keys.kept import Budget, Charge, Reservation, Standing, add_up
+from treadle.store.keys.kept import Budget, Charge, Reservation, ReservationResult, add_up
 from treadle.store.keys.sqlite import SqliteKeys, charge, free, pay
 from treadle.store.sqlite import fence, query, retention
 from treadle.store.sqlite.connection import select
@@ -210,7 +210,7 @@ class _Keys(SqliteKeys):
         charged, others = self._store.charge(charges)
         return charged | await super().settle(others) if others else charged
 
-    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> Standing:
+    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> ReservationResult:
         """Reserve what a run may use, until it is charged or released: runs that are held have no lease to see."""
         return await super().reserve(msgspec.structs.replace(wanted, until=math.inf), budget, period, now)
 

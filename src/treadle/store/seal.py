@@ -3,7 +3,7 @@
 Three parts of a row are proved in three ways, and none of them costs a write of its own:
 
 - What a run begins with (its ids, key, model, request …) is the **root**: its hash stands where the first entry's chain
-  expects the hash before it. Whoever changes the row breaks the chain at its first entry.
+  expects the hash before it. A change of the row breaks the chain at its first entry.
 - How it ended is in its last entry word for word, and the row must say the same.
 - What changes later (the run before it was deleted, its session was, its content was) is **amended**: the row then says
   what it was, and carries a hash of what it is. An amendment of a row that was changed by hand does not hide that.
@@ -123,7 +123,7 @@ def root_hash(row: "RunRow", question: int) -> str:
 
 
 def read_or_none(decoder: "msgspec.json.Decoder[T]", text: str | bytes | None) -> T | None:
-    """Read JSON of a row. What somebody has damaged is as if it were not there: the audit says that it was."""
+    """Read JSON of a row. What was damaged reads as if it were not there; the audit reports it."""
     try:
         return None if text is None else decoder.decode(text)
     except (*type_errors, UnicodeEncodeError):

@@ -29,8 +29,8 @@ from treadle.workspace.shelf import (
     PROGRAM,
     Author,
     Held,
+    ReservationResult,
     Shelf,
-    Standing,
     Taken,
     held_of,
     record_of,
@@ -195,7 +195,7 @@ class Workspaces:
 
     async def propose(
         self, id_or_name: str, changes: Sequence[Change], *, author: Author, base: int | None = None
-    ) -> Standing:
+    ) -> ReservationResult:
         """Put changes to the facts before a person; the same ones while they wait are the same proposal.
 
         `base` is the version of the facts that they were made for; without one the facts as they are.
@@ -215,7 +215,7 @@ class Workspaces:
         )
         for known in held.workspace.proposals:
             if known.sha256 == proposal.sha256:
-                return Standing(workspace_id=held.row.id, status="open", proposal=known)
+                return ReservationResult(workspace_id=held.row.id, status="open", proposal=known)
         taken = await self._shelf.take(
             held.row.id, lambda current: proposals.propose(current, proposal, actor=author.actor), author
         )
@@ -253,7 +253,7 @@ class Workspaces:
             author,
         )
 
-    async def standing(self, id_or_name: str, proposal_id: str) -> Standing:
+    async def standing(self, id_or_name: str, proposal_id: str) -> ReservationResult:
         """Return a proposal and what became of it.
 
         Raises: NotFound.
@@ -266,7 +266,7 @@ class Workspaces:
 
     async def standings(
         self, id_or_name: str | None = None, *, status: ProposalStatus | None = None, limit: int = 100
-    ) -> list[Standing]:
+    ) -> list[ReservationResult]:
         """Return the proposals of a workspace, or of all, newest first; those past their time are expired first.
 
         Raises: NotFound.
@@ -295,7 +295,7 @@ class Workspaces:
         made_on = await self.at(held.row.id, standing.proposal.version)
         return review(standing.proposal, held.workspace, made_on)
 
-    async def wait_decision(self, id_or_name: str, proposal_id: str, timeout_s: float) -> Standing:
+    async def wait_decision(self, id_or_name: str, proposal_id: str, timeout_s: float) -> ReservationResult:
         """Wait until a proposal is decided, wherever, or the time is over, and return how it stands.
 
         Raises: NotFound.
@@ -313,7 +313,7 @@ class Workspaces:
         finally:
             self._decided.pop(proposal_id, None)
 
-    async def news(self, id_or_name: str) -> list[Standing]:
+    async def news(self, id_or_name: str) -> list[ReservationResult]:
         """Return the decisions that no model has heard of yet, oldest first, and count them as heard.
 
         Raises: NotFound.
@@ -397,7 +397,7 @@ class Workspaces:
             event.set()
         return taken
 
-    async def _open(self, held: Held, proposal_id: str) -> Standing:
+    async def _open(self, held: Held, proposal_id: str) -> ReservationResult:
         """Return a proposal that can be decided.
 
         Raises: NotFound; Conflict, which says how it was decided.

@@ -19,7 +19,7 @@ from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
 from treadle.runtime import SystemClock
 from treadle.store.journal import RunRow, Store
-from treadle.store.keys.kept import Budget, Charge, Grant, Spent, Standing
+from treadle.store.keys.kept import Budget, Charge, Grant, ReservationResult, Spent
 from treadle.store.keys.kept import Rates as Limits
 from treadle.store.open import open_store
 
@@ -338,7 +338,7 @@ async def test_a_run_reserves_what_it_says_and_what_others_have_used(
     reserved: list[int] = []
     reserve = found.ledger.reserve
 
-    async def noted(holder: Client, run_id: str, expected: Spent, now: float) -> Standing:
+    async def noted(holder: Client, run_id: str, expected: Spent, now: float) -> ReservationResult:
         reserved.append(expected.tokens)
         return await reserve(holder, run_id, expected, now)
 
@@ -354,7 +354,7 @@ async def test_a_key_without_a_budget_reserves_nothing(store: Store, monkeypatch
     """Nor is its store asked."""
     found = accounts(store, Clock(), tokens_per_min=100)
 
-    async def never(*_: object) -> Standing:
+    async def never(*_: object) -> ReservationResult:
         raise AssertionError("nothing is to be reserved")
 
     monkeypatch.setattr(found.ledger, "reserve", never)

@@ -104,7 +104,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     until: float
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class ReservationResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a budget stands: what was used, what other runs have reserved, and whether this reservation was made."""
 
     spent: Spent = Spent()
@@ -149,7 +149,7 @@ class KeyStore(Protocol):
         """Return what a key used in a period."""
         ...
 
-    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> Standing:
+    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> ReservationResult:
         """Reserve what a run may use, if the budget of its key has room beside what was used and is reserved.
 
         Of any number of processes that ask at the same time each sees what the others were given. A reservation goes

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from treadle.canon.usage import Usage
-from treadle.store.keys.kept import Budget, Charge, Debt, Grant, KeyRow, Reservation, Spent, Standing, taken
+from treadle.store.keys.kept import Budget, Charge, Debt, Grant, KeyRow, Reservation, ReservationResult, Spent, taken
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.query import within
 from treadle.store.postgres.rows import bind_plain, bind_text, read_text
@@ -144,7 +144,7 @@ class PostgresKeys:
         found = await self._read(lambda connection: connection.fetchrow(_SPENT, bind_text(key_id), period))
         return Spent() if found is None else Spent(**dict(found))
 
-    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> Standing:
+    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> ReservationResult:
         """Reserve what a run may use, if the budget of its key has room beside what was used and is reserved."""
         run_id, key_id = bind_text(wanted.run_id), bind_text(wanted.key_id)
         values = (run_id, key_id, wanted.tokens, wanted.usd, wanted.until, now, period, budget.tokens, budget.usd)
@@ -155,7 +155,7 @@ class PostgresKeys:
                 return await connection.fetchrow(_RESERVE, *values)
 
         runs, given, made, usd, *held, is_reserved = await self._write(work)
-        return Standing(
+        return ReservationResult(
             spent=Spent(runs=runs, input_tokens=given, output_tokens=made, usd=usd),
             reserved=Spent(runs=held[0], output_tokens=held[1], usd=held[2]),
             is_reserved=is_reserved,

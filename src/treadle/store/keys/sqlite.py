@@ -14,8 +14,8 @@ from treadle.store.keys.kept import (
     Grant,
     KeyRow,
     Reservation,
+    ReservationResult,
     Spent,
-    Standing,
     add_up,
     has_room,
     taken,
@@ -119,11 +119,11 @@ class SqliteKeys:
         """Return what a key used in a period."""
         return await self._read(lambda connection: _spent(connection, key_id, period))
 
-    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> Standing:
+    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> ReservationResult:
         """Reserve what a run may use, if the budget of its key has room beside what was used and is reserved."""
         run_id, key_id = bind_text(wanted.run_id), bind_text(wanted.key_id)
 
-        def job(connection: apsw.Connection) -> Standing:
+        def job(connection: apsw.Connection) -> ReservationResult:
             select(connection, _FORGET_DEAD, key_id, now)
             [(runs, tokens, usd)] = select(connection, _RESERVED, key_id, run_id)
             reserved = Spent(runs=runs, output_tokens=tokens, usd=usd)
@@ -131,7 +131,7 @@ class SqliteKeys:
             is_reserved = has_room(budget, spent.plus(reserved))
             if is_reserved:
                 select(connection, _RESERVE, run_id, key_id, wanted.tokens, wanted.usd, wanted.until)
-            return Standing(spent=spent, reserved=reserved, is_reserved=is_reserved)
+            return ReservationResult(spent=spent, reserved=reserved, is_reserved=is_reserved)
 
         # What is lost with the machine is lost with the run that it was for.
         return await self._jot(job)

@@ -138,7 +138,6 @@ class PostgresStore:
 
         Raises: StoreError.
         """
-        # Not queued behind others, as far as can be: what it takes to answer is what it may be wrong by.
         return await self._read(lambda connection: connection.fetchval(_TIME), PING_WAIT_S)
 
     async def ping(self) -> None:
@@ -274,7 +273,7 @@ class PostgresStore:
         return await self._read(lambda connection: evidence.collect(connection, run_id))
 
     async def strays(self) -> dict[str, int]:
-        """Return how many rows belong to runs that are not there, by table: somebody took those away by hand."""
+        """Return how many rows belong to runs that are not there, by table: those were deleted by hand."""
         return await self._read(evidence.strays)
 
     async def find_run(self, run_or_response_id: str, *, key_id: str | None = None) -> RunRow | None:

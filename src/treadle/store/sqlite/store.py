@@ -119,7 +119,7 @@ class SqliteStore:
         return 0 if self._writer is None else self._writer.queued
 
     async def server_time(self) -> float | None:
-        """Return nothing: whoever shares the file is on this machine, and has its clock."""
+        """Return None: all processes that share the file are on this machine, and have its clock."""
         return None
 
     async def ping(self) -> None:
@@ -229,7 +229,7 @@ class SqliteStore:
         return await self._read(lambda connection: evidence.collect(connection, run_id))
 
     async def strays(self) -> dict[str, int]:
-        """Return how many rows belong to runs that are not there, by table: somebody took those away by hand."""
+        """Return how many rows belong to runs that are not there, by table: those were deleted by hand."""
         return await self._read(evidence.strays)
 
     async def find_run(self, run_or_response_id: str, *, key_id: str | None = None) -> RunRow | None:
