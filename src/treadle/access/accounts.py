@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -50,6 +51,9 @@ RESERVE_POLL_S = 0.05
 
 RUNS_RETRY_S = 1.0
 """When to come back for a place: nobody knows when a run ends."""
+
+_ADMITTED: ContextVar[Client | None] = ContextVar("treadle_admitted", default=None)
+"""Who was admitted last in the task that now begins a run."""
 
 Cost = Callable[[str, Usage | None], float | None]
 """Says what a model's usage costs, if that is known."""
@@ -109,6 +113,7 @@ class Accounts:
         """
         limits = self.limits_of(client)
         self._admitted[client.key_id] = limits
+        _ADMITTED.set(client)
         if limits.runs_max and not self._limiter.is_shared and self._runs.get(client.key_id, 0) >= limits.runs_max:
             raise _too_many(limits.runs_max)
         if not limits.tokens_per_min and client.grant.budget == UNBOUNDED:
@@ -129,8 +134,10 @@ class Accounts:
 
         Raises: Exhausted, StoreError.
         """
-        client = self._budgeted.get(row.key_id)
-        if client is not None:
+        admitted = _ADMITTED.get()
+        # An operator may act for a key whose budget is not asked then; the key itself is known by its last request.
+        client = admitted if admitted is not None and admitted.key_id == row.key_id else self._budgeted.get(row.key_id)
+        if client is not None and client.grant.budget != UNBOUNDED:
             await self._reserve(client, row, entries, output_tokens_max)
         limits = self._admitted.get(row.key_id)
         most = 0 if limits is None else limits.runs_max

@@ -63,7 +63,7 @@ class SharedClock:
             return False
         answered = self._own.monotonic()
         doubt_s = (answered - asked) / 2
-        # The answer was given somewhere between asking and receiving: a difference within that is none, and moves nothing.
+        # The answer was given somewhere between asking and receiving: a difference within that moves nothing.
         if self._anchor is None or (doubt_s * 2 <= ANSWER_S_MAX and abs(answer_s + doubt_s - self.now()) > doubt_s):
             self._anchor = answer_s + doubt_s, answered
         self._log_skew()

@@ -19,7 +19,7 @@ from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
 from treadle.runtime import SystemClock
 from treadle.store.journal import RunRow, Store
-from treadle.store.keys.kept import Budget, Charge, Grant, ReservationResult, Spent
+from treadle.store.keys.kept import Budget, Charge, Grant, Reservation, ReservationResult, Spent
 from treadle.store.keys.kept import Rates as Limits
 from treadle.store.open import open_store
 
@@ -360,3 +360,17 @@ async def test_a_key_without_a_budget_reserves_nothing(store: Store, monkeypatch
     monkeypatch.setattr(found.ledger, "reserve", never)
     await found.admit(client())
     await found.take(row(), [], None)
+
+
+async def test_who_acts_for_another_key_is_not_asked_for_its_budget(store: Store) -> None:
+    """An operator goes on with a run of a key whose budget is used up, though the key itself may not."""
+    found = accounts(store, Clock())
+    holder = client(budget=Budget(tokens=10))
+    await found.admit(holder)
+    await found.take(row(), [], 10)
+    acting = Client(key_id="key_a", name="operator", grant=Grant(role="operator"))
+    await found.admit(acting)
+    await found.take(row(run_id="run_2"), [], 10)
+    budget = Budget(tokens=1_000)
+    wanted = Reservation(run_id="run_3", key_id="key_a", tokens=1, usd=0.0, until=Clock.at)
+    assert (await store.keys.reserve(wanted, budget, "total", Clock.at)).reserved == Spent(runs=1, output_tokens=10)
