@@ -17,7 +17,7 @@ from treadle.canon.json import OptionalRaw, type_errors, write_json
 from treadle.canon.messages import Entry
 from treadle.store.chain import LOST, KeptEntry
 from treadle.store.journal import AuditLine, Evidence, RunRow
-from treadle.store.seal import SealedRow, text_or_bytes
+from treadle.store.seal import SealedRow, amend, text_or_bytes
 
 VERSION = 2
 VERSIONS = (1, VERSION)
@@ -85,9 +85,13 @@ _lines: msgspec.json.Decoder[RunLine | EntryLine] = msgspec.json.Decoder(RunLine
 
 def write_run(evidence: Evidence) -> Iterator[bytes]:
     """Yield the lines of a run."""
-    row, sealed = evidence.row, evidence.sealed
+    row, sealed, entries = evidence.row, evidence.sealed, evidence.entries
+    if not row.store and row.status in ENDED and not sealed.is_purged:
+        # What is kept of it is for the run that comes next alone: to everybody else it is purged already.
+        entries, after = [], sealed._replace(body=None, sha256="")
+        sealed = after._replace(amended=amend(sealed, after, is_purged=True))
     carried = {line.seq: line for line in evidence.lines if line.kind != LOST}
-    kept = [entry for entry in evidence.entries if entry.seq in carried]
+    kept = [entry for entry in entries if entry.seq in carried]
     last = carried[kept[-1].seq].sha256 if kept else ""
     values: dict[str, Any] = {name: getattr(sealed, name) for name in SealLine.__struct_fields__}
     values["body"] = _body(sealed.body)

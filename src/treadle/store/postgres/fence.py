@@ -297,7 +297,8 @@ async def find_appended(connection: Connection, hold: Hold, batch: Batch, is_end
     ended_at, epoch, head, sha256, *held = state
     if is_end:
         # One that was purged with its end stands nowhere any more; nobody else ends a run under this epoch.
-        return ended_at is not None and epoch == hold.epoch and (head, sha256) in (batch.place, Place())
+        purged = Place(batch.place.head, "")
+        return ended_at is not None and epoch == hold.epoch and (head, sha256) in (batch.place, purged, Place())
     return tuple(held) == (bind_text(hold.owner), hold.epoch, *batch.place)
 
 
