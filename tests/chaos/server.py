@@ -155,6 +155,16 @@ class Server:
         """Return the processes that it started, where there are several on its port."""
         return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
 
+    def processes(self) -> list[int]:
+        """Return every process of the server that is alive: the first one and its workers."""
+        return [self.pid, *self.workers()]
+
+    def kill_all(self) -> None:
+        """End it and all of its workers at once, as a power cut would."""
+        for pid in reversed(self.processes()):
+            os.kill(pid, signal.SIGKILL)
+        self.kill()
+
     def freeze(self) -> None:
         """Stop it as a hanging machine would."""
         self._process.send_signal(signal.SIGSTOP)

@@ -76,6 +76,11 @@ class TreadleError(Exception):
         )
 
     @property
+    def operator_info(self) -> ErrorInfo:
+        """Return this error as data for whoever runs this process: with places that no client may read."""
+        return self.info
+
+    @property
     def http_status(self) -> int:
         """Return the status this very error should have."""
         return self.status
@@ -312,11 +317,29 @@ class Interrupted(ToolError):
 
 
 class StoreError(TreadleError):
-    """The journal cannot be written or read."""
+    """The journal cannot be written or read.
+
+    `place` is its path or address and `cause` the database's own words, which may name both: they are for the operator's
+    log and command line. The message that clients get has neither.
+    """
 
     code = "store_unavailable"
     status = 503
     retryable = True
+
+    def __init__(
+        self, message: str, *, place: str = "", cause: str = "", code: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(f"the store: {message}" if place else message, code=code, hint=hint)
+        self._whole = f"the store {place}: {message}{f' ({cause})' if cause else ''}" if place else message
+
+    def __str__(self) -> str:
+        return self._whole
+
+    @property
+    def operator_info(self) -> ErrorInfo:
+        """Return this error as data, with the place and the cause."""
+        return msgspec.structs.replace(self.info, message=self._whole)
 
 
 class WorkspaceConflict(TreadleError):

@@ -201,7 +201,7 @@ def report(error: TreadleError) -> int:
     """Say an error on stderr, the way out below it, and return the exit code."""
     from treadle.cli.terminal.words import error_lines
 
-    first, *more = error_lines(error.info)
+    first, *more = error_lines(error.operator_info)
     print("\n".join([f"treadle: {first}", *more]), file=sys.stderr)
     return exit_code(error)
 

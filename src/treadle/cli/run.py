@@ -163,7 +163,7 @@ class _Turn:
         try:
             return await self._answer(interrupts, said)
         except TreadleError as error:
-            self._writer.fail(error.info)
+            self._writer.fail(error.operator_info)
             raise
 
     async def _answer(self, interrupts: "Interrupts", said: "MessageItem") -> int:

@@ -18,4 +18,4 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 def broken(name: str, error: TreadleError, advice: str = "") -> Check:
     """Return an error as a finding; its own hint says best what to do."""
-    return Check(name=name, state="broken", detail=error.message, advice=error.hint or advice)
+    return Check(name=name, state="broken", detail=error.operator_info.message, advice=error.hint or advice)

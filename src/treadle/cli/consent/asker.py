@@ -75,7 +75,7 @@ class Asker:
             except Conflict:
                 return  # somebody else was first, and the run tells what stands
             except TreadleError as error:
-                self._screen.error(error.info)
+                self._screen.error(error.operator_info)
                 if decision.arguments is not None:
                     continue
             return

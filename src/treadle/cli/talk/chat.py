@@ -112,7 +112,7 @@ class Chat:
                         self.screen.say("  /facts shows what is proposed, /confirm makes it fact", "dim")
                     ended = event if isinstance(event, RunEnded) else ended
         except TreadleError as error:
-            self.screen.error(error.info)
+            self.screen.error(error.operator_info)
         finally:
             await self._asker.close()
         cost = None if ended is None else await self._cost(ended)
@@ -145,7 +145,7 @@ class Chat:
         try:
             await self._while_wanted(slash.do(self, argument.strip()))
         except TreadleError as error:
-            self.screen.error(error.info)
+            self.screen.error(error.operator_info)
 
     async def _while_wanted(self, work: Awaitable[None]) -> None:
         """Do something until it is done or, where it takes long, until the person stops it."""

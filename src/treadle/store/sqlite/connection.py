@@ -10,6 +10,7 @@ from typing import Any, cast
 import apsw
 
 from treadle.canon.errors import Conflict, NotFound, ProtocolError, StoreError, TreadleError
+from treadle.store.sqlite import files
 
 Value = str | bytes | float | None
 """What is bound to a statement; ints and bools are floats to the type checker."""
@@ -51,8 +52,12 @@ def connect(path: str, *, query_only: bool = False) -> apsw.Connection:
     Raises: StoreError, apsw.Error.
     """
     if path != MEMORY:
-        _create(Path(path))
-    connection = apsw.Connection(path)
+        # Where a link leads nowhere yet, SQLite would make the file readable by everybody.
+        _create(Path(os.path.realpath(path)))
+    try:
+        connection = apsw.Connection(path)
+    except apsw.CantOpenError as error:
+        raise store_error(error, path) from None
     try:
         _configure(connection, path, query_only)
     except BaseException:
@@ -63,8 +68,8 @@ def connect(path: str, *, query_only: bool = False) -> apsw.Connection:
 
 def store_error(error: apsw.Error, path: str) -> StoreError:
     """Say in words what SQLite's error means for the database at `path`."""
-    code, what, hint = _FAILURES.get(type(error), ("store_unavailable", "SQLite failed", "see the message"))
-    return StoreError(f"the store {path}: {what} ({error})", code=code, hint=hint)
+    code, what, hint = _FAILURES.get(type(error), ("store_unavailable", "SQLite failed", "the log says how"))
+    return StoreError(what, place=path, cause=str(error), code=code, hint=hint)
 
 
 def constraint_error(error: apsw.ConstraintError) -> TreadleError:
@@ -86,11 +91,12 @@ def select(connection: apsw.Connection, sql: str, *values: Value) -> list[tuple[
 
 def _create(path: Path) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        files.create(path)
     except OSError as error:
         raise StoreError(
-            f"the store {path}: it cannot be opened for writing ({error.strerror or error})",
+            "it cannot be opened for writing",
+            place=str(path),
+            cause=error.strerror or str(error),
             code="store_cannot_open",
             hint="check the path and the permissions of its folder, or name another file",
         ) from None
@@ -101,7 +107,8 @@ def _configure(connection: apsw.Connection, path: str, query_only: bool) -> None
     mode = connection.pragma("journal_mode", "wal")
     if path != MEMORY and mode != "wal":
         raise StoreError(
-            f"the store {path}: its file system does not allow a write-ahead log (SQLite chose {mode!r})",
+            f"its file system does not allow a write-ahead log (SQLite chose {mode!r})",
+            place=path,
             code="store_no_wal",
             hint="put the file on a local disk",
         )

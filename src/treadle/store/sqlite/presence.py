@@ -23,7 +23,8 @@ class Presence:
 
         Raises: OSError, and what `when_alone` raises.
         """
-        self._path = path + SUFFIX
+        # As SQLite names its own files beside it: processes that go by different links to a database see each other.
+        self._path = os.path.realpath(path) + SUFFIX
         self._file = -1
         while fcntl is not None and self._file < 0:
             self._enter(when_alone)

@@ -5,10 +5,11 @@ database that ends with the store: it has a single connection, so its reads go t
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -34,6 +35,8 @@ from treadle.store.journal import (
 from treadle.store.keys.sqlite import SqliteKeys
 from treadle.store.sqlite import evidence, fence, query, retention, sessions
 from treadle.store.sqlite.connection import MEMORY, connect, select, store_error
+from treadle.store.sqlite.files import JournalFiles
+from treadle.store.sqlite.health import Health
 from treadle.store.sqlite.migrate import migrate, read_migrations
 from treadle.store.sqlite.presence import Presence
 from treadle.store.sqlite.rows import RunColumns, bind_json, bind_text, chain_entries, read_run, root_place, run_columns
@@ -57,6 +60,8 @@ class SqliteStore:
         self._path = path
         self._clock = clock
         self._writer: Writer | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._health = Health(path)
         self._connections = ExitStack()
         self._reading = 0 if path == MEMORY else READERS
         self._has_forgotten = False
@@ -98,8 +103,9 @@ class SqliteStore:
         Raises: StoreError.
         """
         assert self._writer is None, "the store is open already"
+        self._loop = asyncio.get_running_loop()
         connection = await self._off_loop(self._connect)
-        self._writer = Writer(connection, self._path, is_inline=self._path == MEMORY)
+        self._writer = Writer(connection, self._health, is_inline=self._path == MEMORY)
 
     async def close(self) -> None:
         """Commit what is queued, then close all connections; without effect the second time."""
@@ -443,9 +449,15 @@ class SqliteStore:
         try:
             return job(connection)
         except apsw.Error as error:
-            raise store_error(error, self._path) from None
+            raise self._health.failed(error) from None
         finally:
             idle.put(connection)
+
+    def _damaged(self) -> None:
+        """Let those who wait for a change read again, and be told what is wrong. Called from any thread, once."""
+        assert self._loop is not None
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            self._loop.call_soon_threadsafe(self._watch.wake_all)
 
     async def _data_version(self) -> int:
         return await self._off_loop(
@@ -459,8 +471,10 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
     def _open_writer(self) -> Writer:
+        if (damage := self._health.damage) is not None:
+            raise damage
         if self._writer is None or not self._writer.is_open:
-            raise StoreError(f"the store {self._path} is not open", code="store_closed")
+            raise StoreError("it is not open", place=self._path, code="store_closed")
         return self._writer
 
     def _open_desk(self) -> Desk:
@@ -475,6 +489,8 @@ class SqliteStore:
 
     def _connect(self) -> apsw.Connection:
         with ExitStack() as undo:
+            # Closed last: others may open the files again when SQLite has let go of them.
+            unguard = undo.enter_context(ExitStack())
             try:
                 writing = connect(self._path)
                 undo.callback(writing.close)
@@ -485,10 +501,15 @@ class SqliteStore:
                     reading = connect(self._path, query_only=True)
                     undo.callback(reading.close)
                     idle.put(reading)
+                if self._reading:
+                    files = JournalFiles(os.path.realpath(self._path))
+                    unguard.callback(files.close)
+                    self._health = Health(self._path, files, self._damaged)
             except apsw.Error as error:
                 raise store_error(error, self._path) from None
             except OSError as error:
-                raise StoreError(f"the store {self._path}: {error}", code="store_cannot_open") from None
+                text = "a file beside it cannot be opened"
+                raise StoreError(text, place=self._path, cause=str(error), code="store_cannot_open") from None
             self._connections = undo.pop_all()
         return writing
 

@@ -4,19 +4,23 @@ A job is a function of the connection that only runs statements; all that can fa
 queued. The jobs of a batch are done together; if one breaks a rule they are all undone and done again, each in a
 savepoint, so that it does not disturb its neighbours: a job may run twice. A failure of the disk fails its whole batch
 and the thread goes on. The event loop hears of a batch by one callback.
+
+The files of the database are looked at before and after each batch and, while there is none, twice a second. What was
+committed while they were not those that others see is reported as failed.
 """
 
 import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast, overload
 
 import apsw
 
 from treadle.canon.errors import StoreError, TreadleError
-from treadle.store.sqlite.connection import constraint_error, store_error
+from treadle.store.sqlite.connection import constraint_error
+from treadle.store.sqlite.health import CHECK_S, Health
 from treadle.store.together.sqlite import Unsure, write_together
 
 BATCH_JOBS_MAX = 256
@@ -43,9 +47,9 @@ class Writer:
     One that `is_inline` runs each job at once, without the thread: for a database in memory, which waits for nothing.
     """
 
-    def __init__(self, connection: apsw.Connection, path: str, *, is_inline: bool = False) -> None:
+    def __init__(self, connection: apsw.Connection, health: Health, *, is_inline: bool = False) -> None:
         self._connection = connection
-        self._path = path
+        self._health = health
         self._is_inline = is_inline
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[list[_Ticket]] = SimpleQueue()
@@ -101,8 +105,8 @@ class Writer:
         """
         future: asyncio.Future[Any] = self._loop.create_future()
         ticket = (job, future, is_durable, then, otherwise)
-        if not self._is_open:
-            self._tell(ticket, None, self._closed())
+        if (error := self._health.damage) is not None or not self._is_open:
+            self._tell(ticket, None, error or self._closed())
         elif self._is_inline:
             # Whoever asks in a loop until something has changed must let others change it.
             self._loop.call_soon(self._resolve, self._commit([ticket]))
@@ -167,7 +171,7 @@ class Writer:
 
     def _next_batch(self) -> list[_Ticket]:
         """Return what waits, as much as goes together; nothing, when no more will come."""
-        batch, self._left = self._left or self._queue.get(), []
+        batch, self._left = self._left or self._wait(), []
         while not self._queue.empty() and 0 < len(batch) < BATCH_JOBS_MAX:
             more = self._queue.get()
             if not more:
@@ -178,7 +182,20 @@ class Writer:
             batch, self._left = batch[:BATCH_JOBS_MAX], batch[BATCH_JOBS_MAX:]
         return batch
 
+    def _wait(self) -> list[_Ticket]:
+        """Return what comes next, and look at the files meanwhile."""
+        while True:
+            try:
+                return self._queue.get(timeout=CHECK_S)
+            except Empty:
+                self._health.look()
+
     def _commit(self, batch: list[_Ticket]) -> list[_Outcome]:
+        """Do the jobs, where the files are the right ones before it and after it."""
+        outcomes = [] if self._health.look() is not None else self._transact(batch)
+        return outcomes if self._health.look() is None else [(ticket, None, self._health.damage) for ticket in batch]
+
+    def _transact(self, batch: list[_Ticket]) -> list[_Outcome]:
         is_lone = len(batch) == 1
         is_durable = batch[0][2] if is_lone else any(ticket[2] for ticket in batch)
         connection = self._connection
@@ -199,7 +216,8 @@ class Writer:
             # Some failures have rolled the transaction back by themselves, others leave it open.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            return [(ticket, None, store_error(error, self._path)) for ticket in batch]
+            # Each gets an error of its own: those who wait raise it, each with their own traceback.
+            return [(ticket, None, self._health.failed(error)) for ticket in batch]
         return outcomes
 
     def _run_together(self, batch: list[_Ticket]) -> list[_Outcome]:
@@ -269,4 +287,4 @@ class Writer:
         self._stopped.set()
 
     def _closed(self) -> StoreError:
-        return StoreError(f"the store {self._path} is closed", code="store_closed")
+        return StoreError("it is closed", place=self._health.path, code="store_closed")

@@ -37,7 +37,9 @@ _OPENAT2 = 437
 _NO_MAGICLINKS = 0x02
 _BENEATH = 0x08
 _RACE_TRIES = 16
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+LOOK = getattr(os, "O_PATH", 0)
+"""The flag that opens a file only to see which one it is; nothing where a system has none."""
+_FOLDER = LOOK | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _REFUSALS = {
@@ -99,7 +101,7 @@ def open_walking(root_fd: int, path: str, flags: int) -> Opened:
                 _go_up(held, names)
                 continue
             try:
-                fd = os.open(part, _FOLDER if pending else flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held[-1])
+                fd = _open_part(part, _FOLDER if pending else flags | os.O_NOFOLLOW | os.O_CLOEXEC, held[-1])
             except OSError as error:
                 links += 1
                 pending.extend(_follow(part, held[-1], error, links))
@@ -166,15 +168,18 @@ class Root:
         """
         inner = self._inner(path)
         try:
-            opened = self._opener(self._fd, inner, flags)
+            # Judged before it is opened: a pipe is not waited for, and a file of the journal is not opened at all, since
+            # closing it would take from SQLite in this process all its locks on it.
+            seen = self._opener(self._fd, inner, flags & os.O_DIRECTORY | LOOK if LOOK else flags)
         except OSError as error:
             raise refusal(error, path) from None
         try:
-            self._check(opened, path)
-        except ToolError:
-            os.close(opened.fd)
-            raise
-        return opened
+            self._check(seen, path)
+            return Opened(fd=reopen(seen.fd, flags), name=seen.name)
+        except OSError as error:
+            raise refusal(error, path) from None
+        finally:
+            os.close(seen.fd)
 
     def open_folder_of(self, path: str, *, make: bool = False) -> tuple[Opened, str]:
         """Open the folder that a file is or will be in, and return it with the file's own name.
@@ -263,6 +268,11 @@ class Root:
         return not is_folder and any(fnmatchcase(folded[-1], pattern) for pattern in self.masked_names)
 
 
+def reopen(fd: int, flags: int) -> int:
+    """Open what a descriptor leads to once more, for reading. Raises: OSError."""
+    return os.open(f"/proc/self/fd/{fd}", flags & ~os.O_NOFOLLOW | os.O_CLOEXEC) if LOOK else os.dup(fd)
+
+
 def is_fixed(name: str) -> bool:
     """Tell whether a path below the root may only be read; case does not count."""
     names = tuple(each.casefold() for each in name.split("/"))
@@ -294,6 +304,15 @@ def _named(root_fd: int, fd: int) -> Opened:
 
 def _components(path: str) -> list[str]:
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
+
+
+def _open_part(part: str, flags: int, folder_fd: int) -> int:
+    fd = os.open(part, flags, dir_fd=folder_fd)
+    if flags & LOOK and stat.S_ISLNK(os.fstat(fd).st_mode):
+        # Only to look at, a link is opened itself; for reading it would have been refused.
+        os.close(fd)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), part)
+    return fd
 
 
 def _go_up(held: list[int], names: list[str]) -> None:

@@ -5,6 +5,7 @@ over it, so that a reader sees one or the other.
 """
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import os
@@ -23,7 +24,7 @@ from treadle.canon.json import cut_text, write_json
 from treadle.canon.tools import Envelope
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
-from treadle.tools.local.opener import Opened, Root, refusal
+from treadle.tools.local.opener import LOOK, Opened, Root, refusal, reopen
 
 HASHED_BYTES_MAX = 1_048_576
 """What can be written; larger files need no hash."""
@@ -135,7 +136,7 @@ class Target:
 
     def _read_old(self) -> bytes | None:
         try:
-            fd = os.open(self._leaf, _OLD, dir_fd=self._folder.fd)
+            fd = self._open_old()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -150,6 +151,15 @@ class Target:
             return read_whole(fd)
         finally:
             os.close(fd)
+
+    def _open_old(self) -> int:
+        seen = os.open(self._leaf, _OLD | LOOK, dir_fd=self._folder.fd)
+        try:
+            if stat.S_ISLNK(os.fstat(seen).st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self._leaf)
+            return reopen(seen, _OLD)
+        finally:
+            os.close(seen)
 
     def _is_link(self) -> bool:
         with contextlib.suppress(OSError):

@@ -13,6 +13,7 @@ import pytest
 
 from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
 from treadle.store.sqlite.connection import connect, select
+from treadle.store.sqlite.health import Health
 from treadle.store.sqlite.writer import BATCH_JOBS_MAX, QUEUED_JOBS_MAX, Writer
 
 WAIT_S = 30.0
@@ -29,7 +30,7 @@ def connection(tmp_path: Path) -> apsw.Connection:
 @pytest.fixture
 async def writer(connection: apsw.Connection) -> AsyncIterator[Writer]:
     """A running writer."""
-    running = Writer(connection, "writer.db")
+    running = Writer(connection, Health("writer.db"))
     yield running
     await asyncio.wait_for(running.close(), WAIT_S)
     connection.close()
@@ -319,14 +320,14 @@ async def test_a_cancelled_caller_gives_its_place_back(writer: Writer) -> None:
 
 async def test_closing_runs_what_is_queued_and_takes_no_more(connection: apsw.Connection) -> None:
     """Close drains; afterwards, and a second time, it only says that it is closed."""
-    writer = Writer(connection, "writer.db")
+    writer = Writer(connection, Health("writer.db"))
     gate = Gate()
     count = QUEUED_JOBS_MAX + 300
     tasks = [writer.submit(job) for job in (gate, *(insert(n) for n in range(count)))]
     await asyncio.sleep(0)
     closing = asyncio.create_task(writer.close())
     await asyncio.sleep(0)
-    with pytest.raises(StoreError, match=r"writer\.db is closed"):
+    with pytest.raises(StoreError, match=r"writer\.db: it is closed"):
         await writer.submit(insert(9_999))
     gate.open()
     await asyncio.wait_for(closing, WAIT_S)
@@ -353,7 +354,7 @@ async def test_a_bug_in_a_job_stops_the_writer_and_leaves_nobody_waiting(
         ended.set()
 
     monkeypatch.setattr(threading, "excepthook", hook)
-    writer = Writer(connection, "writer.db")
+    writer = Writer(connection, Health("writer.db"))
     gate = Gate()
     tasks = [writer.submit(job) for job in (gate, insert(1), bug, insert(2))]
     await asyncio.to_thread(gate.is_reached.wait, WAIT_S)
@@ -374,7 +375,7 @@ def test_a_loop_that_went_away_does_not_stop_the_commit(connection: apsw.Connect
     gate = Gate()
 
     async def leave() -> None:
-        writer = Writer(connection, "writer.db")
+        writer = Writer(connection, Health("writer.db"))
         tasks = [writer.submit(job) for job in (gate, insert(1))]
         await asyncio.sleep(0)
         for task in tasks:
