@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -70,8 +70,24 @@ def prepare(folder: Path, pause_s: float) -> None:
     (folder / "pause").write_text(str(pause_s))
 
 
+def open_files(pid: int) -> list[str]:
+    """Return what the descriptors of a process lead to; nothing of one that has ended."""
+    links: list[str] = []
+    with suppress(OSError):
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                links.append(os.readlink(fd))
+    return links
+
+
+def deleted_files(pid: int) -> list[str]:
+    """Return the files of a journal that a process holds open although they have no name any more."""
+    suffixes = tuple(f".db{each} (deleted)" for each in ("", "-wal", "-shm"))
+    return [link for link in open_files(pid) if link.endswith(suffixes)]
+
+
 class Server:
-    """A running server."""
+    """A running server. However it is ended: none of its processes may hold a file of a journal that has no name."""
 
     def __init__(
         self, folder: Path, store: str, *flags: str, env: Mapping[str, str] | None = None, program: str = ""
@@ -88,6 +104,8 @@ class Server:
             text=True,
         )
         self.port = 0
+        self.expects_deleted = False
+        """Whether a test takes the files away by itself."""
         self._begun: list[Generator[dict, None, None]] = []
 
     def open(self) -> None:
@@ -146,14 +164,22 @@ class Server:
         """Return the process."""
         return self._process.pid
 
+    def check_files(self) -> None:
+        """Fail where a process of it writes to a file of a journal that others do not see any more."""
+        found = {pid: deleted for pid in self.processes() if (deleted := deleted_files(pid))}
+        assert self.expects_deleted or found == {}, f"files of the journal that have no name any more: {found}"
+
     def leave(self) -> int:
         """Ask it to leave in good order, wait until it has, and return its exit code."""
+        self.check_files()
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(BOUND_S)
 
     def workers(self) -> list[int]:
         """Return the processes that it started, where there are several on its port."""
-        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+        with suppress(OSError):
+            return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+        return []
 
     def processes(self) -> list[int]:
         """Return every process of the server that is alive: the first one and its workers."""
@@ -161,8 +187,10 @@ class Server:
 
     def kill_all(self) -> None:
         """End it and all of its workers at once, as a power cut would."""
+        self.check_files()
         for pid in reversed(self.processes()):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.kill()
 
     def freeze(self) -> None:
@@ -175,6 +203,13 @@ class Server:
 
     def kill(self) -> None:
         """End it as a power cut would; without effect the second time."""
+        try:
+            if self.is_alive:
+                self.check_files()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
         self._process.kill()
         self._process.wait()
         for events in self._begun:

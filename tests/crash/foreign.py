@@ -1,4 +1,4 @@
-"""Programs that are not the server's and open its journal while it serves: readers, writers, copies, and killed ones."""
+"""Programs that open the journal of a server at work: readers, writers, copies, and killed ones."""
 
 import os
 import shutil
@@ -43,7 +43,7 @@ PROGRAMS: dict[str, Program] = {
         _OPEN + "c.execute('BEGIN')\nc.execute('SELECT count(*) FROM events').fetchall()\n" + _KILL, exit_code=-9
     ),
     "a writer is killed": Program(
-        _OPEN + _OWN_TABLE + "c.execute('BEGIN IMMEDIATE')\nc.execute(\"INSERT INTO own_notes VALUES ('two')\")\n" + _KILL,
+        _OPEN + _OWN_TABLE + "c.execute('BEGIN IMMEDIATE')\nc.execute('DELETE FROM own_notes')\n" + _KILL,
         exit_code=-9,
     ),
     "another Treadle lists the runs": Program(
@@ -92,15 +92,3 @@ class Foreign:
 
 def _run(command: list[str], **more: object) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload]
-
-
-def deleted_files(pid: int) -> list[str]:
-    """Return the files of a journal that a process holds open although they have no name any more."""
-    links: list[str] = []
-    for fd in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            links.append(os.readlink(fd))
-        except OSError:
-            continue  # closed meanwhile
-    suffixes = tuple(f".db{each} (deleted)" for each in ("", "-wal", "-shm"))
-    return [link for link in links if link.endswith(suffixes)]

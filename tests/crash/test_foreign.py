@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from chaos.server import Server, prepare, servers
+from chaos.server import Server, deleted_files, prepare, servers
 from chaos.stores import rows, violations
-from crash.foreign import PROGRAMS, Foreign, deleted_files, missing
+from crash.foreign import PROGRAMS, Foreign, missing
 
 SOME = ("Python reads", "sqlite3 reads", "a writer is killed", "sqlite3 vacuums", "another Treadle lists the runs")
 CLIENTS = 2
@@ -67,7 +67,6 @@ def serve_and_kill(folder: Path, names: tuple[str, ...], flags: tuple[str, ...])
             for name in names:
                 foreign.run(name)
                 deleted += [file for pid in server.processes() for file in deleted_files(pid)]
-        deleted += [file for pid in server.processes() for file in deleted_files(pid)]
         server.kill_all()
     return load, deleted
 

@@ -4,10 +4,9 @@ The user speaks, the client runs its own tools and goes away, the process dies a
 done here. What came of it is read from the journal.
 """
 
-import sqlite3
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, aclosing, closing
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 import msgspec
@@ -26,6 +25,7 @@ from treadle.evals.toolkit import Cans, Toolkit
 from treadle.evals.transcript import PlayedRun, Transcript
 from treadle.runs import RunHandle
 from treadle.runtime import Parts, Runtime
+from treadle.store.backup.sqlite import back_up
 from treadle.tools import Tool
 
 MEMORY = "sqlite:///:memory:"
@@ -143,11 +143,7 @@ class Stage:
     async def _go_on_elsewhere(self, run_id: str) -> list[RunEvent]:
         """Take what is on disk at this moment, as a death would leave it, and go on with it in another process."""
         assert self._folder is not None
-        with (
-            closing(sqlite3.connect(self._folder / "a.db")) as old,
-            closing(sqlite3.connect(self._folder / "b.db")) as new,
-        ):
-            old.backup(new)
+        back_up(self._folder / "a.db", self._folder / "b.db", lambda _done, _of: None)
         await self._close()
         self.toolkit.things.release()
         await self._open("b.db", BEGIN + LEASE_OVER_S)

@@ -10,7 +10,7 @@ import apsw
 
 from treadle.canon.errors import Conflict, NotFound, StoreError
 from treadle.store.look import Look
-from treadle.store.sqlite.connection import BUSY_TIMEOUT_MS, select, store_error
+from treadle.store.sqlite.connection import open_existing, select, store_error
 from treadle.store.sqlite.migrate import look
 from treadle.store.sqlite.presence import Presence
 
@@ -29,6 +29,9 @@ def back_up(source: Path, target: Path, tell: Tell) -> Look:
     """
     if not source.exists():
         raise NotFound(f"there is no journal at {source}", hint="name another with --store")
+    if target.exists() and (target.samefile(source) or Path(f"{os.path.realpath(target)}-wal").exists()):
+        # Whoever has it open would go on writing to a file without a name; what its log holds would be laid over the copy.
+        raise Conflict(f"{target} is a journal in use", hint="name a file for the copy that no program has open")
     with _part(target) as part:
         with _failures(source):
             _copy(source, part, tell)
@@ -47,6 +50,7 @@ def restore(backup: Path, target: Path, tell: Tell, *, is_replacing: bool = Fals
     _refuse_damaged(backup)
     if target.exists() and not is_replacing:
         raise Conflict(f"there is a journal at {target} already", hint="--replace puts it aside, under another name")
+    target = Path(os.path.realpath(target))  # where SQLite keeps the log, whatever link leads there
     target.parent.mkdir(parents=True, exist_ok=True)
     moved: list[Path | None] = []
 
@@ -68,9 +72,8 @@ def check(path: Path, tell: Tell) -> list[str]:
     Raises: StoreError.
     """
     with _failures(path):
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection = open_existing(str(path))
         try:
-            connection.set_busy_timeout(BUSY_TIMEOUT_MS)
             connection.set_progress_handler(lambda: _beat(tell), PROGRESS_STEPS)
             found = [str(row[0]) for row in select(connection, f"PRAGMA integrity_check({PROBLEMS_MAX})")]
             loose = select(connection, "PRAGMA foreign_key_check")
@@ -99,10 +102,8 @@ def _refuse_damaged(path: Path) -> None:
 
 def _copy(source: Path, target: Path, tell: Tell) -> None:
     """Copy page by page within one read transaction: what others write meanwhile does not begin it anew."""
-    reader = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)
-    writer = apsw.Connection(str(target))
+    reader, writer = open_existing(str(source)), open_existing(str(target))
     try:
-        reader.set_busy_timeout(BUSY_TIMEOUT_MS)
         reader.execute("BEGIN")
         select(reader, "SELECT count(*) FROM sqlite_schema")
         with writer.backup("main", reader, "main") as copying:

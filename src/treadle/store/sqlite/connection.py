@@ -66,6 +66,16 @@ def connect(path: str, *, query_only: bool = False) -> apsw.Connection:
     return connection
 
 
+def open_existing(path: str, *, busy_ms: int = BUSY_TIMEOUT_MS) -> apsw.Connection:
+    """Open a database that is there, as it is, for a look, a copy or a check.
+
+    Raises: apsw.Error.
+    """
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(busy_ms)
+    return connection
+
+
 def store_error(error: apsw.Error, path: str) -> StoreError:
     """Say in words what SQLite's error means for the database at `path`."""
     code, what, hint = _FAILURES.get(type(error), ("store_unavailable", "SQLite failed", "the log says how"))

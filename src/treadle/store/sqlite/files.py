@@ -1,4 +1,4 @@
-"""The files of a SQLite journal, seen from outside of SQLite: made, kept from being opened, watched. Nothing here reads them.
+"""The files of a SQLite journal from outside of SQLite: made, kept from being opened, and watched, but never read.
 
 A process loses all POSIX locks it has on a file as soon as it closes *any* descriptor of that file. To SQLite in another
 process the database then looks unused: on closing it, that SQLite deletes the write-ahead log which is still being

@@ -15,10 +15,7 @@ CHECK_S = 0.5
 """How often the files of a journal are looked at while nothing is written."""
 
 _DAMAGE = (apsw.CorruptError, apsw.NotADBError)
-_RESTART = (
-    "stop this process, put the right files back (`treadle store check` reads them, `treadle store restore` takes a backup), "
-    "and start it again"
-)
+_RESTART = "stop this process, put the right files back (`treadle store check` reads them), and start it again"
 
 
 class Health:

@@ -13,7 +13,7 @@ import msgspec
 
 from treadle.canon.errors import StoreError
 from treadle.store.look import Look
-from treadle.store.sqlite.connection import select, store_error
+from treadle.store.sqlite.connection import open_existing, select, store_error
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -70,9 +70,8 @@ def look(path: str, *, busy_ms: int = 1_000, is_read_only: bool = False) -> Look
     """
     steps = read_migrations()
     try:
-        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        connection = open_existing(path, busy_ms=busy_ms)
         try:
-            connection.set_busy_timeout(busy_ms)
             pending = _pending(connection, steps)
             is_new = len(pending) == len(steps)
             runs = 0 if is_new else int(select(connection, "SELECT count(*) FROM runs")[0][0])

@@ -5,8 +5,8 @@ queued. The jobs of a batch are done together; if one breaks a rule they are all
 savepoint, so that it does not disturb its neighbours: a job may run twice. A failure of the disk fails its whole batch
 and the thread goes on. The event loop hears of a batch by one callback.
 
-The files of the database are looked at before and after each batch and, while there is none, twice a second. What was
-committed while they were not those that others see is reported as failed.
+The files of the database are looked at after each commit and, while there is none, twice a second. What was committed
+to files that others do not see any more is reported as failed, and nothing is written after it.
 """
 
 import asyncio
@@ -191,8 +191,8 @@ class Writer:
                 self._health.look()
 
     def _commit(self, batch: list[_Ticket]) -> list[_Outcome]:
-        """Do the jobs, where the files are the right ones before it and after it."""
-        outcomes = [] if self._health.look() is not None else self._transact(batch)
+        """Do the jobs, and report none of them as done if the files are not the right ones any more."""
+        outcomes = [] if self._health.damage is not None else self._transact(batch)
         return outcomes if self._health.look() is None else [(ticket, None, self._health.damage) for ticket in batch]
 
     def _transact(self, batch: list[_Ticket]) -> list[_Outcome]:

@@ -168,8 +168,8 @@ class Root:
         """
         inner = self._inner(path)
         try:
-            # Judged before it is opened: a pipe is not waited for, and a file of the journal is not opened at all, since
-            # closing it would take from SQLite in this process all its locks on it.
+            # Judged before it is opened: a pipe is not waited for, and a file of the journal is not opened at all,
+            # since closing it would take from SQLite in this process all its locks on it.
             seen = self._opener(self._fd, inner, flags & os.O_DIRECTORY | LOOK if LOOK else flags)
         except OSError as error:
             raise refusal(error, path) from None
