@@ -95,9 +95,7 @@ def test_what_was_answered_survives_other_programs_and_a_kill(tmp_path: Path, fl
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("flags", [(), ("--workers", "2")], ids=["one process", "workers"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_was_answered_survives_each_program_and_a_kill(
-    tmp_path: Path, name: str, flags: tuple[str, ...]
-) -> None:
+def test_what_was_answered_survives_each_program_and_a_kill(tmp_path: Path, name: str, flags: tuple[str, ...]) -> None:
     """The same with each program alone, three times in a row."""
     if program := missing(name):
         pytest.skip(f"{program} is not installed")

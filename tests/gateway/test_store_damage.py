@@ -26,7 +26,11 @@ ASKING: dict[str, tuple[str, str, dict | None]] = {
         "/v1/messages",
         {"model": "demo", "max_tokens": 100, "messages": [{"role": "user", "content": PAY}]},
     ),
-    "gemini": ("POST", "/v1beta/models/demo:generateContent", {"contents": [{"role": "user", "parts": [{"text": PAY}]}]}),
+    "gemini": (
+        "POST",
+        "/v1beta/models/demo:generateContent",
+        {"contents": [{"role": "user", "parts": [{"text": PAY}]}]},
+    ),
     "runs": ("POST", "/treadle/v1/runs", {"input": PAY}),
     "list of runs": ("GET", "/treadle/v1/runs", None),
     "list of sessions": ("GET", "/treadle/v1/sessions", None),
@@ -116,5 +120,7 @@ def test_after_a_file_is_gone_nothing_runs(tmp_path: Path, name: str, flags: tup
         before = effects(tmp_path)
         for _ in range(3):
             assert refusals(server, "deleted while it was open") == expected("store_replaced")
-        assert wait_unready(server)["reason"].endswith("was deleted while it was open; what is written now would be lost")
+        assert wait_unready(server)["reason"].endswith(
+            "was deleted while it was open; what is written now would be lost"
+        )
     assert effects(tmp_path) == before

@@ -12,15 +12,21 @@ NEAR = ("src/treadle/store/", "src/treadle/cli/store/", "src/treadle/cli/checkup
 """Where paths of journals are at hand."""
 OPENS = {
     ("src/treadle/store/sqlite/files.py", "create"): "makes an empty file where there is none",
-    ("src/treadle/store/sqlite/presence.py", "_enter"): "a file of its own beside the journal, which SQLite does not know",
-    ("src/treadle/store/sqlite/migrate.py", "read_migrations"): "the steps of the schema, which are part of the package",
+    (
+        "src/treadle/store/sqlite/presence.py",
+        "_enter",
+    ): "a file of its own beside the journal, which SQLite does not know",
+    (
+        "src/treadle/store/sqlite/migrate.py",
+        "read_migrations",
+    ): "the steps of the schema, which are part of the package",
     ("src/treadle/store/postgres/migrate.py", "read_migrations"): "the steps of the schema",
     ("src/treadle/store/backup/sqlite.py", "_part"): "a copy, before it has the name under which it can be opened",
     ("src/treadle/store/backup/postgres.py", "back_up"): "what pg_dump writes",
     ("src/treadle/cli/journal/export.py", "written"): "what `treadle export` writes",
     ("src/treadle/cli/journal/audit.py", "_in_file"): "what `treadle export` wrote",
-    ("src/treadle/cli/checkup/store.py", "_locks"): "/proc/locks",
-    ("src/treadle/cli/checkup/store.py", "_name_of"): "/proc/PID/comm",
+    ("src/treadle/cli/checkup/journal_file.py", "_locks"): "/proc/locks",
+    ("src/treadle/cli/checkup/journal_file.py", "_name_of"): "/proc/PID/comm",
     ("src/treadle/cli/checkup/gateway.py", "_two_secrets"): "the secret beside the journal",
 }
 READS = frozenset({"read_bytes", "read_text", "write_bytes", "write_text", "copy", "copyfile", "copy2", "copyfileobj"})

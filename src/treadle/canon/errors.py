@@ -319,7 +319,7 @@ class Interrupted(ToolError):
 class StoreError(TreadleError):
     """The journal cannot be written or read.
 
-    `place` is its path or address and `cause` the database's own words, which may name both: they are for the operator's
+    `place` is its path or address, and `cause` the database's own words, which may name it: both are for the operator's
     log and command line. The message that clients get has neither.
     """
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from treadle.canon.errors import StoreError
 from treadle.cli.checkup.found import Check, broken
+from treadle.cli.checkup.journal_file import file_problems, holder_of
 from treadle.config import Settings, sqlite_path
 from treadle.store.address import PostgresAddress, is_postgres
 from treadle.store.look import Look
@@ -19,9 +20,12 @@ SKEW_S_MAX = 5.0
 """Leases are counted by the clocks of those who hold them and last 15 s."""
 FREE_BYTES_WANTED = 1_073_741_824
 FREE_BYTES_MIN = 67_108_864
-_WRITER_LOCK = 120
-"""The byte of the -shm file that SQLite's writer locks."""
 
+READ_S = 5.0
+"""How long a journal is read to see whether it is sound."""
+
+_STOP = "stop that process; it takes no more work, and what it has open is gone when it ends"
+_RESTORE = "stop every Treadle that uses it, and restore a copy: treadle store restore FILE --replace"
 _OTHER = "name another file: --store sqlite:///FILE, or store.url in treadle.toml"
 
 
@@ -32,20 +36,27 @@ def check_store(settings: Settings, env: Mapping[str, str] | None = None, *, is_
     if is_postgres(settings.store.url):
         return _check_postgres(settings, env or {}, is_offline=is_offline)
     path = sqlite_path(settings.store.url)
+    if problems := file_problems(path):
+        return Check(name="store", state="broken", detail="\n".join((str(path), *problems)), advice=_STOP)
     if problem := write_problem(path):
         detail = f"{path} can not be written: {problem}"
         return Check(name="store", state="broken", detail=detail, advice=_OTHER)
     if not path.exists() or not path.stat().st_size:
         return _with_disk(path, f"{path} (will be made)")
+    from treadle.store.backup.sqlite import check
     from treadle.store.sqlite.migrate import look
 
     try:
         seen = look(str(path))
+        problems = check(path, lambda _done, _of: None, within_s=READ_S)
     except StoreError as error:
         holder = holder_of(path) if error.info.code == "store_busy" else ""
         found = broken("store", error, _OTHER)
         return _told(found, f"{found.detail}: {holder}") if holder else found
-    return _with_disk(path, f"{path}, {_size(seen)}, schema {seen.state}")
+    if problems:
+        return Check(name="store", state="broken", detail="\n".join((f"{path} is damaged", *problems)), advice=_RESTORE)
+    rest = "" if problems is not None else "; too large to read whole here, `treadle store check` does"
+    return _with_disk(path, f"{path}, {_size(seen)}, schema {seen.state}{rest}")
 
 
 def _told(check: Check, detail: str) -> Check:
@@ -103,44 +114,6 @@ def judge_postgres(address: PostgresAddress, seen: Look) -> Check:
 
 def _size(seen: Look) -> str:
     return f"{seen.runs} runs, {seen.size_bytes / 1_048_576:.1f} MiB"
-
-
-def holder_of(path: Path) -> str:
-    """Name the process that holds the lock of a database; nothing where that can not be known."""
-    wanted: dict[tuple[str, int], int | None] = {}
-    for suffix, at in (("", None), ("-shm", _WRITER_LOCK)):
-        try:
-            found = os.stat(f"{path}{suffix}")
-        except OSError:
-            continue
-        device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
-        wanted[device, found.st_ino] = at
-    for pid, device, inode, first in _locks():
-        if (device, inode) in wanted and wanted[device, inode] in (None, first) and pid != os.getpid():
-            return f"process {pid} ({_name_of(pid)})"
-    return ""
-
-
-def _locks() -> list[tuple[int, str, int, int]]:
-    """Return who holds which lock for writing: process, device, inode, first byte. Only Linux tells."""
-    try:
-        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return []
-    words = [line.split() for line in lines if " WRITE " in line and "->" not in line]
-    found: list[tuple[int, str, int, int]] = []
-    for word in words:
-        device, _, inode = word[5].rpartition(":")
-        if word[4].isdecimal() and inode.isdecimal() and word[6].isdecimal():
-            found.append((int(word[4]), device, int(inode), int(word[6])))
-    return found
-
-
-def _name_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return "of another user"
 
 
 def write_problem(path: Path) -> str:

@@ -46,18 +46,43 @@ def run(args: argparse.Namespace) -> int:
     """Check, print, and return whether all is well."""
     if args.file is not None and (args.runs or args.session or args.since):
         raise RequestError("a file is checked whole", param="file", hint="leave the runs out")
+    problems: list[str] = []
     strays: dict[str, int] = {}
     if args.file is not None:
         findings = _in_file(args.file)
     else:
-        findings, strays = opened.with_store(args, lambda each: _in(each, args))
-    is_sound = not strays and all(finding.is_sound for finding in findings)
+        problems, findings, strays = _in_store(args)
+    is_sound = not problems and not strays and all(finding.is_sound for finding in findings)
     if args.json:
-        command.print_json({"ok": is_sound, "runs": findings, "strays": strays})
+        command.print_json({"ok": is_sound, "runs": findings, "strays": strays, "problems": problems})
     else:
-        for line in _table(findings, strays):
+        table = _table(findings, strays) if findings or not problems else ()
+        for line in (*table, *(f"the journal itself: {problem}" for problem in problems)):
             print(clean(line))
     return command.OK if is_sound else command.ERROR
+
+
+def _in_store(args: argparse.Namespace) -> "tuple[list[str], list[Finding], dict[str, int]]":
+    """Return what is wrong with the file under the runs (read whole where all runs are asked for), and the runs."""
+    from treadle.cli.checkup.journal_file import damage, file_problems
+    from treadle.config import sqlite_path
+    from treadle.config.settings import SQLITE
+
+    settings = command.read_flags(args).settings
+    problems: list[str] = []
+    if settings.store.persistence != "off" and settings.store.url.startswith(SQLITE):
+        path = sqlite_path(settings.store.url)
+        if problems := file_problems(path):
+            return problems, [], {}
+        if not (args.runs or args.session or args.since):
+            with shown("reading") as tell:
+                problems = damage(path, tell)
+    try:
+        return problems, *opened.with_store(args, lambda each: _in(each, args))
+    except StoreError:
+        if not problems:
+            raise
+        return problems, [], {}
 
 
 async def _in(store: "Store", args: argparse.Namespace) -> "tuple[list[Finding], dict[str, int]]":

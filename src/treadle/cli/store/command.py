@@ -202,19 +202,21 @@ def _restore_postgres(
 
 
 def _check(place: _Place, args: argparse.Namespace) -> int:
-    seen = place.look()
     problems: list[str] = []
     if place.postgres is None:
-        from treadle.store.backup.sqlite import check
+        from treadle.cli.checkup.journal_file import damage
 
         with shown("reading") as tell:
-            problems = check(place.path, tell)
+            problems = damage(place.path, tell)
+    seen = None if problems else place.look()
+    runs = 0 if seen is None else seen.runs
     if args.json:
-        command.print_json({"ok": not problems, "store": place.shown, "problems": problems, "runs": seen.runs})
+        command.print_json({"ok": not problems, "store": place.shown, "problems": problems, "runs": runs})
     else:
         for problem in problems:
             print(clean(problem))
-        print(clean(f"{place.shown}: {'damaged' if problems else 'sound'}, {plural(seen.runs, 'run')}"))
+        verdict = "damaged" if problems else f"sound, {plural(runs, 'run')}"
+        print(clean(f"{place.shown}: {verdict}"))
         if problems:
             print("  hint: restore a copy: treadle store restore FILE --replace", file=sys.stderr)
         else:

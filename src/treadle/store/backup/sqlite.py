@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import overload
 
 import apsw
 
@@ -30,7 +31,7 @@ def back_up(source: Path, target: Path, tell: Tell) -> Look:
     if not source.exists():
         raise NotFound(f"there is no journal at {source}", hint="name another with --store")
     if target.exists() and (target.samefile(source) or Path(f"{os.path.realpath(target)}-wal").exists()):
-        # Whoever has it open would go on writing to a file without a name; what its log holds would be laid over the copy.
+        # Who has it open would go on writing to a file without a name, and its log would be taken for the copy's.
         raise Conflict(f"{target} is a journal in use", hint="name a file for the copy that no program has open")
     with _part(target) as part:
         with _failures(source):
@@ -66,19 +67,26 @@ def restore(backup: Path, target: Path, tell: Tell, *, is_replacing: bool = Fals
     return moved[0]
 
 
-def check(path: Path, tell: Tell) -> list[str]:
-    """Read the whole database and return what is wrong with it, at most so much.
+@overload
+def check(path: Path, tell: Tell) -> list[str]: ...
+@overload
+def check(path: Path, tell: Tell, *, within_s: float) -> list[str] | None: ...
+def check(path: Path, tell: Tell, *, within_s: float | None = None) -> list[str] | None:
+    """Read the whole database and return what is wrong with it, at most so much; None if the time did not suffice.
 
     Raises: StoreError.
     """
+    deadline = None if within_s is None else time.monotonic() + within_s
     with _failures(path):
         connection = open_existing(str(path))
         try:
-            connection.set_progress_handler(lambda: _beat(tell), PROGRESS_STEPS)
+            connection.set_progress_handler(lambda: _is_late(tell, deadline), PROGRESS_STEPS)
             found = [str(row[0]) for row in select(connection, f"PRAGMA integrity_check({PROBLEMS_MAX})")]
             loose = select(connection, "PRAGMA foreign_key_check")
         except apsw.CorruptError as error:
             return [str(error)]
+        except apsw.InterruptError:
+            return None
         finally:
             connection.close()
     problems = [line for line in found if line != "ok"]
@@ -86,9 +94,9 @@ def check(path: Path, tell: Tell) -> list[str]:
     return problems[:PROBLEMS_MAX]
 
 
-def _beat(tell: Tell) -> bool:
+def _is_late(tell: Tell, deadline: float | None) -> bool:
     tell(0, 0)
-    return False
+    return deadline is not None and time.monotonic() > deadline
 
 
 def _refuse_damaged(path: Path) -> None:

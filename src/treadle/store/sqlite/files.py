@@ -1,9 +1,9 @@
 """The files of a SQLite journal from outside of SQLite: made, kept from being opened, and watched, but never read.
 
-A process loses all POSIX locks it has on a file as soon as it closes *any* descriptor of that file. To SQLite in another
-process the database then looks unused: on closing it, that SQLite deletes the write-ahead log which is still being
-written to here, and every commit from then on is lost. So in a process that has a journal open, nothing but the SQLite
-that opened it may open the database, the log or its index: not even Python's `sqlite3`, which is another copy of SQLite.
+A process loses all POSIX locks it has on a file as soon as it closes *any* descriptor of that file. To SQLite in
+another process the database then looks unused: on closing it, that SQLite deletes the write-ahead log which is still
+being written to here, and every commit from then on is lost. So in a process that has a journal open, nothing but the
+SQLite that opened it may open the database, the log or its index: not even Python's `sqlite3`, which is another copy.
 """
 
 import contextlib

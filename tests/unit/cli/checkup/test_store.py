@@ -13,7 +13,8 @@ import pytest
 
 from postgres import postgres_server
 from treadle.cli.checkup.found import Check
-from treadle.cli.checkup.store import check_store, holder_of, judge_postgres
+from treadle.cli.checkup.journal_file import holder_of
+from treadle.cli.checkup.store import check_store, judge_postgres
 from treadle.config import Settings, StoreSection
 from treadle.store.address import PostgresAddress
 from treadle.store.look import Look

@@ -19,7 +19,9 @@ from treadle.store.sqlite.store import SqliteStore
 NOTICED_S = 1.0
 SLACK_S = 4.0
 """Machines that run tests are busy."""
-ROW = RunRow(id="run_1", response_id="resp_1", conversation_id="conv_1", protocol="responses", model="m", created_at=1.0)
+ROW = RunRow(
+    id="run_1", response_id="resp_1", conversation_id="conv_1", protocol="responses", model="m", created_at=1.0
+)
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ async def _damage(store: SqliteStore) -> StoreError:
 async def test_what_became_of_the_files_is_noticed_while_nothing_is_written(
     store: SqliteStore, change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Within a second, logged once with the path; then reads, writes and the health check are refused with the reason."""
+    """Within a second, logged once with the path; then reads, writes and the health check are refused."""
     path = Path(store.path)
     path.with_name("a copy").write_bytes(b"")
     act, words = CHANGES[change]
@@ -90,7 +92,7 @@ async def test_what_became_of_the_files_is_noticed_while_nothing_is_written(
 async def test_a_write_to_a_log_without_a_name_is_not_answered(store: SqliteStore) -> None:
     """What comes before it is noticed: it is told as failed, and the run's journal takes nothing more."""
     journal = await store.start_run(ROW, [], owner="o", lease_s=9.0)
-    Path(f"{store.path}-wal").unlink()
+    os.unlink(f"{store.path}-wal")
     for _ in range(2):
         with pytest.raises(StoreError) as caught:
             await journal.append([Entry(kind="note", at=1.0)])
@@ -102,7 +104,7 @@ async def test_who_waits_for_a_change_is_told(store: SqliteStore) -> None:
     await store.start_run(ROW, [], owner="o", lease_s=9.0)
     waiting = asyncio.create_task(store.wait_change("run_1", 60.0))
     await asyncio.sleep(0)
-    Path(f"{store.path}-wal").unlink()
+    os.unlink(f"{store.path}-wal")
     await asyncio.wait_for(asyncio.wait({waiting}), NOTICED_S + SLACK_S)
     with pytest.raises(StoreError):
         await store.find_run("run_1")

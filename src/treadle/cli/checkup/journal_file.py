@@ -1,0 +1,113 @@
+"""What is wrong with the file of a SQLite journal, as far as can be seen beside the process that uses it.
+
+Which files a process has open only Linux says, and only of one's own processes. Nothing here is changed.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from treadle.store.sqlite.files import SUFFIXES, identity
+from treadle.store.sqlite.presence import SUFFIX
+
+_WRITER_LOCK = 120
+"""The byte of the -shm file that SQLite's writer locks."""
+_DELETED = " (deleted)"
+_LOST = "what it commits is lost when it ends"
+
+
+def file_problems(path: Path) -> list[str]:
+    """Name the processes that use a journal of that path which others do not see: it was deleted or replaced."""
+    real = os.path.realpath(path)
+    current = identity(real)
+    problems: list[str] = []
+    for pid, links in _open_files(real):
+        deleted = [suffix for suffix in SUFFIXES if f"{real}{suffix}{_DELETED}" in links]
+        is_user = real + SUFFIX in links
+        if deleted:
+            what = SUFFIXES[deleted[0]]
+            problems.append(f"process {pid} ({_name_of(pid)}) has a {what} open that was deleted: {_LOST}")
+        elif is_user and current is not None and current not in _identities(pid):
+            problems.append(f"process {pid} ({_name_of(pid)}) has another database open than the one there: {_LOST}")
+    return problems
+
+
+def damage(path: Path, tell: Callable[[int, int], None]) -> list[str]:
+    """Read the whole journal, if there is one, and return what is wrong with it and with those who use it.
+
+    Raises: StoreError.
+    """
+    from treadle.store.backup.sqlite import check
+
+    return [*file_problems(path), *(check(path, tell) if path.exists() else [])]
+
+
+def holder_of(path: Path) -> str:
+    """Name the process that holds the lock of a database; nothing where that can not be known."""
+    wanted: dict[tuple[str, int], int | None] = {}
+    for suffix, at in (("", None), ("-shm", _WRITER_LOCK)):
+        try:
+            found = os.stat(f"{path}{suffix}")
+        except OSError:
+            continue
+        device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
+        wanted[device, found.st_ino] = at
+    for pid, device, inode, first in _locks():
+        if (device, inode) in wanted and wanted[device, inode] in (None, first) and pid != os.getpid():
+            return f"process {pid} ({_name_of(pid)})"
+    return ""
+
+
+def _open_files(path: str) -> Iterator[tuple[int, set[str]]]:
+    """Yield each other process that has files open whose names begin so, and those files."""
+    for pid in _processes():
+        links = {link for fd in _descriptors(pid) if (link := _read_link(fd)).startswith(path)}
+        if links and pid != os.getpid():
+            yield pid, links
+
+
+def _processes() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    except OSError:
+        return []
+
+
+def _descriptors(pid: int) -> list[str]:
+    try:
+        return [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]
+    except OSError:
+        return []
+
+
+def _identities(pid: int) -> "set[tuple[int, int] | None]":
+    return {identity(fd) for fd in _descriptors(pid)}
+
+
+def _read_link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _locks() -> list[tuple[int, str, int, int]]:
+    """Return who holds which lock for writing: process, device, inode, first byte. Only Linux tells."""
+    try:
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []
+    words = [line.split() for line in lines if " WRITE " in line and "->" not in line]
+    found: list[tuple[int, str, int, int]] = []
+    for word in words:
+        device, _, inode = word[5].rpartition(":")
+        if word[4].isdecimal() and inode.isdecimal() and word[6].isdecimal():
+            found.append((int(word[4]), device, int(inode), int(word[6])))
+    return found
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return "of another user"
