@@ -77,7 +77,7 @@ class TreadleError(Exception):
 
     @property
     def operator_info(self) -> ErrorInfo:
-        """Return this error as data for whoever runs this process: with places that no client may read."""
+        """Return this error as data for the people who run this process, who may read what clients may not."""
         return self.info
 
     @property
@@ -319,27 +319,68 @@ class Interrupted(ToolError):
 class StoreError(TreadleError):
     """The journal cannot be written or read.
 
-    `place` is its path or address, and `cause` the database's own words, which may name it: both are for the operator's
-    log and command line. The message that clients get has neither.
+    Its message may name a database, a file or what the driver said: that is for logs and the command line. `info`,
+    which clients see and which is journalled, has the words of its code alone.
     """
 
     code = "store_unavailable"
     status = 503
     retryable = True
 
-    def __init__(
-        self, message: str, *, place: str = "", cause: str = "", code: str | None = None, hint: str | None = None
-    ) -> None:
-        super().__init__(f"the store: {message}" if place else message, code=code, hint=hint)
-        self._whole = f"the store {place}: {message}{f' ({cause})' if cause else ''}" if place else message
-
-    def __str__(self) -> str:
-        return self._whole
+    @property
+    def info(self) -> ErrorInfo:
+        """Return this error as data, without any place in it."""
+        code = self._code or self.code
+        return ErrorInfo(
+            code=code,
+            message=STORE_MESSAGES.get(code, STORE_MESSAGES[StoreError.code]),
+            status=self.http_status,
+            param=self.param,
+            hint=_STORE_RETRY if self.is_retryable else _STORE_LASTS,
+            retryable=self.is_retryable,
+            retry_after_s=self.retry_after,
+        )
 
     @property
     def operator_info(self) -> ErrorInfo:
-        """Return this error as data, with the place and the cause."""
-        return msgspec.structs.replace(self.info, message=self._whole)
+        """Return this error as data, with the place and with what to do about it."""
+        return msgspec.structs.replace(self.info, message=self.message, hint=self.hint)
+
+    @property
+    def is_retryable(self) -> bool:
+        """Tell whether asking again may help: not where a person has to repair something first."""
+        return (self._code or self.code) not in _STORE_LASTING
+
+    @property
+    def retry_after(self) -> float | None:
+        """Return when to ask again: an outage ends at some moment that is not known, and is looked at every second."""
+        return STORE_RETRY_S if self.is_retryable else None
+
+
+STORE_RETRY_S = 1.0
+STORE_MESSAGES = {
+    "store_unavailable": "The journal cannot be reached just now.",
+    "store_full": "The disk of the journal is full.",
+    "store_busy": "Another process holds the journal.",
+    "store_read_only": "The journal cannot be written.",
+    "store_cannot_open": "The journal cannot be opened.",
+    "store_not_a_database": "The journal is not a database.",
+    "store_corrupt": "The journal is damaged.",
+    "store_replaced": "The files of the journal were deleted or replaced under this server.",
+    "store_schema_missing": "The tables of the journal are gone.",
+    "store_io": "Reading or writing the journal failed.",
+    "store_refused": "The journal's database does not let this server in.",
+    "store_closed": "The journal is closed.",
+    "store_pooled": "The connections to the journal are shared in a way that it does not allow.",
+    "store_secret": "This server has another secret than the others of the same journal.",
+    "lease_lost": "Another process has taken the run over.",
+    "server_stopping": "The server is stopping, and begins no more runs.",
+}
+"""What clients are told, by code. Codes that only a start can meet are not here and get the first."""
+
+_STORE_LASTING = frozenset({"store_corrupt", "store_replaced", "store_not_a_database", "store_pooled"})
+_STORE_RETRY = "Try again in a moment; the log of the server says more."
+_STORE_LASTS = "Ask whoever runs the server; its log says more."
 
 
 class WorkspaceConflict(TreadleError):

@@ -49,7 +49,7 @@ async def _obstacle(service: Service) -> str | None:
         async with asyncio.timeout(PING_TIMEOUT_S):
             await service.runtime.store.ping()
     except StoreError as error:
-        return f"store: {error.message}"
+        return f"store: {error.info.message}"
     except TimeoutError:
         return f"store: no answer within {PING_TIMEOUT_S:g} s"
     return None

@@ -206,7 +206,7 @@ async def test_a_broken_store_is_not_ready(app: App, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(app.service.runtime.store, "ping", ping)
     visit = await Visit(app, "GET", "/readyz").run()
-    assert (visit.status, visit.json()["reason"]) == (503, "store: The disk is full.")
+    assert (visit.status, visit.json()["reason"]) == (503, "store: The journal cannot be reached just now.")
 
 
 async def test_a_leaving_server_takes_no_new_run(app: App) -> None:

@@ -72,12 +72,15 @@ UNREACHABLE = (
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 """What PostgreSQL undid so that others could go on."""
 
+_GONE = "somebody dropped the schema, or restores it just now: Treadle goes on by itself when it is back"
 _FAILURES: tuple[tuple[type[Exception], str, str, str], ...] = (
     (asyncpg.DiskFullError, "store_full", "its disk is full", "free some space"),
     (asyncpg.ReadOnlySQLTransactionError, "store_read_only", "it cannot be written", "name the primary server"),
     (asyncpg.InvalidAuthorizationSpecificationError, "store_refused", "it refuses the user or the password", ""),
     (asyncpg.InvalidCatalogNameError, "store_cannot_open", "there is no such database", "create it, or name another"),
     (asyncpg.InsufficientPrivilegeError, "store_read_only", "the user lacks a right", "grant CREATE on the database"),
+    (asyncpg.UndefinedTableError, "store_schema_missing", "its tables are gone", _GONE),
+    (asyncpg.UndefinedObjectError, "store_schema_missing", "its types are gone", _GONE),
     (asyncpg.DataCorruptedError, "store_corrupt", "the database is damaged", "restore a backup"),
     (asyncpg.IndexCorruptedError, "store_corrupt", "the database is damaged", "restore a backup"),
 )

@@ -19,6 +19,8 @@ from treadle.store.postgres.statement import Statement
 # The database's clock, unless a test brings its own: those of the replicas differ.
 NOW = "coalesce({now}::float8, date_part('epoch', clock_timestamp()))"
 _HELD = "run = {run}::bigint AND owner = {owner}::text AND epoch = {epoch}::bigint"
+# After a restore under a living process another run may have the number. What names no hash asks for the id.
+_OURS = f"{_HELD} AND (SELECT id FROM runs WHERE n = run) = {{run_id}}::text"
 _AT_HEAD = "head = {head}::bigint AND sha256 = {sha256}::text"
 
 EVENTS = """
@@ -109,7 +111,7 @@ _TELL = Statement(f"""
 WITH quick AS (
   SELECT set_config('synchronous_commit', 'off', true)
 ), held AS (
-  UPDATE leases SET until = {NOW} + {{lease_s}}::float8 FROM quick WHERE {_HELD} RETURNING run
+  UPDATE leases SET until = {NOW} + {{lease_s}}::float8 FROM quick WHERE {_OURS} RETURNING run
 ), dropped AS (
   DELETE FROM chunks c USING held WHERE c.run = held.run
     AND (c.first + c.count <= {{keep_from}}::bigint OR c.first + c.count > ({{firsts}}::bigint[])[1]) RETURNING c.first
@@ -122,14 +124,14 @@ WITH quick AS (
 SELECT (SELECT count(*) FROM chunks c WHERE c.run = held.run AND c.first + c.count > {{keep_from}}::bigint
         AND c.first + c.count <= ({{firsts}}::bigint[])[1]) FROM held
 """)
-_RELEASE = Statement(f"UPDATE leases SET owner = '', until = 0, handed = handed + 1 WHERE {_HELD}")
+_RELEASE = Statement(f"UPDATE leases SET owner = '', until = 0, handed = handed + 1 WHERE {_OURS}")
 _END_LEASES = """
 WITH ended AS (UPDATE leases SET owner = '', until = 0 WHERE owner = $1 RETURNING run)
 SELECT r.id FROM ended JOIN runs r ON r.n = ended.run
 """
 _STATE = """
 SELECT r.ended_at, r.epoch, r.head, r.sha256, l.owner, l.epoch, l.head, l.sha256
-FROM runs r LEFT JOIN leases l ON l.run = r.n WHERE r.n = $1
+FROM runs r LEFT JOIN leases l ON l.run = r.n WHERE r.n = $1 AND r.id = $2
 """
 _PUT_BLOB = Statement(f"""
 WITH held AS (
@@ -260,7 +262,7 @@ async def find_started(connection: Connection, columns: RunColumns, place: Place
     found = await connection.fetchrow("SELECT n FROM runs WHERE id = $1", columns.id)
     if found is None:
         return None
-    state = await connection.fetchrow(_STATE, found[0])
+    state = await connection.fetchrow(_STATE, found[0], columns.id)
     is_ours = state is not None and tuple(state)[4:] == (bind_text(owner), 1, *place)
     return Hold(found[0], owner, 1, read_text(columns.id) or "") if is_ours else None
 
@@ -291,7 +293,7 @@ async def write(
 
 async def find_appended(connection: Connection, hold: Hold, batch: Batch, is_end: bool) -> bool:
     """Tell whether these entries, or this end, are there."""
-    state = await connection.fetchrow(_STATE, hold.run)
+    state = await connection.fetchrow(_STATE, hold.run, bind_text(hold.run_id))
     if state is None:
         return False
     ended_at, epoch, head, sha256, *held = state
@@ -376,7 +378,12 @@ async def put_blob(connection: Connection, run_id: str, data: bytes) -> str:
 
 
 def _fence(hold: Hold) -> dict[str, Any]:
-    return {"run": hold.run, "owner": bind_text(hold.owner), "epoch": hold.epoch}
+    return {
+        "run": hold.run,
+        "owner": bind_text(hold.owner),
+        "epoch": hold.epoch,
+        "run_id": bind_text(hold.run_id),
+    }
 
 
 def _lease(lease: Lease) -> dict[str, Any]:
@@ -406,7 +413,7 @@ class Moved(Exception):
 
 
 async def _lost(connection: Connection, hold: Hold) -> Exception:
-    state = await connection.fetchrow(_STATE, hold.run)
+    state = await connection.fetchrow(_STATE, hold.run, bind_text(hold.run_id))
     if state is None:
         return NotFound("the run was deleted")
     ended_at, epoch, _, _, *held = state

@@ -78,8 +78,8 @@ def open_existing(path: str, *, busy_ms: int = BUSY_TIMEOUT_MS) -> apsw.Connecti
 
 def store_error(error: apsw.Error, path: str) -> StoreError:
     """Say in words what SQLite's error means for the database at `path`."""
-    code, what, hint = _FAILURES.get(type(error), ("store_unavailable", "SQLite failed", "the log says how"))
-    return StoreError(what, place=path, cause=str(error), code=code, hint=hint)
+    code, what, hint = _FAILURES.get(type(error), ("store_unavailable", "SQLite failed", "see the message"))
+    return StoreError(f"the store {path}: {what} ({error})", code=code, hint=hint)
 
 
 def constraint_error(error: apsw.ConstraintError) -> TreadleError:
@@ -104,9 +104,7 @@ def _create(path: Path) -> None:
         files.create(path)
     except OSError as error:
         raise StoreError(
-            "it cannot be opened for writing",
-            place=str(path),
-            cause=error.strerror or str(error),
+            f"the store {path}: it cannot be opened for writing ({error.strerror or error})",
             code="store_cannot_open",
             hint="check the path and the permissions of its folder, or name another file",
         ) from None
@@ -117,8 +115,7 @@ def _configure(connection: apsw.Connection, path: str, query_only: bool) -> None
     mode = connection.pragma("journal_mode", "wal")
     if path != MEMORY and mode != "wal":
         raise StoreError(
-            f"its file system does not allow a write-ahead log (SQLite chose {mode!r})",
-            place=path,
+            f"the store {path}: its file system does not allow a write-ahead log (SQLite chose {mode!r})",
             code="store_no_wal",
             hint="put the file on a local disk",
         )

@@ -26,6 +26,7 @@ from treadle.store.sqlite.rows import (
     Place,
     RunColumns,
     Text,
+    bind_text,
     chain_entries,
 )
 
@@ -51,14 +52,16 @@ _EVENTS = [
     f"INSERT INTO events VALUES {','.join(['(?,?,?,?,?,?,?,?,?,?,?,?,?,?)'] * n)}" for n in range(EVENTS_MAX + 1)
 ]
 _HELD = "run = ? AND owner = ? AND epoch = ?"
-_STANDS = f"SELECT head, sha256 FROM leases WHERE {_HELD}"
+# After a restore under a living process another run may have the number. What names no hash asks for the id.
+_OURS = f"{_HELD} AND (SELECT id FROM runs WHERE n = leases.run) = ?"
+_STANDS = f"SELECT head, sha256 FROM leases WHERE {_OURS}"
 ADVANCE = f"""
 UPDATE leases SET head = ?, sha256 = ?, until = ?, changes = changes + 1 WHERE {_HELD} AND head = ? AND sha256 = ?
 """
 LEAVE = f"DELETE FROM leases WHERE {_HELD} AND head = ? AND sha256 = ?"
-RENEW = f"UPDATE leases SET until = ?, changes = changes + 1 WHERE {_HELD}"
+RENEW = f"UPDATE leases SET until = ?, changes = changes + 1 WHERE {_OURS}"
 _RELEASE = f"""
-UPDATE leases SET owner = '', until = 0, handed = handed + 1, changes = changes + 1 WHERE {_HELD}
+UPDATE leases SET owner = '', until = 0, handed = handed + 1, changes = changes + 1 WHERE {_OURS}
 """
 _CANCEL = """
 UPDATE leases SET cancel = 1, changes = changes + 1 WHERE run = (SELECT n FROM runs WHERE id = ?) RETURNING run
@@ -103,9 +106,9 @@ class Hold(NamedTuple):
     key_id: str = ""
 
     @property
-    def fence(self) -> tuple[int, str, int]:
-        """Return what a lease must match."""
-        return self[:3]
+    def fence(self) -> tuple[Value, ...]:
+        """Return what a lease, and the run it is of, must match."""
+        return (*self[:3], bind_text(self.run_id))
 
 
 Claimed = tuple[tuple[Any, ...], Hold, Place]
@@ -233,7 +236,7 @@ class Tell(NamedTuple):
 
     def renewal(self) -> tuple[Value, ...]:
         """Return the values of the statement that renews the lease."""
-        return (self.until, *self.hold[:3])
+        return (self.until, *self.hold.fence)
 
     def dropped(self) -> tuple[Value, ...]:
         """Return the values of the statement that drops what is not needed any more."""
@@ -349,7 +352,8 @@ def _check_idempotency(connection: apsw.Connection, columns: RunColumns) -> None
 
 
 def _lost(connection: apsw.Connection, hold: Hold) -> TreadleError:
-    found = select(connection, "SELECT ended_at, epoch FROM runs WHERE n = ?", hold.run)
+    sql = "SELECT ended_at, epoch FROM runs WHERE n = ? AND id = ?"
+    found = select(connection, sql, hold.run, bind_text(hold.run_id))
     if not found:
         return NotFound("the run was deleted")
     ended_at, epoch = found[0]

@@ -15,6 +15,7 @@ CHECK_S = 0.5
 """How often the files of a journal are looked at while nothing is written."""
 
 _DAMAGE = (apsw.CorruptError, apsw.NotADBError)
+_RESTORE = "stop this process, and restore a backup (`treadle store restore`) or move the file away"
 _RESTART = "stop this process, put the right files back (`treadle store check` reads them), and start it again"
 
 
@@ -28,35 +29,35 @@ class Health:
         self.path = path
         self._files = files
         self._when_damaged = when_damaged
-        self._damage: tuple[str, str, str, str] | None = None
+        self._damage: tuple[str, str, str] | None = None
 
     @property
     def damage(self) -> StoreError | None:
         """Return the error for all work from now on, None while all is well."""
         if self._damage is None:
             return None
-        what, cause, code, hint = self._damage
-        return StoreError(what, place=self.path, cause=cause, code=code, hint=hint)
+        message, code, hint = self._damage
+        return StoreError(message, code=code, hint=hint)
 
     def look(self) -> StoreError | None:
         """Look at the files, without opening them; return the error if they are not the ones that were opened."""
         if self._damage is None and self._files is not None and (problem := self._files.problem()):
-            what = f"{problem}; what is written now would be lost"
-            self._note(what, "", "store_replaced", _RESTART)
+            message = f"the store {self.path}: {problem}; what is written now would be lost"
+            self._note(message, "store_replaced", _RESTART)
         return self.damage
 
     def failed(self, error: apsw.Error) -> StoreError:
         """Say in words what SQLite met; a damaged database is remembered."""
         told = store_error(error, self.path)
         if isinstance(error, _DAMAGE):
-            self._note("the database is damaged", str(error), "store_corrupt", told.hint or "")
+            self._note(told.message, "store_corrupt", _RESTORE)
         else:
-            log.warning("%s", told, extra={"code": told.info.code})
+            log.warning("%s", told.message, extra={"code": told.info.code})
         return told
 
-    def _note(self, what: str, cause: str, code: str, hint: str) -> None:
+    def _note(self, message: str, code: str, hint: str) -> None:
         if self._damage is not None:
             return
-        self._damage = what, cause, code, hint
-        log.critical("%s; no work is taken any more: %s", self.damage, hint, extra={"code": code})
+        self._damage = message, code, hint
+        log.critical("%s; no work is taken any more: %s", message, hint, extra={"code": code})
         self._when_damaged()

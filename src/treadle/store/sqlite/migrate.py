@@ -98,15 +98,13 @@ def _pending(connection: apsw.Connection, migrations: Sequence[Migration]) -> li
     for version, sha256 in applied.items():
         if version not in known:
             raise StoreError(
-                f"it has schema version {version}, this Treadle knows up to {max(known)}",
-                place=connection.filename,
+                f"the store {connection.filename} has schema version {version}, this Treadle knows up to {max(known)}",
                 code="store_too_new",
                 hint="use the newer Treadle that wrote it, or name another file",
             )
         if known[version] != sha256:
             raise StoreError(
-                f"it was made by another text of schema version {version}",
-                place=connection.filename,
+                f"the store {connection.filename} was made by another text of schema version {version}",
                 code="store_schema_changed",
                 hint="use the Treadle that made it, or name another file",
             )
@@ -119,8 +117,7 @@ def _applied(connection: apsw.Connection) -> dict[int, str]:
         return {}
     if "schema_migrations" not in tables:
         raise StoreError(
-            f"it is a database of another program (it has the table {min(tables)!r})",
-            place=connection.filename,
+            f"the store {connection.filename} is a database of another program (it has the table {min(tables)!r})",
             code="store_foreign",
             hint="name another file",
         )

@@ -474,7 +474,7 @@ class SqliteStore:
         if (damage := self._health.damage) is not None:
             raise damage
         if self._writer is None or not self._writer.is_open:
-            raise StoreError("it is not open", place=self._path, code="store_closed")
+            raise StoreError(f"the store {self._path} is not open", code="store_closed")
         return self._writer
 
     def _open_desk(self) -> Desk:
@@ -508,8 +508,7 @@ class SqliteStore:
             except apsw.Error as error:
                 raise store_error(error, self._path) from None
             except OSError as error:
-                text = "a file beside it cannot be opened"
-                raise StoreError(text, place=self._path, cause=str(error), code="store_cannot_open") from None
+                raise StoreError(f"the store {self._path}: {error}", code="store_cannot_open") from None
             self._connections = undo.pop_all()
         return writing
 

@@ -287,4 +287,4 @@ class Writer:
         self._stopped.set()
 
     def _closed(self) -> StoreError:
-        return StoreError("it is closed", place=self._health.path, code="store_closed")
+        return StoreError(f"the store {self._health.path} is closed", code="store_closed")

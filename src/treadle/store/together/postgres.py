@@ -62,8 +62,11 @@ _TELL = Statement(f"""
 WITH quick AS (
   SELECT set_config('synchronous_commit', 'off', true)
 ), held AS (
-  UPDATE leases l SET until = {NOW} + w.lease_s FROM quick, unnest({{tellings}}::telling[]) AS w
-  WHERE l.run = w.run AND l.owner = w.owner AND l.epoch = w.epoch RETURNING w.*
+  UPDATE leases l SET until = {NOW} + w.lease_s
+  FROM quick, ROWS FROM (unnest({{tellings}}::telling[]), unnest({{ids}}::text[]))
+    AS w (run, owner, epoch, keep_from, first, count, data, lease_s, id)
+  WHERE l.run = w.run AND l.owner = w.owner AND l.epoch = w.epoch AND (SELECT r.id FROM runs r WHERE r.n = l.run) = w.id
+  RETURNING w.*
 ), dropped AS (
   DELETE FROM chunks c USING held WHERE c.run = held.run
     AND (c.first + c.count <= held.keep_from OR c.first + c.count > held.first) RETURNING c.first
@@ -234,7 +237,8 @@ async def tell_together(connection: Connection, tellings: Sequence[Telling], wit
         (run, bind_text(hold.owner), hold.epoch, keep_from, chunk.first, chunk.count, chunk.data, lease.seconds)
         for run, (hold, chunk, keep_from, lease) in sorted(only.items())
     ]
-    values = {"now": tellings[0].lease.now, "tellings": rows}
+    ids = [bind_text(only[run].hold.run_id) for run in sorted(only)]
+    values = {"now": tellings[0].lease.now, "tellings": rows, "ids": ids}
     found = await connection.fetch(_TELL.text, *_TELL.bind(values), timeout=within_s)
     kept: dict[int, int] = {row[0]: row[1] for row in found}
     return [kept.get(telling.hold.run) if only[telling.hold.run] is telling else None for telling in tellings]

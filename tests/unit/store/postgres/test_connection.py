@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from postgres import postgres_server
+from treadle.canon.errors import STORE_MESSAGES
 from treadle.store.address import POOL_SIZE, PostgresAddress
 from treadle.store.postgres import connection as connections
 from treadle.store.postgres.connection import Connection, Gone, Pool, constraint_error, store_error
@@ -24,23 +25,25 @@ ADDRESS = PostgresAddress("postgresql://me:hidden-word@db.example/x")
         (asyncpg.InsufficientPrivilegeError("x"), "store_read_only"),
         (asyncpg.DataCorruptedError("x"), "store_corrupt"),
         (asyncpg.TooManyConnectionsError("x"), "store_unavailable"),
-        (asyncpg.UndefinedTableError("x"), "store_unavailable"),
+        (asyncpg.UndefinedTableError("x"), "store_schema_missing"),
         (ConnectionRefusedError("x"), "store_unavailable"),
         (TimeoutError(), "store_unavailable"),
     ],
 )
 def test_failures_have_a_code_the_address_and_a_hint(error: Exception, code: str) -> None:
-    """Every failure is told in words, as a 503 that may be tried again."""
-    info = store_error(error, ADDRESS).info
-    assert (info.code, info.status, info.retryable) == (code, 503, True)
-    assert "postgresql://me:***@db.example/x" in info.message
-    assert info.hint
+    """Every failure is a 503; operators are told where and what to do, clients neither."""
+    found = store_error(error, ADDRESS)
+    assert (found.info.code, found.info.status, found.info.retryable) == (code, 503, code != "store_corrupt")
+    assert "postgresql://me:***@db.example/x" in found.message
+    assert found.hint
+    assert found.info.message == STORE_MESSAGES[code]
+    assert "db.example" not in str(found.info)
 
 
 def test_a_password_in_the_servers_words_is_not_repeated() -> None:
     """Whoever quotes it, the message has stars."""
-    info = store_error(asyncpg.InvalidPasswordError("no user me with hidden-word"), ADDRESS).info
-    assert "hidden-word" not in str(info)
+    found = store_error(asyncpg.InvalidPasswordError("no user me with hidden-word"), ADDRESS)
+    assert "hidden-word" not in f"{found.message} {found.info}"
 
 
 @pytest.mark.parametrize(

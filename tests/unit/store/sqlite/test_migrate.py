@@ -64,7 +64,7 @@ def test_a_step_that_fails_leaves_the_database_as_it_was(connection: apsw.Connec
 def test_a_newer_database_is_refused(connection: apsw.Connection) -> None:
     """It says both versions, the file, and what to do."""
     migrate(connection, [ONE, TWO], 1.0)
-    with pytest.raises(StoreError, match=r"m\.db: it has schema version 2, this Treadle knows up to 1") as caught:
+    with pytest.raises(StoreError, match=r"m\.db has schema version 2, this Treadle knows up to 1") as caught:
         migrate(connection, [ONE], 2.0)
     assert (caught.value.info.code, "newer Treadle" in str(caught.value.hint)) == ("store_too_new", True)
 

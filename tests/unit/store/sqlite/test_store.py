@@ -40,7 +40,7 @@ async def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "a.db"))
     for _ in range(2):
         for work in (store.ping(), store.list_runs(), store.start_run(ROW, [], owner="o", lease_s=1.0)):
-            with pytest.raises(StoreError, match=r"a\.db: it is not open") as caught:
+            with pytest.raises(StoreError, match=r"a\.db is not open") as caught:
                 await work
             assert caught.value.info.code == "store_closed"
         if _ == 0:

@@ -327,7 +327,7 @@ async def test_closing_runs_what_is_queued_and_takes_no_more(connection: apsw.Co
     await asyncio.sleep(0)
     closing = asyncio.create_task(writer.close())
     await asyncio.sleep(0)
-    with pytest.raises(StoreError, match=r"writer\.db: it is closed"):
+    with pytest.raises(StoreError, match=r"writer\.db is closed"):
         await writer.submit(insert(9_999))
     gate.open()
     await asyncio.wait_for(closing, WAIT_S)
