@@ -1,5 +1,6 @@
 """Copies of a SQLite journal: one moment of it, whole or not at all, and back in its place when nobody is there."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -131,6 +132,21 @@ def test_a_journal_that_is_in_use_is_left_alone(journal: Path, tmp_path: Path) -
         user.close()
     assert (caught.value.info.code, caught.value.hint) == ("store_in_use", "stop every Treadle that uses it")
     assert not list(tmp_path.glob("*.before-*"))
+
+
+def test_a_copy_is_not_written_over_a_journal_in_use(journal: Path, tmp_path: Path) -> None:
+    """Neither over the journal itself, by whatever name, nor over another one that a program has open."""
+    (tmp_path / "link.db").symlink_to(journal)
+    connection = apsw.Connection(str(tmp_path / "other.db"))
+    connection.execute("PRAGMA journal_mode = wal; CREATE TABLE diary (n)").fetchall()
+    for target in (journal, tmp_path / "link.db", tmp_path / "other.db"):
+        before = target.stat()
+        with pytest.raises(Conflict, match="is a journal in use"):
+            back_up(journal, target, ignore)
+        assert os.path.samestat(target.stat(), before)
+    connection.close()
+    back_up(journal, tmp_path / "other.db", ignore)
+    assert numbers(tmp_path / "other.db") == 20_000
 
 
 def test_a_damaged_or_foreign_copy_is_refused(journal: Path, tmp_path: Path) -> None:

@@ -62,3 +62,15 @@ def test_the_last_one_takes_the_file_away(tmp_path: Path):
     second.close()
     second.close()
     assert not file.exists()
+
+
+async def test_a_link_to_the_database_is_the_same_database(tmp_path: Path):
+    """Whoever comes by another name is not alone, and finds the runs of the first taken."""
+    first = await opened(tmp_path)
+    await first.start_run(run_row(), [said("go")], owner=OWNER, lease_s=60.0)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "journal.db").symlink_to(tmp_path / "journal.db")
+    other = await opened(tmp_path / "elsewhere")
+    assert await other.claim_abandoned(OTHER, 60.0, 10) == []
+    await other.close()
+    await first.close()
