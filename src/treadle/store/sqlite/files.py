@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 SUFFIXES = {"": "database", "-wal": "write-ahead log", "-shm": "index of the write-ahead log"}
@@ -65,6 +65,12 @@ class JournalFiles:
                 return f"its {self._paths[path]} was {'deleted' if found is None else 'replaced'} while it was open"
         return ""
 
+    @property
+    def are_replaced(self) -> bool:
+        """Tell whether other processes may have written since one of the files was replaced: an empty log says not."""
+        others = [path for path, opened in self._opened.items() if identity(path) not in (opened, None)]
+        return any(not path.endswith("-wal") or os.path.getsize(path) for path in others)
+
     def close(self) -> None:
         """Let others open the files again."""
         with _guarding:
@@ -96,12 +102,11 @@ def _refuse(event: str, args: tuple[Any, ...]) -> None:
     """Raise PermissionError when Python is about to open a file that SQLite has open here."""
     if not _guarded or (event != "open" and event != "sqlite3.connect"):
         return
-    place = args[0]
     if event == "open" and _O_PATH and isinstance(args[2], int) and args[2] & _O_PATH:
         return  # a descriptor by which nothing can be read takes no lock with it
-    if isinstance(place, os.PathLike):
-        place = os.fspath(place)
-    if not isinstance(place, str | bytes):
+    try:
+        place = cast("str | bytes", os.fspath(args[0]))
+    except TypeError:
         return  # a descriptor that is open already
     if event == "sqlite3.connect" and isinstance(place, str) and place.startswith("file:"):
         place = unquote(urlsplit(place).path)

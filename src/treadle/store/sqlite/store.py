@@ -63,6 +63,7 @@ class SqliteStore:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._health = Health(path)
         self._connections = ExitStack()
+        self._opened: list[apsw.Connection] = []
         self._reading = 0 if path == MEMORY else READERS
         self._has_forgotten = False
         self._laid: list[LaidRun] = []
@@ -493,12 +494,14 @@ class SqliteStore:
             unguard = undo.enter_context(ExitStack())
             try:
                 writing = connect(self._path)
+                self._opened.append(writing)
                 undo.callback(writing.close)
                 migrate(writing, read_migrations(), self._clock())
                 if self._reading:
                     undo.callback(Presence(self._path, lambda: fence.end_leases(writing)).close)
                 for idle in self._pools():
                     reading = connect(self._path, query_only=True)
+                    self._opened.append(reading)
                     undo.callback(reading.close)
                     idle.put(reading)
                 if self._reading:
@@ -516,6 +519,10 @@ class SqliteStore:
         # Reads that were asked for before the writer closed are done first. Taking their connections from them one by
         # one would not do: a read that waits for one may be overtaken each time.
         self._readers.shutdown(wait=True)
+        if not self._health.may_checkpoint:
+            for connection in self._opened:
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self._opened.clear()
         self._connections.close()
 
     def _pools(self) -> list[SimpleQueue[apsw.Connection]]:

@@ -3,7 +3,10 @@
 import asyncio
 import logging
 import os
+import sqlite3
+import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -14,6 +17,7 @@ from treadle.canon.messages import Entry
 from treadle.store.journal import RunRow
 from treadle.store.sqlite.health import Health
 from treadle.store.sqlite.store import SqliteStore
+from warm import start
 
 NOTICED_S = 1.0
 SLACK_S = 4.0
@@ -112,6 +116,40 @@ async def test_who_waits_for_a_change_is_told(store: SqliteStore) -> None:
     await asyncio.wait_for(asyncio.wait({waiting}), NOTICED_S + SLACK_S)
     with pytest.raises(StoreError):
         await store.find_run("run_1")
+
+
+FOREIGN = """
+import sqlite3, sys
+journal = sqlite3.connect(sys.argv[1])
+journal.execute("CREATE TABLE own_notes (note TEXT)")
+journal.execute("INSERT INTO own_notes VALUES ('theirs')")
+journal.commit()
+journal.close()
+"""
+
+
+@pytest.mark.parametrize("is_used_meanwhile", [False, True])
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+async def test_leaving_saves_what_the_log_holds_and_spoils_nothing(
+    tmp_path: Path, suffix: str, is_used_meanwhile: bool
+) -> None:
+    """Closing puts it into the database, unless another program wrote since: without an index of its own it cannot."""
+    store = SqliteStore(str(tmp_path / "a.db"))
+    await store.open()
+    await store.start_run(ROW, [Entry(kind="note", at=1.0)], owner="o", lease_s=9.0)
+    os.unlink(f"{store.path}{suffix}")
+    has_written = False
+    if is_used_meanwhile:
+        done = await asyncio.to_thread(start.run, [sys.executable, "-c", FOREIGN, store.path])
+        has_written = done.returncode == 0
+        assert has_written == (suffix == "-shm"), done.stderr
+    await _damage(store)
+    await store.close()
+    with closing(sqlite3.connect(tmp_path / "a.db")) as journal:
+        assert journal.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert journal.execute("SELECT id FROM runs").fetchall() == [("run_1",)]
+        tables = journal.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'own_notes'").fetchall()
+        assert tables == [(int(has_written),)]
 
 
 @pytest.mark.parametrize("error", [apsw.CorruptError("malformed"), apsw.NotADBError("no database")])
