@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from chaos.server import deleted_files
 from warm.start import Popen
 
 BOUND_S = 30.0
@@ -71,6 +72,7 @@ def served(folder: Path, *, delay_s: float = 0.0, grace_s: float = 5.0, script: 
     try:
         host, _, port = process.stdout.readline().strip().removeprefix("http://").partition(":")
         yield Served(process=process, host=host, port=int(port))
+        assert deleted_files(process.pid) == [], "it writes to a file of its journal that has no name any more"
     finally:
         process.kill()
         process.communicate()
