@@ -344,7 +344,7 @@ class StoreError(TreadleError):
     @property
     def operator_info(self) -> ErrorInfo:
         """Return this error as data, with the place and with what to do about it."""
-        return msgspec.structs.replace(self.info, message=self.message, hint=self.hint)
+        return msgspec.structs.replace(self.info, message=self.message, hint=self.hint, retry_after_s=None)
 
     @property
     def is_retryable(self) -> bool:

@@ -7,13 +7,14 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from treadle.canon.errors import NotFound
 from treadle.store.sqlite.files import SUFFIXES, identity
 from treadle.store.sqlite.presence import SUFFIX
 
 _WRITER_LOCK = 120
 """The byte of the -shm file that SQLite's writer locks."""
 _DELETED = " (deleted)"
-_LOST = "what it commits is lost when it ends"
+_LOST = "nothing else sees what it commits"
 
 
 def file_problems(path: Path) -> list[str]:
@@ -33,13 +34,18 @@ def file_problems(path: Path) -> list[str]:
 
 
 def damage(path: Path, tell: Callable[[int, int], None]) -> list[str]:
-    """Read the whole journal, if there is one, and return what is wrong with it and with those who use it.
+    """Return what is wrong with those who use a journal, else read the whole of it and return what is wrong there.
 
-    Raises: StoreError.
+    Raises: NotFound, StoreError.
     """
     from treadle.store.backup.sqlite import check
 
-    return [*file_problems(path), *(check(path, tell) if path.exists() else [])]
+    # Beside a process with other files, what can be read here is not what it has written.
+    if problems := file_problems(path):
+        return problems
+    if not path.exists():
+        raise NotFound(f"there is no journal at {path}", hint="name another with --store; the first run makes one")
+    return check(path, tell)
 
 
 def holder_of(path: Path) -> str:

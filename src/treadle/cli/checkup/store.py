@@ -24,7 +24,7 @@ FREE_BYTES_MIN = 67_108_864
 READ_S = 5.0
 """How long a journal is read to see whether it is sound."""
 
-_STOP = "stop that process; it takes no more work, and what it has open is gone when it ends"
+_STOP = "stop that process, but not with SIGKILL: while it leaves, it saves what it can"
 _RESTORE = "stop every Treadle that uses it, and restore a copy: treadle store restore FILE --replace"
 _OTHER = "name another file: --store sqlite:///FILE, or store.url in treadle.toml"
 

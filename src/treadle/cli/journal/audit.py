@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.canon.errors import NotFound, RequestError
+from treadle.canon.errors import RequestError, StoreError
 from treadle.cli import command
 from treadle.cli.journal import opened
 from treadle.cli.progress.bar import shown

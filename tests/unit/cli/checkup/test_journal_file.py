@@ -88,7 +88,7 @@ def test_a_process_with_a_deleted_file_is_named(here: Path, suffix: str, what: s
         Path(f"{path}{suffix}").unlink()
         [problem] = file_problems(path)
     assert problem.startswith(f"process {pid} (")
-    assert problem.endswith(f" has a {what} open that was deleted: what it commits is lost when it ends")
+    assert problem.endswith(f" has a {what} open that was deleted: nothing else sees what it commits")
     assert file_problems(path) == []
 
 
@@ -100,7 +100,7 @@ def test_a_process_with_another_database_is_named(here: Path) -> None:
         os.rename(path, here / "moved.db")
         path.write_bytes((here / "moved.db").read_bytes())
         [problem] = file_problems(path)
-    words = " has another database open than the one there: what it commits is lost when it ends"
+    words = " has another database open than the one there: nothing else sees what it commits"
     assert (problem.startswith(f"process {pid} ("), problem.endswith(words)) == (True, True), problem
 
 
@@ -111,7 +111,7 @@ def test_each_command_finds_a_log_that_a_living_process_lost(here: Path, capsys:
     with used(path) as pid:
         Path(f"{path}-wal").unlink()
         found = check_store(Settings(store=StoreSection(url=f"sqlite:///{path}")))
-        assert (found.state, found.advice.split(";")[0]) == ("broken", "stop that process")
+        assert (found.state, found.advice.split(",")[0]) == ("broken", "stop that process")
         assert f"process {pid} (" in found.detail
         for words in (("store", "check"), ("audit", "verify"), ("audit", "verify", "last")):
             assert main([*words]) == 1, words
