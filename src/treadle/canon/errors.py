@@ -77,7 +77,7 @@ class TreadleError(Exception):
 
     @property
     def operator_info(self) -> ErrorInfo:
-        """Return this error as data for the people who run this process, who may read what clients may not."""
+        """Return this error as data for who runs the process, on its command line: clients may be told less."""
         return self.info
 
     @property
@@ -329,7 +329,9 @@ class StoreError(TreadleError):
 
     @property
     def info(self) -> ErrorInfo:
-        """Return this error as data, without any place in it."""
+        """Return this error as data, without any place in it; what other rooms derive from it names none."""
+        if type(self) is not StoreError:
+            return super().info
         code = self._code or self.code
         return ErrorInfo(
             code=code,
@@ -343,7 +345,7 @@ class StoreError(TreadleError):
 
     @property
     def operator_info(self) -> ErrorInfo:
-        """Return this error as data, with the place and with what to do about it."""
+        """Return this error as data with the place, and what to do about it."""
         return msgspec.structs.replace(self.info, message=self.message, hint=self.hint, retry_after_s=None)
 
     @property

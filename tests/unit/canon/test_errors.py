@@ -90,9 +90,29 @@ def test_an_error_says_its_message_as_any_exception_does():
         Exhausted("no"),
         UpstreamStatus("no", status=500),
         CircuitOpen("no"),
-        StoreError("no"),
     ]
     assert [(str(error), error.info.message) for error in made] == [("no", "no")] * len(made)
+
+
+class Derived(StoreError):
+    """What another room makes of a failure of the store."""
+
+    code = "derived"
+
+
+def test_only_operators_are_told_where_the_store_is():
+    """Its message is for logs and the command line; clients get the words of its code, and a derived error its own."""
+    error = StoreError("the store /data/a.db: it is full", code="store_full", hint="free some space")
+    lines = [(info.message, info.hint) for info in (error.info, error.operator_info)]
+    assert lines == [
+        ("The disk of the journal is full.", "Try again in a moment; the log of the server says more."),
+        ("the store /data/a.db: it is full", "free some space"),
+    ]
+    assert str(error) == "the store /data/a.db: it is full"
+    unknown = StoreError("the store /data/a.db: odd", code="store_odd").info
+    assert (unknown.code, unknown.message) == ("store_odd", "The journal cannot be reached just now.")
+    derived = Derived("an entry differs", hint="look at it").info
+    assert (derived.code, derived.message, derived.hint) == ("derived", "an entry differs", "look at it")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +126,7 @@ def test_an_error_says_its_message_as_any_exception_does():
         (UpstreamTimeout("too many calls are under way", code=CROWDED), 503, True, None),
         (UpstreamError("failed"), 502, True, None),
         (BrokenStream("ended in the middle"), 502, False, None),
-        (StoreError("away"), 503, True, None),
+        (StoreError("away"), 503, True, 1.0),
         (ProtocolError("must be text"), 400, False, None),
         (TreadleError("a bug"), 500, False, None),
     ],
