@@ -1,7 +1,7 @@
 """`store: false` over HTTP: nothing of the content can be read once the run has ended, by whatever way."""
 
 import json
-import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,23 @@ from treadle.canon.plan import Plan
 from treadle.config.settings import CacheSection
 from treadle.server.app import TABLE
 from treadle.upstream.reply import Faults, Reply, ReplyCall
+from warm import start
 
 BOUND_S = 30.0
 SECRET = "zebra-7731"
 ASKED = f"Tell {SECRET} nobody."
 TOOLS = [{"type": "function", "name": "theirs", "parameters": {"type": "object", "properties": {}}}]
 KEPT_S = 3_600.0
+COUNT = """
+import sqlite3, sys
+journal = sqlite3.connect(sys.argv[1])
+print(*(journal.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in ("events", "messages")))
+"""
+FIND = """
+import pathlib, sys
+secret, *paths = sys.argv[1:]
+print(*(path for path in paths if secret.encode() in pathlib.Path(path).read_bytes()))
+"""
 
 
 @tool(effect="read")
@@ -203,14 +214,16 @@ def test_the_files_hold_nothing_of_it(tmp_path: Path) -> None:
         asker.ask(stream=True)
         gateway.ask(gateway.runtime.store.expire(0.0))
         assert not _holding(tmp_path)
-        with sqlite3.connect(tmp_path / "treadle.db") as journal:
-            rows = [journal.execute(f"SELECT count(*) FROM {name}").fetchone() for name in ("events", "messages")]
-        assert rows == [(0,), (0,)]
+        counted = start.run([sys.executable, "-c", COUNT, str(tmp_path / "treadle.db")])
+        assert (counted.stdout, counted.stderr) == ("0 0\n", "")
         asker.client.close()
 
 
 def _holding(folder: Path) -> list[str]:
-    return [path.name for path in folder.glob("treadle.db*") if SECRET.encode() in path.read_bytes()]
+    """Return the files that hold it, as another process finds them: in this one only SQLite may open them."""
+    found = start.run([sys.executable, "-c", FIND, SECRET, *map(str, folder.glob("treadle.db*"))])
+    assert found.stderr == ""
+    return found.stdout.split()
 
 
 def test_an_answer_that_is_not_stored_is_not_given_again(tmp_path: Path) -> None:
