@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import NotFound, RequestError
-from treadle.canon.errors import RequestError, StoreError
+from treadle.canon.errors import NotFound, RequestError, StoreError
 from treadle.cli import command
 from treadle.cli.journal import opened
 from treadle.cli.progress.bar import shown
@@ -77,7 +76,8 @@ def _in_store(args: argparse.Namespace) -> "tuple[list[str], list[Finding], dict
             return problems, [], {}
         if not (args.runs or args.session or args.since):
             with shown("reading") as tell:
-                problems = damage(path, tell)
+                # Rows that belong to no run are found among the runs, and counted there.
+                problems = [each for each in damage(path, tell) if not each.startswith("a row of ")]
     try:
         return problems, *opened.with_store(args, lambda each: _in(each, args))
     except StoreError:
