@@ -1,6 +1,7 @@
 """After ten thousand streamed tokens the scrollback of a real terminal is the canonical rendering, line by line."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -76,8 +77,8 @@ class Tmux:
 def tmux(tmp_path: Path) -> Iterator[Tmux]:
     """Start a terminal in which the answer streams."""
     multiplexer = Tmux(tmp_path)
-    env = f"PYTHONPATH={TESTS}:{os.environ.get('PYTHONPATH', '')}"
-    program = f"cd {tmp_path} && {env} {sys.executable} -m gateway.streaming {TOKENS}"
+    env = "PYTHONPATH=" + shlex.quote(f"{TESTS}:{os.environ.get('PYTHONPATH', '')}")
+    program = f"cd {shlex.quote(str(tmp_path))} && {env} {shlex.quote(sys.executable)} -m gateway.streaming {TOKENS}"
     first = ("start-server", ";", "set-option", "-g", "history-limit", "20000", ";")
     multiplexer.run(*first, "new-session", "-d", "-x", str(COLUMNS), "-y", str(ROWS), program)
     yield multiplexer
