@@ -86,7 +86,7 @@ def outcome(gateway: Gateway, name: str, arguments: Any) -> Outcome:
 def test_every_kind_of_tool_gives_one_envelope_and_the_model_reads_its_data(tmp_path: Path) -> None:
     """Python, local, workspace, MCP and WASM: `ok`, `data`, `warnings`, `errors` inside; outside what is in them."""
     expected: dict[str, tuple[Any, Any, str]] = {
-        "double": ({"number": 2}, {"twice": 4}, '{"twice":4}\n[warning] only a test'),
+        "double": ({"number": 2}, {"twice": 4}, '{"twice":4,"warnings":["only a test"]}'),
         "greet": ({"name": "Ada"}, "Hello, Ada.", "Hello, Ada."),
         "locks.list": ({}, {"version": 0, "locks": []}, '{"version":0,"locks":[]}'),
         "mcp__toy__add": ({"a": 1, "b": 2}, {"result": 3}, "3"),

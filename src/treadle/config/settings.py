@@ -165,6 +165,25 @@ class LocalSection(Section, frozen=True, kw_only=True):
     ] = ()
     read: Annotated[tuple[str, ...], Meta(description="more folders that commands may read, as absolute paths")] = ()
     write: Annotated[tuple[str, ...], Meta(description="more folders that commands may write, as absolute paths")] = ()
+    file_read_bytes_max: Annotated[int, Meta(ge=256, description="what file_read shows of a file at once")] = 51_200
+    line_chars_max: Annotated[
+        int,
+        Meta(ge=16, description="what file_read shows of a long line among others; the rest can be read on its own"),
+    ] = 2_000
+    listed_max: Annotated[int, Meta(ge=1, description="the entries that file_read lists of a folder")] = 10_000
+    bash_bytes_max: Annotated[int, Meta(ge=256, description="what bash shows of what a command wrote")] = 32_768
+    kept_bytes_max: Annotated[int, Meta(ge=1024, description="what is kept of it for output_read")] = 1_048_576
+    output_read_bytes_max: Annotated[int, Meta(ge=256, description="what output_read shows at once at most")] = 49_152
+    grep_matches_max: Annotated[int, Meta(ge=1, description="the largest limit that a call of grep may ask for")] = (
+        1_000
+    )
+    grep_per_file_max: Annotated[int, Meta(ge=1, description="the matches that grep shows of one file")] = 20
+    grep_line_chars_max: Annotated[int, Meta(ge=16, description="what grep shows of one line")] = 300
+    glob_paths_max: Annotated[int, Meta(ge=1, description="the largest limit that a call of glob may ask for")] = 2_000
+    outline_symbols_max: Annotated[int, Meta(ge=1, description="the definitions that outline lists")] = 400
+    diff_lines_max: Annotated[int, Meta(ge=0, description="the lines of a diff that file_write and file_edit show")] = (
+        80
+    )
 
 
 class WebSection(Section, frozen=True, kw_only=True):

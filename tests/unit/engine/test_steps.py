@@ -40,7 +40,7 @@ def test_a_result_is_told_and_written_with_its_measures() -> None:
     """The event and the entry name the same call, code and size."""
     planned = PlannedCall(index=4, call=call("ours"), offer=server("ours"))
     outcome = Outcome(text="late", rc="timeout", duration_s=1.5, output_bytes=4, truncated=True, sandbox="L2")
-    result = result_of(planned.call, outcome, "fco_1")
+    result = result_of(planned, outcome, "fco_1")
     assert (result.output, result.is_error, result.rc) == ((TextPart(text="late"),), True, "timeout")
     event, entry = finished_step(planned, result, outcome, 9.0)
     assert event is not None
@@ -63,7 +63,7 @@ def test_a_call_that_never_ran_has_no_sandbox_in_the_journal() -> None:
     """Neither a word nor an empty one: older journals are written the same."""
     planned = PlannedCall(index=0, call=call("ours"), offer=server("ours"))
     outcome = Outcome(text="Not run.", rc="cancelled")
-    _, entry = finished_step(planned, result_of(planned.call, outcome, "fco_1"), outcome, 9.0)
+    _, entry = finished_step(planned, result_of(planned, outcome, "fco_1"), outcome, 9.0)
     assert entry is not None
     assert "sandbox" not in msgspec.json.decode(entry.data or b"{}")
 
