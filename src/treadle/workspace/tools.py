@@ -131,7 +131,7 @@ class _Hands:
         Args:
             changes: Each has a path (such as /facts/name), an op (set, delete, append, insert) and a value.
             reason: Why the person should agree.
-            base_version: The facts_version that you have read; a proposal for older facts is refused.
+            base_version: The facts_version that you have read; if what you change has changed since, it is refused.
         """
         held = await self._held(context)
         standing = await _asked(
