@@ -134,6 +134,37 @@ def run(gateway: Gateway, **body: Any) -> httpx2.Response:
     return httpx2.post(f"{gateway.url}/responses", json=asked, timeout=20)
 
 
+def test_events_and_trace_give_the_envelope(tmp_path: Path) -> None:
+    """Live, from the journal and as a tree: the same four fields, for a result that warns and for one that failed."""
+    turns = (
+        ScriptTurn(
+            calls=(
+                ReplyCall(name="double", args={"number": 2}),
+                ReplyCall(name="file_read", args={"path": "gone.txt"}),
+            )
+        ),
+        ScriptTurn(text="Done."),
+    )
+    expected = [
+        {"ok": True, "data": {"twice": 4}, "warnings": ["only a test"], "errors": []},
+        {
+            "ok": False,
+            "data": None,
+            "warnings": [],
+            "errors": [{"code": "not_found", "message": "File not found: gone.txt", "path": None}],
+        },
+    ]
+    with LocalGateway(Script(turns=turns), tmp_path, tools=[double]) as gateway:
+        assert run(gateway).json()["status"] == "completed"
+        [found] = httpx2.get(f"{gateway.origin}/treadle/v1/runs", timeout=20).json()["runs"]
+        url = f"{gateway.origin}/treadle/v1/runs/{found['id']}"
+        told = httpx2.get(f"{url}/events", timeout=20).text
+        events = [json.loads(line.removeprefix("data: ")) for line in told.splitlines() if line.startswith("data: ")]
+        assert [each["envelope"] for each in events if each["type"] == "tool.finished"] == expected
+        rounds = httpx2.get(f"{url}/trace", timeout=20).json()["trace"]["rounds"]
+        assert [call["envelope"] for each in rounds for call in each["calls"]] == expected
+
+
 @pytest.mark.parametrize("protocol", ["chat", "responses", "messages", "gemini"])
 def test_a_model_repairs_arguments_that_are_too_large(tmp_path: Path, protocol: str) -> None:
     """It reads the code and the bound, sends less, and the run ends well."""

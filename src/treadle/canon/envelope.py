@@ -40,6 +40,18 @@ def envelope_of(result: ResultItem) -> Envelope:
     return Envelope(ok=False, data=msgspec.Raw(write_json(rest)), warnings=warnings, errors=errors)
 
 
+def error_in(text: str) -> Fault | None:
+    """Return the error that a result's text tells the model, in either shape; what has no code of its own has none."""
+    try:
+        value: Any = read_json(text)
+    except BadJson:
+        return None
+    if not isinstance(value, dict) or "error" not in value:
+        return None
+    (fault, *_), _ = _faults(cast("Any", value), "")
+    return fault if fault.code else None
+
+
 def add_warnings(data: bytes, warnings: tuple[str, ...]) -> bytes:
     """Return a JSON value that carries warnings: an object in a field `warnings`, anything else beside it in `data`."""
     listed = write_json(warnings)

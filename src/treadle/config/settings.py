@@ -166,6 +166,7 @@ class LocalSection(Section, frozen=True, kw_only=True):
     read: Annotated[tuple[str, ...], Meta(description="more folders that commands may read, as absolute paths")] = ()
     write: Annotated[tuple[str, ...], Meta(description="more folders that commands may write, as absolute paths")] = ()
     file_read_bytes_max: Annotated[int, Meta(ge=256, description="what file_read shows of a file at once")] = 51_200
+    file_read_lines_max: Annotated[int, Meta(ge=1, description="the lines that file_read shows at once")] = 2_000
     line_chars_max: Annotated[
         int,
         Meta(ge=16, description="what file_read shows of a long line among others; the rest can be read on its own"),

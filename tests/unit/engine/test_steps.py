@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from treadle.canon.items import TextPart
-from treadle.canon.tools import Outcome, ToolPolicy
+from treadle.canon.tools import Outcome, ToolPolicy, failure
 from treadle.engine.ports import Verdict
 from treadle.engine.steps import (
     finished_step,
@@ -34,6 +34,17 @@ def test_a_start_mark_says_which_attempt_it_is() -> None:
     assert (entry.kind, entry.call_id, entry.at) == ("tool_start", "call_1", 7.0)
     assert entry.data is not None
     assert msgspec.json.decode(entry.data) == {"source": "python", "effect": "read", "attempt": 2}
+
+
+def test_a_call_of_a_local_tool_that_never_ran_has_the_shape_of_its_errors() -> None:
+    """Refused, skipped or out of time: one shape for these tools, and the one of all others for others."""
+    ours = PlannedCall(index=0, call=call("grep"), offer=server("grep"))
+    local = msgspec.structs.replace(ours, offer=msgspec.structs.replace(server("grep"), source="local"))
+    outcome = failure("skipped", "Skipped.")
+    assert result_of(local, outcome, "i").output == (TextPart(text='{"error":"Skipped.","code":"skipped"}'),)
+    assert result_of(ours, outcome, "i").output == (TextPart(text=outcome.text),)
+    fine = Outcome(text='{"error":{"message":"a word in a file"}}')
+    assert result_of(local, fine, "i").output == (TextPart(text=fine.text),)
 
 
 def test_a_result_is_told_and_written_with_its_measures() -> None:

@@ -33,7 +33,7 @@ DOCUMENTED: dict[str, str] = {
     "approval.requested": "`id`, `name`, `args`, `reasons`: a call waits",
     "approval.resolved": "`id`, `name`, `status` (approved, denied, expired, cancelled), `by`, `reason`",
     "tool.finished": "`id`, `name`, `ok`, `code`, `ms`, `bytes`, `truncated`, `output` (what the model read), "
-    "`envelope` (the same as `ok`, `data`, `warnings`, `errors`)",
+    "`envelope` (the result in the one shape of all tools)",
     "note": "`message`: something was repaired, or could not be carried",
     "turn.finished": "`status`, `limit`, `usage`, `cost` (null: unknown), `ms`, `rounds`, `calls`",
     "error": "`code`, `message`, `hint`",

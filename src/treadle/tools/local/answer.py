@@ -24,6 +24,7 @@ class LocalCaps(msgspec.Struct, frozen=True, kw_only=True):
     """How much the local tools give at once. `limits.max_tool_output_bytes` holds beside these."""
 
     file_read_bytes_max: int = 51_200
+    file_read_lines_max: int = 2_000
     line_chars_max: int = 2_000
     listed_max: int = 10_000
     bash_bytes_max: int = 32_768

@@ -32,7 +32,6 @@ from treadle.tools.local.opener import Root, refusal
 from treadle.tools.local.walk import printable
 from treadle.tools.local.write import Seen
 
-LINES_MAX = 2_000
 DEADLINE_S = 10.0
 PIECE_BYTES = 65_536
 SNIFFED_BYTES = 8_192
@@ -187,7 +186,7 @@ def make_file_read(root: Root, seen: Seen | None = None, caps: LocalCaps = DEFAU
         context: ToolContext,
         path: Annotated[str, msgspec.Meta(min_length=1)],
         offset: Annotated[int, msgspec.Meta(ge=1)] = 1,
-        limit: Annotated[int, msgspec.Meta(ge=1, le=LINES_MAX)] = LINES_MAX,
+        limit: Annotated[int, msgspec.Meta(ge=1, le=caps.file_read_lines_max)] = caps.file_read_lines_max,
         numbered: bool = False,
         column: Annotated[int, msgspec.Meta(ge=1)] = 1,
     ) -> Answer:
