@@ -139,7 +139,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool gave, in one shape whatever the tool: `data` is any JSON value."""
 
     ok: bool
-    data: msgspec.Raw = msgspec.Raw(b"null")
+    # A factory: a default of this type has no place in a JSON schema (msgspec 0.22).
+    data: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
     warnings: tuple[str, ...] = ()
     errors: tuple[Fault, ...] = ()
 
