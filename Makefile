@@ -15,6 +15,7 @@ help: ## show this list
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Treadle needs Python 3.11 or newer")'
+	@test -w . || { echo "Treadle is set up in $(VENV), and this folder cannot be written: clone it to one that can."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setting up $(VENV) (once) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
