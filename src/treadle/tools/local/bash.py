@@ -41,6 +41,14 @@ _ENDINGS = {
 }
 
 
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What is shown of an output, how often bytes of it were replaced, and the offset of what is missing, if any is."""
+
+    text: str
+    replaced: int
+    missing_from: int | None = None
+
+
 class Written:
     """What a command has written so far: the first megabyte, the last bytes, and how much there was."""
 
@@ -74,35 +82,39 @@ class Written:
         text = readable(decoded(bytes(self.kept)))[0].encode()
         return keepable(text, len(text) + self.bytes - len(self.kept))
 
-    def shown(self, room: int, handle: str | None) -> tuple[str, bool, int]:
-        """Return what is shown within so many bytes of JSON, whether anything is missing, and what was replaced."""
+    def shown(self, room: int, handle: str | None) -> Shown:
+        """Return what is shown within so many bytes of JSON."""
         start = _marked(self.kept)
         end = start if self.is_whole else _marked(self._tail)
         if self.is_whole and len(start) <= self._head_max + self._tail_max:
             text, count = _readable(start)
             if len(write_json(text)) - 2 <= room:
-                return text, False, count
+                return Shown(text=text, replaced=count)
         head, tail = self._head_max, self._tail_max
         while head + tail >= SHOWN_BYTES_MIN:
-            text, count = self._cut(start, end, head, tail, handle)
-            size = len(write_json(text)) - 2
+            shown = self._cut(start, end, head, tail, handle)
+            size = len(write_json(shown.text)) - 2
             if size <= room:
-                return text, True, count
+                return shown
             share = min(0.9, max(0.1, room / size))
             head, tail = int(head * share), int(tail * share)
         text, count = _readable(end_on_character(start[: max(0, room)]))
-        return cut_json_text(text, room), True, count
+        text = cut_json_text(text, room)
+        return Shown(text=text, replaced=count, missing_from=len(text.encode()))
 
-    def _cut(self, start: bytes, end: bytes, head: int, tail: int, handle: str | None) -> tuple[str, int]:
+    def _cut(self, start: bytes, end: bytes, head: int, tail: int, handle: str | None) -> Shown:
         first, last = end_on_character(start[:head]), _start_on_character(end[max(len(end) - tail, 0) :])
-        if self.is_whole and len(first) + len(last) >= len(start):
-            return _readable(start)
         missing = (len(start) if self.is_whole else self.bytes) - len(first) - len(last)
         how = f'; output_read with handle "{handle}" and offset {len(first)} shows them' if handle else ""
         if handle and not self.is_whole:
             how += f" as far as the first {len(self.kept)} bytes go"
         (opening, replaced), (closing, more) = _readable(first), _readable(last)
-        return f"{opening}\n[{missing} bytes left out{how}]\n{closing}", replaced + more
+        text = f"{opening}\n[{missing} bytes left out{how}]\n{closing}"
+        return Shown(text=text, replaced=replaced + more, missing_from=len(first))
+
+
+_LARGEST = Shown(text="", replaced=READ_BYTES_MAX, missing_from=READ_BYTES_MAX)
+"""Stands for any other when room for what is around it is counted."""
 
 
 class Bash:
@@ -143,12 +155,12 @@ class Bash:
     async def _answer(
         self, context: ToolContext, written: Written, ended: Ended, timeout_s: float, moved: str | None
     ) -> Answer:
-        def built(text: str, is_cut: bool, replaced: int, handle: str | None) -> Answer:
-            return self._built(written, ended, timeout_s, moved, text, is_cut, replaced, handle)
+        def built(shown: Shown, handle: str | None) -> Answer:
+            return self._built(written, ended, timeout_s, moved, shown, handle)
 
         def fitted(handle: str | None) -> Answer:
-            around = write_text(built("", True, 1, handle), "s3")
-            return built(*written.shown(context.output_bytes_max - len(around.encode()), handle), handle)
+            around = write_text(built(_LARGEST, handle), "s3")
+            return built(written.shown(context.output_bytes_max - len(around.encode()), handle), handle)
 
         first = fitted(None)
         if not first.is_cut:
@@ -156,28 +168,26 @@ class Bash:
         handle = await self._shelf.put(written.kept_text(), context)
         return first if handle is None else fitted(handle)
 
-    def _built(  # noqa: PLR0913 - a result has these parts
+    def _built(
         self,
         written: Written,
         ended: Ended,
         timeout_s: float,
         moved: str | None,
-        text: str,
-        is_cut: bool,
-        replaced: int,
+        shown: Shown,
         handle: str | None,
     ) -> Answer:
-        """Return the answer that shows this text."""
-        body: dict[str, Any] = {"output": text, "exit_code": ended.code}
-        if is_cut:
+        """Return the answer that shows this much."""
+        body: dict[str, Any] = {"output": shown.text, "exit_code": ended.code}
+        if shown.missing_from is not None:
             body["truncated"] = True
             if handle:
-                body["next"] = {"handle": handle, "offset": 0}
+                body["next"] = {"handle": handle, "offset": shown.missing_from}
         if moved is not None:
             body["cwd"] = moved
         level = self._sandbox.found.name
         body["sandbox"] = level
-        warnings = replaced_words(replaced)
+        warnings = replaced_words(shown.replaced)
         ending = "output" if written.is_too_much else ended.ending
         if ending == "exited":
             return answer(body, f"exit {ended.code}, sandbox {level}", warnings=warnings)
