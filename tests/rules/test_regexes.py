@@ -5,7 +5,7 @@ import re
 
 from rules.tree import modules, parsed, shown
 
-POSSESSIVE_GROUP = re.compile(r"\)(?:[*+?]|\{\d*,?\d*\})\+")
+POSSESSIVE_GROUP = re.compile(r"\([^)]+\)(?:[*+?]|\{\d*,?\d*\})\+")
 HARMLESS = {("src/treadle/canon/json.py", r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?')}
 """Its group can only break off at a lone backslash at the very end, which is no structure either way."""
 
