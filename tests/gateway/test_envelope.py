@@ -86,7 +86,7 @@ def outcome(gateway: Gateway, name: str, arguments: Any) -> Outcome:
 def test_every_kind_of_tool_gives_one_envelope_and_the_model_reads_its_data(tmp_path: Path) -> None:
     """Python, local, workspace, MCP and WASM: `ok`, `data`, `warnings`, `errors` inside; outside what is in them."""
     expected: dict[str, tuple[Any, Any, str]] = {
-        "double": ({"number": 2}, {"twice": 4}, '{"twice":4}\n[warning] only a test'),
+        "double": ({"number": 2}, {"twice": 4}, '{"twice":4,"warnings":["only a test"]}'),
         "greet": ({"name": "Ada"}, "Hello, Ada.", "Hello, Ada."),
         "locks.list": ({}, {"version": 0, "locks": []}, '{"version":0,"locks":[]}'),
         "mcp__toy__add": ({"a": 1, "b": 2}, {"result": 3}, "3"),
@@ -132,6 +132,37 @@ def run(gateway: Gateway, **body: Any) -> httpx2.Response:
     """Let the model answer."""
     asked = {"model": "script", "input": "Go on.", **body}
     return httpx2.post(f"{gateway.url}/responses", json=asked, timeout=20)
+
+
+def test_events_and_trace_give_the_envelope(tmp_path: Path) -> None:
+    """Live, from the journal and as a tree: the same four fields, for a result that warns and for one that failed."""
+    turns = (
+        ScriptTurn(
+            calls=(
+                ReplyCall(name="double", args={"number": 2}),
+                ReplyCall(name="file_read", args={"path": "gone.txt"}),
+            )
+        ),
+        ScriptTurn(text="Done."),
+    )
+    expected = [
+        {"ok": True, "data": {"twice": 4}, "warnings": ["only a test"], "errors": []},
+        {
+            "ok": False,
+            "data": None,
+            "warnings": [],
+            "errors": [{"code": "not_found", "message": "File not found: gone.txt", "path": None}],
+        },
+    ]
+    with LocalGateway(Script(turns=turns), tmp_path, tools=[double]) as gateway:
+        assert run(gateway).json()["status"] == "completed"
+        [found] = httpx2.get(f"{gateway.origin}/treadle/v1/runs", timeout=20).json()["runs"]
+        url = f"{gateway.origin}/treadle/v1/runs/{found['id']}"
+        told = httpx2.get(f"{url}/events", timeout=20).text
+        events = [json.loads(line.removeprefix("data: ")) for line in told.splitlines() if line.startswith("data: ")]
+        assert [each["envelope"] for each in events if each["type"] == "tool.finished"] == expected
+        rounds = httpx2.get(f"{url}/trace", timeout=20).json()["trace"]["rounds"]
+        assert [call["envelope"] for each in rounds for call in each["calls"]] == expected
 
 
 @pytest.mark.parametrize("protocol", ["chat", "responses", "messages", "gemini"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from places import socket_folder
 from treadle.access.client import Client
 from treadle.access.redis import RedisRates
 from treadle.canon.errors import ConfigError, Exhausted, StoreError
@@ -24,7 +25,7 @@ class Redis:
     """A Redis of the test's own, on a socket in its folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.socket = folder / "redis.sock"
+        self.socket = socket_folder(folder) / "redis.sock"
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
 

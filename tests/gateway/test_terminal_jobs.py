@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ import pytest
 
 from gateway.streaming import document
 from gateway.terminal import TREADLE, Terminal, person_env
+from places import socket_folder
 
 TESTS = Path(__file__).parents[1]
 TOKENS, RATE = 900, 600
@@ -81,7 +83,7 @@ def test_a_chat_is_suspended_while_it_streams_and_comes_back(env: dict[str, str]
     shell = Terminal([shutil.which("bash") or "", "--norc", "-i"], env, tmp_path)
     try:
         shell.until("shell$")
-        shell.type(f"{sys.executable} -m gateway.streaming {TOKENS} {RATE}\r")
+        shell.type(f"{shlex.quote(sys.executable)} -m gateway.streaming {TOKENS} {RATE}\r")
         shell.until("value_3 = call(2, 3)")
         shell.type("\x1a")
         shell.until("Stopped")
@@ -117,7 +119,7 @@ class Tmux:
     """A terminal that breaks lines anew when it becomes narrower."""
 
     def __init__(self, folder: Path, program: str, columns: int, rows: int) -> None:
-        self._command = ["tmux", "-S", str(folder / "tmux"), "-f", "/dev/null"]
+        self._command = ["tmux", "-S", str(socket_folder(folder) / "tmux"), "-f", "/dev/null"]
         self._program = program
         first = ("start-server", ";", "set-option", "-g", "history-limit", "5000", ";")
         self.run(*first, "new-session", "-d", "-x", str(columns), "-y", str(rows), program)
@@ -135,8 +137,10 @@ class Tmux:
 @pytest.fixture
 def tmux(tmp_path: Path, env: dict[str, str]) -> Iterator[Tmux]:
     """Start the streaming chat in it."""
-    words = f"{sys.executable} -m gateway.streaming {TOKENS}"
-    terminal = Tmux(tmp_path, f"cd {tmp_path} && PYTHONPATH={env['PYTHONPATH']} {words}", 90, 24)
+    words = f"{shlex.quote(sys.executable)} -m gateway.streaming {TOKENS}"
+    terminal = Tmux(
+        tmp_path, f"cd {shlex.quote(str(tmp_path))} && PYTHONPATH={shlex.quote(env['PYTHONPATH'])} {words}", 90, 24
+    )
     yield terminal
     terminal.run("kill-server")
 

@@ -1,6 +1,7 @@
 """After ten thousand streamed tokens the scrollback of a real terminal is the canonical rendering, line by line."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.streaming import document
+from places import socket_folder
 from treadle.canon.events import RunEnded, TextDelta
 from treadle.cli.terminal.look import Look
 from treadle.cli.terminal.screen import Screen
@@ -56,7 +58,7 @@ class Tmux:
     """A terminal multiplexer of its own."""
 
     def __init__(self, folder: Path) -> None:
-        self._socket = str(folder / "tmux")
+        self._socket = str(socket_folder(folder) / "tmux")
 
     def run(self, *words: str) -> str:
         """Ask it something."""
@@ -76,8 +78,8 @@ class Tmux:
 def tmux(tmp_path: Path) -> Iterator[Tmux]:
     """Start a terminal in which the answer streams."""
     multiplexer = Tmux(tmp_path)
-    env = f"PYTHONPATH={TESTS}:{os.environ.get('PYTHONPATH', '')}"
-    program = f"cd {tmp_path} && {env} {sys.executable} -m gateway.streaming {TOKENS}"
+    env = "PYTHONPATH=" + shlex.quote(f"{TESTS}:{os.environ.get('PYTHONPATH', '')}")
+    program = f"cd {shlex.quote(str(tmp_path))} && {env} {shlex.quote(sys.executable)} -m gateway.streaming {TOKENS}"
     first = ("start-server", ";", "set-option", "-g", "history-limit", "20000", ";")
     multiplexer.run(*first, "new-session", "-d", "-x", str(COLUMNS), "-y", str(ROWS), program)
     yield multiplexer

@@ -111,6 +111,49 @@ async def test_any_story_can_be_told_again_from_its_history(store: Store, clock:
     assert [record.version for record in reversed(records)] == list(range(len(records)))
 
 
+async def test_proposals_that_touch_different_paths_do_not_make_each_other_stale(store: Store, clock: SetClock) -> None:
+    """Of three that were made on the same facts two are confirmed, one after the other; the third touches the same."""
+    desk = Workspaces(store, ids=CountingIds(), clock=clock)
+    await desk.create("card", sections={"facts": {"name": "Ada", "tags": ["a", "b"], "home": {"city": "Oslo"}}})
+
+    async def propose(*changes: Change) -> str:
+        return (await desk.propose("card", changes, author=MODEL)).proposal.id
+
+    name = await propose(Change(path="/facts/name", value="Eve"))
+    city = await propose(Change(path="/facts/home/city", value="Bergen"), Change(path="/facts/age", value=36))
+    first = await propose(Change(path="/facts/tags/0", op="delete"))
+    second = await propose(Change(path="/facts/tags/1", value="c"))
+    home = await propose(Change(path="/facts/home", value={}))
+    await desk.confirm("card", name, Consent(version=0))
+    review = await desk.review("card", city)
+    assert (review.is_stale, review.obstacle, [each.path for each in review.diff]) == (
+        False,
+        None,
+        ["/facts/home/city", "/facts/age"],
+    )
+    await desk.confirm("card", city, Consent(version=0))
+    await desk.confirm("card", first, Consent(version=2))
+    for proposal, path in ((second, "/facts/tags"), (home, "/facts/home/city")):
+        review = await desk.review("card", proposal)
+        assert (review.is_stale, review.obstacle) == (True, f"it is stale: {path} was changed since it was made")
+        with pytest.raises(WorkspaceConflict, match=f"there was a change of {path}$"):
+            await desk.confirm("card", proposal, Consent(version=3))
+    assert [each.path for each in (await desk.review("card", second)).three_way] == ["/facts/tags/1"]
+    held = await desk.get("card")
+    assert held.workspace.facts == {"name": "Eve", "tags": ["b"], "home": {"city": "Bergen"}, "age": 36}
+    assert (held.workspace.facts_version, (await desk.audit("card")).problems) == (3, ())
+
+
+async def test_an_expired_proposal_is_not_reported_as_open(store: Store, clock: SetClock) -> None:
+    """Asked for by itself, too, and by who waits for the decision."""
+    desk = Workspaces(store, ids=CountingIds(), clock=clock, expires_s=60.0)
+    await desk.create("card", sections={"facts": {"name": "Ada"}})
+    made = await desk.propose("card", [Change(path="/facts/name", value="Eve")], author=MODEL)
+    clock.now += 61.0
+    assert (await desk.wait_decision("card", made.proposal.id, 0.0)).status == "expired"
+    assert (await desk.standing("card", made.proposal.id)).status == "expired"
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
     """The workspaces of two processes on one database."""

@@ -10,10 +10,12 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from treadle.canon.envelope import envelope_of
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.items import AnyItem, CallItem, Extra, ResultItem
 from treadle.canon.json import OptionalRaw
 from treadle.canon.request import Note
+from treadle.canon.tools import Envelope
 from treadle.canon.usage import Usage
 
 Stop = Literal["done", "stop_sequence", "calls", "length", "filtered"]
@@ -144,7 +146,10 @@ class ToolStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="too
 
 
 class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool.finished"):
-    """A server call has its result; it is durable. `sandbox` says where the tool ran, if it did."""
+    """A server call has its result; it is durable. `sandbox` says where the tool ran, if it did.
+
+    `envelope` is the result in the one shape of all tools, `ok`, `data`, `warnings`, `errors`, and follows from it.
+    """
 
     index: int
     call: CallItem
@@ -154,6 +159,11 @@ class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="to
     output_bytes: int = 0
     truncated: bool = False
     sandbox: str = ""
+    envelope: Envelope | None = None
+
+    def __post_init__(self) -> None:
+        """Make the envelope, whoever makes the event: live, from the journal, from another process."""
+        msgspec.structs.force_setattr(self, "envelope", envelope_of(self.result))
 
 
 class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval.requested"):

@@ -237,6 +237,20 @@ def cut_text(text: str, bytes_max: int) -> str:
     return kept[:end]
 
 
+def cut_json_text(text: str, bytes_max: int) -> str:
+    """Return the longest prefix whose JSON string takes at most so many bytes, its quotes not counted."""
+    text = cut_text(text, max(0, bytes_max))
+    fits, fails = 0, len(text) + 1
+    while fails - fits > 1:
+        # Most text grows little in JSON: trying all of it first ends the search at once.
+        middle = len(text) if fails > len(text) else (fits + fails) // 2
+        if len(write_json(text[:middle])) - 2 <= bytes_max:
+            fits = middle
+        else:
+            fails = middle
+    return text[:fits]
+
+
 def _joins(following: str, last: str) -> bool:
     return last == "\u200d" or following == "\u200d" or _is_mark(following)
 

@@ -3,12 +3,12 @@
 import re
 import unicodedata
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
 from treadle.canon.items import AnyPart, CallKind, Extra, Side
-from treadle.canon.json import OptionalRaw, write_json
+from treadle.canon.json import BadJson, OptionalRaw, read_json, write_json
 
 Effect = Literal["read", "idempotent", "write", "destructive"]
 Approval = Literal["never", "always", "by_effect"]
@@ -139,7 +139,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool gave, in one shape whatever the tool: `data` is any JSON value."""
 
     ok: bool
-    data: msgspec.Raw = msgspec.Raw(b"null")
+    # A factory: a default of this type has no place in a JSON schema (msgspec 0.22).
+    data: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
     warnings: tuple[str, ...] = ()
     errors: tuple[Fault, ...] = ()
 
@@ -174,6 +175,19 @@ def failure(code: str, message: str) -> Outcome:
     return Outcome(text=text, rc=code, summary=message, envelope=envelope)
 
 
+def flat_failure(outcome: Outcome) -> Outcome:
+    """Return a failure in the shape of the local tools, `{"error": "…", "code": "…"}`, whoever answered the call."""
+    try:
+        body: Any = read_json(outcome.text)
+        fields = cast("dict[str, Any]", body)
+        error = cast("dict[str, Any]", fields["error"])
+        flat = {"error": error["message"], **{name: value for name, value in error.items() if name != "message"}}
+    except (BadJson, TypeError, KeyError):
+        return outcome
+    rest = {name: value for name, value in fields.items() if name != "error"}
+    return msgspec.structs.replace(outcome, text=write_json({**flat, **rest}).decode())
+
+
 def is_person_only(name: str) -> bool:
     """Tell whether a name is that of a deed no model may do, in any spelling: `facts.commit`, `mcp__x__factsCommit`."""
     return _names_person_only(name[:NAME_CHARS_READ])
@@ -191,6 +205,10 @@ def refuse_person_only(name: str) -> Outcome:
     return failure("denied", f"{name[:64]} is refused. {words}")
 
 
+LOCAL = "local"
+"""The source of tools on the files of this machine."""
+OUTSIDE_ROOT = "outside_root"
+"""The code of a path that no local tool may touch."""
 GUEST = "guest"
 """The source of tools that a session guest brings to its own run: they are gone when the guest is."""
 

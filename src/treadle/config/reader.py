@@ -4,8 +4,10 @@ Everything wrong is reported at once. A file that is only found, and named by no
 (`trust`). Only this module opens files with settings.
 """
 
+import contextlib
 import logging
 import os
+import pwd
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +27,8 @@ from treadle.config.trust import Doubt, Trust, Untrusted
 log = logging.getLogger("treadle.config")
 
 FILE_NAME = "treadle.toml"
+NO_HOME = "/nonexistent"
+"""Stands for the home of somebody who has none, as in Debian's list of users: nothing can be made there."""
 FILE_BYTES_MAX = 1_048_576
 
 
@@ -158,8 +162,16 @@ def data_directory(env: Mapping[str, str]) -> Path:
     """Return where a person's data of Treadle lives."""
     if base := env.get("XDG_DATA_HOME"):
         return Path(base) / "treadle"
-    home = env.get("HOME")
-    return (Path(home) if home else Path.home()) / ".local" / "share" / "treadle"
+    return Path(_home(env) or NO_HOME) / ".local" / "share" / "treadle"
+
+
+def _home(env: Mapping[str, str]) -> str:
+    """Return a person's home: as the environment has it, else as the system knows it; empty where there is none."""
+    if home := env.get("HOME"):
+        return home
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(os.getuid()).pw_dir
+    return ""
 
 
 def config_directory(env: Mapping[str, str]) -> Path | None:
@@ -319,6 +331,12 @@ def _add_defaults(tree: Tree, origins: dict[str, str], env: Mapping[str, str]) -
     """Fill in what depends on the machine: the place of the store, and upstreams from keys in the environment."""
     store = tree.setdefault("store", {})
     if isinstance(store, dict) and not cast("Tree", store).get("url"):
+        if not (env.get("XDG_DATA_HOME") or _home(env)):
+            raise ConfigError(
+                "there is no home directory to keep the store in",
+                param="store.url",
+                hint="set HOME or XDG_DATA_HOME, or name a file: TREADLE_STORE__URL=sqlite:///PATH",
+            )
         store["url"] = f"{SQLITE}{data_directory(env) / 'treadle.db'}"
     if tree.get("upstream"):
         return

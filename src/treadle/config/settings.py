@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from treadle.config.access import ApiRate, KeysSection, RatesSection
+from treadle.config.local import LocalSection as LocalSection
 from treadle.config.runner import RunnerSection
 from treadle.config.telemetry import TelemetrySection
 from treadle.store.address import PASSWORD_ENV
@@ -140,31 +141,6 @@ class TerminalSection(Section, frozen=True, kw_only=True):
         "file_edit",
         "bash",
     )
-
-
-class LocalSection(Section, frozen=True, kw_only=True):
-    """Tools on the files of this machine. Off in the gateway unless named here."""
-
-    enabled: Annotated[tuple[str, ...], Meta(description='their names, such as ["glob", "file_read"]')] = ()
-    root: Annotated[str, Meta(min_length=1, description="the folder they can not leave")] = "."
-    allow: Annotated[
-        tuple[str, ...], Meta(description='names in it that are read although they may hold secrets: [".env.example"]')
-    ] = ()
-    policy: Annotated[
-        Literal["ask", "trust"], Meta(description='"trust" lets writes and commands run without asking a person')
-    ] = "ask"
-    sandbox: Annotated[
-        Literal["auto", "L0", "L1", "L2", "L3"], Meta(description="the level that commands run at; auto is the best")
-    ] = "auto"
-    allow_unconfined: Annotated[
-        bool, Meta(description="offer bash although nothing can confine it here, or L0 was chosen")
-    ] = False
-    network: Annotated[bool, Meta(description="let a command have a network when it asks for one")] = False
-    env: Annotated[
-        tuple[str, ...], Meta(description="more variables that commands see; a secret must be named exactly")
-    ] = ()
-    read: Annotated[tuple[str, ...], Meta(description="more folders that commands may read, as absolute paths")] = ()
-    write: Annotated[tuple[str, ...], Meta(description="more folders that commands may write, as absolute paths")] = ()
 
 
 class WebSection(Section, frozen=True, kw_only=True):

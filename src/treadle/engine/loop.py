@@ -333,9 +333,9 @@ class Loop:
                 self._reach_again()
                 outcomes[-1] = self._turn.mark_last(outcomes[-1])
             for at, planned, outcome in zip(group, wave, outcomes, strict=True):
-                if outcome.is_error:
-                    failed.add(at)
                 results.append(self._answer(planned, outcome))
+                if outcome.is_error and not steps.is_outside(results[-1]):
+                    failed.add(at)
             if group is not groups[-1]:
                 await self._minutes.write()
         decision = self._turn.settle(results)
@@ -563,7 +563,7 @@ class Loop:
             self._steps.append((steps.started(planned), None))
         known = None if self._past is None else self._past.result(call.call_id)
         if known is None:
-            result = steps.result_of(call, outcome, self._ports.ids.new(RESULT))
+            result = steps.result_of(planned, outcome, self._ports.ids.new(RESULT))
         else:
             result, outcome = known.item, known.outcome
         self._steps.append(steps.finished_step(planned, result, outcome, self._now()))

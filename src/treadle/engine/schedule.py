@@ -63,7 +63,7 @@ def prerequisites(claims: Sequence[Claim]) -> list[list[int]]:
         [
             earlier
             for earlier in range(position)
-            if not claims[earlier].is_read and _overlaps(claims[earlier].resources or (), claim.resources or ())
+            if not claims[earlier].is_read and _is_built_on(claims[earlier].resources or (), claim.resources or ())
         ]
         for position, claim in enumerate(claims)
     ]
@@ -81,6 +81,25 @@ def _conflicts(one: Claim, other: Claim) -> bool:
 
 def _overlaps(some: Iterable[str], others: Collection[str]) -> bool:
     return any(_touches(one, other) for one in some for other in others)
+
+
+def _is_built_on(some: Iterable[str], others: Collection[str]) -> bool:
+    """Tell whether two calls name the same thing; unlike for their order, a mere possibility does not count."""
+    return any(_is_same(one, other) for one in some for other in others)
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Tell whether a resource is another one, or one lies below the other; below the root lies everything."""
+    (scheme, _, path), (other_scheme, _, other_path) = one.partition(":"), other.partition(":")
+    if scheme != other_scheme or not (path and other_path):
+        return one == other
+    if path.startswith("/") == other_path.startswith("/"):
+        return path == other_path or path.startswith(f"{other_path}/") or other_path.startswith(f"{path}/")
+    full, inner = (path, other_path) if path.startswith("/") else (other_path, path)
+    # Only the tool knows the root: a path from the top may be the other one if it ends as that begins, or has it all.
+    names = inner.split("/")
+    ends = ("/".join(names[:count]) for count in range(1, len(names) + 1))
+    return any(full.endswith(f"/{end}") for end in ends) or f"/{inner}/" in full
 
 
 def _touches(one: str, other: str) -> bool:

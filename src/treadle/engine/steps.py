@@ -4,12 +4,13 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from treadle.canon.envelope import envelope_of
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import RoundBroken, RoundStarted, RunEnded, RunEvent, ToolFinished, ToolStarted
 from treadle.canon.items import CallItem, ResultItem, TextPart
 from treadle.canon.messages import Entry, entry_of_item
 from treadle.canon.request import Note
-from treadle.canon.tools import Outcome, ToolPolicy, failure
+from treadle.canon.tools import LOCAL, OUTSIDE_ROOT, Outcome, ToolPolicy, failure, flat_failure
 from treadle.engine import tape
 from treadle.engine.approval import DecisionRecord, as_run
 from treadle.engine.past import AbortRecord, Ending, ReplyRecord
@@ -113,8 +114,11 @@ def start_entry(planned: PlannedCall, attempt: int, at: float) -> Entry:
     )
 
 
-def result_of(call: CallItem, outcome: Outcome, item_id: str) -> ResultItem:
-    """Make the result of a call out of its outcome."""
+def result_of(planned: PlannedCall, outcome: Outcome, item_id: str) -> ResultItem:
+    """Make the result of a call out of its outcome; a local tool has one shape of errors, also where it never ran."""
+    call = planned.call
+    if outcome.is_error and source_of(planned) == LOCAL:
+        outcome = flat_failure(outcome)
     return ResultItem(
         id=item_id,
         call_id=call.call_id,
@@ -125,6 +129,11 @@ def result_of(call: CallItem, outcome: Outcome, item_id: str) -> ResultItem:
         summary=outcome.summary,
         rc=outcome.rc,
     )
+
+
+def is_outside(result: ResultItem) -> bool:
+    """Tell whether a call was refused for a path outside the root: it changed nothing that others could build on."""
+    return any(fault.code == OUTSIDE_ROOT for fault in envelope_of(result).errors)
 
 
 def finished_step(planned: PlannedCall, result: ResultItem, outcome: Outcome, at: float) -> Step:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from treadle.canon.envelope import error_in
 from treadle.canon.events import Stop, TextDelta
 from treadle.canon.items import (
     AnyItem,
@@ -239,11 +240,9 @@ def _canned(result: ResultItem | None) -> dict[str, Any]:
     text = text_of(result.output)
     if not result.is_error:
         return {"output": text}
-    try:
-        told: Any = read_json(text)["error"]
-        return {"error": str(told["message"]), "code": str(told["code"])}
-    except (BadJson, KeyError, TypeError, IndexError):
+    if (fault := error_in(text)) is None:
         return {"error": text, "code": CannedResult().code}
+    return {"error": fault.message, "code": fault.code}
 
 
 def _limits(runs: Sequence[StoredRun]) -> dict[str, Any]:

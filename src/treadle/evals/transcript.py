@@ -5,9 +5,9 @@ Everything is read from journal entries, so a stored transcript can be graded ag
 
 import msgspec
 
+from treadle.canon.envelope import error_in
 from treadle.canon.events import Noted, RunEnded, RunEvent, read_event
 from treadle.canon.items import CallItem, ResultItem, Side, text_of
-from treadle.canon.json import BadJson, read_json
 from treadle.canon.messages import Entry, item_of_entry
 from treadle.canon.request import Note
 from treadle.canon.tools import ServerTool, ToolSpec
@@ -116,21 +116,10 @@ def _is_of_play(entry: Entry) -> bool:
     return not entry.is_input or entry.kind == "tool_result"
 
 
-class _Problem(msgspec.Struct):
-    code: str
-
-
-class _Told(msgspec.Struct):
-    error: _Problem
-
-
 def codes_of(result: ResultItem) -> tuple[str, ...]:
     """Return the result's own code, and the one its text tells the model where that is another."""
-    try:
-        told = msgspec.convert(read_json(text_of(result.output)), _Told).error.code
-    except (BadJson, msgspec.ValidationError):
-        return (result.rc,)
-    return (result.rc,) if told == result.rc else (result.rc, told)
+    fault = error_in(text_of(result.output))
+    return (result.rc,) if fault is None or fault.code == result.rc else (result.rc, fault.code)
 
 
 def _made(call: CallItem, result: ResultItem | None) -> MadeCall:

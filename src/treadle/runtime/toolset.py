@@ -16,7 +16,7 @@ from treadle.store.address import is_postgres
 from treadle.store.journal import Store
 from treadle.tools import Registry, Tool
 from treadle.tools.load import load
-from treadle.tools.local import Piece, Shelf, local_tools
+from treadle.tools.local import LocalCaps, Piece, Shelf, local_tools
 from treadle.tools.local.opener import Root
 from treadle.tools.sandbox import Rules as SandboxRules
 from treadle.tools.sandbox import Sandbox
@@ -67,6 +67,7 @@ def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store) -> l
             sandbox=sandbox,
             shelf=Shelf(put, get),
             is_trusted=local.policy == "trust",
+            caps=LocalCaps(**{name: getattr(local, name) for name in LocalCaps.__struct_fields__}),
         )
     if web.enabled:
         # It brings a client and TLS, which few need.

@@ -1,7 +1,8 @@
 """From what a tool returned to what the model reads: one envelope inside, small text outside.
 
 Text is written as text, everything else as compact JSON; errors as `{"error":{"code","message",…}}`, or as
-S3's `{"error":"…"}` for the local tools; warnings as lines below. Golden files in the tests fix the spelling.
+S3's `{"error":"…"}` for the local tools; warnings in the field `warnings` of JSON, and as lines below text. Golden
+files in the tests fix the spelling.
 """
 
 import base64
@@ -13,9 +14,10 @@ from typing import Any, cast
 
 import msgspec
 
+from treadle.canon.envelope import WARNING_MARK, add_warnings
 from treadle.canon.errors import ToolError, ToolFailed
 from treadle.canon.items import AnyPart, FilePart, ImagePart, Part, TextPart, text_of
-from treadle.canon.json import BadJson, cut_text, read_json, write_json
+from treadle.canon.json import BadJson, cut_json_text, cut_text, read_json, write_json
 from treadle.canon.tools import Envelope, Fault
 from treadle.tools.arguments import BadArguments
 from treadle.tools.function import Style
@@ -34,6 +36,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     envelope: Envelope
     summary: str | None = None
     parts: tuple[AnyPart, ...] = ()
+    is_cut: bool = False
+    """Whether the tool itself left something out."""
 
 
 def answer_of(value: object) -> Answer:
@@ -107,17 +111,26 @@ def parts_with(parts: tuple[AnyPart, ...], text: str) -> tuple[AnyPart, ...]:
 
 def write_text(answer: Answer, style: Style = "plain") -> str:
     """Write what the model reads."""
-    envelope = answer.envelope
+    envelope, warnings = answer.envelope, answer.envelope.warnings
     if not envelope.ok:
-        text = _error_text(envelope, style)
+        data = write_json(_error_body(envelope, style))
     elif answer.parts:
-        text = text_of(answer.parts)
+        return _with_lines(text_of(answer.parts), warnings)
     else:
-        text = _data_text(bytes(envelope.data))
-    if not envelope.warnings:
-        return text
-    lines = [f"[warning] {' '.join(line.split())}" for line in envelope.warnings]
+        data = bytes(envelope.data)
+        if data[:1] == b'"':
+            return _with_lines(_data_text(data), warnings)
+    return (add_warnings(data, _plain_lines(warnings)) if warnings else data).decode()
+
+
+def _with_lines(text: str, warnings: Sequence[str]) -> str:
+    """Write warnings below a text, which has no field for them."""
+    lines = [f"{WARNING_MARK}{line}" for line in _plain_lines(warnings)]
     return "\n".join([text, *lines] if text else lines)
+
+
+def _plain_lines(warnings: Sequence[str]) -> tuple[str, ...]:
+    return tuple(" ".join(line.split()) for line in warnings)
 
 
 def write_summary(answer: Answer, text: str) -> str:
@@ -142,6 +155,24 @@ def cut_output(text: str, bytes_max: int, *, kept_bytes: int = 0, handle: str | 
     shown = cut_text(text, max(room, 0))
     notice = _notice(len(shown.encode()), size, kept_bytes, handle)
     return cut_text(shown + notice, bytes_max)
+
+
+def cut_object(text: str, bytes_max: int, *, handle: str | None = None) -> str:
+    """Cut a JSON object to the cap so that it stays one: its text is shortened, then other fields are left out."""
+    fields = cast("dict[str, Any]", read_json(text))
+    name = "error" if "error" in fields else "output"
+    whole: Any = fields.get(name)
+    long = whole if isinstance(whole, str) else ""
+    marks: dict[str, Any] = {"truncated": True, **({"next": {"handle": handle, "offset": 0}} if handle else {})}
+    # Where a tool's own text is shortened here, what it says of reading on is not true any more.
+    fields = {key: value for key, value in fields.items() if key != "next"}
+    scalars = {key: value for key, value in fields.items() if not isinstance(value, (str, list, dict))}
+    for kept in (fields | marks, {name: "", **scalars} | marks, {name: "", "truncated": True}):
+        room = bytes_max - len(write_json(kept | {name: ""}))
+        shown = cut_json_text(long, room)
+        if room >= 0 and (shown or not long):
+            return write_json(kept | {name: shown}).decode()
+    return write_json({"truncated": True}).decode()
 
 
 def _notice(shown: int, size: int, kept: int, handle: str | None) -> str:
@@ -229,16 +260,14 @@ def _data_text(data: bytes) -> str:
     return msgspec.json.decode(data, type=str) if data[:1] == b'"' else data.decode()
 
 
-def _error_text(envelope: Envelope, style: Style) -> str:
+def _error_body(envelope: Envelope, style: Style) -> dict[str, Any]:
     head = envelope.errors[0] if envelope.errors else Fault(code="failed", message="The tool failed.")
     details = [_detail(each) for each in envelope.errors[1:]]
     more: dict[str, Any] = {"details": details} if details else {}
     if style == "s3":
         extra = cast("dict[str, Any]", read_json(bytes(envelope.data)) or {})
-        body: dict[str, Any] = {"error": head.message, "code": head.code, **extra, **more}
-    else:
-        body = {"error": {"code": head.code, "message": head.message, **more}}
-    return write_json(body).decode()
+        return {"error": head.message, "code": head.code, **extra, **more}
+    return {"error": {"code": head.code, "message": head.message, **more}}
 
 
 def _detail(fault: Fault) -> dict[str, str]:

@@ -25,6 +25,7 @@ from treadle.tools.envelope import (
     Answer,
     answer_of,
     answer_of_error,
+    cut_object,
     cut_output,
     parts_with,
     with_warnings,
@@ -231,7 +232,10 @@ class Runner:
         if size > bytes_max:
             kept = cut_text(text, self._limits.stored_bytes_max).encode()
             handle = await self._kept(kept, context)
-            shown = cut_output(text, bytes_max, kept_bytes=len(kept), handle=handle)
+            if style == "s3":
+                shown = cut_object(text, bytes_max, handle=handle)
+            else:
+                shown = cut_output(text, bytes_max, kept_bytes=len(kept), handle=handle)
         return Outcome(
             text=shown,
             rc=rc,
@@ -239,7 +243,7 @@ class Runner:
             envelope=answer.envelope,
             parts=parts_with(answer.parts, shown) if answer.parts else (),
             output_bytes=size,
-            truncated=size > bytes_max,
+            truncated=size > bytes_max or answer.is_cut,
             handle=handle,
         )
 

@@ -7,15 +7,14 @@ that a test of the loop is a test of the wire too. Deterministic: no clock and n
 import asyncio
 import tomllib
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
 
 import msgspec
 
+from treadle.canon.envelope import error_in
 from treadle.canon.errors import BrokenStream, ConfigError, UpstreamTimeout
 from treadle.canon.events import Batches
 from treadle.canon.ids import IdSource
 from treadle.canon.items import AnyItem, MessageItem, ResultItem, text_of
-from treadle.canon.json import BadJson, read_json
 from treadle.canon.plan import Plan
 from treadle.upstream.endpoint import Endpoint, ProtocolName
 from treadle.upstream.failure import read_failure
@@ -228,9 +227,5 @@ def _text(item: AnyItem) -> str:
 
 def _codes(result: ResultItem) -> list[str]:
     """Return the result's own code, and the one its text tells the model; over HTTP only the latter arrives."""
-    try:
-        value: Any = read_json(text_of(result.output))
-        code: Any = value["error"]["code"]
-    except (BadJson, KeyError, TypeError, IndexError):
-        return [result.rc]
-    return [result.rc, str(code)]
+    fault = error_in(text_of(result.output))
+    return [result.rc] if fault is None else [result.rc, fault.code]

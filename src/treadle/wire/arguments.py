@@ -13,7 +13,9 @@ from treadle.canon.json import BadJson, members_of, read_json
 
 _OUTSIDE = re.compile(r'["{}\[\]]')
 _INSIDE = re.compile(r'["\\]')
-_NOTHING = re.compile(r"\s*+(?:\{\s*+\}\s*+)*+")
+# A possessive group would say it as well, but until Python 3.11.5 it takes in what it only began to match (bpo 106052):
+# seen 2026-11-19 with Debian's 3.11.2, where `{"city"` lost its brace.
+_NOTHING = re.compile(r"\s*(?:\{\s*\}\s*)*")
 _EMPTY = "{}"
 
 

@@ -29,8 +29,8 @@ from treadle.workspace.shelf import (
     PROGRAM,
     Author,
     Held,
-    ReservationResult,
     Shelf,
+    Standing,
     Taken,
     held_of,
     record_of,
@@ -44,6 +44,7 @@ PROPOSAL = "prop"
 POLL_S = 0.5
 """How often to look for a decision that another process may have made."""
 EXPIRES_S = 604_800.0
+HISTORY_PAGE = 100
 
 
 class Consent(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,13 +196,14 @@ class Workspaces:
 
     async def propose(
         self, id_or_name: str, changes: Sequence[Change], *, author: Author, base: int | None = None
-    ) -> ReservationResult:
+    ) -> Standing:
         """Put changes to the facts before a person; the same ones while they wait are the same proposal.
 
         `base` is the version of the facts that they were made for; without one the facts as they are.
         Raises: as `proposals.propose`.
         """
         held = await self._swept(await self.get(id_or_name))
+        facts = held.workspace.facts if base is None else await self._facts_at(held, base)
         now = self._clock()
         proposal = Proposal(
             id=self._ids.new(PROPOSAL),
@@ -214,10 +216,10 @@ class Workspaces:
             expires_at=now + self._expires_s if self._expires_s else None,
         )
         for known in held.workspace.proposals:
-            if known.sha256 == proposal.sha256:
-                return ReservationResult(workspace_id=held.row.id, status="open", proposal=known)
+            if known.changes == proposal.changes and await self._is_fresh(held, known):
+                return Standing(workspace_id=held.row.id, status="open", proposal=known)
         taken = await self._shelf.take(
-            held.row.id, lambda current: proposals.propose(current, proposal, actor=author.actor), author
+            held.row.id, lambda current: proposals.propose(current, proposal, actor=author.actor, base=facts), author
         )
         return await self.standing(held.row.id, taken.record.proposal_id or proposal.id)
 
@@ -232,9 +234,18 @@ class Workspaces:
         if consent.sha256 is not None and consent.sha256 != standing.proposal.sha256:
             raise WorkspaceConflict(f"proposal `{proposal_id}` is not the one that was read", param="sha256")
 
+        base = await self._base(held, standing.proposal)
+
         def step(now: Workspace) -> Step:
-            only, changes = consent.only, consent.changes
-            return proposals.confirm(now, proposal_id, consent.version, actor=author.actor, only=only, changes=changes)
+            return proposals.confirm(
+                now,
+                proposal_id,
+                consent.version,
+                actor=author.actor,
+                only=consent.only,
+                changes=consent.changes,
+                base=base,
+            )
 
         return await self._decide(held, proposal_id, step, author)
 
@@ -253,12 +264,19 @@ class Workspaces:
             author,
         )
 
-    async def standing(self, id_or_name: str, proposal_id: str) -> ReservationResult:
+    async def standing(self, id_or_name: str, proposal_id: str) -> Standing:
         """Return a proposal and what became of it.
 
         Raises: NotFound.
         """
         held = await self.get(id_or_name)
+        standing = await self._standing(held, proposal_id)
+        if standing.status == "open" and self._is_over(standing.proposal):
+            await self._swept(held)
+            standing = await self._standing(held, proposal_id)
+        return standing
+
+    async def _standing(self, held: Held, proposal_id: str) -> Standing:
         row = await self._store.workspaces.find_proposal(proposal_id)
         if row is None or row.workspace_id != held.row.id:
             raise NotFound(f"there is no proposal `{proposal_id}` in this workspace", param="proposal_id")
@@ -266,7 +284,7 @@ class Workspaces:
 
     async def standings(
         self, id_or_name: str | None = None, *, status: ProposalStatus | None = None, limit: int = 100
-    ) -> list[ReservationResult]:
+    ) -> list[Standing]:
         """Return the proposals of a workspace, or of all, newest first; those past their time are expired first.
 
         Raises: NotFound.
@@ -295,7 +313,7 @@ class Workspaces:
         made_on = await self.at(held.row.id, standing.proposal.version)
         return review(standing.proposal, held.workspace, made_on)
 
-    async def wait_decision(self, id_or_name: str, proposal_id: str, timeout_s: float) -> ReservationResult:
+    async def wait_decision(self, id_or_name: str, proposal_id: str, timeout_s: float) -> Standing:
         """Wait until a proposal is decided, wherever, or the time is over, and return how it stands.
 
         Raises: NotFound.
@@ -313,7 +331,7 @@ class Workspaces:
         finally:
             self._decided.pop(proposal_id, None)
 
-    async def news(self, id_or_name: str) -> list[ReservationResult]:
+    async def news(self, id_or_name: str) -> list[Standing]:
         """Return the decisions that no model has heard of yet, oldest first, and count them as heard.
 
         Raises: NotFound.
@@ -397,15 +415,12 @@ class Workspaces:
             event.set()
         return taken
 
-    async def _open(self, held: Held, proposal_id: str) -> ReservationResult:
+    async def _open(self, held: Held, proposal_id: str) -> Standing:
         """Return a proposal that can be decided.
 
         Raises: NotFound; Conflict, which says how it was decided.
         """
         standing = await self.standing(held.row.id, proposal_id)
-        if standing.status == "open" and self._is_over(standing.proposal):
-            await self._swept(held)
-            standing = await self.standing(held.row.id, proposal_id)
         if standing.status == "open":
             return standing
         by = f" by {standing.decision.who}" if standing.decision is not None and standing.decision.who else ""
@@ -419,6 +434,29 @@ class Workspaces:
                 with suppress(NotFound):  # another process was first
                     held = (await self._shelf.take(held.row.id, step, PROGRAM)).held
         return held
+
+    async def _base(self, held: Held, proposal: Proposal) -> dict[str, Json] | None:
+        """Return the facts that a proposal was made for, as far as the history goes back."""
+        with suppress(NotFound):
+            return (await self.at(held.row.id, proposal.version)).facts
+        return None
+
+    async def _facts_at(self, held: Held, facts_version: int) -> dict[str, Json] | None:
+        """Return a version of the facts, if there was one: as they were before the change of them that followed."""
+        left, before = held.workspace.facts_version - facts_version, held.row.version + 1
+        if left <= 0:
+            return held.workspace.facts if left == 0 else None
+        while rows := await self._store.workspaces.latest_changes(held.row.id, before=before, limit=HISTORY_PAGE):
+            for record in map(record_of, rows):
+                left -= history.is_of_facts(record)
+                if left == 0:
+                    return (await self.at(held.row.id, record.version - 1)).facts
+            before = rows[-1].version
+        return None
+
+    async def _is_fresh(self, held: Held, proposal: Proposal) -> bool:
+        base = await self._base(held, proposal)
+        return not proposals.moved_paths(held.workspace, proposal.base_version, proposal.changes, base)
 
     def _is_over(self, proposal: Proposal) -> bool:
         return proposal.expires_at is not None and proposal.expires_at <= self._clock()

@@ -4,7 +4,7 @@ Objects are compared by member, arrays of equal length by element; any other arr
 So setting every `after` and deleting what has none makes the second document of the first, in any order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -40,11 +40,13 @@ def compare(before: Json, after: Json) -> tuple[Difference, ...]:
 
 
 def compare_three(base: Json, current: Json, proposed: Json) -> tuple[Triple, ...]:
-    """Return every place that somebody changed since `base`, with all three values."""
-    ours = [each.path for each in compare(base, current)]
-    theirs = [each.path for each in compare(base, proposed)]
-    places = _outermost([*theirs, *ours])
-    return tuple(_triple(path, base, current, proposed) for path in places)
+    """Return every place that `proposed` changes, with all three values; what else changed is not shown."""
+    return tuple(_triple(each.path, base, current, proposed) for each in compare(base, proposed))
+
+
+def is_inside(path: str, other: str) -> bool:
+    """Tell whether a place is another one, or inside it."""
+    return path == other or path.startswith(f"{other}/")
 
 
 def equal(one: Json | UnsetType, other: Json | UnsetType) -> bool:
@@ -72,18 +74,6 @@ def _member(path: tuple[str, ...], before: Json | UnsetType, after: Json | Unset
         yield Difference(path=write_pointer(path), before=before, after=after)
     else:
         yield from _compared(path, before, after)
-
-
-def _outermost(paths: Sequence[str]) -> list[str]:
-    """Return each place once, those inside another one left out."""
-    known = set(paths)
-    kept: list[str] = []
-    for path in dict.fromkeys(paths):
-        steps = path.split("/")
-        parents = {"/".join(steps[:length]) for length in range(len(steps))}
-        if not parents & known:
-            kept.append(path)
-    return kept
 
 
 def _triple(path: str, base: Json, current: Json, proposed: Json) -> Triple:

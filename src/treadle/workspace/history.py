@@ -87,10 +87,15 @@ def replay(workspace: Workspace, record: Record) -> Workspace:
         case "unlocked":
             return replace(after, locks=tuple(held for held in after.locks if held != record.path))
         case "restored":
-            is_fact = any(change.path == "/facts" for change in record.changes)
-            return replace(after, facts_version=after.facts_version + is_fact)
+            return replace(after, facts_version=after.facts_version + is_of_facts(record))
         case "created" | "patched" | "shown":
             return after
+
+
+def is_of_facts(record: Record) -> bool:
+    """Tell whether a step made a new version of the facts."""
+    is_restored = record.kind == "restored" and any(change.path == "/facts" for change in record.changes)
+    return record.kind == "confirmed" or is_restored
 
 
 def link(before: str, record: bytes) -> str:

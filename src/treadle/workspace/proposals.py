@@ -1,15 +1,19 @@
 """How facts change: somebody proposes, a person decides, on the very facts they have seen, once.
 
+A proposal is stale when what it touches was changed since the facts it was made for, its base; what others did
+elsewhere does not matter. Who calls brings that base; without it any change of the facts makes a proposal stale.
+
 As in `state` every step takes a frozen workspace and returns a new one with its record; a refused one changes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from treadle.canon.errors import LimitExceeded, NotFound, ProtocolError, WorkspaceConflict
 from treadle.canon.json import write_json
-from treadle.workspace.pointer import Json
+from treadle.workspace.difference import compare, equal, is_inside
+from treadle.workspace.pointer import Json, find_at
 from treadle.workspace.state import (
     PROPOSALS_MAX,
     REASON_CHARS_MAX,
@@ -25,14 +29,16 @@ from treadle.workspace.state import (
 )
 
 PROPOSAL_BYTES_MAX = 262_144
+NAMED_MAX = 5
 STALE = "workspace_conflict"
 """The code of the WorkspaceConflict that says that the facts have moved on."""
 
 
-def propose(workspace: Workspace, proposal: Proposal, *, actor: Actor) -> Step:
-    """Put a proposal before a person; the facts stay as they are.
+def propose(workspace: Workspace, proposal: Proposal, *, actor: Actor, base: Mapping[str, Json] | None = None) -> Step:
+    """Put a proposal before a person; the facts stay as they are. `base` are the facts that it was made for.
 
-    Raises: WorkspaceConflict, when the facts have moved on or are locked; ProtocolError, LimitExceeded.
+    Raises: WorkspaceConflict, when the facts it touches have moved on or are locked, or when it changes nothing;
+    ProtocolError, LimitExceeded.
     """
     if any(known.id == proposal.id for known in workspace.proposals):
         raise ProtocolError(f"a proposal `{proposal.id}` is open already", param="id")
@@ -42,8 +48,13 @@ def propose(workspace: Workspace, proposal: Proposal, *, actor: Actor) -> Step:
     edits = owned(proposal.changes)
     if len(write_json(edits)) > PROPOSAL_BYTES_MAX:
         raise LimitExceeded(f"the changes are larger than {PROPOSAL_BYTES_MAX} bytes", param="changes")
-    _check_fresh(workspace, proposal, proposal.base_version)
-    applied(workspace, edits, "facts")
+    _check_base(workspace, proposal, edits, base)
+    if equal(applied(workspace, edits, "facts"), workspace.facts):
+        raise WorkspaceConflict(
+            "the changes leave the facts as they are, so there is nothing to decide",
+            code="nothing_to_propose",
+            param="changes",
+        )
     record = Record(
         version=workspace.version + 1,
         kind="proposed",
@@ -53,11 +64,11 @@ def propose(workspace: Workspace, proposal: Proposal, *, actor: Actor) -> Step:
         reason=proposal.reason,
         expires_at=proposal.expires_at,
     )
-    kept = replace(proposal, changes=edits, version=workspace.version)
+    kept = replace(proposal, changes=edits, version=workspace.version, base_version=workspace.facts_version)
     return Step(replace(workspace, proposals=(*workspace.proposals, kept), version=record.version), record)
 
 
-def confirm(
+def confirm(  # noqa: PLR0913 - what a person may say with a decision
     workspace: Workspace,
     proposal_id: str,
     version: int,
@@ -65,8 +76,10 @@ def confirm(
     actor: Actor,
     only: Sequence[int] | None = None,
     changes: Sequence[Change] | None = None,
+    base: Mapping[str, Json] | None = None,
 ) -> Step:
-    """Make a proposal fact. `version` is the version of the facts that the person was shown.
+    """Make a proposal fact. `version` is the version of the facts that the person was shown, `base` are the facts that
+    it was made for.
 
     `only` names the changes to take, counted from 0; the others are dropped. `changes` are the person's own in place
     of the proposed ones: made for the facts as they are now, so that a stale proposal can be settled by hand.
@@ -76,8 +89,8 @@ def confirm(
     check_person(actor, "confirm a proposal")
     proposal = find_open(workspace, proposal_id)
     if changes is None:
-        _check_fresh(workspace, proposal, version)
         edits = proposal.changes if only is None else _chosen(proposal, only)
+        _check_fresh(workspace, proposal, version, edits, base)
     elif only is not None:
         raise ProtocolError("choose changes with only, or give your own, not both", param="only")
     else:
@@ -151,15 +164,68 @@ def _chosen(proposal: Proposal, only: Sequence[int]) -> tuple[Change, ...]:
     return tuple(proposal.changes[index] for index in chosen)
 
 
-def _check_fresh(workspace: Workspace, proposal: Proposal, version: int) -> None:
-    if not proposal.base_version == version == workspace.facts_version:
+def moved_paths(
+    workspace: Workspace, base_version: int, changes: Sequence[Change], base: Mapping[str, Json] | None
+) -> tuple[str, ...]:
+    """Return the paths of the facts that these changes touch and that were changed since their base."""
+    if base_version == workspace.facts_version:
+        return ()
+    if base is None:
+        return ("/facts",)
+    before: Json = {"facts": dict(base)}
+    moved = [each.path for each in compare(before, {"facts": workspace.facts})]
+    touched = [_touched(before, change) for change in changes]
+    return tuple(path for path in moved if any(is_inside(path, other) or is_inside(other, path) for other in touched))
+
+
+def _touched(before: Json, change: Change) -> str:
+    """Return the path that a change touches: a place taken out of an array or put into it moves all of its elements."""
+    parent = change.path.rpartition("/")[0]
+    is_element = change.op in ("insert", "delete") and isinstance(find_at(before, parent), list)
+    return parent if is_element else change.path
+
+
+def _check_base(
+    workspace: Workspace, proposal: Proposal, edits: Sequence[Change], base: Mapping[str, Json] | None
+) -> None:
+    """Refuse a proposal that was made for other facts; nothing of it exists yet that words could name."""
+    now = workspace.facts_version
+    if not 0 <= proposal.base_version <= now:
         raise WorkspaceConflict(
-            f"proposal `{proposal.id}` was made for version {proposal.base_version} of the facts and judged on "
-            f"version {version}, but they are at version {workspace.facts_version}",
+            f"the facts have no version {proposal.base_version}; they are at version {now}",
             code=STALE,
-            param="version",
-            hint="read the facts again and make a new proposal",
+            param="base_version",
+            hint="read the facts again and propose anew",
         )
+    if moved := moved_paths(workspace, proposal.base_version, edits, base):
+        raise WorkspaceConflict(
+            f"the changes were made for version {proposal.base_version} of the facts; they are at version {now}, and "
+            f"since then there was a change of {', '.join(moved[:NAMED_MAX])}",
+            code=STALE,
+            param="base_version",
+            hint="read the facts again and propose anew",
+        )
+
+
+def _check_fresh(
+    workspace: Workspace,
+    proposal: Proposal,
+    version: int,
+    edits: Sequence[Change],
+    base: Mapping[str, Json] | None,
+) -> None:
+    now = workspace.facts_version
+    moved = moved_paths(workspace, proposal.base_version, edits, base)
+    if proposal.base_version <= version <= now and not moved:
+        return
+    since = f", and since then there was a change of {', '.join(moved[:NAMED_MAX])}" if moved else ""
+    raise WorkspaceConflict(
+        f"proposal `{proposal.id}` was made for version {proposal.base_version} of the facts and judged on "
+        f"version {version}, but they are at version {now}{since}",
+        code=STALE,
+        param="version",
+        hint="reject it, or confirm your own changes in its place",
+    )
 
 
 def _check_seen(workspace: Workspace, proposal: Proposal, version: int) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from treadle.canon.errors import TreadleError
 from treadle.workspace.difference import Difference, Triple, compare, compare_three
 from treadle.workspace.pointer import Json
-from treadle.workspace.proposals import proposed_facts
+from treadle.workspace.proposals import moved_paths, proposed_facts
 from treadle.workspace.state import Proposal, Workspace
 
 
@@ -17,7 +17,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a person decides on. `facts_version` goes back with the decision: it says what was seen.
 
     `diff` is against the facts as they are. A stale proposal has none, and in its place all three sides of every
-    place that changed. `obstacle` says why it could not be confirmed as it is, for instance a lock.
+    place that it would change. `obstacle` says why it could not be confirmed as it is, for instance a lock.
     """
 
     proposal: Proposal
@@ -31,13 +31,17 @@ class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def review(proposal: Proposal, current: Workspace, made_on: Workspace) -> Review:
     """Return a proposal as a person reads it."""
-    is_stale = proposal.base_version != current.facts_version
+    moved = moved_paths(current, proposal.base_version, proposal.changes, made_on.facts)
+    is_stale = bool(moved)
     fields = Review(proposal=proposal, sha256=proposal.sha256, facts_version=current.facts_version, is_stale=is_stale)
     if is_stale:
         wanted = proposed_facts(replace(made_on, locks=()), proposal.changes)
         sides = compare_three(_facts(made_on.facts), _facts(current.facts), _facts(wanted))
-        return replace(fields, three_way=sides, obstacle="the facts have moved on since it was made")
-    wanted = proposed_facts(replace(current, locks=()), proposal.changes)
+        return replace(fields, three_way=sides, obstacle=f"it is stale: {moved[0]} was changed since it was made")
+    try:
+        wanted = proposed_facts(replace(current, locks=()), proposal.changes)
+    except TreadleError as error:
+        return replace(fields, obstacle=error.message)
     return replace(fields, diff=compare(_facts(current.facts), _facts(wanted)), obstacle=_obstacle(proposal, current))
 
 

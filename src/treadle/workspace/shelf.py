@@ -64,7 +64,7 @@ class Taken(NamedTuple):
     record: Record
 
 
-class ReservationResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A proposal and what became of it; `decision` is the record of that."""
 
     workspace_id: str
@@ -192,9 +192,9 @@ def snapshot_of(row: ChangeRow | None) -> Workspace | None:
     return None if row is None or row.snapshot is None else _state.decode(row.snapshot)
 
 
-def standing_of(row: ProposalRow) -> ReservationResult:
+def standing_of(row: ProposalRow) -> Standing:
     """Return a proposal and what became of it."""
-    return ReservationResult(
+    return Standing(
         workspace_id=row.workspace_id,
         status=row.status,
         proposal=_proposal.decode(row.proposal),

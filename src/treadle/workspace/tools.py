@@ -22,7 +22,7 @@ from treadle.workspace.binding import Binding
 from treadle.workspace.desk import Workspaces
 from treadle.workspace.look import DEPTH_DEFAULT, PAGE_DEFAULT, Glance, look
 from treadle.workspace.pointer import get_at
-from treadle.workspace.shelf import Author, Held, ReservationResult
+from treadle.workspace.shelf import Author, Held, Standing
 from treadle.workspace.state import Change
 
 SOURCE = "workspace"
@@ -131,7 +131,7 @@ class _Hands:
         Args:
             changes: Each has a path (such as /facts/name), an op (set, delete, append, insert) and a value.
             reason: Why the person should agree.
-            base_version: The facts_version that you have read; a proposal for older facts is refused.
+            base_version: The facts_version that you have read; if what you change has changed since, it is refused.
         """
         held = await self._held(context)
         standing = await _asked(
@@ -206,7 +206,7 @@ def _author(context: ToolContext, reason: str) -> Author:
     return Author(actor="model", reason=reason, run_id=context.run_id or None, call_id=context.call_id or None)
 
 
-def _outcome(standing: ReservationResult) -> dict[str, Any]:
+def _outcome(standing: Standing) -> dict[str, Any]:
     """Return how a proposal stands, in the words of a result."""
     said: dict[str, Any] = {"proposal_id": standing.proposal.id, "status": standing.status}
     decision = standing.decision
@@ -220,7 +220,7 @@ def _outcome(standing: ReservationResult) -> dict[str, Any]:
     return said
 
 
-def _news(standing: ReservationResult) -> str:
+def _news(standing: Standing) -> str:
     """Return a decision as one line for the model."""
     words = f"Proposal {standing.proposal.id} was {standing.status}"
     decision = standing.decision

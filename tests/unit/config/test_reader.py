@@ -1,5 +1,7 @@
 """Reading settings: layers, origins, paths, and what the machine's own environment adds."""
 
+import os
+import pwd
 from pathlib import Path
 
 import msgspec
@@ -48,6 +50,27 @@ def test_the_data_directory_follows_xdg(here: Path) -> None:
     """XDG_DATA_HOME moves the default store."""
     settings = load_settings(env={**HOME, "XDG_DATA_HOME": "/data"})
     assert settings.store.url == "sqlite:////data/treadle/treadle.db"
+
+
+@pytest.mark.parametrize("env", [{}, {"HOME": ""}])
+def test_without_the_variable_the_home_is_the_one_that_the_system_knows(here: Path, env: dict[str, str]) -> None:
+    """Unset and empty are the same, and neither is the root of the disk."""
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    assert load_settings(env=env).store.url == f"sqlite:///{home}/.local/share/treadle/treadle.db"
+
+
+def test_somebody_without_a_home_is_told_what_to_name(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user that the system does not know, as in many containers; with a store or a data folder all is well."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(ConfigError, match="no home directory to keep the store in") as caught:
+        load_settings(env={})
+    assert caught.value.hint == "set HOME or XDG_DATA_HOME, or name a file: TREADLE_STORE__URL=sqlite:///PATH"
+    assert load_settings(env={"TREADLE_STORE__URL": "sqlite:////srv/t.db"}).store.url == "sqlite:////srv/t.db"
+    assert load_settings(env={"XDG_DATA_HOME": "/data"}).store.url == "sqlite:////data/treadle/treadle.db"
 
 
 def test_the_file_in_the_working_directory_is_read(here: Path) -> None:

@@ -83,6 +83,31 @@ def test_a_call_builds_on_earlier_changes_of_what_it_names() -> None:
     assert found == [[], [], [], [], [1], [1]]
 
 
+@pytest.mark.parametrize(
+    ("failed", "later", "is_built_on"),
+    [
+        ("a", "a", True),
+        ("a", "./b/../a", True),
+        ("src", "src/a", True),
+        ("src/a", "src", True),
+        ("src/a", "src/ab", False),
+        ("../x", "a", False),
+        ("../x", "x", False),
+        ("../x", "../x", True),
+        (".", "a", False),
+        ("/srv/root/src/a", "src/a", True),
+        ("/srv/root/src", "src/a", True),
+        ("/srv/root/src/a", "src", True),
+        ("src/a", "/srv/root/src/a", True),
+        ("/srv/root/a", "b", False),
+        ("/etc/passwd", "src/a", False),
+    ],
+)
+def test_only_what_names_the_same_is_built_on(failed: str, later: str, is_built_on: bool) -> None:
+    """A path that leads out, or that only could be the same, holds nothing else up, however the waves are ordered."""
+    assert prerequisites(claims((FILE, failed), (FILE, later)))[1] == ([0] if is_built_on else [])
+
+
 def test_what_works_on_nothing_named_is_nobodys_prerequisite() -> None:
     """A failure without a resource says nothing about others."""
     assert prerequisites([claim_of(WRITE), claim_of(FILE, '{"path":"a"}'), claim_of(WRITE)]) == [[], [], []]
@@ -130,6 +155,17 @@ async def test_a_call_is_skipped_after_the_failure_of_what_it_builds_on() -> Non
     rcs = await rcs_of(toolbox, ("write", "a"), ("look", "a"), ("write", "b"), ("write", "a"), ("look", "b"))
     assert rcs == ["failed", "skipped", "ok", "skipped", "ok"]
     assert sorted(toolbox.ran) == ["0", "2", "4"]
+
+
+async def test_a_path_outside_the_root_holds_nothing_up() -> None:
+    """It changed nothing, so neither a file of the same name nor any other is skipped."""
+
+    class Refusing(Recorder):
+        async def run(self, call: CallItem, context: CallContext) -> Outcome:
+            await super().run(call, context)
+            return failure("outside_root", "Outside the root") if call.call_id == "0" else Outcome(text="fine")
+
+    assert await rcs_of(Refusing(), ("write", "/etc/a"), ("write", "a"), ("write", "b")) == ["outside_root", "ok", "ok"]
 
 
 async def test_a_program_is_a_barrier() -> None:

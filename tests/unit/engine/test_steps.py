@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from treadle.canon.items import TextPart
-from treadle.canon.tools import Outcome, ToolPolicy
+from treadle.canon.tools import Outcome, ToolPolicy, failure
 from treadle.engine.ports import Verdict
 from treadle.engine.steps import (
     finished_step,
@@ -36,11 +36,22 @@ def test_a_start_mark_says_which_attempt_it_is() -> None:
     assert msgspec.json.decode(entry.data) == {"source": "python", "effect": "read", "attempt": 2}
 
 
+def test_a_call_of_a_local_tool_that_never_ran_has_the_shape_of_its_errors() -> None:
+    """Refused, skipped or out of time: one shape for these tools, and the one of all others for others."""
+    ours = PlannedCall(index=0, call=call("grep"), offer=server("grep"))
+    local = msgspec.structs.replace(ours, offer=msgspec.structs.replace(server("grep"), source="local"))
+    outcome = failure("skipped", "Skipped.")
+    assert result_of(local, outcome, "i").output == (TextPart(text='{"error":"Skipped.","code":"skipped"}'),)
+    assert result_of(ours, outcome, "i").output == (TextPart(text=outcome.text),)
+    fine = Outcome(text='{"error":{"message":"a word in a file"}}')
+    assert result_of(local, fine, "i").output == (TextPart(text=fine.text),)
+
+
 def test_a_result_is_told_and_written_with_its_measures() -> None:
     """The event and the entry name the same call, code and size."""
     planned = PlannedCall(index=4, call=call("ours"), offer=server("ours"))
     outcome = Outcome(text="late", rc="timeout", duration_s=1.5, output_bytes=4, truncated=True, sandbox="L2")
-    result = result_of(planned.call, outcome, "fco_1")
+    result = result_of(planned, outcome, "fco_1")
     assert (result.output, result.is_error, result.rc) == ((TextPart(text="late"),), True, "timeout")
     event, entry = finished_step(planned, result, outcome, 9.0)
     assert event is not None
@@ -63,7 +74,7 @@ def test_a_call_that_never_ran_has_no_sandbox_in_the_journal() -> None:
     """Neither a word nor an empty one: older journals are written the same."""
     planned = PlannedCall(index=0, call=call("ours"), offer=server("ours"))
     outcome = Outcome(text="Not run.", rc="cancelled")
-    _, entry = finished_step(planned, result_of(planned.call, outcome, "fco_1"), outcome, 9.0)
+    _, entry = finished_step(planned, result_of(planned, outcome, "fco_1"), outcome, 9.0)
     assert entry is not None
     assert "sandbox" not in msgspec.json.decode(entry.data or b"{}")
 

@@ -586,7 +586,7 @@ async def test_warnings_stand_below_results_and_errors() -> None:
 
     assert (await outcome(warn, '{"fail":false}')).text == "rain\n[warning] old data"
     assert (await outcome(warn, '{"fail":true}')).text == (
-        '{"error":{"code":"no","message":"No."}}\n[warning] old data'
+        '{"error":{"code":"no","message":"No."},"warnings":["old data"]}'
     )
 
 

@@ -83,10 +83,11 @@ async def test_a_person_takes_all_some_or_their_own(desk: Workspaces) -> None:
     both = (*EVE, Change(path="/facts/age", value=36))
     for consent, expected in (
         (Consent(version=0), {"name": "Eve", "age": 36}),
-        (Consent(version=1, only=(1,)), {"name": "Eve", "age": 36}),
+        (Consent(version=1, only=(1,)), {"name": "Eve", "age": 37}),
         (Consent(version=2, changes=(Change(path="/facts/age", op="delete"),)), {"name": "Eve"}),
     ):
-        made = await desk.propose("card", both, author=MODEL)
+        changes = both if consent.version == 0 else (*EVE, Change(path="/facts/age", value=36 + consent.version))
+        made = await desk.propose("card", changes, author=MODEL)
         await desk.confirm("card", made.proposal.id, consent)
         assert await facts(desk) == expected
         assert (await desk.standing("card", made.proposal.id)).status == "confirmed"
@@ -173,17 +174,19 @@ async def test_a_decision_wakes_who_waits(desk: Workspaces) -> None:
 
 
 async def test_a_version_comes_back_as_a_new_one(desk: Workspaces) -> None:
-    """Chosen sections only; facts that come back are a new version of the facts, so open proposals are stale."""
+    """Chosen sections only; facts that come back are a new version of them, so open proposals of those are stale."""
     await desk.patch_draft("card", [Change(path="/draft/title", value="One")])
     first = await desk.propose("card", EVE, author=MODEL)
     await desk.confirm("card", first.proposal.id, Consent(version=0))
-    waiting = await desk.propose("card", [Change(path="/facts/age", value=36)], author=MODEL)
+    waiting = await desk.propose("card", [Change(path="/facts/name", value="Zoe")], author=MODEL)
+    elsewhere = await desk.propose("card", [Change(path="/facts/age", value=36)], author=MODEL)
     draft_only = await desk.restore("card", 0, sections=("draft",))
     assert (draft_only.held.workspace.draft, draft_only.held.workspace.facts) == ({"tags": []}, {"name": "Eve"})
     assert draft_only.held.workspace.facts_version == 1
     whole = await desk.restore("card", 1, author=Author(actor="person", reason="back"))
     assert (whole.held.workspace.facts, whole.record.restored, whole.record.reason) == ({"name": "Ada"}, 1, "back")
     assert (await desk.review("card", waiting.proposal.id)).is_stale
+    assert not (await desk.review("card", elsewhere.proposal.id)).is_stale
     with pytest.raises(Stale, match="does not differ"):
         await desk.restore("card", 1)
     with pytest.raises(ProtocolError, match="at least one"):

@@ -13,7 +13,7 @@ from treadle.canon.ids import CountingIds
 from treadle.canon.items import CallItem, ResultItem
 from treadle.canon.json import write_json
 from treadle.canon.messages import entry_of_item
-from treadle.canon.tools import CallContext, Outcome, is_person_only
+from treadle.canon.tools import CallContext, Fault, Outcome, is_person_only
 from treadle.runtime import SystemClock
 from treadle.store.journal import RunRow, SessionRow, Store
 from treadle.store.sqlite.store import SqliteStore
@@ -66,6 +66,13 @@ async def bench(store: Store) -> Bench:
     sections: Any = {"facts": {"name": "Ada"}, "draft": {"title": "", "tags": ["a", "b"], "note": "keep"}}
     await made.desk.create("card", sections=sections, locks=["/draft/note"])
     return made
+
+
+def faults_of(outcome: Outcome) -> tuple[Fault, ...]:
+    """Return what a refused call says."""
+    assert outcome.envelope is not None
+    assert not outcome.envelope.ok
+    return outcome.envelope.errors
 
 
 def code_of(outcome: Outcome) -> str:
@@ -167,6 +174,39 @@ async def test_a_proposal_for_facts_that_moved_on_is_refused(bench: Bench) -> No
         "facts.propose", changes=[{"path": "/facts/name", "value": "Eve"}], reason="x", base_version=4
     )
     assert code_of(refused) == "workspace_conflict"
+    assert faults_of(refused)[0].message == (
+        "the facts have no version 4; they are at version 0 (read the facts again and propose anew)"
+    )
+
+
+async def test_a_proposal_for_older_facts_is_taken_where_they_did_not_change(bench: Bench) -> None:
+    """The model goes on with what it read while a person confirms something else; what they changed is named."""
+    await bench.data("facts.propose", changes=[{"path": "/facts/name", "value": "Eve"}], reason="x", base_version=0)
+    [first] = (await bench.desk.get("card")).workspace.proposals
+    await bench.desk.confirm("card", first.id, Consent(version=0))
+    age = [{"path": "/facts/age", "value": 36}]
+    said = await bench.data("facts.propose", changes=age, reason="x", base_version=0)
+    assert (said["status"], said["facts_version"]) == ("open", 1)
+    again = await bench.data("facts.propose", changes=age, reason="x", base_version=0)
+    assert again["proposal_id"] == said["proposal_id"]
+    refused = await bench.call(
+        "facts.propose", changes=[{"path": "/facts/name", "value": "Zoe"}], reason="x", base_version=0
+    )
+    assert faults_of(refused)[0].message == (
+        "the changes were made for version 0 of the facts; they are at version 1, and since then there was a change "
+        "of /facts/name (read the facts again and propose anew)"
+    )
+
+
+async def test_a_proposal_that_changes_nothing_is_refused(bench: Bench) -> None:
+    """No person is asked about it, and the model reads why."""
+    refused = await bench.call("facts.propose", changes=[{"path": "/facts/name", "value": "Ada"}], reason="x")
+    [fault] = faults_of(refused)
+    assert (fault.code, fault.message) == (
+        "nothing_to_propose",
+        "the changes leave the facts as they are, so there is nothing to decide",
+    )
+    assert (await bench.desk.get("card")).workspace.proposals == ()
 
 
 async def test_the_reason_of_a_rejection_is_what_the_model_reads_next(bench: Bench) -> None:

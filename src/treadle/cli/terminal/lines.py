@@ -32,7 +32,8 @@ DOCUMENTED: dict[str, str] = {
     "tool.output.delta": "`text`: what a tool says of its progress",
     "approval.requested": "`id`, `name`, `args`, `reasons`: a call waits",
     "approval.resolved": "`id`, `name`, `status` (approved, denied, expired, cancelled), `by`, `reason`",
-    "tool.finished": "`id`, `name`, `ok`, `code`, `ms`, `bytes`, `truncated`, `output`",
+    "tool.finished": "`id`, `name`, `ok`, `code`, `ms`, `bytes`, `truncated`, `output` (what the model read), "
+    "`envelope` (the result in the one shape of all tools)",
     "note": "`message`: something was repaired, or could not be carried",
     "turn.finished": "`status`, `limit`, `usage`, `cost` (null: unknown), `ms`, `rounds`, `calls`",
     "error": "`code`, `message`, `hint`",
@@ -58,6 +59,7 @@ def _finished(event: ToolFinished) -> dict[str, Any]:
         "bytes": event.output_bytes,
         "truncated": event.truncated,
         "output": text_of(event.result.output),
+        "envelope": event.envelope,
     }
 
 

@@ -12,7 +12,7 @@ from treadle.cli.terminal.clean import clean
 if TYPE_CHECKING:
     from treadle.workspace.difference import Difference, Triple
     from treadle.workspace.review import Review
-    from treadle.workspace.shelf import ReservationResult
+    from treadle.workspace.shelf import Standing
     from treadle.workspace.state import Record
 
 VALUE_BYTES_MAX = 400
@@ -60,7 +60,7 @@ def review_lines(review: "Review") -> list[str]:
     return lines
 
 
-def standing_lines(standing: "ReservationResult") -> list[str]:
+def standing_lines(standing: "Standing") -> list[str]:
     """Return a decided proposal in one or two lines."""
     proposal, decision = standing.proposal, standing.decision
     lines = [f"{proposal.id}  {standing.status}  {len(proposal.changes)} changes  {proposal.reason}".rstrip()]

@@ -196,6 +196,8 @@ async def _confirm(desk: "Workspaces", args: argparse.Namespace) -> int:
     only = None if args.only is None else _numbers(args.only)
     changes = None if args.set is None else tuple(_assigned(each) for each in args.set)
     version = review.facts_version if args.version is None else args.version
+    if review.obstacle and only is None and changes is None:
+        _refuse(review, args)
     if args.version is None and not args.yes:
         _ask(review)
     consent = Consent(version=version, only=only, changes=changes, sha256=review.sha256)
@@ -280,6 +282,20 @@ _ACTIONS: dict[str, Work] = {
     "rename": _rename,
     "forget": _forget,
 }
+
+
+def _refuse(review: "Review", args: argparse.Namespace) -> None:
+    """Say why a proposal cannot be confirmed as it is, instead of asking about it.
+
+    Raises: WorkspaceConflict.
+    """
+    if not args.json:
+        out.print_lines(out.review_lines(review))
+    raise WorkspaceConflict(
+        f"proposal `{review.proposal.id}` cannot be confirmed as it is: {review.obstacle}",
+        param="proposal",
+        hint="`treadle ws reject` drops it; --set PATH=JSON takes what you write in its place",
+    )
 
 
 def _ask(review: "Review") -> None:

@@ -5,6 +5,7 @@ The run's loop is made again from what is frozen in the journal and driven throu
 
 import contextlib
 from collections.abc import Sequence
+from typing import Any, cast
 
 import msgspec
 
@@ -12,9 +13,10 @@ from treadle.canon.endings import INTERRUPTED
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import Numbered, RunEnded
 from treadle.canon.items import AnyItem, CallItem, ResultItem, TextPart
+from treadle.canon.json import read_json
 from treadle.canon.messages import Entry, entry_of_item, item_of_entry
 from treadle.canon.request import Request
-from treadle.canon.tools import Outcome, failure
+from treadle.canon.tools import LOCAL, Outcome, failure, flat_failure
 from treadle.engine.loop import UNKNOWN, Loop, Ports
 from treadle.engine.past import Past
 from treadle.runs.record.continuation import Comparison
@@ -131,14 +133,23 @@ def _missing_results(entries: list[Entry], now: float) -> list[Entry]:
     items = [item_of_entry(entry) for entry in own if entry.kind in ("tool_call", "tool_result")]
     answered = {entry.call_id for entry in own if entry.kind == "tool_result"}
     started = {entry.call_id for entry in own if entry.kind in ("tool_early", "tool_start")}
+    local = {entry.call_id for entry in own if entry.kind in ("tool_call", "tool_start") and _source(entry) == LOCAL}
     return [
-        entry_of_item(_result(item, UNKNOWN if item.call_id in started else NOT_RUN), at=now)
+        entry_of_item(_result(item, UNKNOWN if item.call_id in started else NOT_RUN, item.call_id in local), at=now)
         for item in items
         if isinstance(item, CallItem) and item.side == "server" and item.call_id not in answered
     ]
 
 
-def _result(call: CallItem, outcome: Outcome) -> ResultItem:
+def _source(entry: Entry) -> str:
+    """Return what a call's entry says of where its tool comes from."""
+    data: Any = read_json(bytes(entry.data)) if entry.data else {}
+    source: Any = cast("dict[str, Any]", data).get("source") if isinstance(data, dict) else None
+    return source if isinstance(source, str) else ""
+
+
+def _result(call: CallItem, outcome: Outcome, is_local: bool) -> ResultItem:
+    outcome = flat_failure(outcome) if is_local else outcome
     return ResultItem(
         call_id=call.call_id,
         name=call.name,

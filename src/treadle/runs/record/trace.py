@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from treadle.canon.envelope import envelope_of
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import Stop
 from treadle.canon.items import CallItem, Origin, ResultItem, Side, text_of
-from treadle.canon.json import type_errors
+from treadle.canon.json import type_errors, write_json
 from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
 from treadle.canon.request import Note
-from treadle.canon.tools import AUTO, ToolChoice
+from treadle.canon.tools import AUTO, Envelope, ToolChoice
 from treadle.canon.usage import Usage, add_usage
 from treadle.engine.approval import DecisionRecord, RequestRecord
 from treadle.engine.past import ReplyRecord
@@ -61,6 +62,7 @@ class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     rc: str = ""
     output: str | None = None
+    envelope: Envelope | None = None
     summary: str | None = None
     output_bytes: int = 0
     is_cut: bool = False
@@ -256,7 +258,7 @@ class _Builder:
             self._rounds[-1]["state"] = "void"
         for call_id in void.calls:
             if call_id in self._calls:
-                self._calls[call_id].update(rc="void", output=None)
+                self._calls[call_id].update(rc="void", output=None, envelope=None)
 
     def _note(self, note: Note) -> None:
         if self._rounds:
@@ -305,6 +307,7 @@ class _Builder:
             duration_s=found.duration_s,
             rc=item.rc,
             output=_shown(text),
+            envelope=_envelope(item),
             summary=item.summary,
             output_bytes=found.bytes or len(text.encode("utf-8", "replace")),
             is_cut=found.truncated or len(text) > TEXT_CHARS_MAX,
@@ -351,6 +354,15 @@ def _state(fields: dict[str, Any], *, is_error: bool) -> CallState:
     if approval is not None and approval.status == "pending":
         return "waiting"
     return "client" if fields.get("side") == "client" else "open"
+
+
+def _envelope(item: ResultItem) -> Envelope:
+    """Return the envelope of a result; data that is too long to be shown is its text, cut."""
+    envelope = envelope_of(item)
+    if len(envelope.data) <= TEXT_CHARS_MAX:
+        return envelope
+    data = msgspec.Raw(write_json(_shown(bytes(envelope.data).decode())))
+    return msgspec.structs.replace(envelope, data=data)
 
 
 def _shown(text: str) -> str:

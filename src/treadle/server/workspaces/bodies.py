@@ -12,7 +12,7 @@ from treadle.store.workspaces.kept import ProposalStatus, WorkspaceRow
 from treadle.workspace.difference import Difference
 from treadle.workspace.pointer import Json
 from treadle.workspace.review import Review
-from treadle.workspace.shelf import Author, Held, ReservationResult, Taken
+from treadle.workspace.shelf import Author, Held, Standing, Taken
 from treadle.workspace.state import Actor, Change, Proposal, Record, Section
 
 
@@ -169,7 +169,7 @@ def step_of(taken: Taken) -> StepView:
     return StepView(version=now.version, facts_version=now.facts_version, change=taken.record)
 
 
-def proposal_view(standing: ReservationResult, review: Review | None = None) -> ProposalView:
+def proposal_view(standing: Standing, review: Review | None = None) -> ProposalView:
     """Return a proposal as this API shows it."""
     proposal = standing.proposal
     return ProposalView(

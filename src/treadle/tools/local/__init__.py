@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from treadle.canon.errors import ConfigError
-from treadle.canon.tools import ToolPolicy
+from treadle.canon.tools import LOCAL, ToolPolicy
 from treadle.tools.function import Tool, function_tool
+from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps
 from treadle.tools.local.bash import TIMEOUT_MAX_S, make_bash
 from treadle.tools.local.glob import make_glob
 from treadle.tools.local.grep import find_ripgrep, make_grep
@@ -20,7 +21,7 @@ from treadle.tools.local.read import make_file_read
 from treadle.tools.local.write import Seen, make_file_edit, make_file_write
 from treadle.tools.sandbox import Sandbox
 
-__all__ = ["LOCAL_NAMES", "READING", "Piece", "Root", "Shelf", "local_tools"]
+__all__ = ["LOCAL_NAMES", "READING", "LocalCaps", "Piece", "Root", "Shelf", "local_tools"]
 
 # A little more than the tools' own deadlines, so that they can still say how far they came.
 _READS = ToolPolicy(effect="read", approval="never", parallel=True, timeout_s=12.0)
@@ -39,11 +40,19 @@ _POLICIES = {
 LOCAL_NAMES = tuple(_POLICIES)
 _BOXED = {"bash": 3, "grep": 2}
 """Those that run a program, and the best level that it runs at; the others open files themselves."""
+_BYTES: dict[str, Callable[[LocalCaps], int]] = {
+    "file_read": lambda caps: caps.file_read_bytes_max,
+    "output_read": lambda caps: caps.output_read_bytes_max,
+    "bash": lambda caps: caps.bash_bytes_max,
+}
+"""How many bytes those show whose cap is in bytes: a result must have room for them."""
+AROUND_BYTES = 8_192
+"""What a result may take beside them."""
 READING = tuple(name for name, policy in _POLICIES.items() if policy.effect == "read")
 """Those that change nothing."""
 
 
-def local_tools(
+def local_tools(  # noqa: PLR0913 - one place makes them all
     root: str | Path | Root,
     *,
     allow: Sequence[str] = (),
@@ -51,23 +60,24 @@ def local_tools(
     sandbox: Sandbox | None = None,
     shelf: Shelf | None = None,
     is_trusted: bool = False,
+    caps: LocalCaps = DEFAULT_CAPS,
 ) -> list[Tool]:
     """Return local tools for one root; `allow` are patterns of names that are read although masked.
 
-    `is_trusted` lets writes and commands run without asking anybody.
+    `caps` say how much each gives at once, and `is_trusted` lets writes and commands run without asking anybody.
     Raises: ConfigError, when the root cannot be opened or there is no tool of a name.
     """
     place = root if isinstance(root, Root) else Root(root, allow=allow)
     box, kept, seen = sandbox or Sandbox(), shelf or Shelf(), Seen()
     makers: dict[str, Callable[[], Callable[..., Any]]] = {
-        "glob": lambda: make_glob(place),
-        "file_read": lambda: make_file_read(place, seen),
-        "grep": lambda: make_grep(place, box, find_ripgrep()),
-        "outline": lambda: make_outline(place),
-        "output_read": lambda: make_output_read(kept),
-        "file_write": lambda: make_file_write(place, seen),
-        "file_edit": lambda: make_file_edit(place, seen),
-        "bash": lambda: make_bash(place, box, kept),
+        "glob": lambda: make_glob(place, caps=caps),
+        "file_read": lambda: make_file_read(place, seen, caps),
+        "grep": lambda: make_grep(place, box, find_ripgrep(), caps),
+        "outline": lambda: make_outline(place, caps),
+        "output_read": lambda: make_output_read(kept, caps),
+        "file_write": lambda: make_file_write(place, seen, caps),
+        "file_edit": lambda: make_file_edit(place, seen, caps),
+        "bash": lambda: make_bash(place, box, kept, caps),
     }
     for name in names:
         if name not in makers:
@@ -76,8 +86,8 @@ def local_tools(
     return [
         function_tool(
             makers[name](),
-            policy=_policy(name, box, is_trusted=is_trusted),
-            source="local",
+            policy=_policy(name, box, caps, is_trusted=is_trusted),
+            source=LOCAL,
             style="s3",
         ).placed(
             functools.partial(_level, box, _BOXED[name]) if name in _BOXED else "root",
@@ -101,8 +111,11 @@ def _why(name: str, sandbox: Sandbox, *, is_trusted: bool) -> dict[str, str]:
     return why
 
 
-def _policy(name: str, sandbox: Sandbox, *, is_trusted: bool) -> ToolPolicy:
+def _policy(name: str, sandbox: Sandbox, caps: LocalCaps, *, is_trusted: bool) -> ToolPolicy:
     policy = _POLICIES[name]
+    shown = _BYTES[name](caps) + AROUND_BYTES if name in _BYTES else 0
+    if shown > policy.output_bytes_max:
+        policy = msgspec.structs.replace(policy, output_bytes_max=shown)
     if is_trusted and policy.approval == "always":
         policy = msgspec.structs.replace(policy, approval="never")
     if name == "bash" and sandbox.rules.network:

@@ -12,12 +12,13 @@ from typing import Annotated, Any
 import msgspec
 
 from treadle.canon.errors import ToolError, ToolFailed
-from treadle.canon.json import write_json
-from treadle.canon.tools import Envelope, Fault
+from treadle.canon.json import cut_json_text, write_json
+from treadle.canon.tools import Fault
 from treadle.tools.context import ToolContext
-from treadle.tools.envelope import Answer
+from treadle.tools.envelope import Answer, write_text
+from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps, answer, decoded, readable, replaced_words
 from treadle.tools.local.opener import FIXED, MASKED_FOLDERS, Root
-from treadle.tools.local.output import Shelf
+from treadle.tools.local.output import Shelf, end_on_character, keepable
 from treadle.tools.local.write import session_of
 from treadle.tools.sandbox import Sandbox
 from treadle.tools.sandbox.order import Ended
@@ -26,12 +27,9 @@ SHELL = "/bin/bash"
 TIMEOUT_S = 120.0
 TIMEOUT_MAX_S = 600.0
 COMMAND_CHARS_MAX = 65_536
-HEAD_BYTES = 8_192
-TAIL_BYTES = 24_576
-STORED_BYTES_MAX = 1_048_576
+SHOWN_BYTES_MIN = 64
+"""Below this a head and a tail with a note between them say less than a beginning."""
 READ_BYTES_MAX = 67_108_864
-ENVELOPE_BYTES = 600
-"""What the JSON around the output takes at most."""
 MASK_SEARCH_MAX = 20_000
 CWD_BYTES_MAX = 4_096
 _SCRIPT = 'trap \'pwd -P > "$TREADLE_CWD"\' EXIT\neval "$1"'
@@ -43,12 +41,23 @@ _ENDINGS = {
 }
 
 
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What is shown of an output, how often bytes of it were replaced, and the offset of what is missing, if any is."""
+
+    text: str
+    replaced: int
+    missing_from: int | None = None
+
+
 class Written:
     """What a command has written so far: the first megabyte, the last bytes, and how much there was."""
 
-    def __init__(self) -> None:
+    def __init__(self, caps: LocalCaps = DEFAULT_CAPS) -> None:
         self.bytes = 0
         self.kept = bytearray()
+        self._head_max = caps.bash_bytes_max // 4
+        self._tail_max = caps.bash_bytes_max - self._head_max
+        self._kept_max = caps.kept_bytes_max
         self._tail = bytearray()
 
     @property
@@ -56,40 +65,63 @@ class Written:
         """Tell whether the command is to be ended for what it writes."""
         return self.bytes > READ_BYTES_MAX
 
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether all of it is kept."""
+        return self.bytes <= len(self.kept)
+
     def take(self, piece: bytes) -> bool:
         """Take what was written and tell whether more is wanted."""
         self.bytes += len(piece)
-        self.kept += piece[: max(0, STORED_BYTES_MAX - len(self.kept))]
-        self._tail = (self._tail + piece)[-TAIL_BYTES:]
+        self.kept += piece[: max(0, self._kept_max - len(self.kept))]
+        self._tail = (self._tail + piece)[-self._tail_max :]
         return not self.is_too_much
 
-    def shown(self, room: int, handle: str | None) -> tuple[str, bool]:
-        """Return what the model reads within so many bytes of JSON, and whether anything is missing."""
-        head, tail = HEAD_BYTES, TAIL_BYTES
-        if self.bytes <= HEAD_BYTES + TAIL_BYTES:
-            text = _text(bytes(self.kept))
-            if len(write_json(text)) <= room:
-                return text, False
-        while True:
-            text = self._cut(head, tail, handle)
-            size = len(write_json(text))
-            if size <= room or head + tail < 64:
-                return text, True
-            share = min(0.9, room / size)
-            head, tail = int(head * share), int(tail * share)
+    def kept_text(self) -> bytes:
+        """Return what is kept as valid UTF-8: the offsets that the model reads are those in here."""
+        text = readable(decoded(bytes(self.kept)))[0].encode()
+        return keepable(text, len(text) + self.bytes - len(self.kept))
 
-    def _cut(self, head: int, tail: int, handle: str | None) -> str:
-        whole = bytes(self.kept) if self.bytes <= len(self.kept) else bytes(self._tail)
-        start, end = _text(bytes(self.kept[:head])), _text(whole[max(len(whole) - tail, 0) :] if tail else b"")
-        missing = max(0, self.bytes - head - tail)
-        how = f'; output_read with handle "{handle}" and offset {head} shows them' if handle else ""
-        return f"{start.rstrip(chr(0xFFFD))}\n[{missing} bytes left out{how}]\n{end.lstrip(chr(0xFFFD))}"
+    def shown(self, room: int, handle: str | None) -> Shown:
+        """Return what is shown within so many bytes of JSON."""
+        start = _marked(self.kept)
+        end = start if self.is_whole else _marked(self._tail)
+        if self.is_whole and len(start) <= self._head_max + self._tail_max:
+            text, count = _readable(start)
+            if len(write_json(text)) - 2 <= room:
+                return Shown(text=text, replaced=count)
+        head, tail = self._head_max, self._tail_max
+        while head + tail >= SHOWN_BYTES_MIN:
+            shown = self._cut(start, end, head, tail, handle)
+            size = len(write_json(shown.text)) - 2
+            if size <= room:
+                return shown
+            share = min(0.9, max(0.1, room / size))
+            head, tail = int(head * share), int(tail * share)
+        text, count = _readable(end_on_character(start[: max(0, room)]))
+        text = cut_json_text(text, room)
+        return Shown(text=text, replaced=count, missing_from=len(text.encode()))
+
+    def _cut(self, start: bytes, end: bytes, head: int, tail: int, handle: str | None) -> Shown:
+        first, last = end_on_character(start[:head]), _start_on_character(end[max(len(end) - tail, 0) :])
+        missing = (len(start) if self.is_whole else self.bytes) - len(first) - len(last)
+        how = f'; output_read with handle "{handle}" and offset {len(first)} shows them' if handle else ""
+        if handle and not self.is_whole:
+            how += f" as far as the first {len(self.kept)} bytes go"
+        (opening, replaced), (closing, more) = _readable(first), _readable(last)
+        text = f"{opening}\n[{missing} bytes left out{how}]\n{closing}"
+        return Shown(text=text, replaced=replaced + more, missing_from=len(first))
+
+
+_LARGEST = Shown(text="", replaced=READ_BYTES_MAX, missing_from=READ_BYTES_MAX)
+"""Stands for any other when room for what is around it is counted."""
 
 
 class Bash:
     """The function behind the tool, for one root."""
 
-    def __init__(self, root: Root, sandbox: Sandbox, shelf: Shelf) -> None:
+    def __init__(self, root: Root, sandbox: Sandbox, shelf: Shelf, caps: LocalCaps) -> None:
+        self._caps = caps
         self._root = root
         self._sandbox = sandbox
         self._shelf = shelf
@@ -114,7 +146,7 @@ class Bash:
         if order.level > 2:
             order.fixed.extend(self.fixed())
             order.masked.extend(await asyncio.to_thread(self.masked))
-        written = Written()
+        written = Written(self._caps)
         ended = await self._sandbox.run(order, written.take)
         if ended.ending == "refused":
             raise ToolFailed(f"The sandbox could not be set up: {ended.message}", code="sandbox_failed")
@@ -123,27 +155,45 @@ class Bash:
     async def _answer(
         self, context: ToolContext, written: Written, ended: Ended, timeout_s: float, moved: str | None
     ) -> Answer:
-        handle = None
-        if written.bytes > min(HEAD_BYTES + TAIL_BYTES, context.output_bytes_max // 2):
-            handle = await self._shelf.put(_text(bytes(written.kept)).encode(), context)
-        text, is_cut = written.shown(context.output_bytes_max - ENVELOPE_BYTES, handle)
-        body: dict[str, Any] = {"output": text, "exit_code": ended.code}
-        if is_cut:
+        def built(shown: Shown, handle: str | None) -> Answer:
+            return self._built(written, ended, timeout_s, moved, shown, handle)
+
+        def fitted(handle: str | None) -> Answer:
+            around = write_text(built(_LARGEST, handle), "s3")
+            return built(written.shown(context.output_bytes_max - len(around.encode()), handle), handle)
+
+        first = fitted(None)
+        if not first.is_cut:
+            return first
+        handle = await self._shelf.put(written.kept_text(), context)
+        return first if handle is None else fitted(handle)
+
+    def _built(
+        self,
+        written: Written,
+        ended: Ended,
+        timeout_s: float,
+        moved: str | None,
+        shown: Shown,
+        handle: str | None,
+    ) -> Answer:
+        """Return the answer that shows this much."""
+        body: dict[str, Any] = {"output": shown.text, "exit_code": ended.code}
+        if shown.missing_from is not None:
             body["truncated"] = True
             if handle:
-                body["next"] = {"handle": handle, "offset": min(HEAD_BYTES, len(written.kept))}
+                body["next"] = {"handle": handle, "offset": shown.missing_from}
         if moved is not None:
             body["cwd"] = moved
         level = self._sandbox.found.name
         body["sandbox"] = level
+        warnings = replaced_words(shown.replaced)
         ending = "output" if written.is_too_much else ended.ending
         if ending == "exited":
-            summary = f"exit {ended.code}, sandbox {level}"
-            return Answer(envelope=Envelope(ok=True, data=msgspec.Raw(write_json(body))), summary=summary)
+            return answer(body, f"exit {ended.code}, sandbox {level}", warnings=warnings)
         words = _ENDINGS[ending].format(timeout_s=timeout_s)
         fault = Fault(code="timeout" if ending == "timeout" else f"{ending}_limit", message=words)
-        envelope = Envelope(ok=False, data=msgspec.Raw(write_json(body)), errors=(fault,))
-        return Answer(envelope=envelope, summary=f"{words} Sandbox {level}.")
+        return answer(body, f"{words} Sandbox {level}.", warnings=warnings, fault=fault)
 
     def _folder(self, cwd: str) -> str:
         opened = self._root.open(cwd, os.O_RDONLY | os.O_DIRECTORY)
@@ -195,9 +245,11 @@ class Bash:
         return self._root.is_masked(inner, is_folder=False)
 
 
-def make_bash(root: Root, sandbox: Sandbox, shelf: Shelf) -> Callable[..., Coroutine[Any, Any, Answer]]:
+def make_bash(
+    root: Root, sandbox: Sandbox, shelf: Shelf, caps: LocalCaps = DEFAULT_CAPS
+) -> Callable[..., Coroutine[Any, Any, Answer]]:
     """Return the function behind the tool, for one root."""
-    tool = Bash(root, sandbox, shelf)
+    tool = Bash(root, sandbox, shelf, caps)
 
     async def bash(
         context: ToolContext,
@@ -221,5 +273,17 @@ def make_bash(root: Root, sandbox: Sandbox, shelf: Shelf) -> Callable[..., Corou
     return bash
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
+def _marked(data: bytes | bytearray) -> bytes:
+    """Return UTF-8 in which bytes that were none are marked, three bytes each as the sign that is shown for them."""
+    return decoded(bytes(data)).encode("utf-8", "surrogatepass")
+
+
+def _readable(marked: bytes) -> tuple[str, int]:
+    return readable(marked.decode("utf-8", "surrogatepass"))
+
+
+def _start_on_character(data: bytes) -> bytes:
+    at = 0
+    while at < len(data) and data[at] & 0xC0 == 0x80:
+        at += 1
+    return data[at:]

@@ -9,23 +9,23 @@ from typing import Annotated, Any
 import msgspec
 
 from treadle.canon.errors import ToolError
-from treadle.canon.json import write_json
-from treadle.canon.tools import Envelope
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
+from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps, answer, fitting, odd_names_words, unread_words
 from treadle.tools.local.opener import Root
 from treadle.tools.local.pattern import BadPattern, glob_pattern
 from treadle.tools.local.walk import Walk, printable
 
 LIMIT_DEFAULT = 200
-LIMIT_MAX = 2_000
 DEADLINE_S = 10.0
 RECENT_S = 86_400.0
 ENVELOPE_BYTES = 200
 """What the JSON around the paths takes at most."""
 
 
-def make_glob(root: Root, now: Callable[[], float] = time.time) -> Callable[..., Answer]:
+def make_glob(
+    root: Root, now: Callable[[], float] = time.time, *, caps: LocalCaps = DEFAULT_CAPS
+) -> Callable[..., Answer]:
     """Return the function behind the tool, for one root."""
 
     def glob(
@@ -33,7 +33,7 @@ def make_glob(root: Root, now: Callable[[], float] = time.time) -> Callable[...,
         pattern: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)],
         path: str = ".",
         hidden: bool = False,
-        limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)] = LIMIT_DEFAULT,
+        limit: Annotated[int, msgspec.Meta(ge=1, le=caps.glob_paths_max)] = min(LIMIT_DEFAULT, caps.glob_paths_max),
     ) -> Answer:
         """Find files by pattern, recently changed ones first. Files that .gitignore leaves out are not found.
 
@@ -52,7 +52,7 @@ def make_glob(root: Root, now: Callable[[], float] = time.time) -> Callable[...,
         walk.run(_base(root, path))
         recent = now() - RECENT_S
         paths = [name for name, _ in sorted(walk.found, key=lambda each: (each[1] < recent, each[0]))]
-        return _answer(paths, limit, context.output_bytes_max, walk.is_complete)
+        return _answer(walk, paths, limit, context.output_bytes_max, caps.glob_paths_max)
 
     return glob
 
@@ -68,21 +68,14 @@ def _base(root: Root, path: str) -> tuple[str, ...]:
     return () if opened.name == "." else tuple(opened.name.split("/"))
 
 
-def _answer(paths: list[str], limit: int, bytes_max: int, is_complete: bool) -> Answer:
-    shown: list[str] = []
-    room = bytes_max - ENVELOPE_BYTES
-    for path in paths[:limit]:
-        line = printable(path)
-        room -= len(write_json(line))
-        if room < 0:
-            break
-        shown.append(line)
-    body: dict[str, Any] = {"output": "\n".join(shown), "count": len(shown)}
-    if len(shown) < len(paths) or not is_complete:
+def _answer(walk: Walk, paths: list[str], limit: int, bytes_max: int, most: int) -> Answer:
+    shown = fitting((printable(path) for path in paths[:limit]), bytes_max - ENVELOPE_BYTES)
+    body: dict[str, Any] = {"output": "\n".join(shown), "count": len(paths)}
+    if len(shown) < len(paths) or not walk.is_complete:
         body["truncated"] = True
-    if not is_complete:
+    if not walk.is_complete:
         body["code"] = "stopped_early"
-    elif len(shown) == limit < min(len(paths), LIMIT_MAX):
-        body["next"] = {"limit": min(len(paths), LIMIT_MAX)}
-    summary = f"{len(shown)} file{'' if len(shown) == 1 else 's'} found"
-    return Answer(envelope=Envelope(ok=True, data=msgspec.Raw(write_json(body))), summary=summary)
+    elif len(shown) == limit < min(len(paths), most):
+        body["next"] = {"limit": min(len(paths), most)}
+    warnings = (*odd_names_words(paths[: len(shown)]), *unread_words(walk.unread, "folder"))
+    return answer(body, f"{len(paths)} file{'' if len(paths) == 1 else 's'} found", warnings=warnings)

@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from treadle.canon.errors import ConfigError, ToolError
+from treadle.canon.tools import OUTSIDE_ROOT
 
 PATH_BYTES_MAX = 4_095
 LINKS_MAX = 40
@@ -50,7 +51,7 @@ _REFUSALS = {
     errno.ENOENT: ("not_found", "File not found: {}"),
     errno.ENOTDIR: ("not_found", "File not found: {}"),
     errno.ENXIO: ("not_a_file", "Not a regular file: {}"),
-    errno.EXDEV: ("outside_root", "Outside the root: {}"),
+    errno.EXDEV: (OUTSIDE_ROOT, "Outside the root: {}"),
 }
 
 
@@ -248,7 +249,7 @@ class Root:
         for prefix in (self.path, self.real_path):
             if path == prefix or path.startswith(prefix.rstrip("/") + "/"):
                 return path[len(prefix) :].lstrip("/") or "."
-        raise ToolError(f"Outside the root: {path}", code="outside_root")
+        raise ToolError(f"Outside the root: {path}", code=OUTSIDE_ROOT)
 
     def _check(self, opened: Opened, path: str) -> None:
         mode = os.fstat(opened.fd).st_mode

@@ -14,14 +14,12 @@ from typing import Annotated, Any
 import msgspec
 
 from treadle.canon.errors import ToolError
-from treadle.canon.json import write_json
-from treadle.canon.tools import Envelope
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
+from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps, answer, decoded, fitting, readable, replaced_words
 from treadle.tools.local.opener import Root, refusal
 from treadle.tools.local.write import HASHED_BYTES_MAX, read_whole
 
-SYMBOLS_MAX = 400
 LINE_CHARS_MAX = 160
 DEPTH_MAX = 200
 ENVELOPE_BYTES = 300
@@ -121,7 +119,7 @@ class Symbol(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
 
 
-def make_outline(root: Root) -> Callable[..., Answer]:
+def make_outline(root: Root, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., Answer]:
     """Return the function behind the tool, for one root."""
 
     def outline(context: ToolContext, path: Annotated[str, msgspec.Meta(min_length=1)]) -> Answer:
@@ -133,7 +131,7 @@ def make_outline(root: Root) -> Callable[..., Answer]:
         source = _source(root, path)
         suffix = os.path.splitext(path)[1].lower()
         symbols = list(_symbols(source, suffix, path))
-        return _answer(symbols, source, context.output_bytes_max - ENVELOPE_BYTES)
+        return _answer(symbols, source, context.output_bytes_max - ENVELOPE_BYTES, caps.outline_symbols_max)
 
     return outline
 
@@ -203,18 +201,21 @@ def _of_python(source: bytes, path: str) -> Iterator[Symbol]:
         pending += [(child, depth + is_symbol) for child in reversed(list(ast.iter_child_nodes(node)))]
 
 
-def _answer(symbols: list[Symbol], source: bytes, room: int) -> Answer:
-    lines = source.decode("utf-8", "replace").split("\n")
-    shown: list[str] = []
-    for symbol in symbols[:SYMBOLS_MAX]:
-        words = lines[symbol.line - 1].strip().removesuffix("{").rstrip()[:LINE_CHARS_MAX]
-        line = f"{symbol.line:6d}\t{'  ' * symbol.depth}{words}"
-        room -= len(write_json(line))
-        if room < 0:
-            break
-        shown.append(line)
-    body: dict[str, Any] = {"output": "\n".join(shown), "count": len(shown)}
+def _answer(symbols: list[Symbol], source: bytes, room: int, most: int) -> Answer:
+    lines = decoded(source).split("\n")
+    is_cut = False
+    written: list[str] = []
+    for symbol in symbols[:most]:
+        words = lines[symbol.line - 1].strip().removesuffix("{").rstrip()
+        if len(words) > LINE_CHARS_MAX:
+            words, is_cut = f"{words[:LINE_CHARS_MAX]}…", True
+        written.append(f"{symbol.line:6d}\t{'  ' * symbol.depth}{words}")
+    shown = fitting((readable(line)[0] for line in written), room)
+    replaced = sum(readable(line)[1] for line in written[: len(shown)])
+    body: dict[str, Any] = {"output": "\n".join(shown), "count": len(symbols)}
+    if is_cut or len(shown) < len(symbols):
+        body["truncated"] = True
     if len(shown) < len(symbols):
-        body |= {"truncated": True, "next": {"tool": "file_read", "offset": symbols[len(shown)].line}}
-    summary = f"{len(shown)} symbol{'' if len(shown) == 1 else 's'} found"
-    return Answer(envelope=Envelope(ok=True, data=msgspec.Raw(write_json(body))), summary=summary)
+        body["next"] = {"tool": "file_read", "offset": symbols[len(shown)].line}
+    summary = f"{len(symbols)} symbol{'' if len(symbols) == 1 else 's'} found"
+    return answer(body, summary, warnings=replaced_words(replaced))

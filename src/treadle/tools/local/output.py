@@ -7,13 +7,12 @@ import msgspec
 
 from treadle.canon.errors import NotFound, ToolError, TreadleError
 from treadle.canon.json import write_json
-from treadle.canon.tools import Envelope
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
+from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps, answer
 
 PAGE_BYTES = 16_384
-PAGE_BYTES_MAX = 49_152
-ENVELOPE_BYTES = 300
+ENVELOPE_BYTES = 160
 """What the JSON around the text takes at most."""
 
 Put = Callable[[bytes, str], Awaitable[str]]
@@ -51,14 +50,23 @@ class Shelf:
             raise ToolError(f"There is no output with the handle {piece[0]} here.", code="not_found") from None
 
 
-def make_output_read(shelf: Shelf) -> Callable[..., Coroutine[Any, Any, Answer]]:
+def keepable(data: bytes, total: int) -> bytes:
+    """Return what is kept of an output; where that is not all of it, its end says so, for whoever reads that far."""
+    if total <= len(data):
+        return data
+    return data + f"\n[{total - len(data)} more bytes were not kept]".encode()
+
+
+def make_output_read(shelf: Shelf, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., Coroutine[Any, Any, Answer]]:
     """Return the function behind the tool."""
 
     async def output_read(
         context: ToolContext,
         handle: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")],
         offset: Annotated[int, msgspec.Meta(ge=0)] = 0,
-        length: Annotated[int, msgspec.Meta(ge=16, le=PAGE_BYTES_MAX)] = PAGE_BYTES,
+        length: Annotated[int, msgspec.Meta(ge=16, le=caps.output_read_bytes_max)] = min(
+            PAGE_BYTES, caps.output_read_bytes_max
+        ),
     ) -> Answer:
         """Read more of an output that was cut, by the handle that the cut result names.
 
@@ -74,8 +82,7 @@ def make_output_read(shelf: Shelf) -> Callable[..., Coroutine[Any, Any, Answer]]
         body: dict[str, Any] = {"output": text}
         if used < len(data):
             body |= {"truncated": True, "next": {"handle": handle, "offset": offset + used}}
-        envelope = Envelope(ok=True, data=msgspec.Raw(write_json(body)))
-        return Answer(envelope=envelope, summary=f"{used} bytes read")
+        return answer(body, f"{used} bytes read")
 
     return output_read
 
@@ -86,7 +93,7 @@ def _fitting(data: bytes, room: int) -> tuple[str, int]:
     A character that is cut at the end is left to the next page; one that is cut at the start was shown before.
     """
     while True:
-        whole = _on_boundary(data)
+        whole = end_on_character(data)
         text = whole.decode("utf-8", "replace")
         size = len(write_json(text))
         if size <= room or len(whole) <= 1:
@@ -94,7 +101,8 @@ def _fitting(data: bytes, room: int) -> tuple[str, int]:
         data = whole[: max(1, int(len(whole) * min(0.9, room / size)))]
 
 
-def _on_boundary(data: bytes) -> bytes:
+def end_on_character(data: bytes) -> bytes:
+    """Return UTF-8 without the character at its end that is not whole."""
     for back in range(1, min(4, len(data)) + 1):
         lead = data[-back]
         if lead & 0xC0 != 0x80:

@@ -15,22 +15,28 @@ from typing import Annotated, Any
 import msgspec
 
 from treadle.canon.errors import ToolError
-from treadle.canon.json import cut_text, write_json
-from treadle.canon.tools import Envelope, Fault
+from treadle.canon.json import cut_json_text, write_json
+from treadle.canon.tools import Fault
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
+from treadle.tools.local.answer import (
+    DEFAULT_CAPS,
+    LocalCaps,
+    answer,
+    decoder,
+    odd_names_words,
+    readable,
+    replaced_words,
+)
 from treadle.tools.local.opener import Root, refusal
 from treadle.tools.local.walk import printable
 from treadle.tools.local.write import Seen
 
-LINES_MAX = 2_000
-OUTPUT_BYTES_MAX = 51_200
-LINE_CHARS_MAX = 2_000
 DEADLINE_S = 10.0
 PIECE_BYTES = 65_536
 SNIFFED_BYTES = 8_192
-LISTED_MAX = 10_000
-ENVELOPE_BYTES = 200
+NEAR_MAX, SUGGESTED_MAX = 12, 3
+ENVELOPE_BYTES = 400
 """What the JSON around the text takes at most."""
 
 _ENCODINGS = (
@@ -53,16 +59,24 @@ _KINDS = (
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One line with its ending, cut when it is very long; `chars` is how long it really is."""
+    """A part of a line with its ending: `start` characters stand before it, `chars` is how long the line is."""
 
     text: str
     chars: int
+    start: int = 0
 
 
 class Lines:
-    """Splits pieces of text into lines and keeps no more of a line than is ever shown."""
+    """Splits pieces of text into lines and keeps no more of a line than is ever shown.
 
-    def __init__(self) -> None:
+    The line `first` is kept from the character after `start` on, and up to `first_chars_max` of it; others up to
+    `chars_max` from their beginning.
+    """
+
+    def __init__(self, chars_max: int, *, first: int = 1, start: int = 0, first_chars_max: int = 0) -> None:
+        self._chars_max = chars_max
+        self._first, self._start, self._first_chars_max = first, start, max(first_chars_max, chars_max)
+        self._number = 1
         self._kept = ""
         self._chars = 0
 
@@ -78,27 +92,34 @@ class Lines:
         return [self._close("", "")] if self._chars else []
 
     def _add(self, text: str) -> None:
-        self._kept += text[: LINE_CHARS_MAX - len(self._kept)]
+        is_first = self._number == self._first
+        skipped = max(0, self._start - self._chars) if is_first else 0
+        room = (self._first_chars_max if is_first else self._chars_max) - len(self._kept)
+        self._kept += text[skipped : skipped + room]
         self._chars += len(text)
 
     def _close(self, text: str, ending: str) -> Line:
         self._add(text)
-        line = Line(text=self._kept + ending, chars=self._chars)
+        start = self._start if self._number == self._first else 0
+        line = Line(text=self._kept + ending, chars=self._chars, start=start)
         self._kept, self._chars = "", 0
+        self._number += 1
         return line
 
 
 class Page:
-    """Collects the lines that are shown, within the line and byte limits; `next_line` is where it had to stop."""
+    """Collects the lines that are shown, within the line and byte limits; `next` is where reading goes on."""
 
     def __init__(self, offset: int, limit: int, bytes_max: int, *, numbered: bool) -> None:
-        self.next_line: int | None = None
+        self.next: dict[str, int] | None = None
         self.is_cut = False
         self.count = 0
         self.seen = 0
+        self.replaced = 0
         self._offset, self._limit, self._numbered = offset, limit, numbered
         self._room = bytes_max
         self._texts: list[str] = []
+        self._rest: dict[str, int] | None = None
 
     @property
     def text(self) -> str:
@@ -106,41 +127,68 @@ class Page:
         return "".join(self._texts)
 
     def add(self, line: Line) -> bool:
-        """Take a line and tell whether more are wanted."""
+        """Take a line and tell whether more are wanted.
+
+        Raises: ToolError, when the first line is shorter than the column that was asked for.
+        """
         self.seen += 1
         if self.seen < self._offset:
             return True
-        text = self._shown(line)
+        if line.start and line.start >= line.chars:
+            words = f"The column is past the end: line {self.seen} has {line.chars} characters."
+            raise ToolError(words, code="past_end")
+        number = f"{self.seen:6d}\t" if self._numbered else ""
+        part, replaced = readable(line.text.removesuffix("\n"))
+        ending = "\n" if line.text.endswith("\n") else ""
+        column = line.start + len(part) + 1
+        rest = line.chars - column + 1
+        note = f"… [{rest} more characters: offset {self.seen} with column {column} shows them]" if rest else ""
+        text = f"{number}{part}{note}{ending}"
         size = len(write_json(text)) - 2
-        if self.count == self._limit or (size > self._room and self.count):
-            self.next_line = self.seen
+        is_full = self.count == self._limit or (size > self._room and self.count > 0)
+        if is_full:
+            self.next = {"offset": self.seen}
             return False
-        if size > self._room:
-            # Even the first line is too much: show what fits, so that the next page is another one.
-            text, self.is_cut = cut_text(text, self._room // 6), True
-        self._texts.append(text)
-        self._room -= size
-        self.count += 1
+        if line.start or size > self._room:
+            return self._add_alone(line, number, part, ending, replaced)
+        self._put(text, replaced)
+        if rest:
+            self.is_cut = True
+            self._rest = self._rest or {"offset": self.seen, "column": column}
         return True
 
-    def _shown(self, line: Line) -> str:
-        text = line.text
-        if line.chars > LINE_CHARS_MAX:
+    def finish(self) -> None:
+        """Point to the rest of a long line where there is nothing else to go on with."""
+        self.next = self.next or self._rest
+
+    def _add_alone(self, line: Line, number: str, part: str, ending: str, replaced: int) -> bool:
+        """Show as much as fits of a line that is read from a column on, or is too much for a whole page."""
+        shown = cut_json_text(part, self._room - (len(write_json(number)) - 2)) or part[:1]
+        end = line.start + len(shown)
+        is_whole = end == line.chars
+        self._put(f"{number}{shown}{ending if is_whole else ''}", min(replaced, shown.count("\ufffd")))
+        if not is_whole:
             self.is_cut = True
-            ending = "\n" if text.endswith("\n") else ""
-            text = f"{text.removesuffix(ending)}… [{line.chars - LINE_CHARS_MAX} more characters]{ending}"
-        return f"{self.seen:6d}\t{text}" if self._numbered else text
+            self.next = {"offset": self.seen, "column": end + 1}
+        return is_whole
+
+    def _put(self, text: str, replaced: int) -> None:
+        self._texts.append(text)
+        self._room -= len(write_json(text)) - 2
+        self.count += 1
+        self.replaced += replaced
 
 
-def make_file_read(root: Root, seen: Seen | None = None) -> Callable[..., Answer]:
+def make_file_read(root: Root, seen: Seen | None = None, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., Answer]:
     """Return the function behind the tool, for one root; `seen` is told what was read."""
 
     def file_read(
         context: ToolContext,
         path: Annotated[str, msgspec.Meta(min_length=1)],
         offset: Annotated[int, msgspec.Meta(ge=1)] = 1,
-        limit: Annotated[int, msgspec.Meta(ge=1, le=LINES_MAX)] = LINES_MAX,
+        limit: Annotated[int, msgspec.Meta(ge=1, le=caps.file_read_lines_max)] = caps.file_read_lines_max,
         numbered: bool = False,
+        column: Annotated[int, msgspec.Meta(ge=1)] = 1,
     ) -> Answer:
         """Read a text file by lines, or list a directory. Long results end early and say how to go on.
 
@@ -149,6 +197,7 @@ def make_file_read(root: Root, seen: Seen | None = None) -> Callable[..., Answer
             offset: The first line to show, counted from 1.
             limit: How many lines to show at most.
             numbered: Put line numbers before the lines.
+            column: The first character to show of the first line, counted from 1: reads on in a very long line.
         """
         deadline = time.monotonic() + DEADLINE_S
 
@@ -161,13 +210,17 @@ def make_file_read(root: Root, seen: Seen | None = None) -> Callable[..., Answer
         except ToolError as error:
             if error.info.code != "not_found":
                 raise
-            return _not_found(root, path, error)
-        bytes_max = max(0, min(OUTPUT_BYTES_MAX, context.output_bytes_max - ENVELOPE_BYTES))
+            return _not_found(root, path, error, caps.listed_max)
+        around = min(ENVELOPE_BYTES, context.output_bytes_max // 2)
+        bytes_max = min(caps.file_read_bytes_max, context.output_bytes_max - around)
         page = Page(offset, limit, bytes_max, numbered=numbered)
+        lines = Lines(
+            caps.line_chars_max, first=offset, start=column - 1, first_chars_max=bytes_max if column > 1 else 0
+        )
         try:
             if seen is not None:
                 seen.note_read(context, opened)
-            return _read(opened.fd, page, check)
+            return _read(opened.fd, page, lines, caps, check)
         except OSError as error:
             raise refusal(error, path) from None
         finally:
@@ -176,53 +229,69 @@ def make_file_read(root: Root, seen: Seen | None = None) -> Callable[..., Answer
     return file_read
 
 
-def _read(fd: int, page: Page, check: Callable[[], None]) -> Answer:
+def _read(fd: int, page: Page, lines: Lines, caps: LocalCaps, check: Callable[[], None]) -> Answer:
     status = os.fstat(fd)
     if stat.S_ISDIR(status.st_mode):
-        return _paged(page, _listing(fd, check), "entr", ("y", "ies"))
+        names, is_all = _names(fd, caps.listed_max, check)
+        listed = (Line(text=f"{printable(name)}\n", chars=len(printable(name))) for name in names)
+        return _paged(page, listed, ("entry", "entries"), is_all=is_all, warnings=odd_names_words(names))
     head = os.read(fd, SNIFFED_BYTES)
     encoding = next((name for mark, name in _ENCODINGS if head.startswith(mark)), None)
     if encoding is None and b"\0" in head:
         return _binary(fd, head, status.st_size, check)
-    return _paged(page, _lines(fd, head, encoding or "utf-8", check), "line", ("", "s"))
+    return _paged(page, _lines(fd, head, lines, encoding or "utf-8", check), ("line", "lines"), encoding=encoding)
 
 
-def _paged(page: Page, lines: Iterator[Line], noun: str, endings: tuple[str, str]) -> Answer:
+def _paged(
+    page: Page,
+    lines: Iterator[Line],
+    noun: tuple[str, str],
+    *,
+    encoding: str | None = None,
+    is_all: bool = True,
+    warnings: tuple[str, ...] = (),
+) -> Answer:
     for line in lines:
         if not page.add(line):
             break
+    page.finish()
     if page.count == 0 and page.seen:
         raise ToolError(f"The offset is past the end: there are {page.seen} lines.", code="past_end")
     body: dict[str, Any] = {"output": page.text}
-    if page.is_cut or page.next_line is not None:
+    if encoding is not None:
+        body["encoding"] = encoding
+    if page.is_cut or page.next is not None or not is_all:
         body["truncated"] = True
-    if page.next_line is not None:
-        body["next"] = {"offset": page.next_line}
-    return _answer(body, f"{page.count} {noun}{endings[page.count != 1]} read")
+    if page.next is not None:
+        body["next"] = page.next
+    if not is_all:
+        warnings = (*warnings, "The folder has more entries than are listed.")
+    words = replaced_words(page.replaced, (encoding or "utf-8").upper())
+    return answer(body, f"{page.count} {noun[page.count != 1]} read", warnings=(*words, *warnings))
 
 
-def _lines(fd: int, head: bytes, encoding: str, check: Callable[[], None]) -> Iterator[Line]:
-    decoder = codecs.getincrementaldecoder(encoding)("replace")
-    lines = Lines()
+def _lines(fd: int, head: bytes, lines: Lines, encoding: str, check: Callable[[], None]) -> Iterator[Line]:
+    source = decoder(encoding)
     piece = head
     while piece:
         check()
-        yield from lines.feed(decoder.decode(piece))
+        yield from lines.feed(source.decode(piece))
         piece = os.read(fd, PIECE_BYTES)
-    yield from lines.feed(decoder.decode(b"", final=True))
+    yield from lines.feed(source.decode(b"", final=True))
     yield from lines.finish()
 
 
-def _listing(fd: int, check: Callable[[], None]) -> Iterator[Line]:
+def _names(fd: int, most: int, check: Callable[[], None]) -> tuple[list[str], bool]:
+    """Return the names in a folder in their order, those of folders with a slash, and whether these are all."""
     names: list[str] = []
     with os.scandir(fd) as entries:
         for entry in entries:
-            names.append(printable(entry.name) + ("/" if entry.is_dir(follow_symlinks=False) else ""))
+            if len(names) == most:
+                return sorted(names), False
+            names.append(entry.name + ("/" if entry.is_dir(follow_symlinks=False) else ""))
             if len(names) % 256 == 0:
                 check()
-            if len(names) == LISTED_MAX:
-                break
-    return (Line(text=f"{name}\n", chars=len(name)) for name in sorted(names))
+    return sorted(names), True
 
 
 def _binary(fd: int, head: bytes, size: int, check: Callable[[], None]) -> Answer:
@@ -235,35 +304,35 @@ def _binary(fd: int, head: bytes, size: int, check: Callable[[], None]) -> Answe
         piece = os.read(fd, PIECE_BYTES)
     kind = next((name for mark, name in _KINDS if head.startswith(mark)), "application/octet-stream")
     words = f"Binary file: {kind}, {size} bytes, sha256 {digest.hexdigest()}"
-    return _answer({"output": words, "type": kind, "bytes": size, "sha256": digest.hexdigest()}, words)
+    return answer({"output": words, "type": kind, "bytes": size, "sha256": digest.hexdigest()}, words)
 
 
-def _not_found(root: Root, path: str, error: ToolError) -> Answer:
-    near = _nearest(root, path)
-    return Answer(
-        envelope=Envelope(
-            ok=False,
-            data=msgspec.Raw(write_json({"did_you_mean": near} if near else {})),
-            errors=(Fault(code="not_found", message=error.message),),
-        ),
-        summary=error.message,
-    )
+def _not_found(root: Root, path: str, error: ToolError, listed_max: int) -> Answer:
+    near = _nearest(root, path, listed_max)
+    fault = Fault(code="not_found", message=error.message)
+    return answer({"did_you_mean": near} if near else {}, error.message, fault=fault)
 
 
-def _nearest(root: Root, path: str) -> list[str]:
-    """Return up to three paths in the same directory whose names are close."""
+def _nearest(root: Root, path: str, listed_max: int) -> list[str]:
+    """Return up to three paths in the same directory whose names are close, and that can be read."""
     folder, _, name = path.rstrip("/").rpartition("/")
     try:
         fd = root.open(folder or ("/" if path.startswith("/") else "."), os.O_RDONLY | os.O_DIRECTORY).fd
     except ToolError:
         return []
     try:
-        names = [line.text.rstrip("\n").rstrip("/") for line in _listing(fd, lambda: None)]
+        names = [each.rstrip("/") for each in _names(fd, listed_max, lambda: None)[0]]
     finally:
         os.close(fd)
     prefix = f"{folder}/" if folder else ""
-    return [prefix + each for each in get_close_matches(name, names, 3, cutoff=0.5)]
+    close = (prefix + each for each in get_close_matches(name, names, NEAR_MAX, cutoff=0.5))
+    return [printable(each) for each in close if _is_there(root, each)][:SUGGESTED_MAX]
 
 
-def _answer(body: dict[str, Any], summary: str) -> Answer:
-    return Answer(envelope=Envelope(ok=True, data=msgspec.Raw(write_json(body))), summary=summary)
+def _is_there(root: Root, path: str) -> bool:
+    """Tell whether a path leads to something that can be read; a dangling link does not."""
+    try:
+        os.close(root.open(path).fd)
+    except ToolError:
+        return False
+    return True

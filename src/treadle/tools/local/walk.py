@@ -26,11 +26,15 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Walk:
-    """One walk: collects matches until it is through, out of time, or nobody waits any more."""
+    """One walk: collects matches until it is through, out of time, or nobody waits any more.
+
+    `unread` counts the folders that could not be opened.
+    """
 
     def __init__(self, root: Root, pattern: Pattern, has_to_stop: Callable[[], bool]) -> None:
         self.found: list[tuple[str, float]] = []
         self.is_complete = True
+        self.unread = 0
         self._root = root
         self._pattern = pattern
         self._has_to_stop = has_to_stop
@@ -52,6 +56,7 @@ class Walk:
             except ToolError:
                 if frame.names == base:
                     raise
+                self.unread += 1
                 continue
             try:
                 pending.extend(self._enter(frame, fd))

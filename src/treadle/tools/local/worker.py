@@ -13,11 +13,14 @@ from typing import Any
 from treadle.canon.errors import ToolError
 from treadle.tools.local.opener import Root
 from treadle.tools.local.pattern import glob_pattern
-from treadle.tools.local.walk import Walk
+from treadle.tools.local.walk import Walk, printable
 
 FILE_BYTES_MAX = 10_485_760
 SNIFFED_BYTES = 8_192
 BAD_PATTERN_CODE = 2
+_UNREADABLE = ("permission_denied", "io_error")
+_CUT = " [... omitted end of long line]"
+"""As ripgrep says it."""
 
 
 def main() -> None:
@@ -44,6 +47,10 @@ def _paths(root: Root, path: str, include: str) -> list[str]:
     except ToolError:
         # It is a file and not a folder.
         return [opened.name]
+    if walk.unread:
+        _say(f"{walk.unread} folder{'' if walk.unread == 1 else 's'} could not be read.")
+    if not walk.is_complete:
+        _say(f"There are too many files: only {len(walk.found)} were searched.")
     return sorted(name for name, _ in walk.found)
 
 
@@ -59,9 +66,10 @@ def _search(root: Root, path: str, regex: re.Pattern[str], wanted: dict[str, Any
     if wanted["mode"] != "content":
         _write(name + b"\0%d" % len(hits))
         return
-    for at, is_hit in _with_context(hits[: wanted["per_file"]], wanted["context"], len(lines)):
-        line = lines[at].rstrip("\r")[: wanted["columns"]]
-        _write(name + b"\0%d%s" % (at + 1, b":" if is_hit else b"-") + line.encode("utf-8", "replace"))
+    for at, is_hit in _with_context(hits, wanted["context"], len(lines)):
+        whole = lines[at].rstrip("\r")
+        line = whole[: wanted["columns"]] + (_CUT if len(whole) > wanted["columns"] else "")
+        _write(name + b"\0%d%s" % (at + 1, b":" if is_hit else b"-") + line.encode("utf-8", "surrogateescape"))
 
 
 def _with_context(hits: list[int], context: int, count: int) -> Iterator[tuple[int, bool]]:
@@ -73,14 +81,26 @@ def _with_context(hits: list[int], context: int, count: int) -> Iterator[tuple[i
 def _text(root: Root, path: str) -> str | None:
     try:
         fd = root.open(path).fd
-    except ToolError:
+    except ToolError as error:
+        if error.info.code in _UNREADABLE:
+            _write(os.fsencode(f"rg: ./{path}: {error.info.code}"))
         return None
     with open(fd, "rb") as file:
         try:
-            data = file.read(FILE_BYTES_MAX)
-        except OSError:
+            data = file.read(FILE_BYTES_MAX + 1)
+        except OSError as error:
+            _write(os.fsencode(f"rg: ./{path}: {error.strerror}"))
             return None
-    return None if b"\0" in data[:SNIFFED_BYTES] else data.decode("utf-8", "replace")
+    if b"\0" in data[:SNIFFED_BYTES]:
+        return None
+    if len(data) > FILE_BYTES_MAX:
+        _say(f"Only the first {FILE_BYTES_MAX} bytes were searched of {printable(path)}.")
+    return data[:FILE_BYTES_MAX].decode("utf-8", "surrogateescape")
+
+
+def _say(words: str) -> None:
+    """Tell what was not searched; no file has an empty name."""
+    _write(b"\0" + words.encode())
 
 
 def _write(line: bytes) -> None:

@@ -20,19 +20,20 @@ from typing import Annotated, Any
 import msgspec
 
 from treadle.canon.errors import ToolError
-from treadle.canon.json import cut_text, write_json
-from treadle.canon.tools import Envelope
+from treadle.canon.json import cut_json_text, write_json
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
+from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps, answer, decoded, readable, replaced_words
 from treadle.tools.local.opener import LOOK, Opened, Root, refusal, reopen
 
 HASHED_BYTES_MAX = 1_048_576
 """What can be written; larger files need no hash."""
 KEPT_MAX = 4_096
-DIFF_LINES_MAX = 80
 DIFF_BYTES_MAX = 8_192
 DIFFED_BYTES_MAX = 262_144
-"""Comparing larger files takes longer than anybody wants to wait; they get counts of lines only."""
+"""Comparing larger files takes longer than anybody wants to wait."""
+ENVELOPE_BYTES = 250
+"""What the JSON takes at most that is added around the diff: that it was cut, and a warning."""
 MODE_NEW = 0o644
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -167,7 +168,7 @@ class Target:
         return False
 
 
-def make_file_write(root: Root, seen: Seen) -> Callable[..., Answer]:
+def make_file_write(root: Root, seen: Seen, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., Answer]:
     """Return the function behind the tool, for one root."""
 
     def file_write(
@@ -189,12 +190,12 @@ def make_file_write(root: Root, seen: Seen) -> Callable[..., Answer]:
             target.replace(new)
             seen.note(context, target.name, new)
             body = {"output": f"Wrote {len(new)} bytes to {path}", "bytes": len(new)}
-            return _answer(body, target.old or b"", new, path)
+            return _answer(body, target.old or b"", new, path, context, caps.diff_lines_max)
 
     return file_write
 
 
-def make_file_edit(root: Root, seen: Seen) -> Callable[..., Answer]:
+def make_file_edit(root: Root, seen: Seen, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., Answer]:
     """Return the function behind the tool, for one root."""
 
     def file_edit(
@@ -223,7 +224,8 @@ def make_file_edit(root: Root, seen: Seen) -> Callable[..., Answer]:
             target.replace(content)
             seen.note(context, target.name, content)
             words = f"Replaced {count} occurrence{'' if count == 1 else 's'} in {path}{note}"
-            return _answer({"output": words, "count": count, "bytes": len(content)}, target.old, content, path)
+            body = {"output": words, "count": count, "bytes": len(content)}
+            return _answer(body, target.old, content, path, context, caps.diff_lines_max)
 
     return file_edit
 
@@ -303,21 +305,26 @@ def _decoded(data: bytes, path: str) -> str:
         raise ToolError(f"Not UTF-8 text: {path}", code="not_text") from None
 
 
-def _answer(body: dict[str, Any], old: bytes, new: bytes, path: str) -> Answer:
-    lines = _diff(old, new, path)
+def _answer(body: dict[str, Any], old: bytes, new: bytes, path: str, context: ToolContext, lines_max: int) -> Answer:
+    words: str = body["output"]
+    if len(old) + len(new) > DIFFED_BYTES_MAX:
+        note = f"No diff: both texts together are larger than {DIFFED_BYTES_MAX} bytes."
+        return answer(body | {"truncated": True}, words, warnings=(note,))
+    lines, replaced = _diff(old, new, path)
     added = sum(line.startswith("+") for line in lines[2:])
     removed = sum(line.startswith("-") for line in lines[2:])
     if lines:
-        shown = cut_text("\n".join(lines[:DIFF_LINES_MAX]), DIFF_BYTES_MAX)
-        body |= {"added": added, "removed": removed, "diff": shown}
-        if len(lines) > DIFF_LINES_MAX:
+        body |= {"added": added, "removed": removed, "diff": ""}
+        shown = "\n".join(lines[:lines_max])
+        room = context.output_bytes_max - len(write_json(body)) - ENVELOPE_BYTES
+        body["diff"] = cut_json_text(shown, min(DIFF_BYTES_MAX, room))
+        if len(lines) > lines_max or body["diff"] != shown:
             body["truncated"] = True
-    summary = f"{body['output']} (+{added} -{removed})"
-    return Answer(envelope=Envelope(ok=True, data=msgspec.Raw(write_json(body))), summary=summary)
+    return answer(body, f"{words} (+{added} -{removed})", warnings=replaced_words(replaced))
 
 
-def _diff(old: bytes, new: bytes, path: str) -> list[str]:
-    if len(old) + len(new) > DIFFED_BYTES_MAX:
-        return []
-    texts = [data.decode("utf-8", "replace").splitlines() for data in (old, new)]
-    return list(unified_diff(texts[0], texts[1], f"a/{path}", f"b/{path}", lineterm=""))
+def _diff(old: bytes, new: bytes, path: str) -> tuple[list[str], int]:
+    """Return the lines of a diff, and how often bytes in them had to be replaced."""
+    texts = [decoded(data).splitlines() for data in (old, new)]
+    found = [readable(line) for line in unified_diff(texts[0], texts[1], f"a/{path}", f"b/{path}", lineterm="")]
+    return [line for line, _ in found], sum(count for _, count in found)

@@ -14,6 +14,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import PipeInput, create_pipe_input
 
+from places import needs_programs
 from treadle.cli.inline import app as inline_app
 from treadle.cli.inline.app import Inline
 from treadle.cli.inline.complete import Completions
@@ -510,6 +511,7 @@ async def test_the_live_part_cannot_be_driven_by_text(tmp_path: Path) -> None:
         asked.cancel()
 
 
+@needs_programs
 async def test_the_editor_of_the_person_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-G: what it saves is what stands there."""
     script = tmp_path / "editor.sh"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 
+from places import needs_programs
 from treadle.cli.inline import draft
 from treadle.cli.inline.draft import Draft
 
@@ -25,6 +26,7 @@ def test_a_history_that_can_not_be_written_is_no_error(tmp_path: Path) -> None:
     buffer.remember("one")
 
 
+@needs_programs
 def test_the_editor_writes_to_the_screen_and_not_to_what_stdout_is_now(tmp_path: Path, monkeypatch) -> None:
     """Standard output may belong to tools; the first editor that can be started is taken."""
     script = tmp_path / "editor"

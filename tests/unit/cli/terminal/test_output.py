@@ -173,6 +173,7 @@ def test_jsonl_tells_the_documented_events_and_no_others() -> None:
         assert set(fields) == set(line) - {"type"}, line
     by_type = {line["type"]: line for line in lines}
     assert by_type["tool.started"] == {"type": "tool.started", "id": "call_1", "name": "add", "args": {"a": 1}}
+    assert by_type["tool.finished"]["envelope"] == {"ok": True, "data": "x", "warnings": [], "errors": []}
     assert by_type["turn.finished"]["cost"] == 0.5
 
 

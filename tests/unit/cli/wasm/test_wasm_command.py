@@ -6,6 +6,7 @@ import pytest
 
 from guests.test_wasi import opening
 from guests.wat import Wat, with_tool
+from places import needs_programs
 from treadle.cli.main import main
 from treadle.cli.wasm.check import look
 from treadle.cli.wasm.kit import BUILDERS, STARTERS, starter
@@ -198,6 +199,7 @@ def test_build_without_a_compiler_names_the_package(
     assert BUILDERS[suffix].hint in capsys.readouterr().err
 
 
+@needs_programs
 def test_build_runs_the_compiler_that_lies_beside_and_says_when_it_fails(capsys: pytest.CaptureFixture[str]) -> None:
     """A command of npm is found in node_modules above the file; what it answers is the answer."""
     folder = Path("node_modules/.bin")
@@ -215,6 +217,7 @@ def test_build_runs_the_compiler_that_lies_beside_and_says_when_it_fails(capsys:
     assert main(["wasm", "build", "node_modules/.bin/asc"]) == 1
 
 
+@needs_programs
 def test_build_says_how_to_install_a_compiler_that_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
     """A command of pip or npm may be left behind by an interpreter that has gone."""
     command = Path("node_modules/.bin/asc")

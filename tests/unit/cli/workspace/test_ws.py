@@ -103,6 +103,10 @@ def test_a_stale_proposal_is_shown_from_three_sides(shell: Shell) -> None:
     shown = shell("ws", "confirm", "card", second, "--yes")
     assert shell.code == 1
     assert "CLASH" in shown
+    asked = shell("ws", "confirm", "card", second)
+    assert (shell.code, asked) == (1, shown)
+    assert "cannot be confirmed as it is: it is stale: /facts/name was changed since it was made" in shell.error
+    assert "nobody can be asked" not in shell.error
     assert [line.split()[0] for line in shown.splitlines() if line.startswith("    ")] == ["was", "is", "proposed"]
     shell("ws", "confirm", "card", second, "--version", "1", "--set", '/facts/name="Zoë"')
     assert msgspec.json.decode(shell("ws", "show", "card", "/facts/name")) == "Zoë"

@@ -10,6 +10,7 @@ from treadle import tool
 from treadle.canon.events import RunEnded
 from treadle.canon.items import CallItem, ResultItem, TextPart, text_message
 from treadle.canon.messages import Entry, entry_of_item
+from treadle.canon.tools import Envelope, Fault
 from treadle.canon.usage import Usage
 from treadle.config import Settings, StoreSection
 from treadle.runs.record.trace import TEXT_CHARS_MAX, Trace, trace_of
@@ -128,6 +129,7 @@ def test_a_refused_call_is_told_from_a_failed_one(rc: str, state: str) -> None:
     trace = trace_of([planned(1.0), entry_of_item(CALL, at=2.0), ended], free)
     [call] = trace.rounds[0].calls
     assert (call.state, call.sandbox, call.duration_s, trace.errors) == (state, "L2", 0.5, 1)
+    assert call.envelope == Envelope(ok=False, errors=(Fault(code=rc, message="no"),))
 
 
 def test_a_model_call_that_was_made_again_counts_once() -> None:
@@ -169,6 +171,8 @@ def test_a_long_text_is_cut_and_said_to_be() -> None:
     trace = trace_of([planned(1.0), entry_of_item(CALL, at=2.0), entry_of_item(result, at=3.0)], free)
     [call] = trace.rounds[0].calls
     assert (len(call.output or ""), call.is_cut, call.output_bytes) == (TEXT_CHARS_MAX, True, TEXT_CHARS_MAX + 9)
+    assert call.envelope is not None
+    assert len(msgspec.json.decode(call.envelope.data, type=str)) == TEXT_CHARS_MAX
 
 
 def test_what_was_noted_before_the_first_round_belongs_to_the_run() -> None:

@@ -1,6 +1,7 @@
 import asyncio
 import hashlib
 import pathlib
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,7 +12,8 @@ from treadle.canon.json import read_json
 from treadle.tools import ToolContext
 from treadle.tools.envelope import write_text
 from treadle.tools.local import bash as bash_module
-from treadle.tools.local.bash import HEAD_BYTES, TAIL_BYTES, Written, make_bash
+from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps
+from treadle.tools.local.bash import Written, make_bash
 from treadle.tools.local.opener import Root
 from treadle.tools.local.output import Shelf, make_output_read
 from treadle.tools.sandbox import Sandbox
@@ -25,7 +27,7 @@ class Shell:
     def __init__(self, place: pathlib.Path, sandbox: Sandbox) -> None:
         self.kept: dict[str, bytes] = {}
         self.sandbox = sandbox
-        shelf = Shelf(self._put, self._get)
+        self.shelf = shelf = Shelf(self._put, self._get)
         self._bash, self._read = make_bash(Root(place), sandbox, shelf), make_output_read(shelf)
 
     async def run(self, command: str, context: ToolContext = CONTEXT, **options: Any) -> dict[str, Any]:
@@ -97,8 +99,9 @@ async def test_long_output_is_cut_in_the_middle_and_can_be_read_on(shell: Shell)
     assert done["truncated"] is True
     assert done["output"].startswith("1\n2\n")
     assert done["output"].endswith("29999\n30000\n")
-    assert len(done["output"].encode()) < HEAD_BYTES + TAIL_BYTES + 300
+    assert len(done["output"].encode()) < DEFAULT_CAPS.bash_bytes_max + 300
     handle = done["next"]["handle"]
+    assert (await shell.read(handle, offset=done["next"]["offset"], length=64))["output"] == whole[8_192:8_256]
     assert f'output_read with handle "{handle}"' in done["output"]
     text, offset = "", 0
     while True:
@@ -144,7 +147,7 @@ async def test_pages_end_on_characters(shell: Shell) -> None:
     handle = await shell._put(("é漢🌦" * 50).encode(), "run_1")
     text, offset = "", 0
     while True:
-        narrow = ToolContext(run_id="run_1", output_bytes_max=340)
+        narrow = ToolContext(run_id="run_1", output_bytes_max=200)
         page = await shell.read(handle, offset=offset, length=16, context=narrow)
         assert "�" not in page["output"]
         text += page["output"]
@@ -167,9 +170,63 @@ def test_what_is_shown_fits_whatever_it_takes_to_write_it() -> None:
     """Control characters grow sixfold in JSON; the cut follows."""
     written = Written()
     written.take(b"\x1b" * 40_000)
-    text, is_cut = written.shown(5_000, None)
-    assert is_cut
-    assert 1_000 < len(text) * 6 < 6_000
+    shown = written.shown(5_000, None)
+    assert (shown.missing_from is not None, shown.replaced) == (True, 0)
+    assert 1_000 < len(shown.text) * 6 < 6_000
+
+
+@pytest.mark.parametrize("bytes_max", [256, 300, 400, 1_000])
+@pytest.mark.parametrize("command", ["seq 1 30000", "echo short", "printf '\\001%.0s' {1..500}; exit 7"])
+async def test_a_result_fits_into_the_smallest_cap(shell: Shell, command: str, bytes_max: int) -> None:
+    """It stays JSON with its exit code, shows what fits, and says that there is more."""
+    context = ToolContext(run_id="run_1", session_id="sess_1", output_bytes_max=bytes_max)
+    answer = await shell._bash(context, command)
+    text = write_text(answer, "s3")
+    done = read_json(text)
+    assert len(text.encode()) <= bytes_max
+    assert done["exit_code"] == (7 if "exit 7" in command else 0)
+    assert done.get("truncated", False) is (command != "echo short")
+    assert answer.is_cut is done.get("truncated", False)
+
+
+async def test_the_cap_can_be_raised(tmp_path: pathlib.Path) -> None:
+    """A command shows as much as is configured."""
+    sandbox = Sandbox()
+    try:
+        run = make_bash(Root(tmp_path), sandbox, Shelf(), LocalCaps(bash_bytes_max=300_000))
+        answer = await run(ToolContext(output_bytes_max=400_000), "seq 1 30000")
+        assert read_json(write_text(answer, "s3"))["output"] == "".join(f"{each}\n" for each in range(1, 30001))
+    finally:
+        await asyncio.to_thread(sandbox.close)
+
+
+async def test_bytes_that_are_no_utf_8_are_said(shell: Shell) -> None:
+    """They are shown as a sign, and a warning counts them."""
+    done = await shell.run(r"printf 'caf\xe9 \xff\n'")
+    assert (done["output"], done["warnings"]) == (
+        "caf\ufffd \ufffd\n",
+        ["Not valid UTF-8: bytes that could not be decoded were replaced by U+FFFD, 2 times."],
+    )
+
+
+async def test_offsets_hold_where_bytes_were_replaced(shell: Shell) -> None:
+    """The offset that a cut names is that of the text that is kept."""
+    done = await shell.run(r"for i in {1..9000}; do printf '\xff%04d\n' $i; done")
+    offset = int(re.search(r"offset (\d+) shows", done["output"])[1])  # type: ignore[index]
+    head = done["output"].split("\n[")[0]
+    page = await shell.read(done["next"]["handle"], offset=offset, length=64)
+    last = int(head[-4:]) if head[-4:].isdigit() else None
+    assert len(head.encode()) == offset
+    assert last is None or f"{last + 1:04d}" in page["output"]
+
+
+async def test_the_end_of_what_is_kept_says_that_there_was_more(tmp_path: pathlib.Path, shell: Shell) -> None:
+    """Whoever reads a kept output to its end learns that it is not the end of what was written."""
+    shell._bash = make_bash(Root(tmp_path), shell.sandbox, shell.shelf, LocalCaps(kept_bytes_max=50_000))
+    done = await shell.run("seq 1 30000")
+    assert "as far as the first 50000 bytes go]" in done["output"]
+    page = await shell.read(done["next"]["handle"], offset=49_990, length=400)
+    assert page["output"].endswith("[118894 more bytes were not kept]")
 
 
 async def test_without_a_shelf_the_rest_is_only_counted(tmp_path: pathlib.Path) -> None:

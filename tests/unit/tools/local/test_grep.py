@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from treadle.canon.errors import ToolError
@@ -11,9 +12,11 @@ from treadle.canon.json import read_json
 from treadle.tools import ToolContext
 from treadle.tools.envelope import write_text
 from treadle.tools.local import grep as grep_module
+from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps
 from treadle.tools.local.grep import Records, find_ripgrep, make_grep
 from treadle.tools.local.opener import Root
 from treadle.tools.sandbox import Found, Sandbox, find_level
+from treadle.tools.sandbox.order import Ended
 
 LEVELS = {"ripgrep": None, "worker": Found(level=0)}
 
@@ -26,7 +29,8 @@ class Search:
 
     async def __call__(self, pattern: str, allow: tuple[str, ...] = (), **options: Any) -> dict[str, Any]:
         context = ToolContext(output_bytes_max=options.pop("bytes_max", 65_536))
-        function = make_grep(Root(self._place, allow=allow), self._sandbox, self._ripgrep)
+        caps = options.pop("caps", DEFAULT_CAPS)
+        function = make_grep(Root(self._place, allow=allow), self._sandbox, self._ripgrep, caps)
         return read_json(write_text(await function(context, pattern, **options), "s3"))
 
 
@@ -68,7 +72,7 @@ async def test_other_modes_name_files_and_counts(tmp_path: pathlib.Path, search:
     (tmp_path / "a").write_text("x\nx\n")
     (tmp_path / "b").write_text("x\n")
     assert await search("x", mode="files") == {"output": "a\nb", "count": 2}
-    assert await search("x", mode="count") == {"output": "a: 2\nb: 1", "count": 2}
+    assert await search("x", mode="count") == {"output": "a: 2\nb: 1", "count": 3}
 
 
 async def test_lines_around_a_match_are_marked_as_such(tmp_path: pathlib.Path, search: Search) -> None:
@@ -78,15 +82,88 @@ async def test_lines_around_a_match_are_marked_as_such(tmp_path: pathlib.Path, s
 
 
 async def test_a_long_result_ends_early_and_says_so(tmp_path: pathlib.Path, search: Search) -> None:
-    """By its limit, by twenty lines of a file, by columns and by what fits into the answer."""
+    """By its limit, by twenty lines of a file, and by what fits into the answer; the count is of all matches."""
     for number in range(6):
         (tmp_path / f"f{number}").write_text("x\n" * 30)
     found = await search("x", limit=10)
-    assert (found["count"], found["truncated"], found["next"]) == (10, True, {"limit": 120})
-    assert (await search("x", path="f1"))["count"] == 20
-    assert (await search("x", limit=1000, bytes_max=400))["truncated"]
+    lines = "\n".join(f"f0:{each}: x" for each in range(1, 11))
+    assert found == {"output": lines, "count": 180, "truncated": True, "next": {"limit": 120}}
+    of_one = await search("x", path="f1")
+    assert (of_one["count"], len(of_one["output"].split("\n")), of_one["truncated"]) == (30, 20, True)
+    narrow = await search("x", limit=1000, bytes_max=400)
+    assert (narrow["count"], narrow["truncated"]) == (180, True)
+    assert len(narrow["output"].split("\n")) < 20
     (tmp_path / "wide").write_text("y" * 5_000 + "\n")
     assert len((await search("y", path="wide"))["output"]) < 400
+
+
+async def test_the_caps_can_be_raised(tmp_path: pathlib.Path, search: Search) -> None:
+    """More lines of a file, longer ones, and more in all."""
+    (tmp_path / "a").write_text(("x" * 500 + "\n") * 1_500)
+    caps = LocalCaps(grep_per_file_max=5_000, grep_line_chars_max=1_000, grep_matches_max=5_000)
+    found = await search("x+", limit=5_000, caps=caps, bytes_max=2_000_000)
+    assert found == {"output": "\n".join(f"a:{each}: {'x' * 500}" for each in range(1, 1_501)), "count": 1_500}
+
+
+def test_a_file_that_cannot_be_read_is_named_and_breaks_nothing() -> None:
+    """Neither a search that finds something nor one that does not: the rest was searched, and that is said."""
+    data = b"rg: ./b/secret: Permission denied (os error 13)\nrg: ./c: Permission denied (os error 13)\n"
+    for matches in (b"", b"./a\x001:x\n"):
+        records = Records("content", lambda _: False)
+        assert records.take(matches + data)
+        grep_module._check(Ended(ending="exited", code=2), records)
+        asked = msgspec.convert(
+            {**dict.fromkeys(("pattern", "path", "include"), "x"), "mode": "content", "context": 0}
+            | {"ignore_case": False, "fixed": False, "limit": 10},
+            grep_module.Search,
+        )
+        ended = Ended(ending="exited", code=2)
+        found = read_json(write_text(grep_module._answer(asked, records, ended, 65_536, DEFAULT_CAPS), "s3"))
+        assert found == {
+            "output": "a:1: x" if matches else "",
+            "count": 1 if matches else 0,
+            "warnings": ["2 files could not be read: b/secret, c."],
+        }
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")
+async def test_an_unreadable_file_is_left_out_with_a_warning(tmp_path: pathlib.Path, search: Search) -> None:
+    """As seen by somebody who may not read all files."""
+    (tmp_path / "a").write_text("x\n")
+    (tmp_path / "b").write_text("x\n")
+    (tmp_path / "b").chmod(0)
+    for pattern, count in (("x", 1), ("none", 0)):
+        found = await search(pattern)
+        assert (found["count"], found["warnings"]) == (count, ["1 file could not be read: b."])
+
+
+async def test_bytes_that_are_no_utf_8_are_said(tmp_path: pathlib.Path, search: Search) -> None:
+    """A match is shown with a sign in their place, and a warning; so is a name."""
+    (tmp_path / "a").write_bytes(b"caf\xe9 x\n")
+    assert await search("x") == {
+        "output": "a:1: caf\ufffd x",
+        "count": 1,
+        "warnings": ["Not valid UTF-8: bytes that could not be decoded were replaced by U+FFFD, once."],
+    }
+    (tmp_path / os.fsdecode(b"n\xe9")).write_bytes(b"y\n")
+    assert await search("y") == {
+        "output": "n\ufffd:1: y",
+        "count": 1,
+        "warnings": ["Names that are not UTF-8, with U+FFFD for bytes that could not be decoded: 1."],
+    }
+
+
+async def test_a_file_that_is_searched_in_part_is_named(tmp_path: pathlib.Path, search: Search) -> None:
+    """Our own worker reads ten megabytes of a file, and says which had more."""
+    if search._ripgrep is not None:
+        pytest.skip("ripgrep reads files of any size")
+    with (tmp_path / "big").open("wb") as file:
+        file.write(b"x\n" + b"y" * 10_485_760)
+    assert await search("x") == {
+        "output": "big:1: x",
+        "count": 1,
+        "warnings": ["Only the first 10485760 bytes were searched of big."],
+    }
 
 
 async def test_a_wrong_pattern_is_explained(tmp_path: pathlib.Path, search: Search) -> None:

@@ -1,11 +1,17 @@
 import pathlib
 
+import msgspec
 import pytest
 
 from treadle.canon.errors import ConfigError
-from treadle.canon.json import read_json
+from treadle.canon.json import read_json, write_json
 from treadle.canon.tools import Outcome, ToolPolicy
-from treadle.tools.local import LOCAL_NAMES, READING, local_tools
+from treadle.config.settings import LocalSection, ToolsSection
+from treadle.runtime.toolset import make_local_tools
+from treadle.store.sqlite.store import SqliteStore
+from treadle.tools import RunnerLimits
+from treadle.tools.local import LOCAL_NAMES, READING, LocalCaps, local_tools
+from treadle.tools.sandbox import Sandbox
 
 from ..fakes import CONTEXT, call, make_runner
 
@@ -80,6 +86,66 @@ async def test_errors_are_those_of_s3_with_a_code(place: pathlib.Path) -> None:
     wrong = read_json((await run(place, "glob", '{"pattern":"*","limit":5000}')).text)
     assert (wrong["code"], wrong["details"][0]["path"]) == ("invalid_arguments", "/limit")
     assert isinstance(wrong["error"], str)
+
+
+async def test_what_a_setting_raises_is_what_a_tool_gives(place: pathlib.Path) -> None:
+    """Every cap of the settings reaches its tool, and its result has room for it."""
+    (place / "long").write_text("x" * 90_000 + "\n")
+    assert set(LocalCaps.__struct_fields__) <= set(LocalSection.__struct_fields__)
+    assert {name: getattr(LocalSection(), name) for name in LocalCaps.__struct_fields__} == msgspec.structs.asdict(
+        LocalCaps()
+    )
+    section = ToolsSection(
+        local=LocalSection(enabled=("file_read",), root=str(place), file_read_bytes_max=100_000, line_chars_max=95_000)
+    )
+    sandbox = Sandbox()
+    runner = make_runner(
+        *make_local_tools(section, sandbox, SqliteStore(":memory:")), limits=RunnerLimits(output_bytes_max=200_000)
+    )
+    try:
+        whole = await runner.run(call("file_read", '{"path":"long"}'), CONTEXT)
+        assert (read_json(whole.text), whole.truncated) == ({"output": "x" * 90_000 + "\n"}, False)
+    finally:
+        runner.close()
+        sandbox.close()
+
+
+async def test_a_result_that_the_tool_cut_is_called_truncated(place: pathlib.Path) -> None:
+    """In its text, and in what events and journal say of it."""
+    (place / "b.py").write_text("")
+    found = await run(place, "glob", '{"pattern":"*.py","limit":1}')
+    assert (read_json(found.text), found.truncated) == (
+        {"output": "a.py", "count": 2, "truncated": True, "next": {"limit": 2}},
+        True,
+    )
+
+
+@pytest.mark.parametrize("name", ["glob", "file_read", "grep", "file_write", "bash", "outline"])
+async def test_results_stay_json_in_the_smallest_room(place: pathlib.Path, name: str) -> None:
+    """Whatever a tool has to say, long names and errors too: a JSON object that says that it was cut."""
+    long = "n" * 200
+    for folder in range(3):
+        (place / f"{folder}{long}").mkdir()
+        (place / f"{folder}{long}" / f"{long}.py").write_text(f"def {long}(): ...\n" * 50)
+    path = f"0{long}/{long}.py"
+    arguments: dict[str, dict[str, object]] = {
+        "glob": {"pattern": "**/*.py"},
+        "file_read": {"path": f"{path}.gone"},
+        "grep": {"pattern": "def"},
+        "file_write": {"path": path, "content": "other\n" * 50},
+        "bash": {"command": f"printf '%s\\xff' {long}{long}{long}; cd 0{long}"},
+        "outline": {"path": path},
+    }
+    limits = RunnerLimits(output_bytes_max=256)
+    tools = local_tools(place, is_trusted=True)
+    runner = make_runner(*tools, limits=limits)
+    try:
+        found = await runner.run(call(name, write_json(arguments[name]).decode()), CONTEXT)
+    finally:
+        runner.close()
+    assert len(found.text.encode()) <= 256
+    assert read_json(found.text)["truncated"] is True
+    assert found.truncated is True
 
 
 async def test_a_masked_file_can_be_allowed(place: pathlib.Path) -> None:

@@ -9,8 +9,9 @@ from treadle.tools import ToolContext
 from treadle.tools.envelope import write_text
 from treadle.tools.local import outline as outline_module
 from treadle.tools.local.opener import Root
-from treadle.tools.local.outline import LANGUAGES, SYMBOLS_MAX, make_outline
+from treadle.tools.local.outline import LANGUAGES, make_outline
 
+WORDS = "Not valid UTF-8: bytes that could not be decoded were replaced by U+FFFD, once."
 SOURCES = {
     "a.py": (
         "class A:\n    @x\n    def b(self): ...\n\n\nasync def c():\n    pass\n",
@@ -72,5 +73,26 @@ def test_a_long_outline_says_where_it_stopped(tmp_path: pathlib.Path) -> None:
     """At most 400 symbols, and what fits."""
     (tmp_path / "a.py").write_text("".join(f"def f{number}(): ...\n" for number in range(500)))
     found = outline(tmp_path, "a.py")
-    assert (found["count"], found["truncated"], found["next"]["offset"]) == (SYMBOLS_MAX, True, SYMBOLS_MAX + 1)
-    assert outline(tmp_path, "a.py", bytes_max=1_000)["count"] < 40
+    assert len(found["output"].split("\n")) == 400
+    assert (found["count"], found["truncated"], found["next"]) == (500, True, {"tool": "file_read", "offset": 401})
+    narrow = outline(tmp_path, "a.py", bytes_max=1_000)
+    assert (narrow["count"], narrow["next"]["offset"]) == (500, len(narrow["output"].split("\n")) + 1)
+
+
+def test_a_long_definition_is_cut_and_says_so(tmp_path: pathlib.Path) -> None:
+    """The line ends in a sign, and the result is not called whole."""
+    (tmp_path / "a.py").write_text(f"def {'f' * 200}(): ...\n")
+    assert outline(tmp_path, "a.py") == {
+        "output": f"     1\tdef {'f' * 156}…",
+        "count": 1,
+        "truncated": True,
+    }
+
+
+def test_bytes_that_are_no_utf_8_are_said(tmp_path: pathlib.Path) -> None:
+    """A definition is shown with a sign in their place, and a warning."""
+    (tmp_path / "a.sh").write_bytes(b"caf\xe9() {\n  :\n}\n")
+    pytest.importorskip("tree_sitter_bash")
+    found = outline(tmp_path, "a.sh")
+    if found["count"]:
+        assert found["warnings"] == [WORDS]

@@ -1,6 +1,7 @@
 import hashlib
 import os
 import pathlib
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,8 +14,11 @@ from treadle.canon.errors import ToolError
 from treadle.canon.json import read_json
 from treadle.tools import ToolContext
 from treadle.tools.envelope import Answer, write_text
+from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps
 from treadle.tools.local.opener import Root
-from treadle.tools.local.read import LINE_CHARS_MAX, OUTPUT_BYTES_MAX, Line, Lines, make_file_read
+from treadle.tools.local.read import Line, Lines, make_file_read
+
+LINE_CHARS_MAX = DEFAULT_CAPS.line_chars_max
 
 Read = Callable[..., dict[str, Any]]
 
@@ -77,7 +81,7 @@ def test_a_page_ends_before_the_line_that_does_not_fit(place: pathlib.Path, file
     (place / "a").write_text(('"' * 999 + "\n") * 100)
     result = file_read("a")
     lines = result["output"].count("\n")
-    assert lines == OUTPUT_BYTES_MAX // 2_000
+    assert lines == DEFAULT_CAPS.file_read_bytes_max // 2_000
     assert result["next"] == {"offset": lines + 1}
 
 
@@ -91,24 +95,52 @@ def test_the_result_fits_into_the_output_cap(place: pathlib.Path, cap: int) -> N
     shown = read_json(text)
     assert shown["truncated"] is True
     is_first_cut = cap < 2_000
-    assert shown["next"]["offset"] == (2 if is_first_cut else shown["output"].count("\n") + 1)
+    lines = shown["output"].count("\n")
+    assert shown["next"] == (
+        {"offset": 1, "column": len(shown["output"]) + 1} if is_first_cut else {"offset": lines + 1}
+    )
 
 
-def test_a_line_too_large_for_any_page_is_cut_and_passed(place: pathlib.Path, file_read: Read) -> None:
-    """Paging always moves on."""
-    (place / "a").write_text("\x01" * 1_500 + "\nsecond\n")
-    result = file_read("a", context=ToolContext(output_bytes_max=1_000))
-    assert result["truncated"] is True
-    assert result["next"] == {"offset": 2}
+@pytest.mark.parametrize("cap", [256, 1_000, 5_000])
+@pytest.mark.parametrize("numbered", [False, True])
+def test_following_next_reads_every_character(place: pathlib.Path, cap: int, numbered: bool) -> None:
+    """Also of lines that are too large for any page: nothing is skipped, nothing comes twice."""
+    text = "first\n" + '\x01é"漢' * 700 + "\n\nlast 🌦" + "y" * 3_000
+    (place / "a").write_text(text)
+    function = make_file_read(Root(place), caps=LocalCaps(line_chars_max=10_000))
+    read, at = "", dict[str, int]()
+    for _ in range(2_000):
+        page = read_json(write_text(function(ToolContext(output_bytes_max=cap), "a", numbered=numbered, **at), "s3"))
+        read += re.sub(r"(?m)^ *\d+\t", "", page["output"]) if numbered else page["output"]
+        if "next" not in page:
+            break
+        assert page["truncated"] is True
+        at = page["next"]
+    assert read == text
 
 
 def test_long_lines_are_cut_and_say_so(place: pathlib.Path, file_read: Read) -> None:
-    """A line shows its first 2000 characters and how many more there are."""
+    """A line shows its first 2000 characters, how many more there are, and how to read them."""
     (place / "a").write_text("é" * 2_500 + "\nshort\n")
+    words = "… [500 more characters: offset 1 with column 2001 shows them]\n"
     assert file_read("a") == {
-        "output": "é" * LINE_CHARS_MAX + "… [500 more characters]\nshort\n",
+        "output": "é" * LINE_CHARS_MAX + words + "short\n",
         "truncated": True,
+        "next": {"offset": 1, "column": 2_001},
     }
+    assert file_read("a", offset=1, column=2_001) == {"output": "é" * 500 + "\nshort\n"}
+    assert file_read("a", offset=2, column=2) == {"output": "hort\n"}
+    with pytest.raises(ToolError, match="line 2 has 5 characters") as caught:
+        file_read("a", offset=2, column=6)
+    assert caught.value.info.code == "past_end"
+
+
+def test_caps_can_be_raised(place: pathlib.Path) -> None:
+    """A page has as many bytes, and of a line as many characters, as is configured."""
+    (place / "a").write_text("x" * 5_000 + "\n" + "y\n" * 300)
+    caps = LocalCaps(file_read_bytes_max=200_000, line_chars_max=10_000)
+    found = make_file_read(Root(place), caps=caps)(ToolContext(output_bytes_max=300_000), "a")
+    assert read_json(write_text(found, "s3")) == {"output": "x" * 5_000 + "\n" + "y\n" * 300}
 
 
 def test_one_endless_line_takes_no_memory(place: pathlib.Path, file_read: Read) -> None:
@@ -117,7 +149,9 @@ def test_one_endless_line_takes_no_memory(place: pathlib.Path, file_read: Read) 
         file.truncate(0)
         for _ in range(32):
             file.write(b"x" * 1_048_576)
-    assert file_read("a")["output"].endswith(f"… [{32 * 1_048_576 - LINE_CHARS_MAX} more characters]")
+    assert file_read("a")["output"].endswith(
+        f"… [{32 * 1_048_576 - LINE_CHARS_MAX} more characters: offset 1 with column 2001 shows them]"
+    )
 
 
 def test_an_offset_past_the_end_is_an_error(place: pathlib.Path, file_read: Read) -> None:
@@ -133,13 +167,20 @@ def test_utf_16_is_decoded_by_its_mark(place: pathlib.Path, file_read: Read, enc
     """Wide text with a byte order mark is text."""
     mark = "\ufeff" if encoding.endswith(("le", "be")) else ""
     (place / "a").write_bytes((mark + "héllo\n漢字\n" * 5_000).encode(encoding))
-    assert file_read("a", limit=2)["output"] == "héllo\n漢字\n"
+    found = file_read("a", limit=2)
+    assert (found["output"], found["encoding"]) == ("héllo\n漢字\n", "utf-32" if "32" in encoding else "utf-16")
 
 
 def test_bytes_that_are_no_utf_8_are_replaced(place: pathlib.Path, file_read: Read) -> None:
-    """Latin-1 text is readable but for the strange letters."""
-    (place / "a").write_bytes(b"caf\xe9\n")
-    assert file_read("a") == {"output": "caf\ufffd\n"}
+    """Latin-1 text is readable but for the strange letters, and a warning counts them; a real sign does not count."""
+    (place / "a").write_bytes(b"caf\xe9\n\xef\xbf\xbd th\xe9\n")
+    assert file_read("a") == {
+        "output": "caf\ufffd\n\ufffd th\ufffd\n",
+        "warnings": ["Not valid UTF-8: bytes that could not be decoded were replaced by U+FFFD, 2 times."],
+    }
+    assert file_read("a", limit=1)["warnings"] == [
+        "Not valid UTF-8: bytes that could not be decoded were replaced by U+FFFD, once."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -186,6 +227,29 @@ def test_a_missing_file_names_its_neighbours(place: pathlib.Path, file_read: Rea
     assert (result["error"], result["code"]) == ("File not found: src/mein.py", "not_found")
     assert len(result["did_you_mean"]) == 3
     assert "src/main.py" in result["did_you_mean"]
+
+
+def test_what_is_suggested_can_be_read(place: pathlib.Path, file_read: Read) -> None:
+    """A link that leads nowhere is not suggested for itself, nor is a file that may hold secrets."""
+    (place / "link").symlink_to("gone")
+    (place / "id_map.txt").write_text("")
+    assert file_read("link") == {"error": "File not found: link", "code": "not_found"}
+    assert file_read("id_mop.txt") == {"error": "File not found: id_mop.txt", "code": "not_found"}
+    (place / "links").write_text("")
+    assert file_read("link")["did_you_mean"] == ["links"]
+
+
+def test_a_folder_with_too_many_entries_says_so(place: pathlib.Path) -> None:
+    """The listing is cut, and says it."""
+    for number in range(5):
+        (place / f"f{number}").write_text("")
+    found = make_file_read(Root(place), caps=LocalCaps(listed_max=3))(ToolContext(), ".")
+    shown = read_json(write_text(found, "s3"))
+    assert (len(shown["output"].split()), shown["truncated"], shown["warnings"]) == (
+        3,
+        True,
+        ["The folder has more entries than are listed."],
+    )
 
 
 @pytest.mark.parametrize("path", ["none.txt", "no/such/folder/x", "/none"])
@@ -302,7 +366,7 @@ def test_summaries_count_lines(place: pathlib.Path) -> None:
 @given(st.text(st.sampled_from("ab\n\ré"), max_size=60), st.lists(st.integers(1, 7)))
 def test_lines_do_not_depend_on_how_the_text_is_cut(text: str, cuts: list[int]) -> None:
     """Any cutting into pieces gives the same lines, and together they are the text."""
-    lines, found, rest = Lines(), list[Line](), text
+    lines, found, rest = Lines(LINE_CHARS_MAX), list[Line](), text
     for size in cuts:
         found.extend(lines.feed(rest[:size]))
         rest = rest[size:]
