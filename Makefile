@@ -94,7 +94,7 @@ mutants: $(STAMP) ## put small faults into canon, engine and wire and list those
 
 fuzz: $(STAMP) ## long property runs over codecs, store, tools and every HTTP operation; minutes
 	@TREADLE_HYPOTHESIS=fuzz $(BIN)/python -m pytest -m hypothesis $(ARGS)
-	@cd tests && ../$(BIN)/python -m hostile.fuzz
+	@cd tests && ../$(BIN)/python -m hostile.fuzz && ../$(BIN)/python -m fuzz.damage
 	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check atheris 2>/dev/null; then \
 	  cd tests && ../$(BIN)/python -m fuzz.decoders -max_total_time=120 -max_len=4096 \
 	  && ../$(BIN)/python -m fuzz.dialects -max_total_time=120 -max_len=4096; \

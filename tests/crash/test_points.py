@@ -13,7 +13,7 @@ from crash.parent import Worker, broken, program, quick_folder
 from crash.scenes import SCENES
 from postgres import postgres_server
 
-PLACES_MIN = {"tools": 100, "mixed": 30, "limit": 30, "answer": 6}
+PLACES_MIN = {"tools": 100, "mixed": 30, "limit": 30, "answer": 6, "whole": 8}
 """How many places a scene has at least: a scene that ends early would prove nothing."""
 STEPS = [pytest.param(5, id="some"), pytest.param(1, id="all", marks=pytest.mark.exhaustive)]
 """Every so many places are tried. An odd number meets those before something happens and those after it."""

@@ -317,7 +317,7 @@ REPLIES: dict[str, Reply] = {
             chunk(finish="tool_calls") + DONE,
         )
     ),
-    "bad-empty": bytes_of(frame({"choices": []}), frame({}), frame({"choices": None}), say(WELL)),
+    "bad-empty": bytes_of(frame({"choices": []}), frame({}), say(WELL)),
     "bad-usage": bytes_of(
         chunk({"content": WELL}),
         chunk(finish="stop", usage={"prompt_tokens": -5, "completion_tokens": -7, "total_tokens": -12}),

@@ -13,7 +13,7 @@ from treadle.canon.ids import CountingIds
 from treadle.canon.items import MessageItem, TextPart, text_message
 from treadle.canon.messages import Entry
 from treadle.canon.plan import Plan
-from treadle.canon.request import Request
+from treadle.canon.request import Request, Surface
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.store.journal import Chunk, RunJournal
 from treadle.telemetry import Metrics
@@ -113,7 +113,8 @@ async def listen(model: Steady, heard: list[float]) -> None:
     )
     runs = Runs(rooms, RunsOptions())
     await runs.open()
-    handle = await runs.start(Request(protocol="responses", model="m", items=(text_message("user", "go"),)))
+    asked = Request(protocol="responses", model="m", items=(text_message("user", "go"),), surface=Surface(stream=True))
+    handle = await runs.start(asked)
     async for batch in handle.events():
         heard += [model.now() for numbered in batch if isinstance(numbered.event, TextDelta)]
     await runs.close()

@@ -120,7 +120,9 @@ def check_contract(events: list[ModelEvent]) -> None:
             done.append(event.index)
     assert done == sorted(done, key=list(added).index)
     if isinstance(events[-1], Finished):
-        assert done == list(added)
+        # A call that the end of the answer cut never ends.
+        is_cut = events[-1].stop in ("length", "filtered")
+        assert done == [at for at, item in added.items() if at in done or not (is_cut and isinstance(item, CallItem))]
     calls = [item.call_id for item in added.values() if isinstance(item, CallItem)]
     assert all(calls)
     assert len(calls) == len(set(calls))

@@ -164,7 +164,7 @@ SHAPES: tuple[Shape, ...] = (
             chunk(streamed("$.city", "Pa", more=True)),
             end("MAX_TOKENS"),
         ),
-        Answer(items=(("call", "get_weather", '{"city":"Pa"'),), stop="length"),
+        Answer(stop="length", notes=("call_cut",)),
     ),
     _shape(
         14,
@@ -232,7 +232,7 @@ SHAPES: tuple[Shape, ...] = (
             {"candidates": [{"index": 5, "content": {"parts": [{"text": "Ho"}]}, "finishReason": "SAFETY"}]},
             end(),
         ),
-        Answer(items=(("text", "Hi"),), stop="done", notes=("extra_candidate",)),
+        Answer(error=BROKEN),
     ),
     _shape(
         23,
@@ -375,13 +375,13 @@ MORE_SHAPES: tuple[Shape, ...] = (
         0,
         "stop_while_a_call_is_streamed",
         (chunk(streamed("$.city", "Paris", name="get_weather")), end()),
-        Answer(items=(WEATHER,), stop="calls", notes=("call_left_open",)),
+        Answer(error=BROKEN),
     ),
     _shape(
         0,
         "call_that_is_never_named",
         (chunk(call(args={"city": "Paris"})), end()),
-        Answer(items=(("call", "unnamed", PARIS),), stop="calls", notes=("call_without_name",)),
+        Answer(error=BROKEN),
     ),
     _shape(
         0,
@@ -411,7 +411,7 @@ MORE_SHAPES: tuple[Shape, ...] = (
         0,
         "line_that_is_not_json",
         (text("Hi"), "keepalive", end()),
-        Answer(items=(("text", "Hi"),), stop="done", notes=("bad_frame",)),
+        Answer(error=BROKEN),
     ),
     _shape(
         0,
@@ -423,11 +423,32 @@ MORE_SHAPES: tuple[Shape, ...] = (
         0,
         "leaves_of_the_wrong_kind",
         (
-            {"candidates": [{"content": {"parts": [{"text": 5}, 7, {"functionCall": "x"}, {"inlineData": 3}]}}, "x"]},
-            {"candidates": "x", "usageMetadata": [], "promptFeedback": "x"},
+            {"candidates": [{"content": None, "index": 0}], "usageMetadata": [], "promptFeedback": "x"},
             text("Hi", "STOP"),
         ),
-        Answer(items=(("text", "Hi"),), stop="done", notes=("part_dropped",) * 3),
+        Answer(items=(("text", "Hi"),), stop="done"),
+    ),
+    *(
+        _shape(0, f"damaged_{name}", (text("Hi"), value, end()), Answer(error=BROKEN))
+        for name, value in {
+            "text": chunk({"text": 5}),
+            "part": {"candidates": [{"content": {"parts": [7]}}]},
+            "parts": {"candidates": [{"content": {"parts": "x"}}]},
+            "content": {"candidates": [{"content": "x"}]},
+            "candidate": {"candidates": ["x"]},
+            "candidates": {"candidates": "x"},
+            "call": chunk({"functionCall": "x"}),
+            "arguments": chunk(call("get_weather", [PARIS])),
+            "data": chunk({"inlineData": 3}),
+            "nothing_known": {"surprise": 1},
+            "list": [text("Ho")],
+        }.items()
+    ),
+    _shape(
+        0,
+        "call_that_came_twice",
+        (chunk(_WEATHER), chunk(_WEATHER), end()),
+        Answer(items=(WEATHER,), stop="calls", notes=("call_repeated",)),
     ),
     _shape(
         0,

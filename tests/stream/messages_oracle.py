@@ -21,6 +21,8 @@ STARTED = RunStarted(run_id="run_1", response_id="msg_1", model="m", created_at=
 COMPLETED = RunEnded(status="completed", ended_at=1009.0)
 _official: TypeAdapter[Any] = TypeAdapter(BetaRawMessageStreamEvent)
 
+_CUT = ("max_tokens", "refusal")
+
 
 class Verdict(msgspec.Struct, kw_only=True):
     """What a client saw: the data of every event, the text as it streamed, and the message it ended with."""
@@ -48,7 +50,7 @@ class Verdict(msgspec.Struct, kw_only=True):
 
 def request(**fields: Any) -> Request:
     """Return a small streaming request with these fields."""
-    return Request(protocol="messages", model="m", surface=Surface(stream=True), **fields)
+    return Request(protocol="messages", model="m", **{"surface": Surface(stream=True), **fields})
 
 
 def encode(events: Iterable[RunEvent], of: Request | None = None) -> tuple[bytes, Encoder]:
@@ -107,7 +109,8 @@ def _check_lifecycle(verdict: Verdict) -> None:
             assert event["index"] == expected
         if event["type"] == "content_block_stop":
             is_open = False
-    assert not is_open
+    # What was cut is never ended: a client would run it.
+    assert not is_open or verdict.final["stop_reason"] in _CUT
     BetaMessage.model_validate(verdict.final)
 
 
@@ -132,6 +135,9 @@ def _compare(seen: Message | BetaMessage, verdict: Verdict) -> None:
         assert final.get(field) == expected[field]
     assert final["usage"] == expected["usage"]
     blocks: Any = final["content"]
+    if expected["stop_reason"] in _CUT:
+        # The accumulators keep the beginning of a call that never ended.
+        blocks = blocks[: len(expected["content"])]
     assert len(blocks) == len(expected["content"])
     for block, whole in zip(blocks, expected["content"], strict=True):
         if whole["type"] == "tool_use" and "INVALID_JSON" in whole["input"]:

@@ -152,7 +152,7 @@ SHAPES: tuple[Shape, ...] = (
         6,
         "arguments_before_their_block",
         (args(0, '{"lost":'), *called(0, "toolu_a", "get_weather", PARIS), *end("tool_use")),
-        _calls(WEATHER, notes=("delta_dropped",)),
+        Answer(error=BROKEN),
     ),
     _shape(
         7,
@@ -200,7 +200,7 @@ SHAPES: tuple[Shape, ...] = (
         13,
         "length_inside_arguments",
         (use(0, "toolu_a", "get_weather"), args(0, '{"city":"Pa'), stop(0), *end("max_tokens")),
-        Answer(items=(("call", "get_weather", '{"city":"Pa'),), stop="length", usage=USED),
+        Answer(stop="length", usage=USED, notes=("call_cut",)),
     ),
     _shape(
         14,
@@ -266,7 +266,7 @@ SHAPES: tuple[Shape, ...] = (
         22,
         "sparse_indexes",
         (*called(2, "toolu_a", "get_weather", PARIS), *called(5, "toolu_b", "get_time", CET), *end("tool_use")),
-        _calls(WEATHER, TIME),
+        Answer(items=(WEATHER,), error=BROKEN),
     ),
     _shape(
         23,
@@ -306,13 +306,13 @@ MORE_SHAPES: tuple[Shape, ...] = (
         0,
         "missing_content_block_stop",
         (start(0), text(0, "Hi"), use(1, "toolu_a", "get_weather"), args(1, PARIS), *end("tool_use")),
-        _calls(("text", "Hi"), WEATHER, notes=("block_without_end",)),
+        Answer(error=BROKEN),
     ),
     _shape(
         0,
         "delta_for_unknown_index",
         (text(4, "Hi"), args(7, "{}"), *end()),
-        _text("Hi", notes=("block_without_start", "delta_dropped", "block_without_end")),
+        Answer(error=BROKEN),
     ),
     _shape(
         0,
@@ -415,7 +415,7 @@ MORE_SHAPES: tuple[Shape, ...] = (
     ),
     Shape(
         name="no_event_lines",
-        body=stream(begin(), *said(0, "Hi"), *end()).replace(b"event: ", b"x: "),
+        body=stream(begin(), *said(0, "Hi"), *end()).replace(b"event: ", b": "),
         expected=_text("Hi"),
     ),
     Shape(
@@ -433,7 +433,7 @@ MORE_SHAPES: tuple[Shape, ...] = (
         0,
         "line_that_is_not_json",
         (*said(0, "Hi"), "data: keepalive\n\n", *end()),
-        _text("Hi", notes=("bad_frame",)),
+        Answer(error=BROKEN),
     ),
     _shape(0, "halves_in_separate_deltas", (*said(0, "a\ud83d", "\ude00b"), *end()), _text("a😀b")),
     _shape(0, "lone_half_at_the_end", (*said(0, "a\ud83d"), *end()), _text("a\ufffd")),
@@ -495,7 +495,7 @@ MORE_SHAPES: tuple[Shape, ...] = (
         0,
         "call_without_name",
         (*called(0, "toolu_a", None, "{}"), *end("tool_use")),
-        _calls(("call", "unnamed", "{}"), notes=("call_without_name",)),
+        Answer(error=BROKEN),
     ),
     _shape(
         0,
@@ -512,14 +512,44 @@ MORE_SHAPES: tuple[Shape, ...] = (
     _shape(
         0,
         "broken_leaves",
-        (start(0, text=5), text(0, "Hi"), delta(0, "text_delta", text=7), stop(0), *end(output_tokens=-4)),
+        (start(0, text=5), text(0, "Hi"), stop(0), *end(output_tokens=-4)),
         Answer(items=(("text", "Hi"),), stop="done", usage=Usage(input_tokens=11, output_tokens=1)),
     ),
     _shape(
         0,
         "block_that_is_not_one",
-        ({"type": "content_block_start", "index": 0}, {"type": "content_block_delta"}, *said(1, "Hi"), *end()),
-        _text("Hi", notes=("bad_block",)),
+        ({"type": "content_block_start", "index": 0}, *said(1, "Hi"), *end()),
+        Answer(error=BROKEN),
+    ),
+    _shape(
+        0,
+        "piece_of_text_that_is_none",
+        (start(0), text(0, "Hi"), delta(0, "text_delta", text=7), stop(0), *end()),
+        Answer(error=BROKEN),
+    ),
+    _shape(
+        0,
+        "piece_of_nothing",
+        (start(0), {"type": "content_block_delta", "index": 0}, stop(0), *end()),
+        Answer(error=BROKEN),
+    ),
+    _shape(
+        0,
+        "piece_of_an_unknown_kind",
+        (start(0), text(0, "Hi"), delta(0, "mood_delta", mood="good"), stop(0), *end()),
+        _text("Hi", notes=("delta_dropped",)),
+    ),
+    _shape(
+        0,
+        "end_of_a_block_that_never_began",
+        (*said(0, "Hi"), stop(1), *end("tool_use")),
+        Answer(error=BROKEN),
+    ),
+    _shape(
+        0,
+        "block_that_begins_in_another",
+        (use(0, "toolu_a", "get_weather"), args(0, PARIS), use(0, "toolu_b", "get_time"), stop(0), *end("tool_use")),
+        Answer(error=BROKEN),
     ),
     Shape(
         name="whole_message",

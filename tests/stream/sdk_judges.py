@@ -204,10 +204,13 @@ def plain(seen: Seen, other: Seen) -> Seen:
     """Return what can be told apart from another reading of the same stream: no white space between texts, no usage.
 
     Arguments that are no JSON, Anthropic's reader keeps as far as they are valid: where one reading has such a call,
-    the arguments of that call do not count.
+    the arguments of that call do not count. Nor does a call that one reading alone has behind those of an answer that
+    was cut: the accumulators of Chat and Messages keep the beginning of a call that never ended.
     """
     if seen.error:
         return FAILED
+    if seen.stop in ("length", "filtered"):
+        seen = msgspec.structs.replace(seen, calls=seen.calls[: len(other.calls)])
     pairs = zip(seen.calls, other.calls, strict=False)
     calls = [(kind, name, text if _is_json(text, there[2]) else "") for (kind, name, text), there in pairs]
     texts = {name: "".join(getattr(seen, name).split()) for name in ("text", "refusal", "reasoning")}

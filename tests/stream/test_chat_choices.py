@@ -46,6 +46,9 @@ def _seen(choices: Choices, events: list[tuple[int, RunEvent]]) -> ChatCompletio
 def _content(choice: Any) -> tuple[Any, ...]:
     message = choice.message
     calls = [(call.function.name, call.function.arguments) for call in message.tool_calls or ()]
+    if choice.finish_reason == "length":
+        # The SDK keeps the beginning of a call that never ended.
+        calls = [call for call in calls if call[1].endswith("}")]
     return message.content or None, message.refusal, calls, choice.finish_reason
 
 

@@ -82,7 +82,9 @@ def test_the_sdk_accepts_our_stream_of_a_shape(shape: Shape) -> None:
     snapshot = state.current_completion_snapshot
     choice = snapshot.choices[0]
     seen = [_seen_call(call) for call in choice.message.tool_calls or ()]
-    assert seen == [item for item in expected.items if item[0] == "call"]
+    called = [item for item in expected.items if item[0] == "call"]
+    # The SDK keeps the beginning of a call that never ended.
+    assert (seen[: len(called)] if expected.stop == "length" else seen) == called
     ids = [call.id for call in choice.message.tool_calls or ()]
     assert len(set(ids)) == len(ids)
     assert all(ids)

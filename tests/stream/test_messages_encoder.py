@@ -35,8 +35,9 @@ from treadle.canon.items import (
     ResultItem,
     TextPart,
 )
-from treadle.canon.request import Note, Options
+from treadle.canon.request import Note, Options, Surface
 from treadle.canon.usage import Usage
+from treadle.wire.errors import CUT_CALL, write_error
 from treadle.wire.messages import read_request
 
 CALLED = RunEnded(status="requires_action", stop="calls")
@@ -430,8 +431,8 @@ def test_an_answer_of_nothing_is_a_message_without_content() -> None:
     assert judge([COMPLETED]).types == ["message_start", "message_delta", "message_stop"]
 
 
-def test_items_that_never_ended_are_closed_at_the_end() -> None:
-    """Also those that waited behind another."""
+def test_texts_that_never_ended_are_closed_at_the_end_and_calls_are_not() -> None:
+    """Also those that waited behind another; a block that is not ended is no call that a client may run."""
     events: list[RunEvent] = [
         ItemAdded(index=0, item=call("")),
         ArgumentsDelta(index=0, text='{"a":'),
@@ -440,9 +441,28 @@ def test_items_that_never_ended_are_closed_at_the_end() -> None:
         ReasoningDelta(index=2, text="hm"),
         RunEnded(status="incomplete", stop="length"),
     ]
-    verdict = judge(events)
-    assert [block["type"] for block in verdict.content] == ["tool_use", "text", "thinking"]
-    assert verdict.content[0]["input"] == {"INVALID_JSON": '{"a":'}
+    raw, _ = encode([STARTED, *events])
+    frames = [json.loads(line[6:]) for line in raw.decode().splitlines() if line.startswith("data: ")]
+    steps = [(f["type"], f["index"]) for f in frames if f["type"].startswith("content_block_st")]
+    begun, ended = "content_block_start", "content_block_stop"
+    assert steps == [(begun, 0), (begun, 1), (ended, 1), (begun, 2), (ended, 2)]
+    _, waiting = encode([STARTED, *events], request(surface=Surface(stream=False)))
+    assert [block["type"] for block in json.loads(waiting.body())["content"]] == ["text", "thinking"]
+
+
+def test_a_stream_that_has_shown_a_call_that_never_ended_ends_in_an_error() -> None:
+    """It cannot take the beginning back, and a client would run what it finds; one that waits never saw it."""
+    events: list[RunEvent] = [
+        ItemAdded(index=0, item=call("")),
+        ArgumentsDelta(index=0, text='{"a":'),
+        *message(1, "Hi"),
+        COMPLETED,
+    ]
+    raw, _ = encode([STARTED, *events])
+    assert raw.endswith(b"event: error\ndata: " + write_error("messages", CUT_CALL) + b"\n\n")
+    assert b"message_stop" not in raw
+    _, waiting = encode([STARTED, *events], request(surface=Surface(stream=False)))
+    assert [block["type"] for block in json.loads(waiting.body())["content"]] == ["text"]
 
 
 def test_a_keep_alive_is_a_ping_inside_the_message() -> None:

@@ -23,6 +23,7 @@ from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import (
     ArgumentsDelta,
     ItemAdded,
+    ItemDone,
     KeptAlive,
     Noted,
     RunEnded,
@@ -54,12 +55,26 @@ def test_item_of_an_earlier_round_is_whole_when_a_later_round_is_cut() -> None:
     assert seen.final["output"] == [message_item("Whole.")]
 
 
-def test_length_inside_arguments_closes_the_call_as_incomplete() -> None:
-    """Arguments that were cut are handed over as they are, on an item that says that it is not whole."""
+def test_length_inside_arguments_never_ends_the_call() -> None:
+    """Clients run a call once they are told that it is done, and whatever stands in the output."""
     events: list[RunEvent] = [ItemAdded(index=0, item=call("")), ArgumentsDelta(index=0, text='{"a":')]
     seen = judge([*events, RunEnded(status="incomplete", stop="length")])
-    assert seen.types == [*START, CALL[0], CALL[1], CALL[3], "incomplete"]
-    assert seen.final["output"] == [function_call('{"a":', status="incomplete")]
+    assert seen.types == [*START, CALL[0], CALL[1], "incomplete"]
+    assert seen.final["output"] == []
+
+
+def test_a_whole_call_stays_whole_where_the_run_is_cut_behind_it() -> None:
+    """Only what was cut never ends."""
+    events: list[RunEvent] = [
+        ItemAdded(index=0, item=call("")),
+        ArgumentsDelta(index=0, text="{}"),
+        ItemDone(index=0, item=call("{}")),
+        ItemAdded(index=1, item=call("", n=2)),
+        ArgumentsDelta(index=1, text='{"a":'),
+    ]
+    seen = judge([*events, RunEnded(status="incomplete", stop="length")])
+    assert seen.types == [*START, *CALL, "output_item.added", "function_call_arguments.delta", "incomplete"]
+    assert seen.final["output"] == [function_call("{}")]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +94,7 @@ def test_length_inside_arguments_closes_the_call_as_incomplete() -> None:
     ],
 )
 def test_failure_closes_what_is_open_and_names_an_official_code(error: ErrorInfo | None, shown: dict[str, str]) -> None:
-    """A run that broke ends in response.failed with the same id, after its open items were closed."""
+    """A run that broke ends in response.failed with the same id, after its open texts were closed."""
     events: list[RunEvent] = [
         ItemAdded(index=0, item=said("")),
         TextDelta(index=0, text="Hel"),
@@ -87,9 +102,9 @@ def test_failure_closes_what_is_open_and_names_an_official_code(error: ErrorInfo
         ArgumentsDelta(index=1, text='{"a"'),
     ]
     seen = judge([*events, RunEnded(status="failed", error=error)])
-    assert seen.types == [*START, *TEXT, CALL[0], CALL[1], CALL[3], "failed"]
+    assert seen.types == [*START, *TEXT, CALL[0], CALL[1], "failed"]
     assert (seen.final["id"], seen.final["status"], seen.final["error"]) == ("resp_1", "failed", shown)
-    assert seen.final["output"] == [message_item("Hel", "incomplete"), function_call('{"a"', status="incomplete")]
+    assert seen.final["output"] == [message_item("Hel", "incomplete")]
 
 
 def test_failure_before_anything_was_said_has_an_empty_output() -> None:

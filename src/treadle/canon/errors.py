@@ -248,7 +248,6 @@ class BrokenStream(UpstreamError):
     """The provider's stream ended without a finish, or is not what the protocol says."""
 
     code = "upstream_broken_stream"
-    retryable = False
 
 
 class CircuitOpen(UpstreamError):

@@ -263,6 +263,13 @@ class LiveBatches:
 
     hear: Callable[[list[ModelEvent]], bool] | None = None
 
+    async def repeat(self, attempt: int) -> Noted | None:
+        """Wait until a call that broke after so many attempts may be made again, and return what to say of that.
+
+        None where it may not. Whoever asks has told nobody what the call said.
+        """
+        return None
+
 
 class Numbered(msgspec.Struct, frozen=True, kw_only=True):
     """A run event with its number in the journal; zero for what is live only (deltas, keep-alives)."""

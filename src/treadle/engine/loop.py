@@ -37,13 +37,14 @@ from treadle.engine.approval import (
     refusal_of,
     request_step,
 )
+from treadle.engine.attempts import forget, may_wait
 from treadle.engine.deadline import Deadline
 from treadle.engine.early import Early, unused
 from treadle.engine.minutes import Minutes, Publish, wait_out
 from treadle.engine.past import Ending, Past
 from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Ticket, Toolbox, Verdict
 from treadle.engine.schedule import LONE, in_order
-from treadle.engine.steps import Step, policy_of, record_of, source_of, unless_failed
+from treadle.engine.steps import Step, only_reads, policy_of, record_of, source_of, unless_failed
 from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn
 
 UNKNOWN = failure("interrupted", "Interrupted, outcome unknown.")
@@ -105,6 +106,7 @@ class Loop:
         self._answered: set[str] = set()
         self._outcomes: dict[str, Outcome] = {}
         self._early = Early(ports.clock)
+        self._is_private = self._is_holding = False
         self._first: AskModel | RunTools | None = None
 
     @property
@@ -131,6 +133,7 @@ class Loop:
         Raises: StoreError, when the journal cannot be written any more.
         """
         assert self._first is not None, "begin() comes first"
+        self._is_private = is_private
         self._minutes.attach(journal, publish, is_private=is_private)
         if self._past is None:
             self._deadline.start()
@@ -202,10 +205,15 @@ class Loop:
             self._is_asking = True
         elif (decision := self._recall(self._past)) is not None:
             return decision
-        turn = self._turn
         if ask.final:
             self._deadline.spare(self._final_s)
+        return await self._call(ask)
+
+    async def _call(self, ask: AskModel, attempt: int = 1) -> Decision:
+        """Make a model call and pass on what it says; one that breaks while nobody saw anything of it, again."""
+        turn = self._turn
         stream = self._ports.model.stream(ask.plan, self._context.run_id)
+        self._is_holding = True
         if isinstance(stream, LiveBatches):
             stream.hear = self._tell_pieces
         limit = self._deadline.limit()
@@ -215,6 +223,9 @@ class Loop:
                     self._feed(batch)
                     if turn.is_round_over:
                         break
+                    if self._is_holding and may_wait(batch, self._early, is_private=self._is_private):
+                        continue
+                    self._is_holding = False
                     await self._minutes.write()
                     if self._early.is_marked:
                         self._early.begin(self._run_early)
@@ -222,16 +233,24 @@ class Loop:
                 self._end_round("expired")
                 return turn.expire()
         except (UpstreamError, RequestError) as error:
+            self._is_holding = False
             turn.fail(error.info)
         finally:
             await stream.aclose()
         if not turn.is_round_over:
             turn.fail(BrokenStream("The upstream ended without a finish.").info)
+        if self._is_holding and (said := await forget(stream, turn, self._early, self._deadline, attempt)):
+            self._steps.clear()
+            self._feed(said)
+            return await self._call(ask, attempt + 1)
         self._end_round("failed" if turn.finish is None else "finished")
         return turn.decide()
 
     def _tell_pieces(self, batch: list[ModelEvent]) -> bool:
         """Tell at once what the model says, if that is only pieces of items: nothing has to be durable before them."""
+        if self._is_holding and self._is_private and (pieces := self._turn.hear(batch)):
+            self._steps += [(piece, None) for piece in pieces]
+            return True
         if self._steps or not (pieces := self._turn.hear(batch)):
             return False
         told: list[Numbered] = []
@@ -324,7 +343,7 @@ class Loop:
             if self._past is not None:
                 await self._minutes.write()
                 wave = await self._wake(self._past, wave)
-            elif _only_reads(wave):
+            elif only_reads(wave):
                 self._minutes.write_soon()
             else:
                 await self._minutes.write()
@@ -579,8 +598,3 @@ class Loop:
 
     def _asking(self, ask: AskModel) -> Step:
         return steps.round_step(ask, self._turn.budget.limit, self._now())
-
-
-def _only_reads(wave: list[PlannedCall]) -> bool:
-    """Tell whether nothing in the world changes by these calls: they need not be durable before they run."""
-    return not [planned for planned in wave if planned.outcome is None and policy_of(planned).effect != "read"]

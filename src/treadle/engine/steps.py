@@ -184,3 +184,8 @@ def record_of(verdict: Verdict, approval_id: str = "") -> DecisionRecord:
         reason=verdict.reason,
         arguments=verdict.arguments,
     )
+
+
+def only_reads(wave: list[PlannedCall]) -> bool:
+    """Tell whether nothing in the world changes by these calls: they need not be durable before they run."""
+    return not [planned for planned in wave if planned.outcome is None and policy_of(planned).effect != "read"]

@@ -262,6 +262,15 @@ class Turn:
         self.error = error
         self.is_round_over = True
 
+    def take_back(self) -> list[RunEvent]:
+        """Forget what the current model call said, and return it: nobody was told, and it is made again."""
+        said = list(self.said)
+        calls = [item for item in (*self._open.values(), *self._done) if type(item) is CallItem]
+        self._used_call_ids.difference_update([call.call_id for call in calls])
+        self._next_base = self.base
+        self._forget_call()
+        return said
+
     def early(self) -> list[PlannedCall]:
         """Return the calls said so far that may begin before the model has ended: reads that need nobody's word and
         that no earlier call of the turn holds up. What is counted is counted only when the turn is decided."""

@@ -30,6 +30,9 @@ def spoil(frames: list[bytes], faults: Faults, protocol: ProtocolName) -> list[b
     chunks = [cast("Chunk", read_json(text)) for text in data if text != _DONE]
     for change in changes:
         chunks = change(chunks)
+    if protocol == "responses":
+        # An upstream of such a shape numbers what it sends.
+        chunks = [{**chunk, "sequence_number": number} for number, chunk in enumerate(chunks)]
     written = [write_frame(write_json(chunk), event=_event(chunk, protocol)) for chunk in chunks]
     return [*written, write_frame(_DONE.encode())] if _DONE in data and not ends_early else written
 

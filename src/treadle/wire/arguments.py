@@ -51,6 +51,11 @@ class Arguments(msgspec.Struct):
         return self.state == "closed"
 
     @property
+    def is_open(self) -> bool:
+        """Tell whether something has begun that is not whole yet."""
+        return self.state in ("open", "quoted") or (self.state == "start" and self.head not in ("", "null", _EMPTY))
+
+    @property
     def text(self) -> str:
         """Return what has been passed on so far."""
         return "".join(self.passed)
@@ -153,6 +158,11 @@ class FreeText(Arguments):
     def finish(self) -> FinalArguments:
         """Return the whole."""
         return FinalArguments(text=self.text, rest="")
+
+    @property
+    def is_open(self) -> bool:
+        """Tell that free text has no end of its own: whatever is there may be all of it."""
+        return False
 
 
 def _unquoted(raw: str) -> FinalArguments:

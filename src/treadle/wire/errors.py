@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from treadle.canon.errors import ErrorInfo
+from treadle.canon.errors import BrokenStream, ErrorInfo
 from treadle.canon.json import write_json
 
 _OPENAI_TYPES = {
@@ -26,6 +26,9 @@ _ANTHROPIC_TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
+CUT_CALL = BrokenStream("A call was cut off after it had begun; do not run it.").info
+"""How a stream ends that has shown a beginning of a call and cannot take it back."""
+
 _THREAD_CODES = "thread_"
 """Codes by which Anthropic's SDKs decide how to send a conversation again."""
 

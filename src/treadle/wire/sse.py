@@ -24,25 +24,39 @@ _NEXT_DATA = "\n\ndata: "
 _NEXT_DATA_BYTES = b"\n\ndata: "
 _BLANK_LINES = re.compile(rb"\n{3,}")
 _AT_ONCE_BYTES_MAX = 1_048_576
+_PASSED_OVER = frozenset({b"", b"event", b"id", b"retry"})
+"""Fields that carry nothing of an answer; the empty name is that of comments."""
+
+SHOWN_BYTES_MAX = 80
+"""How much of a line that cannot be read is shown."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One event: `id` is the last one the stream gave, `event` is empty where the stream gives no name."""
+    """One event: `id` is the last one the stream gave, `event` is empty where the stream gives no name.
+
+    One with a `damage` is no event, but says what could not be read at this place of the stream.
+    """
 
     data: str = ""
     id: str = ""
     event: str = ""
+    damage: str = ""
 
 
 class SseReader:
     """Turns the bytes of an event stream into frames.
 
     A stream with a line or a frame over the bound is not read any further: it is `overflowed`, and the frames before
-    stand. `is_begun` says that the stream is known to begin with no byte order mark.
+    stand. `is_begun` says that the stream is known to begin with no byte order mark. With `tells_damage` a line that is
+    no field of an event stream, and data that is not UTF-8, are frames with a `damage`; else the one is passed over, as
+    the specification says, and the other is read with replacements.
     """
 
-    def __init__(self, line_bytes_max: int = LINE_BYTES_MAX, *, is_begun: bool = False) -> None:
+    def __init__(
+        self, line_bytes_max: int = LINE_BYTES_MAX, *, is_begun: bool = False, tells_damage: bool = False
+    ) -> None:
         self._line_bytes_max = line_bytes_max
+        self._tells_damage = tells_damage
         self._line: list[bytes] = []
         self._line_bytes = 0
         self._data: list[bytes] = []
@@ -63,6 +77,8 @@ class SseReader:
         line, _, rest = data.partition(b"\n")
         if rest != b"\n" or not self._is_between or not line.startswith(_DATA_BYTES) or CR in line:
             return None
+        if not (line.isascii() or _is_utf8(line)):
+            return None
         return line[_DATA_AT:] if len(line) <= self._line_bytes_max else None
 
     def lines(self, data: bytes) -> list[bytes] | None:
@@ -71,6 +87,8 @@ class SseReader:
         That is what nearly every read of a fast stream is that names no events; it leaves no trace either.
         """
         if not self._is_between or not data.startswith(_DATA_BYTES) or CR in data:
+            return None
+        if not (data.isascii() or _is_utf8(data)):
             return None
         lines = data[_DATA_AT:-2].split(_NEXT_DATA_BYTES)
         # Each has two line ends behind it, and if these are all, the last two bytes are among them.
@@ -111,7 +129,11 @@ class SseReader:
         end = data.rfind(b"\n\n")
         if not 0 < end <= _AT_ONCE_BYTES_MAX or end > self._line_bytes_max:
             return frames, data
-        text, rest = data[:end].decode("utf-8", "replace"), data[end + 2 :]
+        try:
+            text, rest = data[:end].decode(), data[end + 2 :]
+        except UnicodeDecodeError:
+            # Line by line: the frames before that place stand.
+            return frames, data
         if text.startswith(_DATA):
             lines = text[6:].split(_NEXT_DATA)
             if "\n" not in "".join(lines):
@@ -174,11 +196,11 @@ class SseReader:
             self._at_start = False
             line = line.removeprefix(_BOM)
         if line:
-            self._read_line(line)
+            self._read_line(line, frames)
         else:
             self._end_frame(frames)
 
-    def _read_line(self, line: bytes) -> None:
+    def _read_line(self, line: bytes, frames: list[Frame]) -> None:
         name, _, value = line.partition(b":")
         if value[:1] == b" ":
             value = value[1:]
@@ -192,14 +214,27 @@ class SseReader:
             self._event = value.decode("utf-8", "replace")
         elif name == b"id" and b"\0" not in value:
             self._id = value.decode("utf-8", "replace")
+        elif self._tells_damage and name not in _PASSED_OVER:
+            said = line[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
+            frames.append(Frame(damage=f"a line is no field of an event stream: {said!r}"))
 
     def _end_frame(self, frames: list[Frame]) -> None:
         if self._data:
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-            frames.append(Frame(data.decode("utf-8", "replace"), self._id, self._event))
+            frames.append(self._frame(data))
             self._data.clear()
             self._data_bytes = 0
+        elif self._event and self._tells_damage:
+            frames.append(Frame(event=self._event, damage="an event has no data"))
         self._event = ""
+
+    def _frame(self, data: bytes) -> Frame:
+        try:
+            return Frame(data.decode(), self._id, self._event)
+        except UnicodeDecodeError:
+            if self._tells_damage:
+                return Frame(damage=f"a frame of {len(data)} bytes is not UTF-8")
+            return Frame(data.decode("utf-8", "replace"), self._id, self._event)
 
 
 def write_frame(data: bytes, event: str | None = None, id: str | None = None) -> bytes:
@@ -219,6 +254,14 @@ def write_frame(data: bytes, event: str | None = None, id: str | None = None) ->
 def _field(value: str) -> bytes:
     assert not {"\n", "\r"} & set(value), "a field of a frame is one line"
     return value.encode()
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _join(pieces: list[bytes]) -> bytes:

@@ -125,7 +125,7 @@ def test_only_operators_are_told_where_the_store_is():
         (UpstreamTimeout("silent"), 504, True, None),
         (UpstreamTimeout("too many calls are under way", code=CROWDED), 503, True, None),
         (UpstreamError("failed"), 502, True, None),
-        (BrokenStream("ended in the middle"), 502, False, None),
+        (BrokenStream("ended in the middle"), 502, True, None),
         (StoreError("away"), 503, True, 1.0),
         (ProtocolError("must be text"), 400, False, None),
         (TreadleError("a bug"), 500, False, None),

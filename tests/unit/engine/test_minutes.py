@@ -186,12 +186,12 @@ async def test_who_hears_only_of_the_end_is_told_its_last_words_with_it(is_priva
     assert [numbered.seq for batch in told for numbered in batch] == [0, 0, 1, 3]
 
 
-async def test_the_pieces_of_a_private_run_that_goes_on_are_told_at_once():
-    """It may last, and then others read it."""
+async def test_the_pieces_of_a_private_run_are_told_when_the_model_has_ended():
+    """Until then the call can be made again, as if it never was."""
     bench = Bench(FakeModel(say("done")))
     told: list[list] = []
     await bench.loop.run(bench.journal, told.append, is_private=True)
-    assert [len(batch) for batch in told] == [2, 2]
+    assert [len(batch) for batch in told] == [4]
 
 
 async def test_what_is_only_written_is_told_to_nobody():

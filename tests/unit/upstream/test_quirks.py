@@ -361,7 +361,6 @@ SEEN: dict[str, bytes] = {
     "resent_name": chunk('{"tool_calls":[{"index":0,"id":"x","function":{"name":"time","arguments":"{"}}]}')
     + chunk('{"tool_calls":[{"index":0,"id":"x","function":{"name":"time","arguments":"}"}}]}')
     + END,
-    "no_name": chunk('{"tool_calls":[{"index":0,"id":"x","function":{"arguments":"{}"}}]}') + END,
     "calls_object": chunk('{"tool_calls":{"index":0,"id":"x","function":{"name":"time","arguments":"{}"}}}') + END,
     "arguments_object": chunk(called('"id":"x",', '{"a":1}')) + END,
     "repeated_arguments": chunk(called('"id":"x",', '"{\\"a\\":1}{\\"a\\":1}"')) + END,
@@ -390,6 +389,10 @@ SEEN: dict[str, bytes] = {
     "no_done": chunk('{"content":"x"}') + chunk("{}", '"stop"') + USED,
 }
 WITH_OTHERS: dict[str, tuple[bytes, set[str]]] = {
+    "no_name": (
+        b'{"choices":[{"message":{"tool_calls":[{"id":"x","function":{"arguments":"{}"}}]},"finish_reason":"tool_calls"}]}',
+        {"usage_missing"},
+    ),
     "legacy_function_call": (
         chunk('{"function_call":{"name":"time","arguments":"{}"}}') + chunk("{}", '"function_call"') + DONE,
         {"call_without_id"},

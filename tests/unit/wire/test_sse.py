@@ -211,3 +211,31 @@ def test_one_frame_of_one_line_need_not_be_fed() -> None:
         assert reader.lone(other) is None
     reader.feed(b"data: a")
     assert reader.lone(b"data: b\n\n") is None
+
+
+@pytest.mark.parametrize("size", [1, 3, 1 << 20])
+def test_a_reader_that_tells_damage_says_where_it_is(size: int) -> None:
+    """Between the frames that can be read: a stray line, bytes that are no text, an event without data."""
+    body = b"data: a\n\nupstream overloaded\n\ndata: \xff\n\nevent: x\n\n: fine\nretry: 1\nid: 2\n\ndata: b\n\n"
+    reader = SseReader(tells_damage=True)
+    frames = [frame for at in range(0, len(body), size) for frame in reader.feed(body[at : at + size])]
+    assert frames + reader.finish() == [
+        Frame(data="a"),
+        Frame(damage="a line is no field of an event stream: 'upstream overloaded'"),
+        Frame(damage="a frame of 1 bytes is not UTF-8"),
+        Frame(event="x", damage="an event has no data"),
+        Frame(data="b", id="2"),
+    ]
+
+
+def test_a_reader_of_other_streams_passes_over_what_the_specification_says() -> None:
+    """Browsers do: what they do not know is no frame."""
+    assert SseReader().feed(b"data: a\nwords\n\nevent: x\n\ndata: \xff\n\n") == [Frame(data="a"), Frame(data="\ufffd")]
+
+
+@pytest.mark.parametrize("text", [b"data: \xff\n\n", "data: é\n\n".encode()])
+def test_the_short_ways_take_only_what_is_text(text: bytes) -> None:
+    """What is none goes the long way, which says so."""
+    reader = SseReader(is_begun=True)
+    data = text[6:-2] if text.isascii() or b"\xff" not in text else None
+    assert (reader.lone(text), reader.lines(text)) == (data, None if data is None else [data])

@@ -15,7 +15,10 @@ _LIMIT_KEYS = {
 }
 """What a run calls its limits, and the key that moves each of them here."""
 
-_NOTE_WORDS = {"bad_frame": "the upstream sent something that can not be read; it was left out"}
+_NOTE_WORDS = {
+    "bad_frame": "the upstream sent something that can not be read; it was left out",
+    "call_cut": "a call was cut off before it was whole; it was left out",
+}
 """Notes whose own words are for those who know the protocol."""
 
 

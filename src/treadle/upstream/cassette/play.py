@@ -19,6 +19,12 @@ MISMATCH = "cassette_mismatch"
 Sleep = Callable[[float], Awaitable[None]]
 
 
+class _Unrecorded(BrokenStream):
+    """The cassette has no answer, however often it is asked."""
+
+    retryable = False
+
+
 class Player:
     """Plays one cassette. `speed` 0 plays at once, 1 with the pauses as recorded, 2 twice as fast."""
 
@@ -83,7 +89,7 @@ class Player:
         return f"all {len(self.cassette.calls)} calls have been played"
 
     def _mismatch(self, message: str) -> BrokenStream:
-        return BrokenStream(
+        return _Unrecorded(
             f"upstream '{self._name}' plays a cassette: {message}",
             code=MISMATCH,
             hint="record it again, or ask what was recorded; a server that is started again plays from the beginning",

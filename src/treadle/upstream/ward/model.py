@@ -1,6 +1,7 @@
 """A model with a guard before it: asked again where that may help, elsewhere where it may not, and left alone if sick.
 
-All of it happens before the first event: once an answer has begun, what comes of it is told as it is.
+Nearly all of it happens before the first event: once an answer has begun, what comes of it is told as it is. Whether a
+call is made again whose answer broke, the engine decides, which knows whether anybody was told of it.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from treadle.canon.request import Note
 from treadle.telemetry import ModelCall, model_call
 from treadle.upstream.model import Answering, UpstreamModel
 from treadle.upstream.ward.breaker import Permit
-from treadle.upstream.ward.retry import goes_elsewhere, is_sickness, pause_s
+from treadle.upstream.ward.retry import goes_elsewhere, is_sickness, pause_of, pause_s
 from treadle.upstream.ward.state import Ward
 
 
@@ -44,6 +45,7 @@ class Guarded(Answering):
     """The events of one model call, wherever it is answered."""
 
     _visit: "Visit | None" = None
+    _ward: Ward | None = None
 
     def __init__(self, beds: tuple[Bed, ...], plan: Plan, run_id: str) -> None:
         self._beds = beds
@@ -84,6 +86,7 @@ class Guarded(Answering):
     async def _call(self, bed: Bed) -> list[ModelEvent]:
         """Make one call with the endpoint's leave and return its first batch. Raises: UpstreamError."""
         ward, model, plan = bed.ward, bed.model, self._plan
+        self._ward = ward
         if ward.places is not None:
             await ward.wait_for_place(ward.places)
         # With another endpoint to fall back on, that is asked instead of waiting for this one's trial.
@@ -103,6 +106,14 @@ class Guarded(Answering):
         if permit.is_trial:
             visit.begin(self._last)
         return batch
+
+    async def repeat(self, attempt: int) -> Noted | None:
+        """Wait before a call is made again whose answer broke; None where that is no use, or too many were."""
+        last, ward = self._last, self._ward
+        if type(last) is not Failed or ward is None:
+            return None
+        wait_s = pause_of(last.error, attempt, ward.rules.retry, ward.dice)
+        return await _wait(ward, wait_s, last.error.message)
 
     def _settle(self, error: BaseException | None) -> None:
         """Tell the ward of the call that was under way, if one was, how it ended, and give back what it had."""
@@ -141,13 +152,19 @@ class Visit(msgspec.Struct):
 
 async def _may_repeat(ward: Ward, error: UpstreamError, attempt: int, notes: list[ModelEvent]) -> bool:
     """Wait before an endpoint is asked once more; tell whether that is any use."""
-    wait_s = pause_s(error, attempt, ward.rules.retry, ward.dice)
+    note = await _wait(ward, pause_s(error, attempt, ward.rules.retry, ward.dice), error.message)
+    if note is not None:
+        notes.append(note)
+    return note is not None
+
+
+async def _wait(ward: Ward, wait_s: float | None, why: str) -> Noted | None:
+    """Wait so long, if there is leave for one more repeated call, and return what to say of it."""
     if wait_s is None or not ward.budget.spend():
-        return False
-    notes.append(_note("retried", error.message))
+        return None
     ward.repeat(elsewhere=False)
     await ward.clock.sleep(wait_s)
-    return True
+    return _note("retried", why)
 
 
 _GOOD = {"ok": True, "refused": True, "failed": False}

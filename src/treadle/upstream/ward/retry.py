@@ -1,13 +1,22 @@
 """Whether a refused call is made once more, and when: full jitter, what the provider asks for, and a budget.
 
-Pure, but for the dice that are given. A call that has begun to answer is never made again.
+Pure, but for the dice that are given. A call that has begun to answer is made again only where nobody was told anything
+of it, which the engine knows.
 """
 
 from collections.abc import Callable
 
 import msgspec
 
-from treadle.canon.errors import CROWDED, BrokenStream, CircuitOpen, UpstreamError, UpstreamStatus, UpstreamTimeout
+from treadle.canon.errors import (
+    CROWDED,
+    BrokenStream,
+    CircuitOpen,
+    ErrorInfo,
+    UpstreamError,
+    UpstreamStatus,
+    UpstreamTimeout,
+)
 from treadle.upstream.failure import LOADING
 
 
@@ -48,10 +57,15 @@ def pause_s(error: UpstreamError, attempt: int, rules: RetryRules, dice: Callabl
     A provider that asks for more patience than a client has is not asked again: the client is told to come back.
     Silence is not retried, for it took its whole time limit already.
     """
-    if attempt > rules.retries or not error.is_retryable or isinstance(error, UpstreamTimeout | CircuitOpen):
+    return None if isinstance(error, UpstreamTimeout | CircuitOpen) else pause_of(error.info, attempt, rules, dice)
+
+
+def pause_of(error: ErrorInfo, attempt: int, rules: RetryRules, dice: Callable[[], float]) -> float | None:
+    """Return the same for an answer that broke after it had begun."""
+    if attempt > rules.retries or not error.retryable or error.code == UpstreamTimeout.code:
         return None
     jitter = dice() * min(rules.backoff_s * 2 ** (attempt - 1), rules.backoff_s_max)
-    asked = error.retry_after
+    asked = error.retry_after_s
     if asked is None:
         return jitter
     return None if asked > rules.retry_after_s_max else asked + jitter

@@ -42,11 +42,15 @@ def wrapped_input(text: str) -> str:
 
 
 class FreeInput(msgspec.Struct, frozen=True, kw_only=True):
-    """Complete free text: `rest` was not passed on yet, `is_clean` tells whether the model kept to the wrapping."""
+    """Complete free text: `rest` was not passed on yet, `is_clean` tells whether the model kept to the wrapping.
+
+    One that `is_cut` never came to the end of its wrapping: what it lacks, nobody knows.
+    """
 
     text: str
     rest: str
     is_clean: bool = True
+    is_cut: bool = False
 
 
 class Unwrapper:
@@ -77,7 +81,7 @@ class Unwrapper:
         if self._state in ("text", "tail"):
             rest = self._pass(self._halves.finish())
             is_clean = self._state == "tail" and held.strip() == "}"
-            return FreeInput(text="".join(self._passed), rest=rest, is_clean=is_clean)
+            return FreeInput(text="".join(self._passed), rest=rest, is_clean=is_clean, is_cut=self._state == "text")
         text, is_clean = ("", False) if self._state == "head" else _unwrapped(held)
         return FreeInput(text=text, rest=text, is_clean=is_clean)
 

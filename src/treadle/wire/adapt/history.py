@@ -7,12 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from treadle.canon.items import AnyItem, AnyPart, CallItem, MessageItem, ResultItem, TextPart
+from treadle.canon.items import AnyItem, AnyPart, CallItem, MessageItem, ResultItem, TextPart, text_message
+from treadle.canon.json import type_errors, write_json
 from treadle.wire.adapt.names import all_fit
 from treadle.wire.adapt.traits import Rule, Traits
+from treadle.wire.fields import OBJECT
+from treadle.wire.messages.seal import INVALID_JSON
 from treadle.wire.notes import Notes
 
 _LEADERS = ("system", "developer")
+_NEVER_RAN = frozenset({"interrupted", "cancelled"})
+"""What is said of calls that Treadle closed itself, for nobody ran them."""
 
 
 class Survey:
@@ -27,6 +32,7 @@ class Survey:
         self._called: set[str] = set()
         self._ids: list[str] = []
         self._are_plain = True
+        self.has_broken_calls = False
         self._fitting: dict[Rule, int] = {}
 
     def add(self, items: Sequence[AnyItem], /) -> None:
@@ -41,6 +47,11 @@ class Survey:
                 ids.append(item.call_id)
                 if item.kind != "function" or item.namespace is not None:
                     self._are_plain = False
+                if item.kind == "function":
+                    try:
+                        OBJECT.decode(item.arguments)
+                    except type_errors:
+                        self.has_broken_calls = True
             elif type(item) is ResultItem:
                 ids.append(item.call_id)
                 if item.name:
@@ -74,6 +85,46 @@ class Survey:
             return False
         self._fitting[rule] = len(self._ids)
         return True
+
+
+def mend_calls(items: tuple[AnyItem, ...], notes: Notes) -> tuple[AnyItem, ...]:
+    """Return the items with arguments that are objects: servers refuse a whole history for one that is none.
+
+    A call that nobody answered was cut before it was whole: it becomes a text that says so. Of one that was answered
+    what the model wrote is wrapped, so that it can see what was wrong with it.
+    """
+    results = {item.call_id: item for item in items if type(item) is ResultItem}
+    mended: list[AnyItem] = []
+    cut: set[str] = set()
+    for item in items:
+        if type(item) is CallItem and not _is_sound(item):
+            result = results.get(item.call_id)
+            if not item.arguments.strip():
+                item = msgspec.structs.replace(item, arguments="{}")
+            elif result is None or result.rc in _NEVER_RAN:
+                notes.add("cut_call", "repaired", "a call that was cut off before it was whole became a text")
+                cut.add(item.call_id)
+                item = text_message(
+                    "assistant", f"[A call of {item.name} was cut off before it was whole, and not run.]"
+                )
+            else:
+                notes.add("arguments_wrapped", "coerced", "arguments that are not a JSON object are sent as a text")
+                item = msgspec.structs.replace(item, arguments=write_json({INVALID_JSON: item.arguments}).decode())
+        elif type(item) is ResultItem and item.call_id in cut:
+            continue
+        mended.append(item)
+    return tuple(mended)
+
+
+def _is_sound(call: CallItem) -> bool:
+    """Tell whether any upstream takes the arguments of a call."""
+    if call.kind != "function":
+        return True
+    try:
+        OBJECT.decode(call.arguments)
+    except type_errors:
+        return False
+    return True
 
 
 def settle_roles(items: tuple[AnyItem, ...], traits: Traits, notes: Notes) -> Iterable[AnyItem]:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from treadle.canon.errors import BrokenStream
 from treadle.canon.events import (
     ArgumentsDelta,
     Failed,
@@ -148,6 +149,9 @@ class Restorer(msgspec.Struct):
             return [*[_noted(*fault) for fault in faults], done] if faults else [done]
         late = unwrapper.feed(call.arguments[unwrapper.chars_fed :])
         final = unwrapper.finish()
+        if final.is_cut:
+            # Free text has no end of its own: a client would run what there is of it.
+            return [Failed(error=BrokenStream("The upstream's answer is damaged: a call's input has no end.").info)]
         told: list[ModelEvent] = []
         if late + final.rest:
             told.append(ArgumentsDelta(index=index, text=late + final.rest))
@@ -250,6 +254,7 @@ class RestoringDecoder:
         self._scan = scan
         self._watcher = Watcher()
         self._passing = _PASSING if restorer.wrapped else _PASSING_UNWRAPPED
+        self._is_over = False
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete."""
@@ -258,6 +263,8 @@ class RestoringDecoder:
             if piece is not None:
                 return [piece]
             self._flow = None
+        if self._is_over:
+            return []
         events = self._decoder.feed(data)
         if self._scan is not None:
             events = self._scan.feed_all(events)
@@ -269,6 +276,8 @@ class RestoringDecoder:
 
     def finish(self) -> list[ModelEvent]:
         """Return what the end of the bytes makes of them."""
+        if self._is_over:
+            return []
         events = self._decoder.finish()
         return self._all(events if self._scan is None else self._scan.feed_all(events))
 
@@ -282,6 +291,8 @@ class RestoringDecoder:
     def _all(self, events: list[ModelEvent]) -> list[ModelEvent]:
         told: list[ModelEvent] = []
         for event in events:
+            if self._is_over:
+                break
             if type(event) in self._passing:
                 told.append(event)
             elif self._pieces is not None:
@@ -318,4 +329,5 @@ class RestoringDecoder:
             elif type(own) is Finished:
                 self._watcher.end(own, told)
             else:
+                self._is_over = self._is_over or type(own) is Failed
                 told.append(own)

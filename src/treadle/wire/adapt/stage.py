@@ -16,7 +16,7 @@ from treadle.canon.request import Note, Options
 from treadle.canon.tools import ToolSpec
 from treadle.wire.adapt.choices import settle_tools
 from treadle.wire.adapt.custom import wrapped_input, wrapped_spec
-from treadle.wire.adapt.history import Survey, move_files, settle_roles
+from treadle.wire.adapt.history import Survey, mend_calls, move_files, settle_roles
 from treadle.wire.adapt.names import Names
 from treadle.wire.adapt.restore import Restorer
 from treadle.wire.adapt.schemas import Schemas
@@ -47,6 +47,8 @@ def adapt(plan: Plan, traits: Traits) -> Adapted:
     if not traits.has_hosted_items and OpaqueItem in {*map(type, settled.items)}:
         settled = msgspec.structs.replace(settled, items=spell_out(settled.items, notes))
     fitted, survey = _fitted(settled.tools, traits), settled.fold(Survey)
+    if survey.has_broken_calls:
+        settled = msgspec.structs.replace(settled, items=mend_calls(settled.items, notes))
     names, adapted, call_ids = fitted.names, settled, survey.call_ids if survey.has_calls else _NO_IDS
     if not _fits(settled, fitted, survey):
         writer = _Writer(settled, fitted, notes)

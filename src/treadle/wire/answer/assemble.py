@@ -59,6 +59,11 @@ class Assembly(Ledger):
         return all(call.slot.name and _is_whole(call.slot) for call in self._calls.values())
 
     @property
+    def calls_are_named(self) -> bool:
+        """Tell whether every call has a name."""
+        return all(call.slot.name for call in self._calls.values())
+
+    @property
     def is_speaking(self) -> bool:
         """Tell whether a message is open."""
         return type(self._speaking) is MessageDraft
@@ -164,8 +169,10 @@ class Assembly(Ledger):
             self._show_call(call)
         self._argue(call, piece.text)
 
-    def finish(self) -> None:
-        """Close everything that is open."""
+    def finish(self, *, is_cut: bool = False) -> None:
+        """Close everything that is open; of an answer that `is_cut` calls that are not whole are left out."""
+        if is_cut:
+            self._leave_cut_calls()
         if self._late:
             self._settle_late()
         if self._speaking is not None:
@@ -205,7 +212,7 @@ class Assembly(Ledger):
     def _settle_late(self) -> None:
         """Give the state of the whole answer to the item that is still open, a call before a message."""
         blobs = tuple(self._maker.blob(kind, state.value()) for kind, state in self._late.items())
-        call = next(iter(self._calls.values()), None)
+        call = next((call for call in self._calls.values() if not call.is_left_out), None)
         if call is not None:
             call.blobs += blobs
         else:
@@ -281,10 +288,24 @@ class Assembly(Ledger):
         elif ready:
             call.waiting.append(ready)
 
+    def _leave_cut_calls(self) -> None:
+        """Leave out the calls that the end of the answer cut: a model writes one after the other, so that free text
+        and no text at all are whole where another call follows."""
+        last = next(reversed(self._calls.values()), None)
+        for call in self._calls.values():
+            slot = call.slot
+            is_ended = slot.arguments.is_closed or (call is not last and not slot.arguments.is_open)
+            call.is_left_out = not (is_ended and slot.name)
+            if call.is_left_out:
+                self._note_cut(slot.name, slot.arguments.size)
+
     def _close_calls(self) -> None:
         for call in self._calls.values():
+            if call.is_left_out:
+                call.is_closed = True
+                continue
             if call.index < 0:
-                call.slot.name = self._note_unnamed()
+                call.slot.name = self._unnamed(is_streamed=False)
                 self._show_call(call)
             self._close_call(call)
         self._emit_done()
@@ -304,7 +325,8 @@ class Assembly(Ledger):
         while self._done < len(self._order) and self._order[self._done].is_closed:
             draft = self._order[self._done]
             self._done += 1
-            self.events.append(ItemDone(index=draft.index, item=draft.item()))
+            if type(draft) is not CallDraft or not draft.is_left_out:
+                self.events.append(ItemDone(index=draft.index, item=draft.item()))
 
 
 def _is_whole(slot: Slot) -> bool:

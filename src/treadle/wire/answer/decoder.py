@@ -9,6 +9,7 @@ from collections.abc import Callable
 from treadle.canon.errors import BrokenStream, ErrorInfo
 from treadle.canon.events import Failed, Finished, ModelEvent, TextDelta
 from treadle.wire.answer.intake import Intake, too_large
+from treadle.wire.answer.keepalives import is_keep_alive
 from treadle.wire.answer.ledger import Ledger
 from treadle.wire.sse import Frame
 
@@ -30,6 +31,7 @@ class AnswerDecoder(ABC):
         self._terminal: Finished | Failed | None = None
         self._ledger = ledger
         self._intake = Intake()
+        self._is_at_end = False
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete."""
@@ -51,8 +53,12 @@ class AnswerDecoder(ABC):
         if self._terminal is not None:
             return []
         frames = self._intake.finish()
+        self._is_at_end = True
         if self._intake.is_document:
-            self._read_document(frames[0].data)
+            if frames[0].damage:
+                self._damage(frames[0].damage)
+            else:
+                self._read_document(frames[0].data)
             self._check_bounds()
         else:
             self._read_frames(frames)
@@ -72,11 +78,33 @@ class AnswerDecoder(ABC):
                 read(frame.event, data)
                 if meter.is_over:
                     self._check_bounds()
+            elif frame.damage and not is_keep_alive(frame.event, data):
+                self._damage(frame.damage)
 
     def _check_bounds(self) -> None:
-        overflow = self._ledger.overflow
-        if self._terminal is None and overflow is not None:
-            self._fail(too_large(overflow))
+        """Fail where the answer is over a bound, or contradicts itself."""
+        if self._terminal is not None:
+            return
+        ledger = self._ledger
+        if ledger.meter.damage is not None:
+            self._damage(ledger.meter.damage)
+        elif ledger.overflow is not None:
+            self._fail(too_large(ledger.overflow))
+
+    @property
+    def _is_whole(self) -> bool:
+        """Tell whether all of the answer has been said already, and only words about it may follow."""
+        return False
+
+    def _damage(self, what: str) -> None:
+        """Break an answer of which something was lost or garbled: what it was, nothing here can know.
+
+        A frame that is cut with the connection takes nothing from an answer that was said to be over.
+        """
+        if self._is_at_end and self._is_whole and not self._intake.is_document:
+            self._ledger.note("bad_frame", "dropped", f"behind the end of the answer: {what}")
+        elif self._terminal is None:
+            self._fail(BrokenStream(f"The upstream's answer is damaged: {what}.").info)
 
     @abstractmethod
     def _read_frame(self, name: str, data: str) -> None:

@@ -137,13 +137,14 @@ class ThoughtDraft:
 
 
 class CallDraft(msgspec.Struct):
-    """A call on its way out: `index` is set once the call has been shown."""
+    """A call on its way out: `index` is set once the call has been shown. One that `is_left_out` never ends."""
 
     slot: Slot
     joiner: HalfJoiner
     waiting: list[str] = []
     index: int = -1
     is_closed: bool = False
+    is_left_out: bool = False
     blobs: tuple[Blob, ...] = ()
     final: FinalArguments | None = None
     item_id: str = ""

@@ -3,6 +3,8 @@
 Which of the two it is, its first character says. Nothing here knows what a frame means.
 """
 
+import msgspec
+
 from treadle.canon.errors import BrokenStream, ErrorInfo, UpstreamError
 from treadle.wire.sse import LINE_BYTES_MAX, Frame, SseReader
 
@@ -37,7 +39,7 @@ class Intake:
         if self.reader is None:
             if self._head or self._document is not None or not data.startswith(_DATA):
                 return None
-            self.reader = SseReader(is_begun=True)
+            self.reader = SseReader(is_begun=True, tells_damage=True)
         return self.reader.lines(data)
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -53,7 +55,10 @@ class Intake:
     def finish(self) -> list[Frame]:
         """Return what the end of the bytes leaves: the open frame, or the whole document."""
         if self._document is not None:
-            return [Frame(data=b"".join(self._document).decode("utf-8", "replace"))]
+            try:
+                return [Frame(data=b"".join(self._document).decode())]
+            except UnicodeDecodeError:
+                return [Frame(damage="it is not UTF-8")]
         return [] if self.reader is None else self.reader.finish()
 
     def _begin(self, data: bytes) -> bytes:
@@ -69,7 +74,7 @@ class Intake:
         elif head[:1] == b"<":
             self._failure = BrokenStream("The upstream answered with a page of HTML instead of a stream.").info
         elif head:
-            self.reader = SseReader()
+            self.reader = SseReader(tells_damage=True)
         return head
 
     def _hold(self, document: list[bytes], data: bytes) -> None:
@@ -80,5 +85,6 @@ class Intake:
 
 
 def too_large(what: str) -> ErrorInfo:
-    """Return the failure of an upstream that sends more than is held."""
-    return UpstreamError(f"The upstream sent too much: {what}.", code="upstream_too_large").info
+    """Return the failure of an upstream that sends more than is held; it would do so again."""
+    error = UpstreamError(f"The upstream sent too much: {what}.", code="upstream_too_large").info
+    return msgspec.structs.replace(error, retryable=False)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from treadle.canon import ids as prefixes
-from treadle.canon.events import ModelEvent, Noted
+from treadle.canon.events import ModelEvent, Noted, Stop
 from treadle.canon.ids import IdSource
 from treadle.canon.items import Blob
 from treadle.canon.json import cut_text
@@ -15,12 +15,16 @@ from treadle.wire.arguments import FinalArguments
 from treadle.wire.surrogates import mend_text, write_halves
 
 NOTES_MAX = 64
+CUTS: frozenset[Stop] = frozenset({"length", "filtered"})
+"""Ends before the model had said all: a call that was not whole by then never was one."""
+
 UNNAMED = "unnamed"
 
 STOPPED_BY = "stop_sequence"
 """The code of the note that says which of the stop sequences ended an answer: its message is that sequence."""
 
 SEQUENCE_BYTES_MAX = 1_024
+NAME_BYTES_MAX = 128
 
 _USABLE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 """Kimi's `functions.get_time:0` is one; what is longer or stranger breaks clients."""
@@ -57,12 +61,16 @@ NOBODY = Maker()
 
 
 class Meter(msgspec.Struct, gc=False):
-    """Counts the bytes that one answer holds: it `is_over` when something is beyond its bound, `overflow` says what."""
+    """Counts the bytes that one answer holds: it `is_over` when something is beyond its bound, `overflow` says what.
+
+    It is over as well when the answer contradicts itself, which is its `damage`.
+    """
 
     bytes_max: int
     bytes_held: int = 0
     is_over: bool = False
     refused: str | None = None
+    damage: str | None = None
 
     @property
     def overflow(self) -> str | None:
@@ -72,6 +80,11 @@ class Meter(msgspec.Struct, gc=False):
     def refuse(self, what: str) -> None:
         """Take note of another bound that was broken."""
         self.refused = what
+        self.is_over = True
+
+    def spoil(self, what: str) -> None:
+        """Take note that the answer cannot be what its upstream meant; the first such thing is told."""
+        self.damage = self.damage or what
         self.is_over = True
 
     def add(self, text: str) -> None:
@@ -137,9 +150,17 @@ class Ledger:
         if final is not None and final.repair:
             self.note(final.repair, "repaired", _REPAIRS[final.repair])
 
-    def _note_unnamed(self) -> str:
-        """Return the name of a call that has none."""
-        self.note("call_without_name", "repaired", f"a call without a name is called {UNNAMED!r}")
+    def _note_cut(self, name: str, size: int) -> None:
+        """Say that a call is left out: the answer ended before it was whole."""
+        said = cut_text(mend_text(name), NAME_BYTES_MAX) or "unknown"
+        self.note("call_cut", "dropped", f"a call of {said!r} was cut off after {size} bytes of its arguments")
+
+    def _unnamed(self, *, is_streamed: bool) -> str:
+        """Return the name of a call that has none; in a stream its name was lost."""
+        if is_streamed:
+            self._meter.spoil("a call has no name")
+        else:
+            self.note("call_without_name", "repaired", f"a call without a name is called {UNNAMED!r}")
         return UNNAMED
 
     def _call_id(self, upstream_id: str, *, is_needed: bool = True) -> str:

@@ -129,6 +129,11 @@ class Choice:
         frames, self._frames = self._frames, []
         return frames
 
+    @property
+    def has_cut_call(self) -> bool:
+        """Tell whether the client has seen the beginning of a call that never ended."""
+        return self.surface.stream and self._calls > len(self._fold.ended)
+
     def take(self) -> list[bytes]:
         """Return the chunks since the last time."""
         frames, self._frames = self._frames, []
@@ -339,6 +344,7 @@ class Choice:
                 self._send_image(part)
 
     def _complete_call(self, item: CallItem, shown: _Shown) -> None:
+        self._fold.ended.add(shown.place)
         rest, more = item.arguments[shown.sent :], None
         for blob in item.blobs:
             if blob.kind == CALL_STATE:

@@ -49,6 +49,7 @@ class ChunkIn(msgspec.Struct, frozen=True, gc=False):
     error: Any = None
     object: Any = None
     message: Any = None
+    detail: Any = None
     code: Any = None
 
 
@@ -128,8 +129,10 @@ def read_chunk(data: str) -> ChunkIn | None:
         return None
     try:
         if data.startswith("["):
-            # Some gateways wrap an error in a list of one.
-            return _decoder.decode(next(iter(_lists.decode(data)), b""))
+            # Some gateways wrap an error in a list of one; nothing else comes in a list.
+            listed = _lists.decode(data)
+            chunk = _decoder.decode(listed[0]) if len(listed) == 1 else None
+            return chunk if chunk is not None and chunk.error else None
         return _decoder.decode(data)
     except type_errors:
         return _read_halves(data) if has_half_escapes(data) else None

@@ -3,6 +3,7 @@
 Exactly one Finished or Failed comes last, from `finish` at the latest. Nothing an upstream sends raises.
 """
 
+from types import NoneType
 from typing import Any, cast
 
 import msgspec
@@ -16,7 +17,8 @@ from treadle.canon.usage import Usage
 from treadle.wire.answer.assemble import Assembly
 from treadle.wire.answer.correlate import Piece
 from treadle.wire.answer.decoder import DONE, AnswerDecoder, Flow, Take
-from treadle.wire.answer.ledger import Bounds, Maker
+from treadle.wire.answer.keepalives import is_keep_alive
+from treadle.wire.answer.ledger import CUTS, Bounds, Maker
 from treadle.wire.answer.oddities import Oddities, Oddity
 from treadle.wire.chat.chunk import (
     CHECKED_CHARS,
@@ -72,6 +74,12 @@ _THOUGHTS = frozenset({"reasoning_content", "reasoning", THOUGHT_STATE})
 _TEXT_KINDS = ("text", "output_text", None)
 _KNOWN = _PLAIN | {"images", "annotations"}
 _FIRST = (0, None, "0")
+_NAMED = frozenset({"error", "ping"})
+"""Names of events that are no chunks."""
+
+_UNNAMED = frozenset({"", "message", "data", "error", "ping"})
+"""Names under which nothing comes but chunks, errors and keep-alives."""
+
 _DONE_LINE = DONE.encode()
 _UNSAID = (None, None)
 
@@ -113,7 +121,7 @@ class Decoder(AnswerDecoder):
                 self._end(is_said=True)
                 break
             if not self._tell(line):
-                self._read_line(line.decode("utf-8", "replace").strip())
+                self._read_line(line)
             if self._assembly.meter.is_over:
                 self._check_bounds()
             if self._terminal is not None:
@@ -137,21 +145,33 @@ class Decoder(AnswerDecoder):
             self._read_chunk(chunk)
 
     def _read_frame(self, name: str, data: str) -> None:
-        if name == "error" or not self._tell(data):
-            self._read_data(data, is_error=name == "error")
+        if name in _NAMED or not self._tell(data):
+            self._read_data(data, name)
 
-    def _read_line(self, data: str) -> None:
+    def _read_line(self, line: bytes) -> None:
+        try:
+            data = line.decode().strip()
+        except UnicodeDecodeError:
+            self._damage(f"a frame of {len(line)} bytes is not UTF-8")
+            return
         if data == DONE:
             self._end(is_said=True)
         elif data:
             self._read_data(data)
 
-    def _read_data(self, data: str, *, is_error: bool = False) -> None:
+    def _read_data(self, data: str, name: str = "") -> None:
         chunk = read_chunk(data)
-        if chunk is not None:
-            self._read_chunk(chunk, is_error=is_error)
-        else:
-            self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that could not be read were left out")
+        if chunk is not None and (chunk.choices is not None or chunk.error or chunk.object == "error"):
+            self._read_chunk(chunk, is_error=name == "error")
+        elif name == "error" or (chunk is not None and (chunk.detail or chunk.message)):
+            said = data if chunk is None else chunk.message or chunk.detail
+            self._fail(read_error({"message": said, "code": None if chunk is None else chunk.code}))
+        elif chunk is not None and read_usage(chunk.usage) is not None:
+            self._read_chunk(chunk)
+        elif chunk is not None and name not in _UNNAMED and not is_keep_alive(name, data):
+            self._assembly.note("unknown_event", "dropped", "an event of a kind that is not known")
+        elif not is_keep_alive(name, data):
+            self._damage(f"a frame of {len(data)} characters is no chunk of an answer")
 
     def _tell(self, data: bytes | str) -> bool:
         """Read what nearly every chunk is, where text is expected to come alone; tell whether it was that."""
@@ -183,7 +203,11 @@ class Decoder(AnswerDecoder):
             self._usage = read_usage(chunk.usage) or self._usage
         for choice in chunk.choices or ():
             if choice.index not in _FIRST:
-                self._assembly.note("extra_choice", "dropped", "a piece of another choice than the first", "choices")
+                if choice.delta is not None:
+                    # One choice was asked for: what stands under another number was meant for it, or for nobody.
+                    self._assembly.meter.spoil("a piece belongs to a choice that was not asked for")
+                    return
+                self._assembly.note("extra_choice", "dropped", "another choice than the first", "choices")
                 continue
             delta = choice.delta
             if delta is not None:
@@ -220,6 +244,8 @@ class Decoder(AnswerDecoder):
         tokens = as_object(logprobs) if logprobs else {}
         content, declined = delta.get("content"), delta.get("refusal")
         if content is not None and not isinstance(content, str):
+            if self._has_deltas and not isinstance(content, LIST | OBJECT):
+                meter.spoil("the text of a delta is none")
             self._read_content(content)
         elif content or tokens:
             self._read_text(content or "", tokens.get("content"), is_refusal=False)
@@ -310,6 +336,9 @@ class Decoder(AnswerDecoder):
         if self._goes_on(given):
             return
         calls: list[Any] = given if isinstance(given, LIST) else [given]
+        if self._has_deltas and not all(map(_is_call, calls)):
+            self._assembly.meter.spoil("what stands for a call is none")
+            return
         if odd := self._odd().look(given):
             self._note_odd(odd)
         self._assembly.begin_calls()
@@ -343,10 +372,18 @@ class Decoder(AnswerDecoder):
         for code, message in oddities if self._has_deltas else ():
             self._assembly.note(code, "repaired", message)
 
+    @property
+    def _is_whole(self) -> bool:
+        """Tell whether all of the answer has been said already: its reason comes last, usage may follow."""
+        return self._reason is not None
+
     def _end(self, *, is_said: bool) -> None:
         assembly = self._assembly
         if self._reason is None and not (is_said and assembly.has_calls and assembly.calls_are_complete):
             self._cut_off()
+            return
+        if self._has_deltas and not assembly.calls_are_named:
+            self._fail(BrokenStream("The upstream's answer is damaged: a call has no name.").info)
             return
         if not is_said:
             assembly.note("done_missing", "kept", f"the stream ended without {DONE}")
@@ -355,8 +392,9 @@ class Decoder(AnswerDecoder):
             return
         if self._sequence and self._stop() == "stop_sequence":
             assembly.note_sequence(self._sequence)
-        assembly.finish()
-        self._close(Finished(stop=self._stop(), usage=self._usage, raw_stop=self._reason))
+        stop = self._stop()
+        assembly.finish(is_cut=stop in CUTS)
+        self._close(Finished(stop=stop, usage=self._usage, raw_stop=self._reason))
 
     def _stop(self) -> Stop:
         stop = STOPS.get(self._reason or "", "done")
@@ -385,6 +423,17 @@ def _piece(call: dict[str, Any], position: int, has_siblings: bool) -> Piece:
         index=index,
         kind="custom" if is_custom else "function",
     )
+
+
+def _is_call(value: Any) -> bool:
+    """Tell whether a piece of a call is one, whatever it says or leaves out."""
+    if not isinstance(value, OBJECT):
+        return False
+    call: dict[str, Any] = value
+    body: Any = call.get("custom") if call.get("custom") is not None else call.get("function")
+    if body is None:
+        return True
+    return isinstance(body, OBJECT) and isinstance(body.get("arguments"), str | dict | NoneType)
 
 
 def _detail_text(detail: dict[str, Any]) -> str:

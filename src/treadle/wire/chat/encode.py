@@ -18,7 +18,7 @@ from treadle.canon.json import write_json
 from treadle.canon.request import Request, Surface
 from treadle.canon.usage import Usage, add_usage
 from treadle.wire.chat.choice import Choice
-from treadle.wire.errors import openai_error, write_error
+from treadle.wire.errors import CUT_CALL, openai_error, write_error
 from treadle.wire.sse import write_frame
 
 DONE_FRAME = b"data: [DONE]\n\n"
@@ -62,6 +62,8 @@ class _Completion(msgspec.Struct):
         self.going -= 1
         self.used = event.usage if self.used is None else add_usage(self.used, event.usage)
         self.failure = failure_of(event)
+        if self.failure is None and choice.has_cut_call and event.status != "incomplete":
+            self.failure = CUT_CALL
         self.is_over = self.failure is not None or not self.going
         if self.failure is None:
             choice.finish(event)

@@ -8,12 +8,16 @@ _TEXTS = frozenset({"content", "refusal", "reasoning_content"})
 
 
 class MessageFold(msgspec.Struct):
-    """The message that the deltas so far amount to; `texts` are the pieces of those that were begun."""
+    """The message that the deltas so far amount to; `texts` are the pieces of those that were begun.
+
+    Of the calls only those are a part of it that have `ended`: a client runs whatever it finds in a message.
+    """
 
     texts: dict[str, list[str]] = {}
     tokens: dict[str, list[msgspec.Raw]] = {}
     calls: "list[_Call]" = []
     legacy: tuple[str, list[str]] | None = None
+    ended: set[int] = set()
     images: list[Any] = []
     fields: dict[str, Any] = {}
 
@@ -47,11 +51,11 @@ class MessageFold(msgspec.Struct):
         message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
         for field, pieces in self.texts.items():
             message[field] = "".join(pieces)
-        if not (message["content"] or self.calls or self.legacy or message["refusal"] or self.fields or self.images):
+        if not (message["content"] or self.ended or message["refusal"] or self.fields or self.images):
             message["content"] = ""
-        if self.calls:
-            message["tool_calls"] = [call.whole() for call in self.calls]
-        if self.legacy is not None:
+        if self.calls and self.ended:
+            message["tool_calls"] = [call.whole() for place, call in enumerate(self.calls) if place in self.ended]
+        if self.legacy is not None and self.ended:
             message["function_call"] = {"name": self.legacy[0], "arguments": "".join(self.legacy[1])}
         if self.images:
             message["images"] = self.images

@@ -90,7 +90,6 @@ class _Call:
         self.name = ""
         self.blobs: tuple[Blob, ...] = ()
         self.is_open = True
-        self.is_cut = False
         self._args: Any = None
         self._partial: PartialArguments | None = None
 
@@ -104,16 +103,25 @@ class _Call:
             self._args = piece.args
         if piece.partial and self._partial is None:
             self._partial = PartialArguments()
-        if self._partial is None:
-            return 0
-        self._partial.add(piece.partial)
-        return self._partial.size
+        if self._partial is not None:
+            self._partial.add(piece.partial)
+        return self.size
+
+    @property
+    def is_sound(self) -> bool:
+        """Tell whether the arguments came as an object, which only one that was not cut can be."""
+        is_object = isinstance(self._args, dict) and RAW_ARGUMENTS not in self._args
+        return self._partial is not None or self._args is None or is_object
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes of streamed arguments are held."""
+        return 0 if self._partial is None else self._partial.size
 
     def arguments(self) -> FinalArguments:
-        """Return the arguments as text; those that were cut stay cut."""
+        """Return the arguments as text."""
         if self._partial is not None:
             text = json_text({**as_object(self._args), **self._partial.value()})
-            text = text[:-1] if self.is_cut else text
             return FinalArguments(text=text, rest="")
         args = as_object(self._args)
         if args.keys() == {RAW_ARGUMENTS} and isinstance(args[RAW_ARGUMENTS], str):
@@ -125,6 +133,10 @@ class _Call:
         return machine.finish()
 
 
+def _is_alike(said: CallItem, call: _Call, final: FinalArguments) -> bool:
+    return (said.name, said.arguments) == (call.name, final.text)
+
+
 class Assembly(Ledger):
     """The items of one answer in the making."""
 
@@ -134,6 +146,7 @@ class Assembly(Ledger):
         self._items = 0
         self._speaking: _Message | _Reasoning | None = None
         self._waiting: list[_Call] = []
+        self.is_streamed = False
 
     @property
     def calls_are_complete(self) -> bool:
@@ -172,6 +185,7 @@ class Assembly(Ledger):
             return
         thought = self._speaking
         if not isinstance(thought, _Reasoning):
+            self._show_complete(is_followed=True)
             self._fall_silent()
             thought = self._speaking = _Reasoning(self._next(), self._ids.new(prefixes.REASONING))
             self.events.append(ItemAdded(index=thought.index, item=thought.item()))
@@ -201,14 +215,21 @@ class Assembly(Ledger):
         if self._check_arguments(call.add(piece)):
             self._show_complete()
 
+    @property
+    def is_calling(self) -> bool:
+        """Tell whether a call is still streamed."""
+        return any(call.is_open for call in self._waiting)
+
     def finish(self, *, is_cut: bool) -> None:
-        """Close everything that is open; `is_cut` where the answer ended before its time."""
-        for call in self._waiting:
-            call.is_cut = is_cut and call.is_open
-            if call.is_open and not is_cut:
+        """Close everything that is open; of an answer that `is_cut` a call that is still streamed is left out."""
+        for call in [call for call in self._waiting if call.is_open or not call.is_sound]:
+            if is_cut:
+                self._note_cut(call.name, call.size)
+                self._waiting.remove(call)
+            elif call.is_open:
                 self.note("call_left_open", "repaired", "a call was said to go on and the answer ended well")
             call.is_open = False
-        self._show_complete()
+        self._show_complete(is_followed=True)
         self._fall_silent()
         self._note_left()
 
@@ -219,6 +240,7 @@ class Assembly(Ledger):
     def _message(self) -> _Message:
         message = self._speaking
         if not isinstance(message, _Message):
+            self._show_complete(is_followed=True)
             self._fall_silent()
             message = self._speaking = _Message(self._next(), self._ids.new(prefixes.MESSAGE))
             self.events.append(ItemAdded(index=message.index, item=message.item()))
@@ -257,17 +279,23 @@ class Assembly(Ledger):
         goes_on = piece.args is None and piece.name == last.name
         return last if not piece.name or not last.name or goes_on else None
 
-    def _show_complete(self) -> None:
+    def _show_complete(self, *, is_followed: bool = False) -> None:
+        """Show the calls that are complete; one at the end whose arguments are no object may turn out to be cut."""
         while self._waiting and not self._waiting[0].is_open:
+            if len(self._waiting) == 1 and not is_followed and not self._waiting[0].is_sound:
+                return
             self._show(self._waiting.pop(0))
 
     def _show(self, call: _Call) -> None:
         self._fall_silent()
         if not call.name:
-            call.name = self._note_unnamed()
+            call.name = self._unnamed(is_streamed=self.is_streamed)
         final = call.arguments()
+        if call.id and any(said.upstream_id == call.id and _is_alike(said, call, final) for said in self.calls):
+            self.note("call_repeated", "dropped", "a call came twice, with its id")
+            return
         self._check_arguments(len(final.text.encode("utf-8", "replace")))
-        if not self._has_room(final.text):
+        if self._meter.is_over or not self._has_room(final.text):
             return
         begun = CallItem(
             id=self._ids.new(prefixes.CALL_ITEM),

@@ -84,6 +84,21 @@ def read_chunks(data: str) -> list[dict[str, Any]] | None:
     return None
 
 
+def misshapen(chunk: dict[str, Any]) -> str:
+    """Say what of a streamed response is not as it should be, for no parts can be found in it then."""
+    candidates = chunk.get("candidates")
+    if not isinstance(candidates, _LIST | None):
+        return "the candidates of a response are no list"
+    for candidate in as_list(candidates):
+        content = candidate.get("content") if isinstance(candidate, _OBJECT) else candidate
+        if not isinstance(content, _OBJECT | None):
+            return "a candidate has no content"
+        parts = as_object(content).get("parts")
+        if not isinstance(parts, _LIST | None) or not all(isinstance(part, _OBJECT) for part in as_list(parts)):
+            return "the parts of a candidate are none"
+    return ""
+
+
 def read_usage(value: Any) -> Usage | None:
     """Read the tokens used; None where they are not said or cannot be true."""
     counts = {name: count for name, count in documented(as_object(value)).items() if type(count) is int and count >= 0}

@@ -15,7 +15,8 @@ from treadle.canon.ids import IdSource
 from treadle.canon.items import Blob
 from treadle.canon.usage import Usage
 from treadle.wire.answer.decoder import AnswerDecoder
-from treadle.wire.answer.ledger import UNNAMED, Bounds, Maker
+from treadle.wire.answer.keepalives import is_keep_alive
+from treadle.wire.answer.ledger import CUTS, UNNAMED, Bounds, Maker
 from treadle.wire.gemini.assemble import Assembly, CallPiece
 from treadle.wire.gemini.chunk import (
     BROKEN_OFF,
@@ -27,6 +28,7 @@ from treadle.wire.gemini.chunk import (
     as_text,
     as_word,
     json_text,
+    misshapen,
     read_chunks,
     read_error,
     read_usage,
@@ -50,6 +52,9 @@ _ABOUT = (
 
 
 _ABOUT_NAMES = frozenset(_ABOUT)
+_SAYING = frozenset({"candidates", "promptFeedback", "usageMetadata"})
+_QUIET = frozenset({"modelVersion", "responseId", "createTime", "modelStatus"})
+"""What a response says beside its answer."""
 
 
 class Decoder(AnswerDecoder):
@@ -82,11 +87,32 @@ class Decoder(AnswerDecoder):
             self._read_chunk(chunk)
 
     def _read_frame(self, name: str, data: str) -> None:
+        self._assembly.is_streamed = True
         chunks = read_chunks(data)
-        if chunks is None:
-            self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that are not a response object")
-        for chunk in chunks or ():
-            self._read_chunk(chunk, is_error=name == "error")
+        is_list = data.startswith("[")
+        if name == "error" and chunks is None:
+            self._fail(read_error(data))
+        elif chunks is None or (is_list and not (len(chunks) == 1 and chunks[0].get("error"))):
+            # Gateways wrap an error in a list of one; nothing else comes in a list.
+            if not is_keep_alive(name, data):
+                self._damage(f"a frame of {len(data)} characters is no response object")
+        else:
+            self._read_streamed(chunks[0], name)
+
+    def _read_streamed(self, chunk: dict[str, Any], name: str) -> None:
+        """Read a frame, unless it is not what it should be."""
+        is_error = name == "error" or bool(chunk.get("error"))
+        told = documented(chunk)
+        if not is_error and told.keys().isdisjoint(_SAYING):
+            said = chunk.get("message") or chunk.get("detail")
+            if said:
+                self._fail(read_error({"message": said}))
+            elif not told.keys() <= _QUIET and not is_keep_alive(name, json_text(chunk)):
+                self._damage("a frame is no response object")
+        elif not is_error and (what := misshapen(told)):
+            self._damage(what)
+        else:
+            self._read_chunk(told, is_error=is_error)
 
     def _read_chunk(self, chunk: dict[str, Any], *, is_error: bool = False) -> None:
         if self._terminal is not None:
@@ -113,9 +139,10 @@ class Decoder(AnswerDecoder):
 
     def _read_candidate(self, candidate: dict[str, Any]) -> None:
         if candidate.get("index") not in (0, None):
-            self._assembly.note(
-                "extra_candidate", "dropped", "a part of another candidate than the first", "candidates"
-            )
+            if self._assembly.is_streamed:
+                self._assembly.meter.spoil("a part belongs to a candidate that was not asked for")
+                return
+            self._assembly.note("extra_candidate", "dropped", "another candidate than the first", "candidates")
             return
         for part in as_list(as_object(candidate.get("content")).get("parts")):
             self._read_part(as_object(part))
@@ -153,7 +180,7 @@ class Decoder(AnswerDecoder):
             return
         blobs = self._blobs(as_word(pick(part, "thoughtSignature")))
         call = pick(part, "functionCall")
-        if isinstance(call, dict):
+        if isinstance(call, dict) and isinstance(as_object(call).get("args"), dict | str | None):
             self._assembly.add_call(_piece(as_object(call), blobs))
         elif call is not None:
             self._drop_part()
@@ -178,6 +205,9 @@ class Decoder(AnswerDecoder):
             self._assembly.add_part(shown, len(raw))
 
     def _drop_part(self) -> None:
+        if self._assembly.is_streamed:
+            self._assembly.meter.spoil("a part is not as it should be")
+            return
         self._assembly.note("part_dropped", "dropped", "a part that is not as it should be")
 
     def _blobs(self, signature: str) -> tuple[Blob, ...]:
@@ -198,7 +228,11 @@ class Decoder(AnswerDecoder):
             self._add_malformed(reason)
         elif reason is not None and reason not in STOPS:
             assembly.note("unknown_finish", "coerced", f"the finish reason {reason!r} is taken as a good end")
-        assembly.finish(is_cut=STOPS.get(reason or "") in ("length", "filtered"))
+        is_cut = STOPS.get(reason or "") in CUTS
+        if assembly.is_streamed and not is_cut and assembly.is_calling:
+            self._fail(BrokenStream("The upstream's answer is damaged: a call has not ended.").info)
+            return
+        assembly.finish(is_cut=is_cut)
         self._close(Finished(stop=self._stop(), usage=self._usage, raw_stop=reason))
 
     def _add_malformed(self, reason: str) -> None:

@@ -1,8 +1,9 @@
 """Blocks of an answer become item events.
 
-A block is found by its index and kind, so that a reused index, a missing end and pieces of several blocks in turn do
-no harm. Texts that follow each other are parts of one message. An item is done in the order in which it was added.
-Nothing here knows events of the wire or frames.
+A block is found by its index and kind, so that a reused index and pieces of several blocks in turn do no harm. Blocks
+that begin behind a gap, end without a beginning or never end, and pieces of blocks that are not open, say that
+something was lost. Texts that follow each other are parts of one message. An item is done in the order in which it was
+added. Nothing here knows events of the wire or frames.
 """
 
 from typing import Any, cast
@@ -87,6 +88,7 @@ class _Call(_Draft):
     def __init__(self, index: int, item_id: str, call: CallItem) -> None:
         super().__init__(index, item_id)
         self.call = call
+        self.is_left_out = False
         self.whole = ""
         self.arguments = Arguments()
         self.final: FinalArguments | None = None
@@ -141,7 +143,7 @@ class _Block:
 
 
 class Assembly(Ledger):
-    """The items of one answer in the making."""
+    """The items of one answer in the making. With `is_cut` it is known from the beginning that the end is missing."""
 
     def __init__(self, ids: IdSource, bounds: Bounds, maker: Maker, taken_call_ids: frozenset[str]) -> None:
         super().__init__(ids, bounds, taken_call_ids, id_chars_max=ID_CHARS_MAX)
@@ -150,6 +152,9 @@ class Assembly(Ledger):
         self._order: list[_AnyDraft] = []
         self._done = 0
         self._open: dict[tuple[Any, str], _Block] = {}
+        self._last_index: int | None = None
+        self.is_cut = self.is_streamed = False
+        self._ended: set[Any] = set()
 
     @property
     def has_calls(self) -> bool:
@@ -169,7 +174,15 @@ class Assembly(Ledger):
         if before is not None and kind == "call" and said_id and before.said_id == said_id:
             self.note("block_repeated", "dropped", "a call was announced twice")
             return
-        self.stop(index)
+        if type(index) is int:
+            self._count(index)
+        if self.is_streamed and not isinstance(block.type, str):
+            self._meter.spoil("a block has no kind")
+            return
+        if [key for key in self._open if key[0] == index and index is not None]:
+            self._meter.spoil("a block begins where another one has not ended")
+            return
+        self._stop(index)
         self._started += 1
         if self._started > BLOCKS_MAX:
             self._meter.refuse(f"more than {BLOCKS_MAX} blocks in one answer")
@@ -178,34 +191,67 @@ class Assembly(Ledger):
         self._fill(opened, block)
 
     def add(self, index: Any, delta: DeltaIn) -> None:
-        """Add a piece to the block it belongs to; one without a block begins it, if it can."""
-        wanted = _KIND_OF_DELTA.get(delta.type if isinstance(delta.type, str) else "", "opaque")
-        block = self._open.get((index, wanted)) or self._open.get((index, "opaque"))
+        """Add a piece to the block it belongs to."""
+        wanted = _KIND_OF_DELTA.get(delta.type, "opaque") if type(delta.type) is str else ""
+        block = self._open.get((index, wanted)) or (self._open.get((index, "opaque")) if wanted else None)
         if block is None and index is None:
             block = next((each for each in reversed(self._open.values()) if each.kind == wanted), None)
-        if block is None and wanted in ("text", "thinking"):
-            self.note("block_without_start", "repaired", f"a piece of {wanted} came before its block")
-            block = self._open[index, wanted] = self._begin(wanted, BlockIn(), msgspec.Raw(b"{}"), "")
-        if block is None:
-            self.note("delta_dropped", "dropped", "a piece of a block that is not open")
-        else:
+        if block is not None:
             self._grow(block, delta)
+        elif wanted == "opaque" and type(delta.type) is str and any(key[0] == index for key in self._open):
+            self.note("delta_dropped", "dropped", "a piece of a kind that is not known")
+        else:
+            self._meter.spoil("a piece belongs to no open block")
 
     def stop(self, index: Any) -> None:
         """End the blocks of an index."""
-        for key in [key for key in self._open if key[0] == index]:
-            self._close(self._open.pop(key))
+        if not self._stop(index) and index not in self._ended:
+            self._meter.spoil("a block ends that has not begun")
+        self._ended.add(index)
         self._emit_done()
 
-    def finish(self) -> None:
-        """End everything that is open."""
+    def check_ends(self) -> None:
+        """Look whether every block has ended, as it must before a good end of the message."""
         if self._open:
-            self.note("block_without_end", "repaired", "a block was not ended before the message was")
+            self._meter.spoil("a block has not ended")
+
+    def finish(self, *, is_cut: bool = False) -> None:
+        """End everything that is open; of a message that `is_cut` a call that is not whole is left out."""
+        unended = [block.draft for block in self._open.values()]
         for block in self._open.values():
             self._close(block)
         self._open.clear()
+        if is_cut:
+            self._leave_cut_calls(unended)
         self._emit_done(is_over=True)
         self._note_left()
+
+    def _count(self, index: int) -> None:
+        """Take note of where a block stands: each follows the one before, or repeats an index where none counts."""
+        last = self._last_index
+        if last is not None and index > last + 1:
+            self._meter.spoil("a block is missing before another one")
+        self._last_index = index if last is None else max(last, index)
+
+    def _stop(self, index: Any) -> bool:
+        """End the blocks of an index; tell whether any was open."""
+        keys = [key for key in self._open if key[0] == index]
+        for key in keys:
+            self._close(self._open.pop(key))
+        return bool(keys)
+
+    def _leave_cut_calls(self, unended: list[_AnyDraft]) -> None:
+        """Leave out the calls that the end of the message cut: one that never ended, and the last one, whose block is
+        ended all the same."""
+        for draft in self._order[self._done :]:
+            is_last = draft is self._order[-1]
+            if (
+                isinstance(draft, _Call)
+                and (is_last or draft in unended)
+                and (self.is_cut or not _is_said_whole(draft))
+            ):
+                draft.is_left_out = True
+                self._note_cut(draft.call.name, draft.arguments.size)
 
     def _begin(self, kind: str, block: BlockIn, raw: msgspec.Raw, said_id: str) -> _Block:
         last = self._order[-1] if self._order else None
@@ -231,7 +277,7 @@ class Assembly(Ledger):
 
     def _call(self, block: BlockIn, item_id: str, raw: msgspec.Raw) -> CallItem:
         upstream_id = as_text(block.id)
-        name = as_text(block.name) or self._note_unnamed()
+        name = as_text(block.name) or self._unnamed(is_streamed=self.is_streamed)
         call_id = self._call_id(upstream_id)
         rest = {key: value.copy() for key, value in OBJECT.decode(raw).items() if key not in _CALL_FIELDS}
         extra = Extra(protocol=PROTOCOL, fields=rest) if rest and self._has_room(json_text(rest)) else None
@@ -255,15 +301,23 @@ class Assembly(Ledger):
     def _grow(self, block: _Block, delta: DeltaIn) -> None:
         draft = block.draft
         if isinstance(draft, _Message):
-            if delta.text is not None:
-                self._say(draft, block, as_text(delta.text))
+            if type(delta.text) is str:
+                self._say(draft, block, delta.text)
+            elif delta.type == "text_delta":
+                self._meter.spoil("a piece of text is none")
             if delta.type == "citations_delta" and delta.citation is not None:
                 self._cite(draft, block, delta.citation)
         elif isinstance(draft, _Reasoning):
-            self._think(draft, block.joiner.feed(as_text(delta.thinking)))
+            if type(delta.thinking) is str:
+                self._think(draft, block.joiner.feed(delta.thinking))
+            elif delta.type == "thinking_delta":
+                self._meter.spoil("a piece of thinking is none")
             self._sign(draft, as_text(delta.signature))
         elif isinstance(draft, _Call):
-            self._argue(draft, block.joiner.feed(as_text(delta.partial_json)))
+            if type(delta.partial_json) is str:
+                self._argue(draft, block.joiner.feed(delta.partial_json))
+            else:
+                self._meter.spoil("a piece of arguments is none")
         else:
             self._extend(draft, delta)
 
@@ -347,15 +401,23 @@ class Assembly(Ledger):
     def _emit_done(self, *, is_over: bool = False) -> None:
         """Say of every closed item that it is done, up to the first one that is still open.
 
-        A message stays open until something else follows, because the next text belongs to it.
+        A message stays open until something else follows, because the next text belongs to it; so does a call whose
+        arguments are no whole object, because the end of the message may tell that it was cut.
         """
         while self._done < len(self._order):
             draft = self._order[self._done]
             is_last = self._done == len(self._order) - 1
-            if draft.blocks or (is_last and isinstance(draft, _Message) and not is_over):
+            if draft.blocks or (is_last and not is_over and self._may_go_on(draft)):
                 return
             self._done += 1
-            self.events.append(ItemDone(index=draft.index, item=draft.item()))
+            if not (isinstance(draft, _Call) and draft.is_left_out):
+                self.events.append(ItemDone(index=draft.index, item=draft.item()))
+
+    def _may_go_on(self, draft: _AnyDraft) -> bool:
+        """Tell whether what comes next decides about an item whose blocks have ended."""
+        if isinstance(draft, _Call):
+            return self.is_cut or not _is_said_whole(draft)
+        return isinstance(draft, _Message)
 
 
 def _part(text: str, citations: list[msgspec.Raw]) -> TextPart | None:
@@ -378,6 +440,12 @@ def _is_whole(draft: _Call) -> bool:
     if draft.final is not None:
         return _is_object(draft.final.text)
     return _is_object(draft.arguments.finish().text if draft.arguments.size else draft.whole)
+
+
+def _is_said_whole(call: _Call) -> bool:
+    """Tell whether a call has all of its arguments for sure: an object that was said, and not merely begun with."""
+    is_said = bool(call.arguments.size) or call.whole != "{}"
+    return is_said and call.final is not None and _is_object(call.final.text)
 
 
 def _is_object(text: str) -> bool:

@@ -55,25 +55,38 @@ class Outlet:
         self.is_claude_code = is_claude_code
         self.content: list[dict[str, Any] | msgspec.Raw] = []
         self.has_refusal = False
-        self.has_calls = False
+        self.has_calls = self.has_cut_call = False
         self.message: dict[str, Any] = {}
         self.streams = streams
         self._is_begun = False
+        self._index = 0
         self.frames: list[bytes] = []
 
     def open(self, block: dict[str, Any] | msgspec.Raw) -> None:
         """Begin a block."""
-        self.send("content_block_start", {"index": len(self.content), "content_block": block})
+        self.send("content_block_start", {"index": self._index, "content_block": block})
 
     def delta(self, kind: bytes, value: Any) -> None:
         """Send more of the open block; `kind` is how its deltas begin, up to the value."""
         if self.streams:
-            self.frames.append(b"".join((_DELTA % len(self.content), kind, write_json(value), _DELTA_END)))
+            self.frames.append(b"".join((_DELTA % self._index, kind, write_json(value), _DELTA_END)))
 
     def close(self, block: dict[str, Any] | msgspec.Raw) -> None:
         """End the open block; `block` is all of it."""
-        self.send("content_block_stop", {"index": len(self.content)})
+        self.send("content_block_stop", {"index": self._index})
         self.content.append(block)
+        self._index += 1
+
+    def abandon(self) -> None:
+        """Leave the open block without an end and out of the content: a client that saw it whole would run it."""
+        if self.streams:
+            self.has_cut_call = True
+            self._index += 1
+
+    @property
+    def head(self) -> bytes:
+        """Return how the deltas of the next block begin."""
+        return _DELTA % self._index
 
     def begin(self) -> None:
         """Send the message itself, before anything of it; only once."""
@@ -190,7 +203,7 @@ class TextWriter:
 
     def _open(self) -> None:
         if not self._said and not self._cited:
-            self._head = _DELTA % len(self._out.content) + _TEXT
+            self._head = self._out.head + _TEXT
             self._out.open({"type": "text", "text": ""})
 
 
@@ -288,10 +301,9 @@ class CallWriter:
             self._end({INVALID_JSON: final.arguments} if final.arguments.strip() else {})
 
     def close(self) -> None:
-        """End the block of a call that was cut off: its arguments stay as they are."""
+        """Give up the block of a call that was cut off."""
         if self._is_open:
-            fed = "".join(self._fed)
-            self._end({INVALID_JSON: fed} if fed else {})
+            self._out.abandon()
 
     def _say(self, text: str) -> None:
         if text:

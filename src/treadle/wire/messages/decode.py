@@ -12,7 +12,8 @@ from treadle.canon.events import Finished, Stop
 from treadle.canon.ids import IdSource
 from treadle.canon.json import cut_text
 from treadle.wire.answer.decoder import AnswerDecoder
-from treadle.wire.answer.ledger import Bounds, Maker
+from treadle.wire.answer.keepalives import is_keep_alive
+from treadle.wire.answer.ledger import CUTS, Bounds, Maker
 from treadle.wire.messages.assemble import Assembly
 from treadle.wire.messages.event import (
     MESSAGE_BYTES_MAX,
@@ -37,6 +38,19 @@ KEPT_REASONS = {
     "model_context_window_exceeded": "the conversation and its answer are longer than the model can see",
 }
 """Reasons that no other protocol has: each is the code of a note, so that clients of this one are told it."""
+
+_EVENTS = frozenset(
+    {
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+        "error",
+    }
+)
+"""The events of a stream; others may come, and are noted."""
 
 STOPS: dict[str, Stop] = {
     "end_turn": "done",
@@ -83,26 +97,41 @@ class Decoder(AnswerDecoder):
         self._read_usage(event.usage)
         self._read_reason(event.stop_reason)
         self._sequence = as_text(event.stop_sequence)
+        self._assembly.is_cut = STOPS.get(self._reason or "") in CUTS
         self._read_whole(event.content or [])
 
     def _read_frame(self, name: str, data: str) -> None:
         event = read_event(data)
         if event is None:
-            self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that are not an event")
+            self._read_other(name, data)
             return
         kind = event.type if isinstance(event.type, str) else name
-        if kind == "content_block_delta" and event.error is None:
+        if name != kind and name in _EVENTS:
+            self._damage(f"an event is called {name}, and is another one")
+        elif kind == "content_block_delta" and event.error is None:
             # What nearly every event of a stream is.
             if event.delta is not None:
                 self._assembly.add(_key(event.index), event.delta)
-        else:
+            else:
+                self._damage("a piece of a block holds nothing")
+        elif kind:
             self._read_event(event, kind)
+        else:
+            self._read_other(name, data)
+
+    def _read_other(self, name: str, data: str) -> None:
+        """Read what is no event of this protocol: an error in other words, a keep-alive, or what damage left."""
+        if name == "error":
+            self._fail(read_error(data))
+        elif not is_keep_alive(name, data):
+            self._damage(f"a frame of {len(data)} characters is no event")
 
     def _read_event(self, event: EventIn, kind: str) -> None:
         assembly = self._assembly
         if event.error is not None or kind == "error":
             self._read_error(event)
         elif kind == "content_block_start":
+            self._assembly.is_streamed = True
             self._start(_key(event.index), event.content_block)
         elif kind == "content_block_stop":
             assembly.stop(_key(event.index))
@@ -134,7 +163,9 @@ class Decoder(AnswerDecoder):
 
     def _start(self, key: Any, raw: msgspec.Raw) -> None:
         block = read_block(raw)
-        if block is None:
+        if block is None and self._assembly.is_streamed:
+            self._damage("a block cannot be read")
+        elif block is None:
             self._assembly.note("bad_block", "dropped", "a block that cannot be read")
         else:
             self._assembly.start(key, block, raw)
@@ -163,18 +194,29 @@ class Decoder(AnswerDecoder):
     def _read_error(self, event: EventIn) -> None:
         self._fail(read_error(event.error if event.error is not None else event.message))
 
+    @property
+    def _is_whole(self) -> bool:
+        """Tell whether all of the answer has been said already: its reason stands behind the last block."""
+        return self._reason is not None
+
     def _end(self, *, is_said: bool) -> None:
         assembly = self._assembly
         calls_stand = is_said and assembly.has_calls and assembly.calls_are_complete
         if self._reason is None and not calls_stand:
             self._cut_off()
             return
+        stop = self._stop()
+        if assembly.is_streamed and stop not in CUTS:
+            assembly.check_ends()
+            if assembly.meter.is_over:
+                self._check_bounds()
+                return
         if self._reason in KEPT_REASONS:
             assembly.note(self._reason, "kept", KEPT_REASONS[self._reason])
-        if self._sequence and self._stop() == "stop_sequence":
+        if self._sequence and stop == "stop_sequence":
             assembly.note_sequence(self._sequence)
-        assembly.finish()
-        self._close(Finished(stop=self._stop(), usage=usage_of(self._counts), raw_stop=self._reason))
+        assembly.finish(is_cut=stop in CUTS)
+        self._close(Finished(stop=stop, usage=usage_of(self._counts), raw_stop=self._reason))
 
     def _stop(self) -> Stop:
         stop = STOPS.get(self._reason or "", "done")

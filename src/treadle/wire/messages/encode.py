@@ -8,6 +8,8 @@ there is something to say, so that a run that fails at once can still be answere
 from collections.abc import Callable
 from typing import Any, ClassVar, assert_never
 
+import msgspec
+
 from treadle.canon.endings import failure_of
 from treadle.canon.events import (
     ArgumentsDelta,
@@ -32,7 +34,7 @@ from treadle.canon.request import Request
 from treadle.canon.usage import Usage
 from treadle.wire.answer.ledger import STOPPED_BY
 from treadle.wire.carry.retell import Retelling
-from treadle.wire.errors import write_error
+from treadle.wire.errors import CUT_CALL, write_error
 from treadle.wire.messages.blocks import (
     CallWriter,
     Delta,
@@ -197,6 +199,10 @@ class Encoder:
             index = next(iter(self._lanes))
             self._close(index)
             self._advance()
+        if self._out.has_cut_call and event.status != "incomplete":
+            self._ended = msgspec.structs.replace(event, status="failed", error=CUT_CALL)
+            self._out.send_frame(write_frame(write_error("messages", CUT_CALL), "error"))
+            return
         delta = {"delta": self._ending(event), "usage": _usage(event.usage), **self._limit(event)}
         self._out.send("message_delta", delta)
         self._out.send("message_stop", {})

@@ -38,6 +38,7 @@ FAMILIES: dict[str, Family] = {
     "custom_tool_call": "call",
 }
 _NAMELESS = Named()
+_DIFFERS = "an item ends otherwise than it was streamed"
 _SPEAKERS: dict[PartKind, Family] = {
     "text": "message",
     "refusal": "message",
@@ -58,6 +59,8 @@ class Assembly(Ledger):
         self._drafts: list[tuple[Family, Draft]] = []
         self._shown: list[Draft] = []
         self._done = 0
+        self._has_ends = False
+        self.is_streamed = True
 
     @property
     def has_calls(self) -> bool:
@@ -78,15 +81,19 @@ class Assembly(Ledger):
         if draft is None:
             return
         if draft.is_closed:
-            self.note("late_delta", "dropped", "text of an item that was done already")
+            self._meter.spoil("text came for an item that was done")
         else:
             draft.row.feed(key, piece)
 
     def end_text(self, place: Place, key: int, whole: Spoken) -> None:
         """Take the whole text of a part."""
         draft = self._spoken(place, whole.kind) if whole.text else None
-        if draft is not None and not draft.is_closed:
+        if draft is None:
+            return
+        if not draft.is_closed:
             draft.row.complete(key, whole)
+        if draft.disagrees or (draft.is_closed and draft.row.contradicts(key, whole)):
+            self._meter.spoil(_DIFFERS)
 
     def annotate(self, place: Place, key: int, annotation: msgspec.Raw) -> None:
         """Keep an annotation of a text; the list that comes with the whole text replaces them."""
@@ -103,7 +110,7 @@ class Assembly(Ledger):
             return
         if call.is_closed:
             if call.voice == voice:
-                self.note("late_delta", "dropped", "arguments of a call that was done already")
+                self._meter.spoil("arguments came for a call that was done")
             return
         call.feed(text, voice)
         self._check_arguments(call.arguments.size)
@@ -111,11 +118,14 @@ class Assembly(Ledger):
     def end_arguments(self, place: Place, kind: CallKind, whole: str, name: str = "") -> None:
         """Take the whole arguments of a call; some upstreams tell its name only here."""
         call = self._call(place, kind)
-        if call is None or call.is_closed:
+        if call is None:
             return
         call.name = call.name or name
-        self._show_if_ready(call)
-        call.complete(whole)
+        if not call.is_closed:
+            self._show_if_ready(call)
+            call.complete(whole)
+        if call.disagrees or (name and name != call.name) or not call.has_said(whole):
+            self._meter.spoil(_DIFFERS)
         self._check_arguments(call.arguments.size)
 
     def add_item(self, place: Place, raw: msgspec.Raw) -> None:
@@ -135,11 +145,17 @@ class Assembly(Ledger):
             return
         family, place = _family(item), _placed(place, item)
         draft = self._register.of_done(family, place, _named(item))
+        self._has_ends = True
         if draft is None or not draft.is_closed:
             self._end(family, place, draft, item, raw)
+        elif draft.contradicts(item):
+            self._meter.spoil(_DIFFERS)
 
-    def end_output(self, raws: list[msgspec.Raw]) -> None:
-        """Take the output of the whole response: what was never streamed comes now."""
+    def end_output(self, raws: list[msgspec.Raw], *, is_cut: bool = False) -> None:
+        """Take the output of the whole response: what was never streamed comes now, and what was must be in it.
+
+        Minimal upstreams say no output at all, and that of a response that `is_cut` need not name what was cut.
+        """
         items = [(raw, item) for raw in raws if (item := self._item(raw)) is not None]
         for position, (raw, item, draft) in enumerate(self._claimed(items)):
             family = _family(item)
@@ -147,19 +163,49 @@ class Assembly(Ledger):
                 self._end(family, Place(item_id=word_of(item.id)), None, item, raw)
             elif not draft.is_closed:
                 self._end(family, Place(item_id=word_of(item.id), output_index=position), draft, item, raw)
+            elif draft.contradicts(item) and all(other.contradicts(item) for other in self._of(family)):
+                self._meter.spoil(_DIFFERS)
+        called = sum(1 for _, item in items if _family(item) == "call")
+        if items and not is_cut and called < len(self._of("call")):
+            self._meter.spoil("a call is not in the output of the response")
 
-    def finish(self) -> None:
-        """Close everything that is open."""
+    def finish(self, *, is_cut: bool = False) -> None:
+        """Close everything that is open; of an answer that `is_cut` calls that are not whole are left out."""
         for _, draft in self._drafts:
+            if isinstance(draft, CallDraft) and not draft.is_left_out:
+                self._check_end(draft, is_cut=is_cut)
             if not draft.is_closed:
                 self._close(draft)
+        self._emit_done(is_over=True)
         self._note_left()
+
+    def _check_end(self, call: CallDraft, *, is_cut: bool) -> None:
+        """Look whether a call is whole when the answer ends."""
+        is_last = call is self._drafts[-1][1]
+        if not is_cut:
+            if not call.is_closed and self.is_streamed and (self._has_ends or not call.is_whole):
+                self._meter.spoil("a call has not ended")
+            return
+        is_ended = call.arguments.is_closed or (not is_last and not call.arguments.is_open)
+        if (call.is_closed and is_last and not call.is_whole) or not (call.is_closed or is_ended):
+            self._leave_out(call)
+
+    def _leave_out(self, call: CallDraft) -> None:
+        """Never end a call that the end of the answer cut."""
+        call.is_left_out = call.is_closed = True
+        self._note_cut(call.name, call.arguments.size)
+
+    def _of(self, family: Family) -> list[Draft]:
+        return [draft for kind, draft in self._drafts if kind == family]
 
     def _item(self, raw: msgspec.Raw) -> ItemIn | None:
         item = read(ITEM, raw)
         if item is not None and kind_of(item):
             return item
-        self.note("bad_item", "dropped", "an output item that is not an object with a type")
+        if self.is_streamed:
+            self._meter.spoil("an item is none")
+        else:
+            self.note("bad_item", "dropped", "an output item that is not an object with a type")
         return None
 
     def _begin(self, place: Place, item: ItemIn, raw: msgspec.Raw) -> None:
@@ -246,7 +292,10 @@ class Assembly(Ledger):
         if isinstance(draft, OpaqueDraft) and not is_new:
             draft.replace(raw)
         draft.settle(item)
-        self._close(draft)
+        if isinstance(draft, CallDraft) and word_of(item.status) == "incomplete":
+            self._leave_out(draft)
+        else:
+            self._close(draft)
 
     def _close(self, draft: Draft) -> None:
         if isinstance(draft, CallDraft):
@@ -254,26 +303,33 @@ class Assembly(Ledger):
         else:
             draft.close()
         if draft.disagrees:
-            self.note(
-                "whole_differs", "repaired", "an item ends otherwise than it was streamed; the streamed text stands"
-            )
+            self._meter.spoil(_DIFFERS)
         self._emit_done()
 
     def _close_call(self, call: CallDraft) -> None:
         if not call.name:
-            call.name = self._note_unnamed()
+            call.name = self._unnamed(is_streamed=self.is_streamed)
         if call.index < 0:
             self._show(call)
         call.close()
         self._check_arguments(call.arguments.size)
         self._note_repair(call.final)
 
-    def _emit_done(self) -> None:
-        """Say of every closed item that it is done, up to the first one that is still open."""
+    def _emit_done(self, *, is_over: bool = False) -> None:
+        """Say of every closed item that it is done, up to the first one that is still open.
+
+        A call at the end whose arguments are no object waits too: the end of the answer may tell that it was cut.
+        """
         while self._done < len(self._shown) and self._shown[self._done].is_closed:
             draft = self._shown[self._done]
+            is_call = isinstance(draft, CallDraft)
+            if self._meter.damage is not None or (
+                is_call and not is_over and self._done == len(self._shown) - 1 and not draft.is_whole
+            ):
+                return
             self._done += 1
-            self.events.append(ItemDone(index=draft.index, item=draft.item()))
+            if not (is_call and draft.is_left_out):
+                self.events.append(ItemDone(index=draft.index, item=draft.item()))
 
     def _claimed(self, items: list[tuple[msgspec.Raw, ItemIn]]) -> list[tuple[msgspec.Raw, ItemIn, Draft | None]]:
         """Pair the items of the final output with the drafts they are: by their ids first, then by what is left."""

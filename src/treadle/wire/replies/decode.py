@@ -14,6 +14,7 @@ from treadle.canon.ids import IdSource
 from treadle.canon.items import CallKind
 from treadle.canon.usage import Usage
 from treadle.wire.answer.decoder import AnswerDecoder
+from treadle.wire.answer.keepalives import is_keep_alive
 from treadle.wire.answer.ledger import Bounds, Maker
 from treadle.wire.replies.assemble import Assembly
 from treadle.wire.replies.drafts import KINDS, Voice, final_of, objects_of
@@ -25,7 +26,9 @@ from treadle.wire.replies.event import (
     EventIn,
     ResponseIn,
     index_of,
+    is_list,
     is_null,
+    is_text,
     list_of,
     read,
     read_event,
@@ -103,17 +106,44 @@ class Decoder(AnswerDecoder):
         self._assembly = Assembly(ids, bounds, Maker(provider=provider, model=model), taken_call_ids)
         super().__init__(self._assembly)
         self._strangers: set[str] = set()
+        self._number: int | None = None
+        self._is_counting = False
 
     def _read_frame(self, name: str, data: str) -> None:
         if name in _PIECES and self._add_piece(name, data):
             return
         event = read_event(data)
-        if event is None:
-            self._assembly.note("bad_frame", "dropped", f"{len(data)} characters that are not an event")
-            return
-        self._read_event(event.type or name, event)
+        if event is not None and event.type and event.type != name and (name in _HANDLERS or name in _TERMINALS):
+            self._damage(f"an event is called {name}, and is another one")
+        elif event is not None and (event.type or name or not is_null(event.error)):
+            self._read_event(event.type or name, event)
+        elif name == "error":
+            self._fail(read_failure(NULL, message=msgspec.Raw(msgspec.json.encode(data))))
+        elif event is not None and not is_null(event.detail):
+            self._fail(read_failure(event.detail))
+        elif not is_keep_alive(name, data):
+            self._damage(f"a frame of {len(data)} characters is no event")
+
+    def _count(self, number: int | None, kind: str) -> bool:
+        """Take note of an event's number; tell whether it is one behind the last, where the upstream counts at all.
+
+        Upstreams leave the numbers out or give all events the same one, so that only one that was seen to count can
+        be seen to leave a gap. What says nothing may come under the last number again, as Treadle itself sends it.
+        """
+        last = self._number
+        if number is None or (number == last and (kind in _QUIET or not self._is_counting)):
+            return True
+        self._number = number
+        is_next = last is not None and number == last + 1
+        if self._is_counting and not is_next:
+            self._damage(f"the event {number} came behind the event {last}")
+            return False
+        self._is_counting = is_next
+        return True
 
     def _read_event(self, kind: str, event: EventIn) -> None:
+        if event.sequence_number is not NULL and not self._count(index_of(event.sequence_number), kind):
+            return
         handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(self, event)
@@ -129,6 +159,8 @@ class Decoder(AnswerDecoder):
         piece = read(PIECE, data)
         if piece is None or piece.type != name or not piece.item_id:
             return False
+        if piece.sequence_number is not None and not self._count(piece.sequence_number, name):
+            return True
         place = Place(item_id=piece.item_id, output_index=piece.output_index)
         kind = _PIECES[name]
         if kind is None:
@@ -146,6 +178,7 @@ class Decoder(AnswerDecoder):
 
     def _read_document(self, data: str) -> None:
         """Read a whole response object, or an error, which some gateways wrap in a list of one."""
+        self._assembly.is_streamed = False
         raw = msgspec.Raw(mend_escapes(data.encode())[0])
         if data.startswith("["):
             raw = next(iter(list_of(raw)), NULL)
@@ -161,7 +194,15 @@ class Decoder(AnswerDecoder):
         else:
             self._end_response(raw, "completed")
 
+    def _is_text(self, delta: msgspec.Raw) -> bool:
+        """Tell whether a piece of a text or of arguments is one."""
+        if not is_text(delta):
+            self._damage("a piece of an item is no text")
+        return is_text(delta)
+
     def _add_text(self, event: EventIn, kind: PartKind) -> None:
+        if not self._is_text(event.delta):
+            return
         piece = Spoken(kind=kind, text=text_of(event.delta), logprobs=objects_of(event.logprobs))
         self._assembly.add_text(_place(event), _key(event, kind), piece)
 
@@ -172,7 +213,9 @@ class Decoder(AnswerDecoder):
 
     def _end_part(self, event: EventIn) -> None:
         part = read(PART, event.part)
-        if part is not None and part.type in KINDS:
+        if part is None and not is_null(event.part):
+            self._damage("a part of an item cannot be read")
+        elif part is not None and part.type in KINDS:
             final = final_of(part)
             self._assembly.end_text(_place(event), _key(event, final.kind), final)
 
@@ -180,7 +223,8 @@ class Decoder(AnswerDecoder):
         self._assembly.annotate(_place(event), _key(event, "text"), event.annotation)
 
     def _add_arguments(self, event: EventIn, kind: CallKind, voice: Voice) -> None:
-        self._assembly.add_arguments(_place(event), kind, voice, text_of(event.delta))
+        if self._is_text(event.delta):
+            self._assembly.add_arguments(_place(event), kind, voice, text_of(event.delta))
 
     def _end_arguments(self, event: EventIn, kind: CallKind) -> None:
         whole = text_of(event.input if is_null(event.arguments) else event.arguments)
@@ -197,7 +241,11 @@ class Decoder(AnswerDecoder):
 
     def _end_response(self, raw: msgspec.Raw, status: str) -> None:
         """End as the response object says, which knows better than the name of the event that carries it."""
-        response = read(RESPONSE, raw) or ResponseIn()
+        response = read(RESPONSE, raw)
+        if (response is None and not is_null(raw)) or (response is not None and not is_list(response.output)):
+            self._damage("the response cannot be read")
+            return
+        response = response or ResponseIn()
         said = word_of(response.status)
         status = said if said in _STATUSES else status
         if status == "failed":
@@ -206,7 +254,7 @@ class Decoder(AnswerDecoder):
             self._fail(UpstreamError("The upstream cancelled its response.", code="upstream_cancelled").info)
         else:
             reason = read_reason(response.incomplete_details) if status == "incomplete" else ""
-            self._assembly.end_output(list_of(response.output))
+            self._assembly.end_output(list_of(response.output), is_cut=status == "incomplete")
             cut: Stop | None = REASONS.get(reason, "length") if status == "incomplete" else None
             self._finish(cut, read_usage(response.usage), reason or status)
 
@@ -218,7 +266,7 @@ class Decoder(AnswerDecoder):
             self._cut_off()
 
     def _finish(self, cut: Stop | None, usage: Usage | None, reason: str | None) -> None:
-        self._assembly.finish()
+        self._assembly.finish(is_cut=cut is not None)
         stop: Stop = cut or ("calls" if self._assembly.has_calls else "done")
         self._close(Finished(stop=stop, usage=usage, raw_stop=reason))
 

@@ -85,6 +85,10 @@ class _Draft:
         """Tell whether what was streamed is a beginning of this item."""
         return True
 
+    def contradicts(self, item: ItemIn) -> bool:
+        """Tell whether an item that has ended is another one than is said now."""
+        return False
+
 
 class SpokenDraft(_Draft):
     """A message or reasoning: texts in parts. `finals` reads them from a whole item, in lists numbered together."""
@@ -115,6 +119,16 @@ class SpokenDraft(_Draft):
         """Tell whether the first streamed part begins as the item's."""
         finals = [final for group in self._finals(item) for final in group]
         return not self.row.parts or bool(finals and self.row.parts[0].said.begins(finals[0].text))
+
+    def contradicts(self, item: ItemIn) -> bool:
+        """Tell whether the item has other texts; one that has none at all takes nothing back."""
+        finals = [final for group in self._finals(item) for final in group]
+        kinds: set[PartKind] = {final.kind for final in finals}
+        for kind in kinds:
+            text = "".join(final.text for final in finals if final.kind == kind)
+            if text and text != self.row.text(kind):
+                return True
+        return False
 
     def _say(self, part: Part, text: str) -> None:
         tokens = _array(part.take_logprobs()) if part.waiting else None
@@ -210,6 +224,7 @@ class CallDraft(_Draft):
         self._said = Said(meter)
         self._waiting: list[str] = []
         self._disagrees = False
+        self._is_said = self.is_left_out = False
 
     @property
     def is_ready(self) -> bool:
@@ -234,9 +249,12 @@ class CallDraft(_Draft):
     def learn(self, item: ItemIn) -> None:
         """Take name and ids; what is known already stands."""
         self._namespace = self._namespace or word_of(item.namespace) or None
+        name = flat_name(word_of(item.name), self._namespace)
         if not self.name:
-            self.name = flat_name(word_of(item.name), self._namespace)
+            self.name = name
             self.meter.add(self.name)
+        elif name and name not in (self.name, flat_name(self.name, self._namespace)):
+            self._disagrees = True
         if not self.upstream_id:
             self.upstream_id = word_of(item.call_id)
             self.meter.add(self.upstream_id)
@@ -251,10 +269,19 @@ class CallDraft(_Draft):
         """Take the whole arguments: they add what was never streamed."""
         if not whole or self.is_closed:
             return
-        if self._said.begins(whole):
+        is_said_before, self._is_said = self._is_said, True
+        if is_said_before:
+            # One whole after another: they can only be the same.
+            self._disagrees = self._disagrees or not self.has_said(whole)
+        elif self._said.begins(whole):
             self._argue(self._said.extend(whole))
-        else:
+        elif self.index >= 0:
             self._disagrees = True
+        else:
+            # Nothing of it was shown: the whole arguments are what the upstream means.
+            self.arguments = FreeText() if self.kind == "custom" else Arguments()
+            self._said, self._waiting = Said(self.meter), []
+            self._argue(self._said.add(whole))
 
     def settle(self, item: ItemIn) -> None:
         """Take the arguments of the whole item."""
@@ -300,6 +327,15 @@ class CallDraft(_Draft):
         """Tell whether name and arguments begin as the item's."""
         name = flat_name(word_of(item.name), word_of(item.namespace) or None)
         return name == (self.name or name) and self._said.begins(self._whole(item))
+
+    def contradicts(self, item: ItemIn) -> bool:
+        """Tell whether the item has another name or other arguments; one without any takes nothing back."""
+        name = flat_name(word_of(item.name), word_of(item.namespace) or None)
+        return (bool(name) and name != self.name) or not self.has_said(self._whole(item))
+
+    def has_said(self, whole: str) -> bool:
+        """Tell whether those are all of the arguments, or none are given."""
+        return not whole or whole == self._said.text
 
     def _whole(self, item: ItemIn) -> str:
         return text_of(item.input if self.kind == "custom" else item.arguments)

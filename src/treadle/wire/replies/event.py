@@ -26,6 +26,7 @@ class EventIn(msgspec.Struct, frozen=True):
     """Any event, or a whole response object."""
 
     type: str = ""
+    sequence_number: msgspec.Raw = NULL
     output_index: msgspec.Raw = NULL
     item_id: msgspec.Raw = NULL
     content_index: msgspec.Raw = NULL
@@ -45,6 +46,7 @@ class EventIn(msgspec.Struct, frozen=True):
     error: msgspec.Raw = NULL
     code: msgspec.Raw = NULL
     message: msgspec.Raw = NULL
+    detail: msgspec.Raw = NULL
 
 
 class PieceIn(msgspec.Struct, frozen=True, gc=False):
@@ -57,6 +59,7 @@ class PieceIn(msgspec.Struct, frozen=True, gc=False):
     content_index: int = 0
     summary_index: int = 0
     logprobs: tuple[()] | None = None
+    sequence_number: int | None = None
 
 
 class ItemIn(msgspec.Struct, frozen=True, rename={"is_async": "async"}):
@@ -73,6 +76,7 @@ class ItemIn(msgspec.Struct, frozen=True, rename={"is_async": "async"}):
     content: msgspec.Raw = NULL
     summary: msgspec.Raw = NULL
     encrypted_content: msgspec.Raw = NULL
+    status: msgspec.Raw = NULL
     caller: msgspec.Raw = NULL
     is_async: msgspec.Raw = NULL
 
@@ -151,6 +155,16 @@ def read(decoder: msgspec.json.Decoder[T], data: str | msgspec.Raw) -> T | None:
 def is_null(raw: msgspec.Raw) -> bool:
     """Tell whether a leaf is missing or null."""
     return memoryview(raw)[0] == 0x6E
+
+
+def is_text(raw: msgspec.Raw) -> bool:
+    """Tell whether a leaf is a text."""
+    return memoryview(raw)[0] == 0x22
+
+
+def is_list(raw: msgspec.Raw) -> bool:
+    """Tell whether a leaf is a list, or missing."""
+    return memoryview(raw)[0] in b"[n"
 
 
 def is_object(raw: msgspec.Raw) -> bool:

@@ -117,6 +117,15 @@ class PartRow:
         """Return a part that has begun."""
         return self._keys.get((kind, key))
 
+    def contradicts(self, key: int, whole: Spoken) -> bool:
+        """Tell whether the whole text of a part that is closed is another one than it has."""
+        part = self._keys.get((whole.kind, key))
+        return part is not None and bool(whole.text) and part.said.text != whole.text
+
+    def text(self, kind: PartKind) -> str:
+        """Return all texts of a kind."""
+        return "".join(part.said.text for part in self.parts if part.kind == kind)
+
     def complete(self, key: int, whole: Spoken) -> None:
         """Take the whole text of a part, and close it."""
         self._complete(self._keys.get((whole.kind, key)), key, whole)
@@ -176,14 +185,14 @@ class PartRow:
 
     def _mend(self, part: Part, whole: str) -> None:
         if not part.said.begins(whole):
-            self.disagrees = True
-            return
-        if len(whole) > part.said.chars and part.is_closed:
-            if part is not self.parts[-1]:
+            if part.is_closed or part is self.parts[self._live]:
                 self.disagrees = True
                 return
-            part.is_closed = False
-            self._live = len(self.parts) - 1
+            # Nothing of it went out: the whole text is what the upstream means.
+            part.held, part.said = [], Said(self._meter)
+        if len(whole) > part.said.chars and part.is_closed:
+            self.disagrees = True
+            return
         self._pass(part, part.said.extend(whole))
 
     def _close(self, part: Part) -> None:

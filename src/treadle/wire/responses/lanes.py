@@ -67,6 +67,7 @@ class Lanes:
         self._tools = tools
         self._lanes: dict[int, _Lane] = {}
         self._done: list[OutputItem] = []
+        self._opened = 0
         self._pictures = 0
         self._approvals: dict[int, str] = {}
 
@@ -112,11 +113,18 @@ class Lanes:
             self._close_first("completed")
 
     def end(self, *, is_cut: bool) -> None:
-        """Close everything that is open; with `is_cut` the last item is not whole though it was said to be."""
+        """Close everything that is open; with `is_cut` a text at the end is not whole though it was said to be.
+
+        What a client may run is never said to be done unless it is whole: clients run it then, whatever its status.
+        """
         while self._lanes:
             self._advance()
-            lane = next(iter(self._lanes.values()))
-            is_whole = lane.is_settled and not is_cut
+            index, lane = next(iter(self._lanes.items()))
+            is_run = lane.writer is not None and lane.writer.is_run
+            if is_run and not lane.is_settled:
+                del self._lanes[index]
+                continue
+            is_whole = lane.is_settled and (is_run or not is_cut)
             self._close_first("completed" if is_whole else "incomplete")
 
     def _advance(self) -> None:
@@ -148,14 +156,14 @@ class Lanes:
                 lane.writer.settle(source)
                 lane.is_settled = True
         elif isinstance(event, Picture):
-            place = Place(item_id=event.id, output_index=len(self._done), index=event.index)
+            place = self._next_place(event.id, event.index)
             lane.writer = PictureWriter(self._out, place, event)
             lane.is_settled = True
         elif lane.writer is not None:
             lane.writer.feed(event)
 
     def _open(self, index: int, source: Source) -> ItemWriter:
-        place = Place(item_id=self._item_id(source), output_index=len(self._done), index=index)
+        place = self._next_place(self._item_id(source), index)
         match source:
             case MessageItem():
                 return MessageWriter(self._out, place, source)
@@ -174,6 +182,10 @@ class Lanes:
                 raise AssertionError("not an output item")
             case _:
                 assert_never(source)
+
+    def _next_place(self, item_id: str, index: int) -> Place:
+        self._opened += 1
+        return Place(item_id=item_id, output_index=self._opened - 1, index=index)
 
     def _item_id(self, source: Source) -> str:
         if isinstance(source, _ITEMS):

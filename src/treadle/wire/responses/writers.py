@@ -62,7 +62,9 @@ Source = AnyItem | ToolStarted | ToolFinished | ApprovalRequested
 
 
 class ItemWriter(Protocol):
-    """Writes one item."""
+    """Writes one item; one that `is_run` may be a call that clients run once they are told that it is done."""
+
+    is_run: bool
 
     def feed(self, delta: Delta) -> OpenPart | None:
         """Send more of the content; return what takes more text by itself."""
@@ -79,6 +81,8 @@ class ItemWriter(Protocol):
 
 class _Writer:
     """What all writers share: their place, and the events at both ends of an item."""
+
+    is_run = False
 
     def __init__(self, out: Outlet, place: Place) -> None:
         self.out = out
@@ -189,6 +193,8 @@ class ReasoningWriter(_Writer):
 
 class CallWriter(_Writer):
     """Writes a call that the client shall run, under the name and in the kind that the client gave its tool."""
+
+    is_run = True
 
     def __init__(self, out: Outlet, place: Place, item: CallItem, spec: ToolSpec | None) -> None:
         super().__init__(out, place)
@@ -374,6 +380,8 @@ class PictureWriter(_Writer):
 
 class OpaqueWriter(_Writer):
     """Writes an item of a kind that Treadle does not know exactly as its upstream wrote it."""
+
+    is_run = True
 
     def __init__(self, out: Outlet, place: Place, item: OpaqueItem) -> None:
         super().__init__(out, place)

@@ -28,7 +28,7 @@ def status(code: int, retry_after_s: float | None = None) -> UpstreamStatus:
         (UpstreamError("refused"), True, True, True),
         (UpstreamTimeout("silent"), False, True, True),
         (UpstreamTimeout("not asked", code=CROWDED), False, True, False),
-        (BrokenStream("nonsense"), False, True, True),
+        (BrokenStream("nonsense"), True, True, True),
         (CircuitOpen("sick"), False, True, False),
     ],
     ids=lambda value: getattr(value, "upstream_status", None) and str(value.upstream_status),

@@ -13,7 +13,7 @@ from treadle.canon.items import (
     text_message,
     text_result,
 )
-from treadle.wire.adapt.history import Survey, move_files, settle_roles
+from treadle.wire.adapt.history import Survey, mend_calls, move_files, settle_roles
 from treadle.wire.adapt.traits import Rule, Traits
 from treadle.wire.notes import Notes
 
@@ -163,3 +163,28 @@ def test_ids_are_looked_at_once_for_each_rule():
     assert [(made.has_plain_calls(SHORT), made.has_plain_calls(LONG)) for _ in range(2)] == [(False, True)] * 2
     made.add([CALL])
     assert (made.has_plain_calls(SHORT), made.has_plain_calls(LONG)) == (False, True)
+
+
+def test_arguments_that_are_no_object_are_sent_as_one_or_not_at_all():
+    """Of a call that was answered the model sees what it wrote; one that nobody ran is a text, and free text stays."""
+    cut, wrong = CallItem(call_id="a", name="f", arguments='{"'), CallItem(call_id="b", name="f", arguments="[1]")
+    empty, free = CallItem(call_id="c", name="f"), CallItem(call_id="d", name="p", arguments="{x", kind="custom")
+    closed, refused = text_result(cut, "?", is_error=True, rc="interrupted"), text_result(wrong, "no", is_error=True)
+    results = (text_result(empty, "ok"), text_result(free, "ok"))
+    items = (USER, cut, wrong, empty, free, closed, refused, *results)
+    survey, notes = Survey(), Notes()
+    survey.add(items)
+    assert survey.has_broken_calls
+    assert mend_calls(items, notes) == (
+        USER,
+        text_message("assistant", "[A call of f was cut off before it was whole, and not run.]"),
+        CallItem(call_id="b", name="f", arguments='{"INVALID_JSON":"[1]"}'),
+        CallItem(call_id="c", name="f", arguments="{}"),
+        free,
+        refused,
+        *results,
+    )
+    assert [note.code for note in notes.all()] == ["cut_call", "arguments_wrapped"]
+    whole = Survey()
+    whole.add((CallItem(call_id="a", name="f", arguments=' {"a": "é"} '), free))
+    assert not whole.has_broken_calls

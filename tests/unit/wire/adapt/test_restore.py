@@ -263,3 +263,35 @@ def test_text_parts_count_as_content():
     refusal = ItemDone(index=0, item=MessageItem(role="assistant", content=(TextPart(text=""),)))
     decoder = RestoringDecoder(Recorded(refusal, Finished(stop="done", usage=USED)), restorer())
     assert codes(decoder.feed(b"") + decoder.finish()) == []
+
+
+class Told:
+    """A decoder that gives these events at its end."""
+
+    def __init__(self, events: list[ModelEvent]) -> None:
+        self._events = events
+
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        """Say nothing yet."""
+        return []
+
+    def finish(self) -> list[ModelEvent]:
+        """Give them all."""
+        return self._events
+
+
+@pytest.mark.parametrize("arguments", ['{"input":"rm -rf /tmp', '{"input":"rm -rf /tmp/x\\'])
+def test_a_custom_tools_input_without_its_end_breaks_the_answer(arguments: str):
+    """Free text has no end of its own, and a client would run what there is of it; nothing comes behind the failure."""
+    events: list[ModelEvent] = [
+        ItemAdded(index=0, item=call("run_code")),
+        ArgumentsDelta(index=0, text=arguments),
+        ItemDone(index=0, item=call("run_code", arguments)),
+        Finished(stop="calls"),
+    ]
+    decoder = RestoringDecoder(Told(events), restorer())
+    told = [*decoder.feed(b""), *decoder.finish()]
+    assert [type(event) for event in told] == [ItemAdded, ArgumentsDelta, Failed]
+    assert isinstance(told[-1], Failed)
+    assert told[-1].error.code == "upstream_broken_stream"
+    assert (decoder.feed(b"more"), decoder.finish()) == ([], [])

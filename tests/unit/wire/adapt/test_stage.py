@@ -163,7 +163,7 @@ def test_every_tool_comes_back_under_its_own_name(names, protocol):
 def test_files_of_results_are_moved_only_where_that_is_needed():
     """The trait decides; the text stays in the result."""
     result = ResultItem(call_id="c", name="f", output=(TextPart(text="t"), ImagePart(url="data:,")))
-    plan = Plan(items=(CallItem(call_id="c", name="f"), result), model="m")
+    plan = Plan(items=(CallItem(call_id="c", name="f", arguments="{}"), result), model="m")
     assert adapt(plan, Traits()).plan == plan
     moved = adapt(plan, Traits(has_result_files=False)).plan
     assert [type(item).__name__ for item in moved.items] == ["CallItem", "ResultItem", "MessageItem"]

@@ -47,9 +47,9 @@ class Open(Ledger):
         """Say what was not said."""
         self._note_left()
 
-    def unnamed(self) -> str:
+    def unnamed(self, *, is_streamed: bool) -> str:
         """Name a call without a name."""
-        return self._note_unnamed()
+        return self._unnamed(is_streamed=is_streamed)
 
     def mend(self, final: FinalArguments | None) -> None:
         """Say what was mended."""
@@ -136,12 +136,14 @@ def test_arguments_have_a_bound_of_their_own() -> None:
 def test_a_call_without_a_name_gets_one_and_mended_arguments_are_told() -> None:
     """Each by a note; arguments that came whole are nothing to speak of."""
     ledger = Open()
-    assert ledger.unnamed() == UNNAMED
+    assert ledger.unnamed(is_streamed=False) == UNNAMED
     ledger.mend(None)
     ledger.mend(FinalArguments(text="{}", rest=""))
     ledger.mend(FinalArguments(text="{}", rest="", repair="quoted_arguments"))
     ledger.mend(FinalArguments(text="{}", rest="", repair="repeated_arguments"))
     assert ledger.codes() == ["call_without_name", "quoted_arguments", "repeated_arguments"]
+    assert ledger.unnamed(is_streamed=True) == UNNAMED
+    assert (ledger.meter.damage, ledger.meter.is_over) == ("a call has no name", True)
 
 
 def test_a_stop_sequence_is_told_as_it_is_but_not_without_end() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream.answers import answer, as_run, check_contract, decode, merged
-from stream.shapes import ALL_SHAPES, DONE, call, calls, chunk, finish, frame, stream, text
+from stream.answers import Answer, answer, as_run, check_contract, decode, merged
+from stream.shapes import ALL_SHAPES, BROKEN, DONE, call, calls, chunk, finish, frame, stream, text
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import ArgumentsDelta, Failed, Finished, ItemDone, Noted, TextDelta
 from treadle.canon.ids import CountingIds
@@ -99,6 +99,7 @@ def test_an_open_item_of_a_failed_stream_is_never_done() -> None:
                 code="upstream_broken_stream",
                 message="The upstream answered with a page of HTML instead of a stream.",
                 status=502,
+                retryable=True,
             ),
         ),
         (
@@ -107,6 +108,7 @@ def test_an_open_item_of_a_failed_stream_is_never_done() -> None:
                 code="upstream_broken_stream",
                 message="The upstream's stream ended before the answer did.",
                 status=502,
+                retryable=True,
             ),
         ),
     ],
@@ -409,18 +411,21 @@ def test_images_are_parts_of_the_message(image_url: Any) -> None:
 
 
 def test_more_arguments_are_told_of_the_call_at_their_index() -> None:
-    """However the pieces of two calls alternate; one for an index that nobody began begins a call without a name."""
+    """However the pieces of two calls alternate; one for an index that nobody began has lost its call."""
     pieces = [
         call(0, "a", "f", '{"x"'),
         call(1, "b", "g", ""),
         call(0, args=":1}"),
         call(1, args="{}"),
-        call(7, args="["),
     ]
-    events = decode(Decoder(CountingIds()), stream(*[calls(piece) for piece in pieces], finish("tool_calls"), DONE))
-    result = answer(events)
-    assert result.items == (("call", "f", '{"x":1}'), ("call", "g", "{}"), ("call", "unnamed", "["))
-    assert result.notes == ("index_sparse", "call_without_name", "call_without_id", "arguments_before_name")
+    end = (finish("tool_calls"), DONE)
+    result = answer(decode(Decoder(CountingIds()), stream(*[calls(piece) for piece in pieces], *end)))
+    assert result.items == (("call", "f", '{"x":1}'), ("call", "g", "{}"))
+    assert result.notes == ()
+    lost = call(7, args="[")
+    assert answer(decode(Decoder(CountingIds()), stream(*[calls(piece) for piece in (*pieces, lost)], *end))) == Answer(
+        error=BROKEN, notes=("index_sparse",)
+    )
 
 
 def test_one_piece_that_is_no_list_is_noted_though_it_only_goes_on() -> None:

@@ -1,6 +1,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from treadle.canon.errors import ErrorInfo
@@ -25,6 +26,7 @@ from treadle.canon.items import CallItem, MessageItem, ReasoningItem, RefusalPar
 from treadle.canon.request import Note, Request, Surface
 from treadle.canon.usage import Usage
 from treadle.wire.chat import Choices, Encoder
+from treadle.wire.errors import CUT_CALL, openai_error
 from treadle.wire.sse import SseReader
 
 STARTED = RunStarted(run_id="run_1", response_id="chatcmpl_1", model="m", created_at=12.7)
@@ -117,6 +119,8 @@ def test_client_calls_get_dense_indexes_and_say_everything_once() -> None:
         ArgumentsDelta(index=9, text='{"b"'),
         ArgumentsDelta(index=4, text='{"a":1}'),
         ArgumentsDelta(index=9, text=":2}"),
+        ItemDone(index=4, item=msgspec.structs.replace(CLIENT, arguments='{"a":1}')),
+        ItemDone(index=9, item=msgspec.structs.replace(other, arguments='{"b":2}')),
         RunEnded(status="requires_action", stop="calls"),
     )
     assert deltas == [
@@ -140,6 +144,7 @@ def test_server_calls_are_invisible_also_in_mixed_turns() -> None:
         ItemAdded(index=1, item=CLIENT),
         ToolStarted(index=0, call=SERVER),
         ToolFinished(index=0, call=SERVER, result=result),
+        ItemDone(index=1, item=CLIENT),
         ItemDone(index=2, item=result),
         RunEnded(status="requires_action", stop="calls"),
     )
@@ -255,7 +260,7 @@ def test_a_sign_of_life_is_an_empty_delta() -> None:
 )
 def test_finish_reasons(ended: RunEnded, has_call: bool, reason: str) -> None:
     """DESIGN 4b: calls make it tool_calls, unless the model was cut."""
-    calls = [ItemAdded(index=0, item=CLIENT)] if has_call else []
+    calls = [ItemAdded(index=0, item=CLIENT), ItemDone(index=0, item=CLIENT)] if has_call else []
     lines = _lines(_encoder(), STARTED, *calls, ended)
     assert lines[-2]["choices"][0]["finish_reason"] == reason
     waiting = _encoder(stream=False)
@@ -325,6 +330,8 @@ def test_legacy_functions_are_answered_the_legacy_way() -> None:
         ArgumentsDelta(index=0, text="{}"),
         ItemAdded(index=1, item=CallItem(call_id="call_9", name="g")),
         ArgumentsDelta(index=1, text="{}"),
+        ItemDone(index=0, item=msgspec.structs.replace(CLIENT, arguments="{}")),
+        ItemDone(index=1, item=CallItem(call_id="call_9", name="g", arguments="{}")),
         RunEnded(status="requires_action", stop="calls"),
     )
     assert lines == [
@@ -334,6 +341,29 @@ def test_legacy_functions_are_answered_the_legacy_way() -> None:
         "[DONE]",
     ]
     assert json.loads(encoder.body())["choices"][0]["message"]["function_call"] == {"name": "f", "arguments": "{}"}
+
+
+def test_a_call_that_never_ended_is_no_part_of_the_message() -> None:
+    """A client that waits is given the others alone; one that saw its beginning is told not to run it."""
+    cut = CallItem(call_id="call_9", name="g")
+    begun = [
+        ItemAdded(index=0, item=CLIENT),
+        ItemDone(index=0, item=CLIENT),
+        ItemAdded(index=1, item=cut),
+        ArgumentsDelta(index=1, text='{"ci'),
+    ]
+    for ended, reason in (
+        (RunEnded(status="incomplete", stop="length"), "length"),
+        (RunEnded(status="requires_action", stop="calls"), "tool_calls"),
+    ):
+        waiting = _encoder(stream=False)
+        assert _lines(waiting, STARTED, *begun, ended) == []
+        choice = json.loads(waiting.body())["choices"][0]
+        assert [call["id"] for call in choice["message"]["tool_calls"]] == ["call_1"]
+        assert choice["finish_reason"] == reason
+    lines = _lines(_encoder(), STARTED, *begun, RunEnded(status="requires_action", stop="calls"))
+    assert lines[-2:] == [{"error": openai_error(CUT_CALL)}, "[DONE]"]
+    assert not any(choice["finish_reason"] for line in lines[:-2] for choice in line["choices"])
 
 
 def test_custom_calls_are_shown_as_custom() -> None:
@@ -432,6 +462,7 @@ def test_several_choices_end_once_with_the_sum_of_their_usage() -> None:
         (0, STARTED),
         (1, OTHER),
         (1, ItemAdded(index=0, item=CLIENT)),
+        (1, ItemDone(index=0, item=CLIENT)),
         (1, calls),
         (0, RunEnded(status="incomplete", stop="length", usage=USAGE)),
     )

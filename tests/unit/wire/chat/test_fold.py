@@ -9,6 +9,7 @@ def _folded(*deltas: dict[str, Any]) -> dict[str, Any]:
     fold = MessageFold()
     for delta in deltas:
         fold.add(delta)
+    fold.ended.add(0)
     return fold.message()
 
 
@@ -19,7 +20,7 @@ def _call(index: int, id: str, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("deltas", "message"),
     [
-        ((), {"role": "assistant", "content": "", "refusal": None}),
+        (({"content": ""},), {"role": "assistant", "content": "", "refusal": None}),
         (
             ({"role": "assistant", "content": "a"}, {"content": "b"}),
             {"role": "assistant", "content": "ab", "refusal": None},
@@ -46,12 +47,14 @@ def test_deltas_add_up_to_a_message(deltas: tuple[dict[str, Any], ...], message:
 
 
 def test_interleaved_calls_are_put_together_by_index() -> None:
-    """Functions and custom tools keep their own words."""
+    """Functions and custom tools keep their own words; those that have not ended are left out."""
     custom = {"index": 1, "id": "b", "type": "custom", "custom": {"name": "p", "input": ""}}
     fold = MessageFold()
     fold.add({"tool_calls": [_call(0, "a", "f"), custom]})
     fold.add_arguments(1, "x")
     fold.add_arguments(0, "{}", {"more": 1})
+    assert "tool_calls" not in fold.message()
+    fold.ended |= {0, 1}
     message = fold.message()
     assert message == {
         "role": "assistant",

@@ -116,13 +116,13 @@ def test_a_streamed_call_is_held_and_holds_those_behind_it() -> None:
     assert [item.name for item in _items(assembly) if isinstance(item, CallItem)] == ["f", "g"]
 
 
-def test_arguments_that_were_cut_stay_cut() -> None:
-    """They must not look like an object that somebody meant."""
+def test_a_call_whose_arguments_were_cut_is_left_out() -> None:
+    """It must not look like a call that somebody meant."""
     assembly = _assembly()
     assembly.add_call(CallPiece(name="f", partial=[{"jsonPath": "$.a", "stringValue": "x"}], will_continue=True))
     assembly.finish(is_cut=True)
-    assert [call.arguments for call in assembly.calls] == ['{"a":"x"']
-    assert not assembly.calls_are_complete
+    assert assembly.calls == []
+    assert [event.note.code for event in assembly.take() if isinstance(event, Noted)] == ["call_cut"]
 
 
 def test_what_is_held_is_bounded() -> None:

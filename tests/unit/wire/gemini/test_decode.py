@@ -72,12 +72,16 @@ def test_an_open_item_of_a_failed_stream_is_never_done() -> None:
                 code="upstream_broken_stream",
                 message="The upstream answered with a page of HTML instead of a stream.",
                 status=502,
+                retryable=True,
             ),
         ),
         (
             b"{oops",
             ErrorInfo(
-                code="upstream_broken_stream", message="The upstream's answer is not a response of Gemini.", status=502
+                code="upstream_broken_stream",
+                message="The upstream's answer is not a response of Gemini.",
+                status=502,
+                retryable=True,
             ),
         ),
         (
@@ -86,6 +90,7 @@ def test_an_open_item_of_a_failed_stream_is_never_done() -> None:
                 code="upstream_broken_stream",
                 message="The upstream broke off: TOO_MANY_TOOL_CALLS. stop it",
                 status=502,
+                retryable=True,
             ),
         ),
     ],
@@ -187,7 +192,7 @@ def test_random_cuts_change_nothing(shape: Any, data: st.DataObject) -> None:
 
 
 def test_deep_json_is_read_within_the_stack() -> None:
-    """A frame that nests deeper than the interpreter's stack is dropped."""
+    """A frame that nests deeper than the interpreter's stack breaks the answer."""
     deep = '{"candidates":' + "[" * sys.getrecursionlimit() * 2
     result = answer(decode(Decoder(CountingIds()), stream(deep, text("Hi", "STOP"))))
-    assert (result.items, result.notes) == ((("text", "Hi"),), ("bad_frame",))
+    assert (result.items, result.error) == ((), "upstream_broken_stream")

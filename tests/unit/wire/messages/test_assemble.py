@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from stream.answers import answer, decode
-from stream.messages_shapes import args, begin, end, start, stop, stream, text, use
+from stream.messages_shapes import args, begin, called, end, start, stop, stream, text, use
 from treadle.canon.events import Finished, ItemDone
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import CallItem, OpaqueItem
@@ -29,15 +29,17 @@ def test_pieces_of_two_texts_in_turn_make_two_messages() -> None:
 
 
 def test_a_reused_index_begins_another_block() -> None:
-    """Also where the first was not ended."""
-    values = (use(0, "a", "f"), args(0, '{"x":1}'), use(0, "b", "g"), args(0, '{"y":2}'), *end("tool_use"))
+    """Some gateways count no blocks; where the first was not ended, something was lost."""
+    values = (*called(0, "a", "f", '{"x":1}'), *called(0, "b", "g", '{"y":2}'), *end("tool_use"))
     assert _items(*values) == [("call", "f", '{"x":1}'), ("call", "g", '{"y":2}')]
+    broken = (use(0, "a", "f"), args(0, '{"x":1}'), use(0, "b", "g"), args(0, '{"y":2}'), stop(0), *end("tool_use"))
+    assert _items(*broken) == []
 
 
-def test_kinds_that_share_an_index_do_not_mix() -> None:
-    """A piece of text for a call's index is text of its own."""
+def test_a_piece_of_another_kind_than_its_block_breaks_the_answer() -> None:
+    """A piece of text at a call's index belongs to a block that was lost."""
     values = (use(0, "a", "f"), text(0, "hm"), args(0, '{"x":1}'), stop(0), *end("tool_use"))
-    assert _items(*values) == [("call", "f", '{"x":1}'), ("text", "hm")]
+    assert _items(*values) == []
 
 
 def test_pieces_without_an_index_go_to_the_last_of_their_kind() -> None:

@@ -22,6 +22,8 @@ def test_writers_take_only_what_is_theirs() -> None:
     call.feed(TextDelta(index=0, text="x"))
     call.settle(text_message("assistant", "x"))
     call.close()
+    assert out.content == []
+    call.settle(CallItem(call_id="a", name="f"))
     call.close()
     assert out.content == [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]
 

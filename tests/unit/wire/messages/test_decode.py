@@ -118,7 +118,8 @@ def test_a_line_and_a_document_without_end_are_refused() -> None:
 
 def test_notes_have_a_bound() -> None:
     """A stream that is all wrong is not echoed line by line."""
-    events = _events(*(["data: x\n\n"] * (NOTES_MAX + 5)), *said(0, "Hi"), *end())
+    unknown = [{"type": "message_mood"}] * (NOTES_MAX + 5)
+    events = _events(*unknown, *said(0, "Hi"), *end())
     notes = [event.note for event in events if isinstance(event, Noted)]
     assert len(notes) == NOTES_MAX + 1
     assert (notes[-1].code, notes[-1].count) == ("more_notes", 5)

@@ -139,7 +139,7 @@ def test_strange_events_are_noted_once_each_and_not_without_end() -> None:
 def test_pieces_are_the_same_with_and_without_names_of_events() -> None:
     """Also where a leaf of one is not as it should be."""
     odd = {**text("c"), "item_id": 5}
-    events = [added(message("", id="5")), text("a", id="5"), odd, ev("output_text.delta", item_id="5", delta=None)]
+    events = [added(message("", id="5")), text("a", id="5"), odd, done(message("ac", id="5"))]
     named = frames(*events, *called(A, 1), completed())
     bare = b"".join(line + b"\n" for line in named.split(b"\n") if not line.startswith(b"event:"))
     assert b"event:" in named

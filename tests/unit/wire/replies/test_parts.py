@@ -108,16 +108,26 @@ def test_a_whole_that_is_another_text_is_told(whole: str) -> None:
     assert (row.row.parts[0].said.text, row.row.disagrees) == ("ab", True)
 
 
-def test_a_closed_part_takes_a_tail_only_as_the_last() -> None:
-    """Once a later part has gone out, an earlier one cannot grow."""
+def test_a_part_that_was_said_whole_takes_no_tail() -> None:
+    """Two whole texts of one part can only be the same."""
     row = Row()
     row.row.complete(0, Spoken(kind="text", text="a"))
+    row.settle("a")
+    assert not row.row.disagrees
     row.settle("ab")
-    assert [part.said.text for part in row.row.parts] == ["ab"]
-    row.row.complete(1, Spoken(kind="text", text="x"))
-    row.settle("abc", "x")
-    assert [part.said.text for part in row.row.parts] == ["ab", "x"]
+    assert [part.said.text for part in row.row.parts] == ["a"]
     assert row.row.disagrees
+
+
+def test_a_part_of_which_nothing_went_out_is_what_its_whole_text_says() -> None:
+    """The pieces that were held behind another part are forgotten where they differ."""
+    row = Row()
+    row.row.feed(0, Spoken(kind="text", text="a"))
+    row.row.feed(1, Spoken(kind="text", text="xz"))
+    row.row.complete(1, Spoken(kind="text", text="xyz"))
+    row.row.complete(0, Spoken(kind="text", text="a"))
+    assert [part.said.text for part in row.row.parts] == ["a", "xyz"]
+    assert not row.row.disagrees
 
 
 def test_logprobs_and_annotations_belong_to_their_part() -> None:
