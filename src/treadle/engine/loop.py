@@ -219,6 +219,7 @@ class Loop:
                     if self._early.is_marked:
                         self._early.begin(self._run_early)
             if limit.is_cut:
+                self._feed(turn.run_out())
                 self._end_round("expired")
                 return turn.expire()
         except (UpstreamError, RequestError) as error:
@@ -227,6 +228,8 @@ class Loop:
             await stream.aclose()
         if not turn.is_round_over:
             turn.fail(BrokenStream("The upstream ended without a finish.").info)
+        if own := turn.add_own():
+            self._feed(own)
         self._end_round("failed" if turn.finish is None else "finished")
         return turn.decide()
 
