@@ -161,7 +161,7 @@ class Assembly(Ledger):
         if state is not None and self._has_room_for(len(write_halves(state[1]))):
             call.blobs = (self._maker.blob(*state),)
         if call.index < 0 and slot.name:
-            self._show_call(call)
+            self._show_named()
         self._argue(call, piece.text)
 
     def finish(self) -> None:
@@ -250,6 +250,14 @@ class Assembly(Ledger):
         else:
             self._emit_done()
 
+    def _show_named(self) -> None:
+        """Show the calls that have names, in the order in which they were begun: one without holds up those behind."""
+        for call in self._calls.values():
+            if not call.slot.name:
+                return
+            if call.index < 0:
+                self._show_call(call)
+
     def _show_call(self, call: CallDraft) -> None:
         if self._speaking is not None:
             self._fall_silent()
@@ -284,7 +292,7 @@ class Assembly(Ledger):
     def _close_calls(self) -> None:
         for call in self._calls.values():
             if call.index < 0:
-                call.slot.name = self._note_unnamed()
+                call.slot.name = call.slot.name or self._note_unnamed()
                 self._show_call(call)
             self._close_call(call)
         self._emit_done()
