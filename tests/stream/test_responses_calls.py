@@ -90,7 +90,7 @@ def test_server_call_then_text_over_two_rounds_is_one_lifecycle() -> None:
 
 
 def test_mixed_turn_shows_the_client_call_and_the_server_run() -> None:
-    """Of a turn with both kinds of calls the client gets its own to run and the server's as done, as the model had them."""
+    """Of a turn with both kinds of calls the client gets its own to run and the server's as done, in their order."""
     mine, theirs = call("{}", 1, "g", side="server"), call('{"x":1}', 2)
     events = [
         *called(0, mine, "{}"),

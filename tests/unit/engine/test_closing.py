@@ -90,6 +90,7 @@ def test_many_calls_and_long_results_are_shortened_and_counted():
         "- 3 earlier, not shown here",
     ]
     assert len(lines) == 12
-    assert lines[2].startswith('- get({"n":"xxx') and lines[2].endswith("line…")
+    assert lines[2].startswith('- get({"n":"xxx')
+    assert lines[2].endswith("line…")
     assert lines[-1].endswith("): failed: broken")
     assert max(map(len, lines)) < 500
