@@ -15,6 +15,7 @@ from treadle.canon.tools import Fault
 from treadle.tools.schema import ERRORS_MAX, MESSAGE_BYTES_MAX, Validator, pointer
 from treadle.tools.signature import Parameter
 from treadle.tools.threads import Threads
+from treadle.wire.surrogates import mend_escapes
 
 Json = dict[str, Any] | list[Any] | str | float | bool | None
 FAULTS_WAIT_S = 2.0
@@ -49,7 +50,9 @@ def read_arguments(text: str, bytes_max: int) -> dict[str, Any]:
         if not isinstance(value, dict) or text.count(":") != len(value) or text.count("{") != 1:
             _refuse_duplicates(text)
     except BadJson as error:
-        raise BadArguments(f"The arguments are not valid JSON: {error}") from None
+        _, halves = mend_escapes(text.encode("utf-8", "surrogatepass"))
+        why = "a \\u escape is only half of a character" if halves else str(error)
+        raise BadArguments(f"The arguments are not valid JSON: {why}") from None
     if not isinstance(value, dict):
         raise BadArguments("The arguments must be a JSON object.")
     return value

@@ -152,7 +152,7 @@ class Assembly(Ledger):
             self._correlator = Correlator()
         slot, is_new = self._correlator.place(piece)
         if is_new:
-            self._calls[id(slot)] = CallDraft(slot, HalfJoiner())
+            self._calls[id(slot)] = CallDraft(slot, HalfJoiner(is_json=piece.kind != "custom"))
             self.has_calls = True
             if len(self._calls) > CALLS_MAX:
                 self._meter.refuse(f"more than {CALLS_MAX} calls in one answer")

@@ -418,6 +418,10 @@ class TextScanner:
         barred, self._is_barred = 0 if self._is_barred else -1, False
         self.work += len(text)
         while True:
+            # A line that is indented a little begins behind its blanks, however the text was cut.
+            while at < len(text) and text[at] == " " and self._lines.is_fresh:
+                self._lines.feed(" ")
+                at += 1
             if at != barred and at < len(text):
                 verdict = self._at_start(text, start, at, is_end=is_end)
                 if verdict is None:

@@ -486,3 +486,11 @@ def test_a_name_that_never_comes_holds_up_no_call_for_ever() -> None:
     events = decode(Decoder(CountingIds()), stream(*[calls(piece) for piece in pieces], finish("tool_calls"), DONE))
     check_contract(events)
     assert answer(events).items == (("call", "unnamed", "{}"), ("call", "g", "{}"))
+
+
+def test_a_lone_half_in_arguments_stays_the_escape_that_it_was() -> None:
+    """In text it is replaced; in arguments another character would be another argument."""
+    pieces = [call(0, "a", "f", '{"x":"\ud83d'), call(0, args="\ude00 \ud800"), call(0, args='"}')]
+    raw = [json.dumps(calls(piece)) for piece in pieces]
+    body = "".join(f"data: {each}\n\n" for each in raw).encode() + stream(finish("tool_calls"), DONE)
+    assert answer(decode(Decoder(CountingIds()), body)).items == (("call", "f", '{"x":"\U0001f600 \\ud800"}'),)
