@@ -1,4 +1,4 @@
-"""What a model said reaches the client as it was meant, over real HTTP: at a limit, under a choice, in a client's loop."""
+"""What a model said reaches clients as it was meant, over real HTTP: at a limit, under a choice, in a client's loop."""
 
 import json
 from pathlib import Path
@@ -73,9 +73,10 @@ LAST: dict[str, ScriptTurn] = {
     "a call": ScriptTurn(calls=(CALLED,)),
     "a call as text": ScriptTurn(text='<tool_call>\n{"name": "ring", "arguments": {}}\n</tool_call>'),
 }
-ANSWER = """The same call was made 2 times in a row. The model gave no final answer. 2 tool calls were answered before that:
-- ring({}): rung
-- ring({}): rung [limit_reached] The same call was made 2 times in a row. Stopping tool loop."""
+REASON = "The same call was made 2 times in a row."
+ANSWER = f"""{REASON} The model gave no final answer. 2 tool calls were answered before that:
+- ring({{}}): rung
+- ring({{}}): rung [limit_reached] {REASON} Stopping tool loop."""
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -114,7 +115,7 @@ def test_a_call_that_was_not_offered_is_the_clients_to_answer(api: str, tmp_path
 
 @pytest.mark.parametrize("upstream", ["chat", "responses", "messages", "gemini"])
 def test_a_named_choice_leaves_the_upstream_no_other_tool(upstream: str, tmp_path: Path) -> None:
-    """A server of one's own need not know choices by name: the tool goes out alone, and required; Gemini's has names."""
+    """A server of one's own need not know choices by name: the tool goes out alone, and required. Gemini has names."""
     with Gateway(Script(turns=(ScriptTurn(calls=(CALLED,)),)), tmp_path, protocol=upstream) as gateway:
         choice = {"type": "function", "function": {"name": "ring"}}
         ask(gateway, "chat", tool_choice=choice, **tools_of("chat", "knock", "ring"))

@@ -48,8 +48,8 @@ def test_tiers_follow_the_model() -> None:
 
 
 SPECIAL = {
-    "JsonBody.needs_closer": "apertus cohere_action dots_json hermes_json inkling internlm lfm2_json longcat minimax_m1 "
-    "nemotron_v2 tool_calls_list",
+    "JsonBody.needs_closer": "apertus cohere_action dots_json hermes_json inkling internlm lfm2_json longcat "
+    "minimax_m1 nemotron_v2 tool_calls_list",
     "NamedJson.needs_closer": "deepseek_v3 deepseek_v31 function_glued function_json kimi_k2 solar",
     "JsonBody.is_fenced": "command_r",
     "JsonBody.is_keyed": "apertus",
