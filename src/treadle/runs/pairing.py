@@ -5,6 +5,7 @@ is refused, as the providers do. What can be put right without a guess is put ri
 is called exact. Shapes that stock clients are known to send are listed in docs/http.md; their readers know them.
 """
 
+import logging
 from collections.abc import Collection, Sequence
 
 from treadle.canon.errors import ProtocolError
@@ -12,6 +13,8 @@ from treadle.canon.items import AnyItem, CallItem, MessageItem, ResultItem
 from treadle.canon.json import cut_text
 from treadle.canon.request import Note, Request
 from treadle.wire.notes import HISTORY
+
+log = logging.getLogger("treadle.runs")
 
 _FIELDS = {"chat": "messages", "messages": "messages", "gemini": "contents"}
 ID_BYTES_SHOWN = 128
@@ -68,6 +71,16 @@ def note_repairs(items: Sequence[AnyItem]) -> tuple[Note, ...]:
             seen.add(item.call_id)
             open_calls[item.call_id] = None
     return tuple(note for note in _notes(twice, moved, turned) if note.count)
+
+
+def log_pairs(run_id: str, items: Sequence[AnyItem]) -> None:
+    """Say at debug which calls and results a client sent along."""
+    if not log.isEnabledFor(logging.DEBUG):
+        return
+    for item in items:
+        if isinstance(item, CallItem | ResultItem):
+            words = "input call attached" if type(item) is CallItem else "input result added"
+            log.debug(words, extra={"run_id": run_id, "tool_name": item.name, "tool_call_id": item.call_id})
 
 
 def _notes(twice: int, moved: int, turned: int) -> tuple[Note, ...]:

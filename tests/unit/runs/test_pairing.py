@@ -1,11 +1,13 @@
 """Calls and results of a client's history: what is refused, what is put right and noted."""
 
+import logging
+
 import pytest
 
 from treadle.canon.errors import ProtocolError
 from treadle.canon.items import AnyItem, CallItem, ResultItem, TextPart, text_message
 from treadle.canon.request import Protocol, Request
-from treadle.runs.pairing import check_results, note_repairs
+from treadle.runs.pairing import check_results, log_pairs, note_repairs
 
 USER = text_message("user", "hi")
 
@@ -80,3 +82,11 @@ def test_what_is_put_right_is_noted(items: list[AnyItem], notes: list[tuple[str,
     found = note_repairs(items)
     assert [(note.code, note.action, note.count) for note in found] == notes
     assert {note.field for note in found} <= {"history"}
+
+
+def test_what_a_client_sends_along_is_told_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    """Which calls and results, and nothing that they say."""
+    caplog.set_level(logging.DEBUG, logger="treadle")
+    log_pairs("run_1", [USER, call("a"), result("a")])
+    told = [(each.message, each.__dict__["run_id"], each.__dict__["tool_call_id"]) for each in caplog.records]
+    assert told == [("input call attached", "run_1", "a"), ("input result added", "run_1", "a")]

@@ -41,7 +41,7 @@ def check_fidelity(notes: Iterable[Note]) -> None:
     for note in notes:
         if note.action == "repaired" and _is_counted(note):
             raise UnsupportedFeature(
-                f"The history has to be repaired: {note.message}.",
+                f"The history has to be repaired: {note.message.removesuffix('.')}.",
                 hint="Turn strict_fidelity off to have it repaired with a note.",
             )
         if note.action == "dropped":
