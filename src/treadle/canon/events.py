@@ -266,8 +266,9 @@ _decoder: msgspec.json.Decoder[RunEvent] = msgspec.json.Decoder(RunEvent)
 
 def says_server_call(event: RunEvent) -> bool:
     """Tell whether a server call is said: what it is shown by comes when it runs."""
-    is_said = type(event) is ItemAdded or type(event) is ItemDone
-    return is_said and type(event.item) is CallItem and event.item.side == "server"
+    if type(event) is not ItemAdded and type(event) is not ItemDone:
+        return False
+    return type(event.item) is CallItem and event.item.side == "server"
 
 
 def read_event(data: bytes | str) -> RunEvent:

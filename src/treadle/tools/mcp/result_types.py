@@ -6,7 +6,7 @@ The SDK takes the field for required and refuses them, so they are completed on 
 import contextlib
 from collections.abc import AsyncGenerator
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
 from mcp.client import Transport
 from mcp.shared._stream_protocols import ReadStream, WriteStream
@@ -23,7 +23,7 @@ async def with_result_types(
 ) -> AsyncGenerator[tuple[ReadStream[Incoming], WriteStream[SessionMessage]], None]:
     """Open a transport of which every result says its type."""
     async with transport as (reader, writer):
-        yield Completed(cast("ReadStream[Incoming]", reader)), cast("WriteStream[SessionMessage]", writer)
+        yield Completed(reader), writer
 
 
 class Completed:
@@ -45,7 +45,7 @@ class Completed:
         """Close the stream."""
         await self._stream.aclose()
 
-    def __aiter__(self) -> Self:
+    def __aiter__(self) -> "Completed":
         """Return what yields the messages."""
         return self
 
@@ -59,10 +59,10 @@ class Completed:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> bool | None:
         """Leave the stream."""
-        return await self._stream.__aexit__(kind, error, trace)
+        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
 
 
 def _completed(item: Incoming) -> Incoming:
