@@ -70,13 +70,14 @@ def test_no_cut_changes_what_a_call_and_its_surroundings_are(dialect: Dialect) -
     [
         ("<|open|>message<|sep|>Hello<|close|>message<|sep|>", "Hello"),
         ("<|start|>assistant<|message|>Hello<|eom|>", "Hello"),
+        ("Hello<|eom|>", "Hello"),
         (
             '<atem:function_calls><atem:invoke name="get_weather"><atem:parameter name="city">Paris</atem:parameter>'
             "</atem:invoke></atem:function_calls><|eom|>",
             "",
         ),
     ],
-    ids=["kimi_k3", "muse", "muse_call"],
+    ids=["kimi_k3", "muse", "muse_without_header", "muse_call"],
 )
 def test_words_that_only_frame_a_message_are_not_shown(text: str, shown: str) -> None:
     """They are the model's to its server, and no part of what it says."""

@@ -396,3 +396,6 @@ RESPONSE = (
 
 FRAME_ENDS = ("<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>")
 """What ends a message with a header."""
+
+LONE_ENDS = {"<|eom|>": "muse_atem"}
+"""Ends that servers leave of messages whose header they take away, by the dialect whose models write so."""

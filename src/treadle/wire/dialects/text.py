@@ -28,7 +28,7 @@ from treadle.wire.dialects.grammar import (
 from treadle.wire.dialects.markdown import HEAD_CHARS, Lines, inline_end, unpaired
 from treadle.wire.dialects.reader import Reader, Wait
 from treadle.wire.dialects.recognise import FENCE, Calls, braces, json_body, named_json, pythonic, whole
-from treadle.wire.dialects.table import FRAME_ENDS, REASONING, RESPONSE
+from treadle.wire.dialects.table import FRAME_ENDS, LONE_ENDS, REASONING, RESPONSE
 from treadle.wire.dialects.tagged import elements, frame, pairs, tagged
 from treadle.wire.dialects.values import Tools
 
@@ -519,7 +519,9 @@ class TextScanner:
             self._lines.reset()
             self._is_first = is_first
             return end
-        elif (token in FRAME_ENDS and self._is_frame_open) or token in RESPONSE:
+        elif (
+            (token in FRAME_ENDS and self._is_frame_open) or token in RESPONSE or LONE_ENDS.get(token) in self._natives
+        ):
             self._is_frame_open = False
             return end
         elif token not in REASONING:
