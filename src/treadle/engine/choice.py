@@ -19,7 +19,7 @@ class Choice:
 
     def __init__(self, wanted: ToolChoice) -> None:
         self._wanted = wanted
-        self._is_met = False
+        self._is_met = self._was_met = False
         self.current = wanted
 
     def next(self, *, is_final: bool) -> ToolChoice:
@@ -27,8 +27,14 @@ class Choice:
 
         A forced choice binds until a call has met it: binding longer, it would make the model call without end.
         """
+        self._was_met = self._is_met
         is_bound = not self._is_met or self._wanted.mode in ("auto", "none")
         self.current = NONE if is_final else self._wanted if is_bound else AUTO
+        return self.current
+
+    def again(self) -> ToolChoice:
+        """Return the choice of the current model call, which is made anew: what it said is void."""
+        self._is_met = self._was_met
         return self.current
 
     def permits(self, name: str) -> bool:

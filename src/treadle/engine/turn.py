@@ -220,7 +220,8 @@ class Turn:
         self.base = self._next_base
         if self.is_round_over:
             self._forget_call()
-        plan = self._planner.plan(self._choice.next(is_final=self._final), is_closing=self._final)
+        choice = self._choice.next(is_final=self._final) if is_counted else self._choice.again()
+        plan = self._planner.plan(choice, is_closing=self._final)
         return AskModel(plan=plan, round=self.budget.rounds, final=self._final)
 
     def _forget_call(self) -> None:

@@ -5,7 +5,8 @@ import pytest
 
 from treadle.canon.events import ItemDone, Noted, ToolFinished
 from treadle.canon.items import text_of
-from treadle.canon.tools import NAMES_BYTES_MAX, ToolChoice
+from treadle.canon.tools import AUTO, NAMES_BYTES_MAX, ToolChoice
+from treadle.engine.choice import Choice
 from treadle.engine.limits import Limits
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, client, ok, say, server
 
@@ -125,3 +126,15 @@ async def test_an_answer_without_the_call_that_was_wanted_is_noted(choice, wante
         "tool_choice",
         f"{wanted} had to be called, and the model did not call it",
     )
+
+
+def test_a_model_call_that_is_made_anew_is_bound_as_before():
+    """What met the choice before the process died is void with the rest of what was said."""
+    choice = Choice(NAMED)
+    assert choice.next(is_final=False) == NAMED
+    choice.meet()
+    assert choice.again() == NAMED
+    assert choice.next(is_final=False) == NAMED
+    choice.meet()
+    assert choice.next(is_final=False) == AUTO
+    assert choice.again() == AUTO
