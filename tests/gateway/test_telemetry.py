@@ -161,7 +161,7 @@ def test_requests_tools_and_ends_are_lines_of_json(tmp_path: Path) -> None:
     [request] = [each for each in said if each.get("route") == "/v1/chat/completions"]
     assert (request["status"], request["method"], request["request_id"]) == (200, "POST", "req-of-mine")
     assert request["duration_s"] > 0
-    [called] = [each for each in said if "tool_call_id" in each]
+    [called] = [each for each in said if "rc" in each]
     assert (called["tool_name"], called["rc"], called["iteration"]) == ("look", "ok", 1)
     [ended] = [each for each in said if each["message"] == "run completed"]
     assert ended["run_id"] == called["run_id"]

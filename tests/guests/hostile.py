@@ -281,13 +281,24 @@ tool(
     "trap",
 )
 tool("a tool that reads out of bounds", "(i32.load (i32.const -4))", ("stopped (trap)",), "trap")
-tool("a tool that returns an error", "(i32.const -5)", ("tool rc: -5",))
+tool("a tool that returns an error", "(i32.const -5)", ('"message":"tool rc: -5"}',))
 tool("a tool that returns a positive number", "(i32.const 7)", ("tool rc: 7",))
 tool("a tool that returns the smallest number", "(i32.const -2147483648)", ("tool rc: -2147483648",))
 tool(
-    "a tool that claims a longer output", "(i32.store (local.get 3) (i32.const 999999)) (i32.const 0)", ("tool rc: 0",)
+    "a tool that returns an error and words of it",
+    "(i32.store (local.get 2) (i32.const 0x6f6f74)) (i32.const -5)",
+    ('"message":"tool rc: -5: too"}',),
 )
-tool("a tool that claims four GiB", "(i32.store (local.get 3) (i32.const -1)) (i32.const 0)", ("tool rc: 0",))
+tool(
+    "a tool that claims a longer output",
+    "(i32.store (local.get 3) (i32.const 999999)) (i32.const 0)",
+    ("tool rc: 0, but it says that it wrote 999999 bytes, where there was room for",),
+)
+tool(
+    "a tool that claims four GiB",
+    "(i32.store (local.get 3) (i32.const -1)) (i32.const 0)",
+    ("tool rc: 0, but it says that it wrote 4294967295 bytes, where there was room for",),
+)
 tool(
     "a tool that wants more room for ever",
     "(i32.store (local.get 3) (i32.add (i32.load (local.get 3)) (i32.const 1))) (i32.const -28)",

@@ -49,7 +49,7 @@ async def test_every_call_of_a_guests_tool_is_in_the_log_with_the_providers_requ
         async with Runtime(chosen, parts=Parts(env={})) as runtime:
             ended = await runtime.guests.run(guest(tmp_path, with_tool(), isolation))
     assert len(ended.run_ids) == 1
-    found = [vars(record) for record in caplog.records if hasattr(record, "tool_call_id")]
+    found = [vars(record) for record in caplog.records if hasattr(record, "rc")]
     names = ("run_id", "iteration", "tool_name", "rc", "output_bytes", "upstream_request_id")
     size = len(f'{{"a":"{SECRET}"}}')
     wanted = (ended.run_ids[0], 1, "t", "ok", size, "req_77")

@@ -107,11 +107,13 @@ def unknown_role(scene: Scene) -> None:
 
 
 def lone_result(scene: Scene) -> None:
-    """A result whose call is not there becomes words: no upstream takes it otherwise."""
+    """A result whose call is not there is refused by its id, in each API's own words for a mistake."""
+    fields = {"chat": "messages", "responses": "input", "messages": "messages", "gemini": "contents"}
     for api, more in RESULTS.items():
-        asked = good_answer(scene, api, body(api, **more))
-        assert "without its call]" in asked["messages"][-1]["content"], api
-        assert "42" in asked["messages"][-1]["content"], api
+        answer = ask(scene, api, body(api, **more))
+        check_refusal(api, answer, 400, "invalid_value", fields[api])
+        assert "there is no call with the id" in answer.text, api
+        assert api == "gemini" or "'c9'" in answer.text, api
 
 
 def lone_call(scene: Scene) -> None:
@@ -133,8 +135,9 @@ def twice_the_id(scene: Scene) -> None:
 def foreign_result(scene: Scene) -> None:
     """A result for a call of another response is not taken for one of this."""
     given = {"type": "function_call_output", "call_id": "call_elsewhere", "output": "42"}
-    asked = good_answer(scene, "responses", body("responses", previous_response_id=scene.house.kept, input=[given]))
-    assert asked["messages"][-1] == {"role": "user", "content": "[result without its call] 42"}
+    answer = ask(scene, "responses", body("responses", previous_response_id=scene.house.kept, input=[given]))
+    check_refusal("responses", answer, 400, "invalid_value", "input")
+    assert "call_elsewhere" in answer.text
 
 
 def token_bounds(scene: Scene) -> None:
@@ -305,10 +308,10 @@ def references(scene: Scene) -> None:
 REPLIES = {"bad-thousand": thousand_calls}
 ROWS = (
     Row(id="protocol.unknown_role", comes="accepted", why="clients are ahead of us", tries=unknown_role),
-    Row(id="protocol.result_without_call", comes="repaired", why="as words nothing is lost", tries=lone_result),
+    Row(id="protocol.result_without_call", comes="refused", why="it answers nothing", tries=lone_result),
     Row(id="protocol.orphan_call", comes="repaired", why="upstreams want a result for each call", tries=lone_call),
     Row(id="protocol.duplicate_call_id", comes="accepted", why="some clients count from one", tries=twice_the_id),
-    Row(id="protocol.result_of_another_response", comes="repaired", why="it has no call here", tries=foreign_result),
+    Row(id="protocol.result_of_another_response", comes="refused", why="it has no call here", tries=foreign_result),
     Row(
         id="protocol.max_tokens_negative_or_huge",
         comes="refused",

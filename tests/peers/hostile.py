@@ -85,7 +85,8 @@ def list_page(params: dict[str, object]) -> dict[str, object]:
     if MODE == "many":
         page = [tool(f"t{number:05}") for number in range(start, start + 500)]
         return {"tools": page, **({"nextCursor": str(start + 500)} if start < 9_500 else {})}
-    return {"tools": tools()}
+    kept = {"ttlMs": 0, "cacheScope": "private"} if MODE.startswith("modern") else {}
+    return {"tools": tools(), **kept}
 
 
 def ask_client() -> object:
@@ -130,6 +131,10 @@ def act(request_id: object, params: dict[str, object]) -> None:
         case "badimage":
             image = {"type": "image", "data": "not base64!", "mimeType": "image/png"}
             return send({"id": request_id, "result": {"content": [image]}})
+        case "modern_asking":
+            request = {"method": "elicitation/create", "params": {"message": "which?", "requestedSchema": OBJECT}}
+            asked = {"resultType": "input_required", "inputRequests": {"one": request}}
+            return send({"id": request_id, "result": asked})
         case "shapeless":
             return send({"id": request_id, "result": {"content": "text"}})
         case "sampling":
@@ -154,6 +159,9 @@ def answer(message: dict[str, object]) -> None:
     request_id, params = message.get("id"), message.get("params") or {}
     assert isinstance(params, dict)
     match message.get("method"):
+        case "server/discover" if MODE.startswith("modern"):
+            found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+            send({"id": request_id, "result": {**found, "resultType": "complete"}})
         case "initialize":
             info = {"name": "hostile", "version": "0"}
             capabilities = {"tools": {"listChanged": True}}

@@ -137,3 +137,22 @@ def _is_alive(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+async def test_a_result_that_does_not_say_its_type_is_complete() -> None:
+    """So the protocol of 2026-07-28 has it, for servers that leave the field out."""
+    async with visit(hostile("modern_plain")) as seen:
+        assert seen.names == ["mcp__bad__act"]
+        outcome = await seen.call("mcp__bad__act")
+        assert (outcome.rc, outcome.text) == ("ok", "done")
+
+
+async def test_a_tool_that_asks_for_input_says_so_to_the_model() -> None:
+    """It has not run, and what it asks for is named; nothing of it is answered by Treadle."""
+    async with visit(hostile("modern_asking")) as seen:
+        outcome = await seen.call("mcp__bad__act")
+        assert outcome.rc == "failed"
+        assert message_of(outcome.text) == (
+            "The MCP server bad did not run the tool: it asks for further input (elicitation/create), which Treadle "
+            "cannot give. Call the tool with all that it needs in its arguments, or do without it."
+        )

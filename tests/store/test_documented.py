@@ -99,11 +99,6 @@ FOUND: list[list[tuple[Any, ...]]] = [
             '{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}}]',
         ),
         ("tool", '{"temp_c":22}'),
-        (
-            "assistant",
-            '[{"id":"call_2","type":"function","function":'
-            '{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}}]',
-        ),
         ("assistant", "22 °C"),
         ("user", "and now?"),
     ],

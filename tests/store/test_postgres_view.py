@@ -41,13 +41,44 @@ async def test_a_tool_conversation_reads_as_chat_messages() -> None:
     found = await rows([*entries, said("22 °C", "assistant")])
     calls = found[1]
     assert json.loads(calls[3]) == [{"id": "call_1", "type": "function", "function": WEATHER}]
-    assert json.loads(calls[5]) == WEATHER
+    assert calls[5] is None
     assert [(*row[:3], row[4], row[6]) for row in found] == [
         ("system", "be kind", None, None, None),
         ("assistant", None, None, None, "get_weather"),
         ("tool", "22 degrees", None, "call_1", "get_weather"),
         ("assistant", "22 °C", None, None, None),
     ]
+
+
+async def test_a_turn_of_the_assistant_is_one_row() -> None:
+    """Read in order the rows are a conversation that Chat takes: text and all calls together, then each result."""
+    entries = [
+        said("weather?"),
+        said("Let me look.", "assistant"),
+        called("c1"),
+        called("c2"),
+        said("And there.", "assistant"),
+        called("c3"),
+        *[resulted(each, "22") for each in ("c1", "c2", "c3")],
+        said("22", "assistant"),
+    ]
+    found = await rows(entries)
+    assert [(row[0], row[1], row[4], row[6]) for row in found] == [
+        ("user", "weather?", None, None),
+        ("assistant", "Let me look.\n\nAnd there.", None, None),
+        *[("tool", "22", each, "get_weather") for each in ("c1", "c2", "c3")],
+        ("assistant", "22", None, None),
+    ]
+    called_in = [[call["id"] for call in json.loads(row[3])] if row[3] else [] for row in found]
+    assert called_in == [[], ["c1", "c2", "c3"], [], [], [], []]
+    assert [row[5] for row in found] == [None] * len(found)
+
+
+async def test_only_legacy_clients_have_a_function_call() -> None:
+    """It is the older form of `tool_calls`, beside which no message has it."""
+    legacy = CallItem(call_id="call_1_legacy", name="f", arguments="{}")
+    found = await rows([entry_of_item(legacy, at=1.0, is_input=True), resulted("call_1_legacy"), called("c1")])
+    assert [row[5] and json.loads(row[5]) for row in found] == [{"name": "f", "arguments": "{}"}, None, None]
 
 
 async def test_every_row_says_where_and_when() -> None:

@@ -52,7 +52,7 @@ async def test_a_tool_conversation_reads_as_chat_messages(store: SqliteStore) ->
     found = await rows(store, entries)
     calls = found[2]
     assert json.loads(calls[3]) == [{"id": "call_1", "type": "function", "function": WEATHER}]
-    assert json.loads(calls[5]) == WEATHER
+    assert calls[5] is None
     assert [(*row[:3], row[4], row[6]) for row in found] == [
         ("system", "be kind", None, None, None),
         ("user", "weather?", None, None, None),
@@ -61,6 +61,53 @@ async def test_a_tool_conversation_reads_as_chat_messages(store: SqliteStore) ->
         ("assistant", "22 °C", None, None, None),
     ]
     assert [row[3] for row in found if row is not calls] == [None] * 4
+
+
+async def test_a_turn_of_the_assistant_is_one_row(store: SqliteStore) -> None:
+    """Read in order the rows are a conversation that Chat takes: text and all calls together, then each result."""
+    entries = [
+        said("weather?"),
+        said("Let me look.", "assistant"),
+        called("c1"),
+        called("c2"),
+        said("And there.", "assistant"),
+        called("c3"),
+        *[resulted(each, "22") for each in ("c1", "c2", "c3")],
+        called("c4"),
+        resulted("c4", "23"),
+        said("22", "assistant"),
+        said("Really.", "assistant"),
+    ]
+    found = await rows(store, entries)
+    assert [(row[0], row[1], row[4], row[6]) for row in found] == [
+        ("user", "weather?", None, None),
+        ("assistant", "Let me look.\n\nAnd there.", None, None),
+        *[("tool", "22", each, "get_weather") for each in ("c1", "c2", "c3")],
+        ("assistant", None, None, "get_weather"),
+        ("tool", "23", "c4", "get_weather"),
+        ("assistant", "22", None, None),
+        ("assistant", "Really.", None, None),
+    ]
+    called_in = [[call["id"] for call in json.loads(row[3])] if row[3] else [] for row in found]
+    assert called_in == [[], ["c1", "c2", "c3"], [], [], [], ["c4"], [], [], []]
+    assert [row[5] for row in found] == [None] * len(found)
+
+
+async def test_only_legacy_clients_have_a_function_call(store: SqliteStore) -> None:
+    """It is the older form of `tool_calls`, beside which no message has it."""
+    legacy = CallItem(call_id="call_1_legacy", name="f", arguments="{}")
+    found = await rows(store, [entry_of_item(legacy, at=1.0, is_input=True), resulted("call_1_legacy"), called("c1")])
+    assert [row[5] and json.loads(row[5]) for row in found] == [{"name": "f", "arguments": "{}"}, None, None]
+
+
+async def test_one_conversation_is_found_without_reading_the_others(store: SqliteStore) -> None:
+    """The view goes to the rows of a run by its number, never through all that was ever said."""
+    await rows(store, [said("hi")])
+    connection = apsw.Connection(store.path, flags=apsw.SQLITE_OPEN_READONLY)
+    steps = connection.execute("EXPLAIN QUERY PLAN SELECT * FROM messages WHERE conversation_id = 'c'").fetchall()
+    connection.close()
+    # The calls and the texts of one turn, put in order, are all that is gone through.
+    assert {step[3] for step in steps if step[3].startswith("SCAN")} <= {"SCAN t", "SCAN c", "SCAN CONSTANT ROW"}
 
 
 async def test_every_row_says_where_and_when(store: SqliteStore) -> None:

@@ -18,6 +18,7 @@ from treadle.canon.events import (
     Noted,
     ReasoningDelta,
     RefusalDelta,
+    RoundBroken,
     RunEnded,
     RunEvent,
     TextDelta,
@@ -207,6 +208,32 @@ def test_a_mixed_turn_shows_both_kinds_of_calls() -> None:
     verdict = judge(events)
     assert verdict.content == [_use('{"a":1}'), *_server()]
     assert verdict.final["stop_reason"] == "tool_use"
+
+
+def test_the_order_of_a_mixed_turn_is_the_models() -> None:
+    """A server call that came first is shown first, though it runs only once the client's is whole."""
+    mine = call('{"a":1}', 1)
+    events: list[RunEvent] = [
+        *called(0, SERVER, "{}"),
+        *called(1, mine, '{"a":1}'),
+        tool_started(0, SERVER),
+        tool_finished(0, SERVER),
+        CALLED,
+    ]
+    assert judge(events).content == [*_server(), _use('{"a":1}')]
+
+
+def test_a_server_call_that_was_broken_off_keeps_no_place() -> None:
+    """What comes in the next attempt does not wait for it."""
+    events: list[RunEvent] = [
+        ItemAdded(index=0, item=SERVER),
+        RoundBroken(round=1, indexes=(0,)),
+        *message(1, "Hi"),
+        COMPLETED,
+    ]
+    raw, _ = encode([STARTED, *events[:-1]])
+    assert b'"text":"Hi"' in raw
+    assert judge(events).content == [_text("Hi")]
 
 
 def test_a_server_call_without_a_result_or_an_id_is_shown_all_the_same() -> None:

@@ -26,6 +26,7 @@ from treadle.canon.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
+    RoundBroken,
     RunEnded,
     RunEvent,
     ToolFinished,
@@ -89,7 +90,7 @@ def test_server_call_then_text_over_two_rounds_is_one_lifecycle() -> None:
 
 
 def test_mixed_turn_shows_the_client_call_and_the_server_run() -> None:
-    """Of a turn with both kinds of calls the client gets its own to run and the server's as done."""
+    """Of a turn with both kinds of calls the client gets its own to run and the server's as done, in their order."""
     mine, theirs = call("{}", 1, "g", side="server"), call('{"x":1}', 2)
     events = [
         *called(0, mine, "{}"),
@@ -98,8 +99,15 @@ def test_mixed_turn_shows_the_client_call_and_the_server_run() -> None:
         tool_finished(0, mine),
     ]
     seen = judge([*events, RunEnded(status="requires_action", stop="calls")])
-    assert seen.types == [*START, *CALL, *SERVER, "completed"]
-    assert seen.final["output"] == [function_call('{"x":1}', 2), server_call(1)]
+    assert seen.types == [*START, *SERVER, *CALL, "completed"]
+    assert seen.final["output"] == [server_call(1), function_call('{"x":1}', 2)]
+
+
+def test_a_server_call_that_was_broken_off_keeps_no_place() -> None:
+    """What comes in the next attempt does not wait for it."""
+    mine = call("", 1, "g", side="server")
+    events = [ItemAdded(index=0, item=mine), RoundBroken(round=1, indexes=(0,)), *message(1, "Hi"), COMPLETED]
+    assert judge(events).types == [*START, *TEXT, "completed"]
 
 
 def test_overlapping_server_calls_are_written_one_after_the_other() -> None:

@@ -281,6 +281,13 @@ class Numbered(msgspec.Struct, frozen=True, kw_only=True):
 _decoder: msgspec.json.Decoder[RunEvent] = msgspec.json.Decoder(RunEvent)
 
 
+def says_server_call(event: RunEvent) -> bool:
+    """Tell whether a server call is said: what it is shown by comes when it runs."""
+    if type(event) is not ItemAdded and type(event) is not ItemDone:
+        return False
+    return type(event.item) is CallItem and event.item.side == "server"
+
+
 def read_event(data: bytes | str) -> RunEvent:
     """Decode one run event from its JSON."""
     return _decoder.decode(data)

@@ -21,8 +21,9 @@ from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one model call sends: the exact items, tools and options.
 
-    `is_strict` is no part of it: it asks the upstream room to fail rather than send less than this. Nor are the
-    `folds`, which a plan shares with those before it in the same run, if there are any.
+    `is_strict` is no part of it: it asks the upstream room to fail rather than send less than this. Nor is
+    `is_closing`, by which that room knows that no call is obeyed any more. Nor are the `folds`, which a plan shares
+    with those before it in the same run, if there are any.
     """
 
     items: tuple[AnyItem, ...]
@@ -33,6 +34,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
     tools_sha256: str = ""
     is_strict: bool = False
+    is_closing: bool = False
     folds: Folds | None = None
 
     def fold(self, kind: type[F]) -> F:
@@ -73,7 +75,7 @@ class Planner:
         self._hash.update(memoryview(written)[1:-1])
         self.items += items
 
-    def plan(self, tool_choice: ToolChoice) -> Plan:
+    def plan(self, tool_choice: ToolChoice, *, is_closing: bool = False) -> Plan:
         """Freeze the surface of the next model call."""
         digest = self._hash.copy()
         digest.update(self._head + canonical_json(tool_choice) + self._tail)
@@ -86,6 +88,7 @@ class Planner:
             fingerprint=digest.hexdigest(),
             tools_sha256=self._tools_sha256,
             is_strict=self._is_strict,
+            is_closing=is_closing,
             folds=self._folds,
         )
 

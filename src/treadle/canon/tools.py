@@ -2,6 +2,8 @@
 
 import re
 import unicodedata
+from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Literal, cast
 
@@ -35,6 +37,12 @@ _WORDS = re.compile(r"[^\W_]+")
 NAME_CHARS_READ = 512
 NAMES_KNOWN_MAX = 1_024
 """The same few tools are called again and again."""
+
+NAME_CHARS_COMPARED = 128
+"""Names come from models: one of a megabyte is neither compared nor shown whole."""
+NAMES_COMPARED = 8
+NAMES_BYTES_MAX = 2_048
+"""How much of a result may be names of the tools there are."""
 
 SANDBOXES = {
     "none": "in Treadle's own process, with the rights of its user",
@@ -186,6 +194,24 @@ def flat_failure(outcome: Outcome) -> Outcome:
         return outcome
     rest = {name: value for name, value in fields.items() if name != "error"}
     return msgspec.structs.replace(outcome, text=write_json({**flat, **rest}).decode())
+
+
+def listed_names(wanted: str, names: Iterable[str]) -> str:
+    """Return names of tools for a model that called another: the nearest first, and how many more there are.
+
+    All of them, as long as they fit: a model takes a list that ends for the whole one.
+    """
+    known = sorted(names)
+    near = get_close_matches(wanted[:NAME_CHARS_COMPARED], known, NAMES_COMPARED, cutoff=0.5)
+    shown: list[str] = []
+    size = 0
+    for name in dict.fromkeys([*near, *known]):
+        size += len(name.encode("utf-8", "replace")) + 2
+        if size > NAMES_BYTES_MAX:
+            break
+        shown.append(name)
+    left = len(known) - len(shown)
+    return ", ".join(shown) + (f" and {left} more" if left else "")
 
 
 def is_person_only(name: str) -> bool:

@@ -3,7 +3,8 @@
 Pure. Who is asked, and how, is behind the Approver port.
 """
 
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -11,10 +12,14 @@ from treadle.canon.events import ApprovalDecided, ApprovalRequested, Verdict
 from treadle.canon.items import AnyItem, CallItem, MessageItem, OpaqueItem, OpaquePart, TextPart
 from treadle.canon.json import BadJson, read_json, write_json
 from treadle.canon.messages import Entry
-from treadle.canon.tools import Outcome, ToolPolicy, failure
+from treadle.canon.tools import Offer, Outcome, ToolPolicy, failure
 
 NEVER_READ = frozenset({"denied", "expired", "cancelled", "interrupted", "limit_reached", "skipped", "unknown_tool"})
 """Codes of results in which Treadle speaks and no tool."""
+
+FROM_TEXT = ("recovered", "guessed")
+HARMLESS = ("read", "idempotent")
+TextRule = Literal["allow", "ask", "deny"]
 
 HOSTED = "a tool of the provider's"
 """Who gave what Treadle does not read itself: the search, the code or the memory of a provider's own."""
@@ -60,6 +65,31 @@ def is_unread(item: AnyItem) -> bool:
             if type(part) is OpaquePart:
                 return True
     return False
+
+
+def rule_for_text(call: CallItem, policy: ToolPolicy | None, recovered_effects: TextRule) -> TextRule:
+    """Say whether a call that stood in text may run: one that does no harm, else as the limits say.
+
+    What had not even a marker never runs a tool with effects, also none that can be repeated.
+    """
+    if policy is None:
+        return "allow"
+    harmless = ("read",) if call.origin == "guessed" else HARMLESS
+    if policy.effect in harmless and not policy.exec:
+        return "allow"
+    return "deny" if call.origin == "guessed" else recovered_effects
+
+
+def taint_for(offer: Offer, policy: ToolPolicy, tainted: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the tools whose untrusted output makes this one need approval; `tainted` has them with their sources.
+
+    What only reads from the very MCP server that the output came from has nobody else to carry it to.
+    """
+    if not policy.reaches_out:
+        return ()
+    if policy.effect == "read" and not policy.exec and offer.source.startswith("mcp:"):
+        return tuple(name for name, source in tainted.items() if source != offer.source)
+    return tuple(tainted)
 
 
 def reasons_for(call: CallItem, policy: ToolPolicy, tainted: tuple[str, ...], *, is_from_text: bool) -> tuple[str, ...]:

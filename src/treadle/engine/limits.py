@@ -75,18 +75,21 @@ class Budget(msgspec.Struct):
 
     def words(self) -> str:
         """Say for the model which limit was reached."""
+        return f"{self.reason()} Stopping tool loop."
+
+    def reason(self) -> str:
+        """Say which limit was reached."""
         match self.limit:
             case "max_iterations":
-                return f"Tool call limit reached ({self.limits.max_iterations}). Stopping tool loop."
+                return f"Tool call limit reached ({self.limits.max_iterations})."
             case "identical_repeats":
-                count = self.limits.identical_repeats_max
-                return f"The same call was made {count} times in a row. Stopping tool loop."
+                return f"The same call was made {self.limits.identical_repeats_max} times in a row."
             case "wall_time":
-                return "The time for this run is used up. Stopping tool loop."
+                return "The time for this run is used up."
             case _:
                 is_wanted = self.limit == "max_tool_calls"
                 count = self.max_tool_calls if is_wanted else self.limits.max_total_tool_calls
-                return f"Tool call limit reached ({count}). Stopping tool loop."
+                return f"Tool call limit reached ({count})."
 
 
 def refuse(words: str) -> Outcome:

@@ -230,6 +230,7 @@ class Loop:
                     if self._early.is_marked:
                         self._early.begin(self._run_early)
             if limit.is_cut:
+                self._feed(turn.run_out())
                 self._end_round("expired")
                 return turn.expire()
         except (UpstreamError, RequestError) as error:
@@ -243,6 +244,8 @@ class Loop:
             self._steps.clear()
             self._feed(said)
             return await self._call(ask, attempt + 1)
+        if own := turn.add_own():
+            self._feed(own)
         self._end_round("failed" if turn.finish is None else "finished")
         return turn.decide()
 

@@ -80,6 +80,18 @@ def record(events: Sequence[RunEvent]) -> Tape:
     return _as_they_were(tape, events, odd) if odd else tape
 
 
+def parts_said(events: Sequence[RunEvent], index: int) -> tuple[TextPart | RefusalPart, ...]:
+    """Return what was said so far of the message at that index."""
+    texts: dict[tuple[int, bool], list[str]] = {}
+    for event in events:
+        if isinstance(event, TextDelta | RefusalDelta | ReasoningDelta) and event.index == index:
+            texts.setdefault((event.part, type(event) is RefusalDelta), []).append(event.text)
+    return tuple(
+        RefusalPart(text="".join(pieces)) if is_refusal else TextPart(text="".join(pieces))
+        for (_, is_refusal), pieces in sorted(texts.items())
+    )
+
+
 def _is_derivable(item: AnyItem, begun: AnyItem | None, said: dict[_Lane, list[str]] | None) -> bool:
     """Tell whether how an item began, and the pieces it came in, can be cut out of what it is in the end."""
     if said:

@@ -6,7 +6,7 @@ Pure: it makes no call, knows no clock and writes nothing. The loop does what it
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from functools import cached_property
 from typing import Any, ClassVar
 
 import msgspec
@@ -30,38 +30,41 @@ from treadle.canon.events import (
     Stop,
     TextDelta,
 )
-from treadle.canon.ids import CALL, IdSource
+from treadle.canon.ids import CALL, MESSAGE, IdSource
 from treadle.canon.items import (
     AnyItem,
     CallItem,
     MessageItem,
-    RefusalPart,
     ResultItem,
     Side,
-    TextPart,
 )
 from treadle.canon.plan import Plan, Planner
 from treadle.canon.tools import (
     AUTO,
-    NONE,
     Offer,
     Outcome,
     ToolChoice,
-    ToolPolicy,
     failure,
     is_person_only,
     refuse_person_only,
 )
 from treadle.canon.usage import Usage, add_usage
-from treadle.engine.approval import HOSTED, NEVER_READ, DecisionRecord, RequestRecord, is_unread, reasons_for
+from treadle.engine.approval import (
+    FROM_TEXT,
+    HOSTED,
+    NEVER_READ,
+    DecisionRecord,
+    RequestRecord,
+    is_unread,
+    reasons_for,
+    rule_for_text,
+    taint_for,
+)
+from treadle.engine.choice import Choice
+from treadle.engine.closing import closing_line, closing_message, has_said, limit_answer
 from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
 from treadle.engine.schedule import claim_of, waves
-
-FROM_TEXT = ("recovered", "guessed")
-HARMLESS = ("read", "idempotent")
-NAMES_SHOWN = 5
-NAME_CHARS_COMPARED = 128
-"""Names come from models: one of a megabyte is neither compared nor shown whole."""
+from treadle.engine.tape import parts_said
 
 
 class AskModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +155,7 @@ class Turn:
         self._carried_offers: dict[str, Offer] = {}
         self._deferred: frozenset[str] = frozenset()
         self._offers = offers
-        self._choice = choice
+        self._choice = Choice(choice)
         self._limits = limits
         self._ids = ids
         self.budget = Budget(limits, max_tool_calls)
@@ -162,7 +165,7 @@ class Turn:
         self.is_round_over = False
         self._final = False
         self._next_base = 0
-        self._before = len(planner.items)
+        self._before = self._start = len(planner.items)
         self._used_call_ids: set[str] = set()
         self._tainted: dict[str, str] = {}
         self._open: dict[int, AnyItem] = {}
@@ -211,18 +214,15 @@ class Turn:
         return self.ask(is_counted=False)
 
     def ask(self, *, is_counted: bool = True) -> AskModel:
-        """Return the next model call; the first one obeys the request's tool choice, later ones are free."""
+        """Return the next model call. It is bound by the request's tool choice until a call has met that."""
         if is_counted and not self._final:
             self.budget.rounds += 1
         self.base = self._next_base
         if self.is_round_over:
             self._forget_call()
-        if self._final:
-            choice = NONE
-        else:
-            first = self.budget.rounds == 1
-            choice = self._choice if first or self._choice.mode in ("auto", "none") else AUTO
-        return AskModel(plan=self._planner.plan(choice), round=self.budget.rounds, final=self._final)
+        choice = self._choice.next(is_final=self._final) if is_counted else self._choice.again()
+        plan = self._planner.plan(choice, is_closing=self._final)
+        return AskModel(plan=plan, round=self.budget.rounds, final=self._final)
 
     def _forget_call(self) -> None:
         """Leave the last model call behind."""
@@ -282,6 +282,28 @@ class Turn:
         finally:
             self.budget = counted
         return first_reads(planned)
+
+    def add_own(self) -> list[ModelEvent]:
+        """Return what Treadle adds to a model call that has ended: a note where it did not obey the tool choice, and
+        an answer where it gave none at a limit."""
+        if self.error is not None or self.finish is None:
+            return []
+        if self._final:
+            return [] if has_said(self.said, self._done) else self._limit_answer()
+        note = self._choice.complaint(self.finish.stop)
+        return [] if note is None else [Noted(note=note)]
+
+    def run_out(self) -> list[ModelEvent]:
+        """Take note that the time is used up in the middle of a model call; return what Treadle adds to it."""
+        self.budget.reach("wall_time")
+        for event in reversed(self.said):
+            if type(event) is TextDelta and type(self._open.get(event.index)) is MessageItem:
+                return closing_line(self.budget.reason(), event.index - self.base, event.part)
+        return self._limit_answer()
+
+    def _limit_answer(self) -> list[ModelEvent]:
+        text = limit_answer(self.budget.reason(), self._planner.items[self._start :])
+        return closing_message(text, self._next_base - self.base, self._ids.new(MESSAGE))
 
     def decide(self) -> Decision:
         """Say what follows now that the model call has ended."""
@@ -364,15 +386,7 @@ class Turn:
         for index, item in self._open.items():
             if type(item) is not MessageItem:
                 continue
-            texts: dict[tuple[int, bool], list[str]] = {}
-            for said in self.said:
-                if isinstance(said, TextDelta | RefusalDelta | ReasoningDelta) and said.index == index:
-                    texts.setdefault((said.part, type(said) is RefusalDelta), []).append(said.text)
-            parts = tuple(
-                RefusalPart(text="".join(pieces)) if is_refusal else TextPart(text="".join(pieces))
-                for (_, is_refusal), pieces in sorted(texts.items())
-            )
-            if parts:
+            if parts := parts_said(self.said, index):
                 kept.append(msgspec.structs.replace(item, content=parts, is_partial=True))
         return kept
 
@@ -432,8 +446,11 @@ class Turn:
         if type(item) is CallItem:
             item = self._as_begun(item, begun) if type(begun) is CallItem else self._own(item)
             self._calls.append((index, item))
+            self._choice.meet(is_permitted=item.name in self._offers and self._choice.permits(item.name))
             self._has_client_calls = self._has_client_calls or item.side == "client"
         elif type(item) is ResultItem or is_unread(item):
+            # The upstream ran a tool of its own.
+            self._choice.meet()
             self._read(item)
         self._done.append(item)
         if index >= self._next_base:
@@ -477,9 +494,22 @@ class Turn:
         return msgspec.structs.replace(call, call_id=begun.call_id, upstream_id=begun.upstream_id, side=side)
 
     def _side(self, name: str) -> Side:
-        """Say who answers a call: Treadle also answers what nobody offered, and what is called past a limit."""
+        """Say who answers a call: Treadle also answers what is called past a limit or against the tool choice.
+
+        What was not offered goes to a client that brought all the tools: it runs the loop, as with any provider.
+        """
+        if self._final or not self._choice.permits(name):
+            return "server"
         offer = self._offers.get(name)
-        return "client" if offer is not None and offer.side == "client" and not self._final else "server"
+        if offer is not None:
+            return offer.side
+        is_clients = self._is_clients_loop and not self._limits.strict_unknown_tool and not is_person_only(name)
+        return "client" if is_clients else "server"
+
+    @cached_property
+    def _is_clients_loop(self) -> bool:
+        """Tell whether there are tools, and all of them are the client's."""
+        return bool(self._offers) and all(offer.side == "client" for offer in self._offers.values())
 
     def _plan_call(self, index: int, call: CallItem) -> PlannedCall:
         """Admit a call or answer it at once: what was not offered in this run never reaches the toolbox."""
@@ -487,51 +517,25 @@ class Turn:
         outcome = None
         if not self.budget.admit(call):
             outcome = refuse(self.budget.words())
-        elif offer is None:
+        elif offer is None and is_person_only(call.name):
             # Deeds that are a person's only are never offered.
-            outcome = refuse_person_only(call.name) if is_person_only(call.name) else self._unknown(call.name)
-        rule = "allow" if call.origin not in FROM_TEXT else self._rule_for(call, offer)
+            outcome = refuse_person_only(call.name)
+        elif offer is None or not self._choice.permits(call.name):
+            outcome = self._choice.refusal(call.name, self._offers)
+        policy = None if offer is None else offer.policy
+        rule = "allow" if call.origin not in FROM_TEXT else rule_for_text(call, policy, self._limits.recovered_effects)
         if outcome is None and rule == "deny":
             outcome = failure("denied", f"{call.name} has effects and was called in text, which is not allowed here.")
         if outcome is not None or offer is None or offer.policy is None:
             return PlannedCall(index=index, call=call, offer=offer, outcome=outcome)
-        tainted = self._taint_for(offer, offer.policy) if self._tainted else ()
+        is_tainting = self._tainted and self._limits.taint != "off"
+        tainted = taint_for(offer, offer.policy, self._tainted) if is_tainting else ()
         reasons: tuple[str, ...] = ()
         if tainted or rule == "ask" or offer.policy.needs_approval:
             reasons = reasons_for(call, offer.policy, tainted, is_from_text=rule == "ask")
         return PlannedCall(
             index=index, call=call, offer=offer, reasons=reasons, is_tainted=bool(tainted) or rule == "ask"
         )
-
-    def _taint_for(self, offer: Offer, policy: ToolPolicy) -> tuple[str, ...]:
-        """Return the tools whose untrusted output makes this one need approval.
-
-        What only reads from the very MCP server that the output came from has nobody else to carry it to.
-        """
-        if self._limits.taint == "off" or not policy.reaches_out:
-            return ()
-        if policy.effect == "read" and not policy.exec and offer.source.startswith("mcp:"):
-            return tuple(name for name, source in self._tainted.items() if source != offer.source)
-        return tuple(self._tainted)
-
-    def _rule_for(self, call: CallItem, offer: Offer | None) -> str:
-        """Say whether a call that stood in text may run: one that does no harm, else as the limits say.
-
-        What had not even a marker never runs a tool with effects, also none that can be repeated.
-        """
-        policy = offer.policy if offer is not None else None
-        if policy is None:
-            return "allow"
-        harmless = ("read",) if call.origin == "guessed" else HARMLESS
-        if policy.effect in harmless and not policy.exec:
-            return "allow"
-        return "deny" if call.origin == "guessed" else self._limits.recovered_effects
-
-    def _unknown(self, name: str) -> Outcome:
-        near = get_close_matches(name[:NAME_CHARS_COMPARED], list(self._offers), NAMES_SHOWN)
-        names = near or sorted(self._offers)[:NAMES_SHOWN]
-        known = f" Nearest: {', '.join(names)}." if near else f" Offered: {', '.join(names)}." if names else ""
-        return failure("unknown_tool", f"No tool named {name[:NAME_CHARS_COMPARED]!r} is offered.{known}")
 
     def _end(self, status: Status, stop: Stop, *, error: ErrorInfo | None = None) -> End:
         """End the run; server calls of the turn that have no result yet get one that says why they never ran."""

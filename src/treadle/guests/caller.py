@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.canon.json import cut_text, write_json
 from treadle.canon.tools import Outcome, failure
-from treadle.guests.abi import OUT_BYTES_FIRST, TOOL, outcome_of, wants_space
+from treadle.guests.abi import OUT_BYTES_FIRST, TOOL, Errno, outcome_of, wants_space
 from treadle.guests.sandbox.instance import Sandbox, Signature
 
 if TYPE_CHECKING:
@@ -97,7 +97,10 @@ class Caller:
         if room is None:
             return _failed("The guest gave no room for the tool's arguments and output.", "-12")
         sandbox = self._sandbox
-        if not (sandbox.write(room.base, data + b"\0") and sandbox.write_u32(room.length, room.capacity)):
+        # Where a tool fails without a word, its room must not hold the words of an earlier one.
+        blank = bytes(min(room.capacity, ERROR_BYTES_MAX))
+        is_written = sandbox.write(room.base, data + b"\0") and sandbox.write(room.out, blank)
+        if not (is_written and sandbox.write_u32(room.length, room.capacity)):
             return _failed("The room that the guest gave is outside its memory.", "-14")
         rc = sandbox.call(function, room.base, len(data), room.out, room.length)
         wanted = sandbox.read_u32(room.length)
@@ -107,6 +110,9 @@ class Caller:
         room, rc = returned.room, returned.rc
         errno = outcome_of(rc, returned.wanted, room.capacity)
         raw = self._sandbox.read(room.out, min(returned.wanted, room.capacity))
+        if rc == 0 and returned.wanted > room.capacity:
+            words = f"it says that it wrote {returned.wanted} bytes, where there was room for {room.capacity}"
+            return _failed(f"tool rc: 0, but {words}.", str(-Errno.EFAULT))
         if errno is not None or raw is None:
             shown = _error_text(raw) if rc < 0 and returned.wanted <= room.capacity else ""
             number = rc if rc < 0 else -(errno or 14)
@@ -154,4 +160,6 @@ def _failed(message: str, rc: str) -> Outcome:
 
 
 def _error_text(raw: bytes | None) -> str:
-    return cut_text((raw or b"")[:ERROR_BYTES_MAX].decode("utf-8", "replace"), ERROR_BYTES_MAX)
+    """Return the words of a failed tool, through their end as C has it: the rest of its room says nothing."""
+    said = (raw or b"")[:ERROR_BYTES_MAX].partition(b"\0")[0]
+    return cut_text(said.decode("utf-8", "replace"), ERROR_BYTES_MAX)

@@ -38,8 +38,10 @@ from treadle.canon.messages import ITEM_KINDS, Entry, entry_of_item, item_of_ent
 from treadle.canon.request import Note, Request
 from treadle.engine.approval import RequestRecord
 from treadle.runs.approval.turns import Waiting
+from treadle.runs.pairing import check_results, note_repairs
 from treadle.runs.record.teller import UNREADABLE, Damaged
 from treadle.store.journal import RunRow, Store
+from treadle.wire.notes import HISTORY
 
 _PREFIX: dict[type, str] = {MessageItem: MESSAGE, ReasoningItem: REASONING, CallItem: CALL_ITEM, ResultItem: RESULT}
 _AMONG_CALLS = frozenset({CallItem, OpaqueItem, ReasoningItem})
@@ -81,7 +83,7 @@ class History:
     async def join(self, request: Request, *, key_id: str, previous_run_id: str | None = None) -> Joined:
         """Return the whole conversation of a request.
 
-        Raises: NotFound for an id that the caller has not stored.
+        Raises: NotFound for an id that the caller has not stored, ProtocolError for a result without its call.
         """
         kinds = {*map(type, request.items)}
         if previous_run_id is None and request.previous_response_id is None and kinds <= {MessageItem}:
@@ -96,6 +98,10 @@ class History:
             added = [item for item in added if not asked.is_known(item)]
         turns, passing = await self._mixed_turns(added, known, key_id)
         added = rejoin(added, {**turns, **asked.turns})
+        repairs: tuple[Note, ...] = ()
+        if ResultItem in kinds or CallItem in kinds:
+            check_results(request, added, known)
+            repairs = note_repairs(added)
         waiting = _waiting([*before, *added], asked.requests | await self._requests(previous))
         closed = close_orphans([*before, *added], {each.call.call_id for each in waiting})
         kept_for_this = () if previous is None or previous.store else (previous.id,)
@@ -104,7 +110,7 @@ class History:
             added=tuple(_not_stored(closed, before)),
             previous=previous,
             rejoined=(*passing, *asked.passing, *kept_for_this),
-            notes=_notes(len(closed) - len(before) - len(added)),
+            notes=(*repairs, *_notes(len(closed) - len(before) - len(added))),
             waiting=waiting,
             repeated=frozenset([item.call_id for item in request.items if _is_question(item)]),
         )
@@ -417,4 +423,4 @@ def _notes(closed: int) -> tuple[Note, ...]:
     if closed <= 0:
         return ()
     message = f"{closed} call(s) without a result were closed as interrupted."
-    return (Note(code="orphan_call_closed", action="repaired", message=message, field="input", count=closed),)
+    return (Note(code="orphan_call_closed", action="repaired", message=message, field=HISTORY, count=closed),)

@@ -21,6 +21,7 @@ from treadle.runs.cache.answers import Answers, CachedModel, is_repeatable
 from treadle.runs.history import History, Joined, read_history, write_down
 from treadle.runs.live import FarRun, LiveRun, OwnRun, RunHandle
 from treadle.runs.offers import Offers
+from treadle.runs.pairing import log_pairs
 from treadle.runs.record.recovery import Record, Unreadable, read_record
 from treadle.runs.record.rerun import Proof, RecordedModel, fork_request, prove
 from treadle.runs.record.revive import Reviver
@@ -439,6 +440,8 @@ class Runs:
         loop = make_loop(blueprint, ports, wall_s=limits.wall_s)
         if seat is not None:
             seat.run_id = row.id
+        if not joined.is_talk:
+            log_pairs(row.id, joined.added)
         notes = (*request.notes, *joined.notes, *offered.notes)
         entries, opening = open_run(blueprint, joined.previous, write_down(joined.added, row), notes, loop)
         return LiveRun(

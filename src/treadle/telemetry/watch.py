@@ -13,6 +13,7 @@ from treadle.canon.events import (
     ApprovalDecided,
     ApprovalRequested,
     ItemAdded,
+    ItemDone,
     Noted,
     RoundBroken,
     RoundStarted,
@@ -22,6 +23,7 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
+from treadle.canon.items import CallItem
 from treadle.telemetry.context import ModelCall, model_call, upstream_request
 from treadle.telemetry.logs import say
 from treadle.telemetry.metrics import Metrics
@@ -155,12 +157,24 @@ class Watch:
             log.debug("round", extra=said)
 
     def _item_added(self, event: ItemAdded) -> None:
-        """Take the first thing that a model says; what comes after it changes nothing."""
+        """Take the first thing that a model says; of what comes after it only calls are told."""
+        if type(event.item) is CallItem and log.isEnabledFor(logging.DEBUG):
+            log.debug("call started", extra=self._call(event.item))
         if self._asked_at is None or self._first_s is not None:
             return
         self._first_s = self._clock.monotonic() - self._asked_at
         call = model_call.get()
         self._metrics.first_s.times[(_LOCAL if call is None else call.upstream,)].add(self._first_s)
+
+    def _item_done(self, event: ItemDone) -> None:
+        call = event.item
+        if type(call) is CallItem and log.isEnabledFor(logging.DEBUG):
+            size = len(call.arguments.encode("utf-8", "surrogatepass"))
+            log.debug("call complete", extra={**self._call(call), "argument_bytes": size})
+
+    def _call(self, call: CallItem) -> dict[str, object]:
+        run_id, name = self._about.run_id, call.name
+        return {"run_id": run_id, "tool_name": name, "tool_call_id": call.call_id, "side": call.side}
 
     def _end_call(self, error: str = "") -> None:
         """Take the end of a model call, which no event tells: whatever else happens comes after it."""
@@ -271,6 +285,7 @@ class Watch:
         RoundStarted: _round_started,
         RoundBroken: _round_broken,
         ItemAdded: _item_added,
+        ItemDone: _item_done,
         Noted: _noted,
         ToolStarted: _tool_started,
         ToolFinished: _tool_finished,

@@ -49,7 +49,8 @@ def read_arguments(text: str, bytes_max: int) -> dict[str, Any]:
         if not isinstance(value, dict) or text.count(":") != len(value) or text.count("{") != 1:
             _refuse_duplicates(text)
     except BadJson as error:
-        raise BadArguments(f"The arguments are not valid JSON: {error}") from None
+        why = "a \\u escape is only half of a character" if _has_half(text) else str(error)
+        raise BadArguments(f"The arguments are not valid JSON: {why}") from None
     if not isinstance(value, dict):
         raise BadArguments("The arguments must be a JSON object.")
     return value
@@ -123,6 +124,17 @@ def _refuse_duplicates(text: str) -> None:
             names.add(name)
 
     json.loads(text, object_pairs_hook=unique)
+
+
+def _has_half(text: str) -> bool:
+    """Tell whether a text would be JSON but for half of a surrogate pair, which only Python's own reader takes."""
+    try:
+        json.dumps(json.loads(text), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
 
 
 def _whole_numbers(value: Any) -> Any:

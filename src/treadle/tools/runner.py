@@ -17,7 +17,7 @@ import msgspec
 from treadle.canon.errors import OutputTooLarge, ToolError, ToolFailed, ToolTimeout, TreadleError, UnknownTool
 from treadle.canon.items import CallItem
 from treadle.canon.json import cut_text, write_json
-from treadle.canon.tools import RC, CallContext, Outcome, is_person_only, refuse_person_only
+from treadle.canon.tools import RC, CallContext, Outcome, is_person_only, listed_names, refuse_person_only
 from treadle.tools.arguments import read_arguments, refuse_arguments
 from treadle.tools.context import UNSEEN, ToolContext
 from treadle.tools.envelope import (
@@ -38,7 +38,6 @@ from treadle.tools.registry import Registry
 from treadle.tools.threads import LATE, Ended, Threads
 
 MESSAGE_BYTES_MAX = 1_000
-NAMES_SHOWN_MAX = 20
 CANCEL_GRACE_S = 0.5
 """How long a cancelled async tool may clean up before it is left to itself."""
 RETRY_PAUSE_S = 0.1
@@ -265,14 +264,8 @@ class Runner:
 
     def _unknown(self, name: str) -> UnknownTool:
         name = cut_text(name, 128)
-        near = self._registry.nearest(name)
         names = [each.name for each in self._registry.tools()]
-        if near:
-            hint = f"Did you mean {', '.join(near)}?"
-        elif names:
-            hint = f"There are: {', '.join(names[:NAMES_SHOWN_MAX])}."
-        else:
-            hint = "There are no tools."
+        hint = f"There are: {listed_names(name, names)}." if names else "There are no tools."
         return UnknownTool(f'There is no tool "{name}". {hint}')
 
 

@@ -142,7 +142,8 @@ def open_call(
         arguments_bytes_max=ARGUMENTS_BYTES_MAX,
         taken_call_ids=adapted.call_ids,
     )
-    scanner = scanner_of(adapted.plan, repair)
+    # An upstream without a choice `none` is offered no tools where none may be called, and their names still count.
+    scanner = scanner_of(plan if plan.is_closing else adapted.plan, repair)
     restored: Decoder = RestoringDecoder(decoder, adapted.restorer, scanner)
     client = plan.options.extra_protocol
     if client not in ("", protocol):

@@ -18,6 +18,9 @@ from treadle.wire.fields import LIST, OBJECT, TEXT, starts_with
 HOSTED = "tools"
 """The extra field in which tools travel that only an upstream of the same protocol can run."""
 
+HISTORY = "history"
+"""The field of notes on calls and results of a history that do not belong together as they came."""
+
 METADATA = "metadata"
 """The extra field of what OpenAI's clients attach to an answer; Treadle keeps it with the run."""
 

@@ -20,9 +20,13 @@ _ESCAPE = re.compile(
 
 
 class HalfJoiner(msgspec.Struct, gc=False):
-    """Joins the halves in the pieces of one text; `half` is one that waits for the other."""
+    """Joins the halves in the pieces of one text; `half` is one that waits for the other.
+
+    In JSON a lone one becomes the escape that it was, if it `is_json`: nobody can take that for another character.
+    """
 
     half: str = ""
+    is_json: bool = False
 
     def feed(self, text: str) -> str:
         """Return the text that is complete now: a high half at the end waits for its low half."""
@@ -30,12 +34,15 @@ class HalfJoiner(msgspec.Struct, gc=False):
             return text
         text = self.half + text
         self.half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        return _joined(text[:-1] if self.half else text)
+        whole = text[:-1] if self.half else text
+        return escape_halves(whole) if self.is_json else _joined(whole)
 
     def finish(self) -> str:
         """Return what a half that waits in vain becomes."""
         half, self.half = self.half, ""
-        return "\ufffd" if half else ""
+        if not half:
+            return ""
+        return escape_halves(half) if self.is_json else "\ufffd"
 
 
 def has_half_escapes(data: str) -> bool:
@@ -62,6 +69,12 @@ def mend_escapes(raw: bytes) -> tuple[bytes, int]:
 def mend_text(text: str) -> str:
     """Return a text without halves: those that meet are joined, lone ones become U+FFFD."""
     return text if text.isascii() or not _HALF.search(text) else _joined(text)
+
+
+def escape_halves(text: str) -> str:
+    """Return JSON without halves: those that meet are joined, lone ones become their escape."""
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return _HALF.sub(lambda lone: f"\\u{ord(lone[0]):04x}", whole)
 
 
 def write_halves(value: Any) -> bytes:

@@ -25,7 +25,7 @@ from treadle.canon.items import (
     text_of,
     text_result,
 )
-from treadle.wire.notes import Notes
+from treadle.wire.notes import HISTORY, Notes
 
 INTERRUPTED = '{"error":{"code":"interrupted","message":"The call was interrupted; its outcome is not known."}}'
 OPENING = "(The conversation begins here.)"
@@ -155,7 +155,7 @@ class _Grouper:
         return Turn()
 
     def _orphan(self, item: ResultItem) -> MessageItem:
-        self._notes.add("orphan_result", "repaired", "a result without its call became a user's text")
+        self._notes.add("orphan_result", "repaired", "a result without its call became a user's text", HISTORY)
         name = f" of {item.name}" if item.name else ""
         return text_message("user", f"[result{name} without its call] {result_text(item.output)}")
 
@@ -163,7 +163,7 @@ class _Grouper:
         waiting = self._results.get(call.call_id)
         if waiting:
             return waiting.pop()
-        self._notes.add("orphan_call", "repaired", "a call without a result was closed as interrupted")
+        self._notes.add("orphan_call", "repaired", "a call without a result was closed as interrupted", HISTORY)
         return text_result(call, INTERRUPTED, is_error=True, rc="interrupted")
 
 

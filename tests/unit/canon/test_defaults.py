@@ -36,6 +36,7 @@ DEFAULTS: dict[str, object] = {
     "ResultItem.rc": "ok",
     "Entry.seq": 0,
     "Entry.is_input": False,
+    "Plan.is_closing": False,
     "Plan.is_strict": False,
     "Assent.field": "approval_request_id",
     "Note.count": 1,

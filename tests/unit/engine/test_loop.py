@@ -384,13 +384,19 @@ async def test_a_limit_is_named_in_a_result_of_parts_too():
 
 
 async def test_time_up_while_the_model_speaks_leaves_the_answer_incomplete():
-    """What was said stands, the run is incomplete and names the limit."""
+    """What was said stands, words behind it say why there is no more, and the run names the limit."""
     item = MessageItem(id="msg_1", role="assistant")
     model = FakeModel([[ItemAdded(index=0, item=item), TextDelta(index=0, text="Once")]], hold=asyncio.Event())
     bench = Bench(model, limits=Limits(wall_s=0.01))
     ended = await bench.run()
     assert (ended.status, ended.stop, ended.limit) == ("incomplete", "length", "wall_time")
-    assert bench.journal.kinds() == ["reply", "assistant", "status"]
+    assert [event.text for event in bench.of(TextDelta)] == ["Once", "\n\nThe time for this run is used up."]
+    assert [(entry.kind, entry.content) for entry in bench.journal.entries] == [
+        ("note", "the model gave no answer at the limit; this one is Treadle's"),
+        ("reply", "expired"),
+        ("assistant", "Once\n\nThe time for this run is used up."),
+        ("status", "incomplete"),
+    ]
 
 
 async def test_readers_that_agree_overlap():

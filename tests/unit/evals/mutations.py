@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from treadle.canon.tools import AUTO
-from treadle.engine import loop, schedule, turn
+from treadle.engine import choice, loop, schedule, turn
 from treadle.engine.limits import Budget
 from treadle.engine.schedule import waves
 from treadle.tools import schema
@@ -39,7 +39,7 @@ def _calls_uncounted(patch: pytest.MonkeyPatch) -> None:
 
 def _last_round_free(patch: pytest.MonkeyPatch) -> None:
     """Offer tools again after a limit was reached."""
-    patch.setattr(turn, "NONE", AUTO)
+    patch.setattr(choice, "NONE", AUTO)
 
 
 def _facts_committed(patch: pytest.MonkeyPatch) -> None:

@@ -291,19 +291,19 @@ async def test_compact_answers_with_a_window(open_app: OpenApp) -> None:
 
 
 @pytest.mark.parametrize(
-    ("turn", "status", "code"),
+    ("turns", "status", "code"),
     [
-        (ScriptTurn(text=" "), 502, "compaction_failed"),
-        (ScriptTurn(calls=(ReplyCall(name="look", args={}),)), 502, "compaction_failed"),
-        (ScriptTurn(faults=Faults(status=429, retry_after_s=7.0)), 429, None),
+        ((ScriptTurn(text=" "),), 502, "compaction_failed"),
+        ((ScriptTurn(calls=(ReplyCall(name="look", args={}),)),) * 4, 502, "compaction_failed"),
+        ((ScriptTurn(faults=Faults(status=429, retry_after_s=7.0)),), 429, None),
     ],
 )
 async def test_a_compaction_that_fails_is_an_error(
-    open_app: OpenApp, turn: ScriptTurn, status: int, code: str | None
+    open_app: OpenApp, turns: tuple[ScriptTurn, ...], status: int, code: str | None
 ) -> None:
-    """No summary, only calls, or the upstream's refusal: never an empty window."""
+    """No summary, only calls up to a limit, or the upstream's refusal: never an empty window, nor one of our words."""
     body = _compact(tools=[{"type": "function", "name": "look", "parameters": {}}])
-    async with open_app(scripted(turn)) as app:
+    async with open_app(scripted(*turns)) as app:
         visit = await Visit(app, "POST", f"{PATH}/compact", headers=[LOCAL, JSON_TYPE], body=body).run()
     assert visit.status == status
     assert code is None or visit.json()["error"]["code"] == code

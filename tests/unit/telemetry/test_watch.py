@@ -9,6 +9,7 @@ from treadle.canon.events import (
     ApprovalDecided,
     ApprovalRequested,
     ItemAdded,
+    ItemDone,
     Noted,
     RoundStarted,
     RunEnded,
@@ -142,3 +143,15 @@ def test_what_others_name_does_not_grow_the_series() -> None:
     series = [(each.name, *each.labels.values()) for family in metrics.registry.collect() for each in family.samples]
     assert len([each for each in series if each[0] == "tool_calls_total"]) == 1
     assert len(series) < 1_000
+
+
+def test_a_call_is_told_at_debug_when_it_starts_and_when_it_is_whole(caplog: pytest.LogCaptureFixture) -> None:
+    """Also a client's, which no tool of ours ends; its size is told, and nothing that it says."""
+    caplog.set_level(logging.DEBUG, logger="treadle")
+    watched(ItemAdded(index=0, item=CallItem(call_id="c1", name="look")), ItemDone(index=0, item=CALL))
+    told = [
+        (each.message, each.__dict__.get("tool_call_id"), each.__dict__.get("argument_bytes"))
+        for each in caplog.records
+    ]
+    assert told == [("call started", "c1", None), ("call complete", "c1", 22)]
+    assert "secret-argument" not in caplog.text

@@ -177,3 +177,16 @@ async def test_a_list_of_errors_that_takes_too_long_is_not_waited_for(monkeypatc
     free.set()
     assert caught.value.faults == ()
     threads.close()
+
+
+@pytest.mark.parametrize("text", [r'{"a":"x\ud800y"}', r'{"a":"\uDC00"}', r'{"\ud83d":1}'])
+def test_half_of_a_character_is_refused_in_words(text: str) -> None:
+    """It stands for no character, so no tool runs with another one in its place."""
+    with pytest.raises(BadArguments) as refused:
+        read_arguments(text, 1_000)
+    assert "only half of a character" in refused.value.message
+
+
+def test_both_halves_are_a_character() -> None:
+    """JSON spells what is beyond its four digits so."""
+    assert read_arguments(r'{"a":"\ud83d\ude00"}', 1_000) == {"a": "\U0001f600"}

@@ -136,7 +136,7 @@ async def test_a_failing_constructor_of_an_argument_is_contained() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("gret", "Did you mean greet?"),
+        ("gret", "There are: greet."),
         ("zzz", "There are: greet."),
         ("x" * 10_000, "There are: greet."),
         ("bad\ud800\nname", "There are: greet."),

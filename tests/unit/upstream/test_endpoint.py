@@ -116,4 +116,4 @@ def test_an_unknown_quirk_is_refused():
 def test_the_profile_joins_host_and_configuration():
     """What the host's preset says, and what was configured beside it."""
     made = make(base_url="https://api.groq.com/openai/v1", quirks=("no_seed", "-no_message_names"))
-    assert made.profile("m").names == ("no_logprobs", "no_seed")
+    assert made.profile("m").names == ("named_choice", "no_logprobs", "no_seed")

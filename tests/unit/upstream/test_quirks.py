@@ -91,17 +91,17 @@ def test_every_preset_names_quirks_that_exist():
 @pytest.mark.parametrize(
     ("protocol", "host", "has"),
     [
-        ("chat", "api.openai.com", {"custom_tools", "developer_role", "new_max_tokens", "ids_of_40"}),
-        ("responses", "api.openai.com", set()),
-        ("chat", "my-team.openai.azure.com", {"new_max_tokens", "ids_of_40", "key_in_api_key"}),
-        ("responses", "my-team.openai.azure.com", {"key_in_api_key"}),
-        ("chat", "api.groq.com", {"no_logprobs", "no_message_names"}),
+        ("chat", "api.openai.com", {"custom_tools", "developer_role", "named_choice", "new_max_tokens", "ids_of_40"}),
+        ("responses", "api.openai.com", {"named_choice"}),
+        ("chat", "my-team.openai.azure.com", {"named_choice", "new_max_tokens", "ids_of_40", "key_in_api_key"}),
+        ("responses", "my-team.openai.azure.com", {"named_choice", "key_in_api_key"}),
+        ("chat", "api.groq.com", {"named_choice", "no_logprobs", "no_message_names"}),
         ("chat", "adb-1.2.azuredatabricks.net:443", {"paired_calls"}),
         ("chat", "127.0.0.1:11434", {"old_max_tokens", "no_null_content"}),
         ("chat", "127.0.0.1:8000", set()),
         ("chat", "evil-api.openai.com.example.org", set()),
         ("chat", "notapi.openai.com", set()),
-        ("messages", "api.anthropic.com", set()),
+        ("messages", "api.anthropic.com", {"named_choice"}),
         ("chat", "api.anthropic.com", {"ignored_fields", "no_strict"}),
         ("gemini", "generativelanguage.googleapis.com", set()),
     ],
@@ -122,8 +122,9 @@ def test_quirks_of_single_models(model, has):
 
 def test_configured_quirks_add_and_take_away():
     """Presets can be named, too; a minus turns a row or a whole preset off."""
-    assert profile_of("chat", "", "m", ["deepseek", "no_seed"]).names == ("old_max_tokens", "reasoning_echo", "no_seed")
-    assert profile_of("chat", "api.groq.com", "m", ["-no_logprobs"]).names == ("no_message_names",)
+    deepseek = ("named_choice", "old_max_tokens", "reasoning_echo")
+    assert profile_of("chat", "", "m", ["deepseek", "no_seed"]).names == (*deepseek, "no_seed")
+    assert profile_of("chat", "api.groq.com", "m", ["-no_logprobs"]).names == ("named_choice", "no_message_names")
     assert profile_of("chat", "api.groq.com", "m", ["-groq"]).names == ()
 
 

@@ -42,8 +42,8 @@ CHAT: dict[str, tuple[Any, Fate, Fate]] = {
     "frequency_penalty": (0.5, "frequency_penalty", NOTED),
     "function_call": (
         {"name": "f"},
-        ("tool_choice", {"type": "function", "function": {"name": "f"}}),
-        ("tool_choice", {"type": "function", "name": "f"}),
+        ("tool_choice", "required"),
+        ("tool_choice", "required"),
     ),
     "functions": (
         [{"name": "f", "parameters": SCHEMA}],

@@ -18,6 +18,7 @@ from mcp import Client, MCPError
 from mcp.client import Transport
 from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter
 
 from treadle.canon.errors import ConfigError, ToolFailed
 from treadle.canon.json import cut_text
@@ -28,6 +29,7 @@ from treadle.tools.mcp.content import read_result
 from treadle.tools.mcp.discovery import Found, choose, read_listing
 from treadle.tools.mcp.options import ServerOptions
 from treadle.tools.mcp.pins import Pins
+from treadle.tools.mcp.result_types import with_result_types
 from treadle.tools.mcp.stdio import Process
 from treadle.tools.mcp.web import Web
 from treadle.tools.schema import Validator
@@ -43,6 +45,9 @@ RELIST_PAUSE_S = 1.0
 ACCEPTED_POLL_S = 2.0
 PROGRESS_PAUSE_S = 0.1
 WORDS_BYTES_MAX = 1_000
+_ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
+    types.CallToolResult | types.InputRequiredResult
+)
 CONNECTION_FAILURES = (
     OSError,
     ValueError,
@@ -121,9 +126,7 @@ class Server:
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
         try:
             # Not `client.call_tool`: that judges results by the server's own schema with backtracking patterns.
-            result = await client.session.send_request(
-                request, types.CallToolResult, progress_callback=_Progress(context).tell
-            )
+            result = await client.session.send_request(request, _ANSWER, progress_callback=_Progress(context).tell)
         except MCPError as error:
             raise self._failed(error) from error
         except (httpx2.HTTPError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
@@ -133,7 +136,19 @@ class Server:
             raise ToolFailed(
                 f"The MCP server {self.options.name} answered with something that is no result."
             ) from error
+        if isinstance(result, types.InputRequiredResult):
+            raise ToolFailed(self._wanting(result))
         return read_result(result, output)
+
+    def _wanting(self, result: types.InputRequiredResult) -> str:
+        """Say that a tool asks for more than its arguments, and for what."""
+        asked = sorted({request.method for request in (result.input_requests or {}).values()})
+        what = f" ({', '.join(asked)})" if asked else ""
+        return cut_text(
+            f"The MCP server {self.options.name} did not run the tool: it asks for further input{what}, which Treadle "
+            "cannot give. Call the tool with all that it needs in its arguments, or do without it.",
+            WORDS_BYTES_MAX,
+        )
 
     def _failed(self, error: MCPError) -> ToolFailed:
         if error.code == types.CONNECTION_CLOSED and error.message == _CLOSED:
@@ -187,7 +202,7 @@ class Server:
         self._broken.clear()
         self._relist.clear()
         peer = Process(self.options, self._environ) if self.options.command else Web(self.options)
-        transport: Transport = peer.connect()
+        transport: Transport = with_result_types(peer.connect())
         client = Client(transport, message_handler=self._hear, client_info=_ME, cache=None)
         async with contextlib.AsyncExitStack() as stack:
             try:

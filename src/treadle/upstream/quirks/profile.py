@@ -13,6 +13,7 @@ import msgspec
 from treadle.canon.errors import ConfigError
 from treadle.upstream.quirks.edits import NO_EDITS, BodyEdits, known_edits
 from treadle.wire.adapt import TRAITS, Rule, Traits
+from treadle.wire.adapt.traits import ALL_CHOICES
 
 
 class Quirk(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +64,11 @@ QUIRKS: dict[str, Quirk] = {
         symptom="400 Parallel tool calls are not supported; 400 Unknown name parallel_tool_calls",
         source="jackmpcollins/magentic#382, TheAgenticAI/TheAgenticBrowser#4",
         traits={"has_parallel_flag": False},
+    ),
+    "named_choice": Quirk(
+        symptom="obeys a tool_choice that names a tool",
+        source="OpenAI API reference: ChatCompletionNamedToolChoice; Anthropic API reference: ToolChoiceTool",
+        traits={"choices": ALL_CHOICES},
     ),
     "no_required_choice": Quirk(
         symptom="refuses or ignores tool_choice required and named tools",
@@ -334,26 +340,36 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
 PRESETS: dict[str, Preset] = {
     "openai": Preset(
-        hosts=("api.openai.com",), quirks=("custom_tools", "developer_role", "new_max_tokens", "ids_of_40")
+        hosts=("api.openai.com",),
+        quirks=("custom_tools", "developer_role", "named_choice", "new_max_tokens", "ids_of_40"),
     ),
+    "openai_responses": Preset(protocol="responses", hosts=("api.openai.com",), quirks=("named_choice",)),
     "azure": Preset(
         hosts=("openai.azure.com", "services.ai.azure.com"),
         # No developer role: DeepSeek on Azure refuses it (CherryHQ/cherry-studio#12325).
-        quirks=("new_max_tokens", "ids_of_40", "key_in_api_key"),
+        quirks=("named_choice", "new_max_tokens", "ids_of_40", "key_in_api_key"),
     ),
     "azure_responses": Preset(
         protocol="responses",
         hosts=("openai.azure.com", "services.ai.azure.com"),
-        quirks=("key_in_api_key",),
+        quirks=("named_choice", "key_in_api_key"),
     ),
-    "groq": Preset(hosts=("api.groq.com",), quirks=("no_logprobs", "no_message_names")),
+    "groq": Preset(hosts=("api.groq.com",), quirks=("named_choice", "no_logprobs", "no_message_names")),
     "mistral": Preset(
         hosts=("api.mistral.ai",),
-        quirks=("old_max_tokens", "no_stream_options", "no_reasoning_echo", "ids_of_9", "no_user_after_tool"),
+        quirks=(
+            "named_choice",
+            "old_max_tokens",
+            "no_stream_options",
+            "no_reasoning_echo",
+            "ids_of_9",
+            "no_user_after_tool",
+        ),
     ),
-    "deepseek": Preset(hosts=("api.deepseek.com",), quirks=("old_max_tokens", "reasoning_echo")),
+    "deepseek": Preset(hosts=("api.deepseek.com",), quirks=("named_choice", "old_max_tokens", "reasoning_echo")),
     "xai": Preset(
         hosts=("api.x.ai",),
+        quirks=("named_choice",),
         models={
             "grok-4-": ("no_reasoning_effort",),
             "grok-4.20": ("no_reasoning_effort",),
@@ -378,6 +394,7 @@ PRESETS: dict[str, Preset] = {
         hosts=("generativelanguage.googleapis.com",),
         quirks=("no_seed", "no_penalties", "no_parallel_flag", "openapi_schema", "no_strict"),
     ),
+    "anthropic": Preset(protocol="messages", hosts=("api.anthropic.com",), quirks=("named_choice",)),
     "anthropic_chat": Preset(hosts=("api.anthropic.com",), quirks=("ignored_fields", "no_strict")),
 }
 

@@ -33,7 +33,7 @@ def settle_tools(plan: Plan, traits: Traits, notes: Notes) -> Plan:
     # Narrowing the list itself says the same as `allowed_tools` and works with every upstream.
     tools = plan.tools if allowed is None else tuple([spec for spec in plan.tools if spec.name in allowed])
     tools = _within(tools, traits, notes)
-    options = _without_hosted(plan)
+    options = _without_hosted(plan, traits)
     tools, choice = _settle_choice(tools, plan.tool_choice, traits, notes, has_hosted=HOSTED in options.extra)
     parallel = _parallel(plan, traits, notes) if tools and choice.mode != "none" else None
     if parallel != options.parallel_tool_calls:
@@ -41,13 +41,14 @@ def settle_tools(plan: Plan, traits: Traits, notes: Notes) -> Plan:
     return msgspec.structs.replace(plan, tools=tools, tool_choice=choice, options=options)
 
 
-def _without_hosted(plan: Plan) -> Options:
-    """Return the options without the provider's own tools where nothing may be called.
+def _without_hosted(plan: Plan, traits: Traits) -> Options:
+    """Return the options without the provider's own tools where none of them may be called.
 
     A list of allowed tools has narrowed these already, where the client's protocol can name them in it.
     """
-    options = plan.options
-    if HOSTED not in options.extra or plan.tool_choice.mode != "none":
+    options, mode = plan.options, plan.tool_choice.mode
+    is_alone = mode == "named" and mode not in traits.choices
+    if HOSTED not in options.extra or not (is_alone or mode == "none"):
         return options
     return msgspec.structs.replace(options, extra={name: raw for name, raw in options.extra.items() if name != HOSTED})
 

@@ -4,19 +4,21 @@ from collections.abc import Iterable
 
 from treadle.canon.errors import UnsupportedFeature
 from treadle.canon.request import Note
+from treadle.wire.notes import HISTORY
 
 EXACT = "exact"
 CODES_MAX = 8
 
-_COUNTED = ("dropped", "coerced")
+_COUNTED = ("dropped", "coerced", "repaired")
 
 
 def fidelity(notes: Iterable[Note]) -> str:
     """Return the value of `x-treadle-fidelity`: what was dropped and coerced by number, what was emulated by name.
 
-    The same note in every round of a run counts once.
+    What was repaired counts where it is of the history: what a model reads is then not what its client sent. The same
+    note in every round of a run counts once.
     """
-    unique = {(note.action, note.code, note.field): note for note in notes}
+    unique = {(note.action, note.code, note.field): note for note in notes if _is_counted(note)}
     if not unique:
         return EXACT
     parts: list[str] = []
@@ -32,14 +34,23 @@ def fidelity(notes: Iterable[Note]) -> str:
 
 
 def check_fidelity(notes: Iterable[Note]) -> None:
-    """Refuse a request of which something was dropped.
+    """Refuse a request of which something was dropped, or whose history was repaired.
 
     Raises: UnsupportedFeature, naming the first field that was dropped.
     """
     for note in notes:
+        if note.action == "repaired" and _is_counted(note):
+            raise UnsupportedFeature(
+                f"The history has to be repaired: {note.message.removesuffix('.')}.",
+                hint="Turn strict_fidelity off to have it repaired with a note.",
+            )
         if note.action == "dropped":
             raise UnsupportedFeature(
                 f"{note.field or note.code} cannot be carried to the upstream: {note.message}.",
                 param=note.field,
                 hint="Turn strict_fidelity off to let it be dropped with a note.",
             )
+
+
+def _is_counted(note: Note) -> bool:
+    return note.action != "repaired" or note.field == HISTORY

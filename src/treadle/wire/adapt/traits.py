@@ -14,6 +14,10 @@ SchemaForm = Literal["json_schema", "gemini", "openapi"]
 
 ALL_CHOICES: frozenset[ChoiceMode] = frozenset({"auto", "none", "required", "named"})
 
+SPOKEN_CHOICES: frozenset[ChoiceMode] = ALL_CHOICES - {"named"}
+"""Those that every server understands. Many that serve models of one's own take a word and no object: llama.cpp reads
+a named tool as `auto` (seen 2026-11-18). A named tool is offered alone there, and `required`."""
+
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Which words are taken as names or ids.
@@ -53,12 +57,17 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
 
 TRAITS: dict[str, Traits] = {
     # Chat's codec moves the files of results into a user message itself, so `has_result_files` stays.
-    "chat": Traits(),
+    "chat": Traits(choices=SPOKEN_CHOICES),
     # An unset `strict` makes Responses promote a schema, which turns optional fields into required ones.
     "responses": Traits(
-        has_custom_tools=True, has_namespaces=True, has_developer=True, has_hosted_items=True, unset_strict=False
+        choices=SPOKEN_CHOICES,
+        has_custom_tools=True,
+        has_namespaces=True,
+        has_developer=True,
+        has_hosted_items=True,
+        unset_strict=False,
     ),
-    "messages": Traits(call_ids=Rule(), has_late_system=False),
+    "messages": Traits(choices=SPOKEN_CHOICES, call_ids=Rule(), has_late_system=False),
     "gemini": Traits(
         names=Rule(first="a-zA-Z_"),
         call_ids=Rule(),

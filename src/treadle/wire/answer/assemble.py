@@ -157,7 +157,7 @@ class Assembly(Ledger):
             self._correlator = Correlator()
         slot, is_new = self._correlator.place(piece)
         if is_new:
-            self._calls[id(slot)] = CallDraft(slot, HalfJoiner())
+            self._calls[id(slot)] = CallDraft(slot, HalfJoiner(is_json=piece.kind != "custom"))
             self.has_calls = True
             if len(self._calls) > CALLS_MAX:
                 self._meter.refuse(f"more than {CALLS_MAX} calls in one answer")
@@ -166,7 +166,7 @@ class Assembly(Ledger):
         if state is not None and self._has_room_for(len(write_halves(state[1]))):
             call.blobs = (self._maker.blob(*state),)
         if call.index < 0 and slot.name:
-            self._show_call(call)
+            self._show_named()
         self._argue(call, piece.text)
 
     def finish(self, *, is_cut: bool = False) -> None:
@@ -257,6 +257,14 @@ class Assembly(Ledger):
         else:
             self._emit_done()
 
+    def _show_named(self) -> None:
+        """Show the calls that have names, in the order in which they were begun: one without holds up those behind."""
+        for call in self._calls.values():
+            if not call.slot.name:
+                return
+            if call.index < 0:
+                self._show_call(call)
+
     def _show_call(self, call: CallDraft) -> None:
         if self._speaking is not None:
             self._fall_silent()
@@ -305,7 +313,7 @@ class Assembly(Ledger):
                 call.is_closed = True
                 continue
             if call.index < 0:
-                call.slot.name = self._unnamed(is_streamed=False)
+                call.slot.name = call.slot.name or self._unnamed(is_streamed=False)
                 self._show_call(call)
             self._close_call(call)
         self._emit_done()

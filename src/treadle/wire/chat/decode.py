@@ -255,10 +255,11 @@ class Decoder(AnswerDecoder):
             self._read_others(delta)
         if calls is not None and not meter.is_over:
             self._read_calls(calls)
-        if delta.get("function_call") is not None and not meter.is_over:
+        legacy = [] if delta.get("function_call") is None or meter.is_over else [{"function": delta["function_call"]}]
+        if legacy and (self._has_deltas or self._readable(legacy)):
             self._note_odd(self._odd().look_legacy())
             self._assembly.begin_calls()
-            self._assembly.add_call(_piece({"index": LEGACY_INDEX, "function": delta["function_call"]}, 0, False))
+            self._assembly.add_call(_piece({"index": LEGACY_INDEX, **legacy[0]}, 0, False))
 
     def _read_text(self, text: str, tokens: Any, *, is_refusal: bool) -> None:
         if text or (tokens and self._assembly.is_speaking):
@@ -339,6 +340,8 @@ class Decoder(AnswerDecoder):
         if self._has_deltas and not all(map(_is_call, calls)):
             self._assembly.meter.spoil("what stands for a call is none")
             return
+        if not self._has_deltas and not (calls := self._readable(calls)):
+            return
         if odd := self._odd().look(given):
             self._note_odd(odd)
         self._assembly.begin_calls()
@@ -349,6 +352,14 @@ class Decoder(AnswerDecoder):
             self._assembly.add_call(piece, None if state is None else (CALL_STATE, state))
             if self._assembly.meter.is_over:
                 return
+
+    def _readable(self, calls: list[Any]) -> list[Any]:
+        """Return what are calls in a whole reply: the rest is no call of anything, and the text stands."""
+        readable = [call for call in calls if _says_something(as_object(call))]
+        if len(readable) < len(calls):
+            message = f"{len(calls) - len(readable)} of {len(calls)} calls could not be read and are none"
+            self._assembly.note("calls_unreadable", "dropped", message, "tool_calls")
+        return readable
 
     def _goes_on(self, given: Any) -> bool:
         """Take what nearly every piece of a call is: more arguments of the one at its index; tell whether it was."""
@@ -434,6 +445,12 @@ def _is_call(value: Any) -> bool:
     if body is None:
         return True
     return isinstance(body, OBJECT) and isinstance(body.get("arguments"), str | dict | NoneType)
+
+
+def _says_something(call: dict[str, Any]) -> bool:
+    """Tell whether there is a name or there are arguments in what stands for a whole call."""
+    body = as_object(call.get("function") or call.get("custom"))
+    return any(body.get(name) not in (None, "") for name in ("name", "arguments", "input"))
 
 
 def _detail_text(detail: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from treadle.canon.items import (
     Role,
     TextPart,
 )
-from treadle.canon.json import type_errors
+from treadle.canon.json import cut_text, type_errors
 from treadle.wire.chat.parts import PROTOCOL, read_content, read_part
 from treadle.wire.chat.state import CALL_STATE, THOUGHT_STATE, take_back
 from treadle.wire.fields import LIST, TEXT, Fields, read_value, refusal, starts_with
@@ -44,6 +44,7 @@ class MessageReader:
         self._items: list[AnyItem] = []
         self._calls: dict[str, CallItem] = {}
         self._open: OpenCalls | None = None
+        self._made_ids: set[str] = set()
 
     def read(self, raw: msgspec.Raw, path: str) -> tuple[AnyItem, ...]:
         """Read a list of messages.
@@ -91,6 +92,8 @@ class MessageReader:
         for place, made in enumerate(calls or ()):
             call_id, function = made.id or f"call_{position}_{place}", made.function
             self._add_call(CallItem(call_id=call_id, name=function.name, arguments=function.arguments or "{}"))
+            if not made.id:
+                self._made_ids.add(call_id)
         return True
 
     def _take_result(self, message: "Message", output: tuple[AnyPart, ...]) -> bool:
@@ -155,7 +158,10 @@ class MessageReader:
         calls: list[CallItem] = []
         for place, raw in enumerate(fields.get("tool_calls", LIST) or ()):
             call = Fields(raw, f"{fields.at('tool_calls')}[{place}]")
-            calls.append(_read_call(call, f"call_{position}_{place}"))
+            made_id = f"call_{position}_{place}"
+            calls.append(_read_call(call, made_id))
+            if calls[-1].call_id == made_id:
+                self._made_ids.add(made_id)
         legacy = fields.object("function_call")
         if legacy is not None and not calls:
             calls.append(
@@ -172,8 +178,10 @@ class MessageReader:
         name = fields.get("name", TEXT)
         if not call_id:
             call = self._take_oldest(name)
-            if call is None:
-                raise refusal(fields.at("tool_call_id"), "a tool message needs the id of its call")
+            # Servers that give calls no ids leave their clients none to send back; of other calls it is a guess.
+            if call is None or call.call_id not in self._made_ids:
+                open_id = f", such as {cut_text(call.call_id, 128)!r}" if call is not None else ""
+                raise refusal(fields.at("tool_call_id"), f"a tool message needs the id of its call{open_id}")
             self._items.append(self._result(call, "", name, fields))
             return
         if self._open is not None:

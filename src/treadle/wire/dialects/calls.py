@@ -1,5 +1,6 @@
 """From what a recogniser read to calls: JSON values of every shape that names a tool and its arguments."""
 
+import re
 from typing import Any, cast
 
 import msgspec
@@ -17,6 +18,7 @@ _PARALLEL = "multi_tool_use.parallel"
 _WRAPPERS = frozenset({"arguments", "input", "parameters"})
 _KEY_CHARS_MAX = 200
 _QUOTES = ('"', "'")
+_FENCED = re.compile(r"\s*```[ \t]*(?:json)?[ \t]*\n(.*)\n?[ \t]*```\s*", re.DOTALL | re.IGNORECASE)
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +38,9 @@ def object_of(text: str | None) -> dict[str, Any] | None:
     """Return the object that a text is, or nearly is."""
     if text is None:
         return None
+    fenced = _FENCED.fullmatch(text)
     try:
-        value = read_tolerant(text)
+        value = read_tolerant(text if fenced is None else fenced[1])
         if isinstance(value, str):
             value = read_tolerant(value)
     except Refused:

@@ -197,7 +197,7 @@ class Fixer:
 
 
 def joined(text: str) -> str:
-    """Put the halves of characters together; a half without its other is replaced."""
+    """Put the halves of characters together; a half without its other stays one, and is no character."""
     if text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text):
         return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")

@@ -44,7 +44,8 @@ class JsonBody(Grammar, frozen=True, kw_only=True):
 class NamedJson(Grammar, frozen=True, kw_only=True):
     """The opener, the tool's name, a word that ends it, then the arguments as an object, then a closer.
 
-    `lead` stands between opener and name, `id_end` ends an id before the name, `id_mark` begins one behind it.
+    `lead` stands between opener and name, `id_end` ends an id before the name, `id_mark` begins one behind it. With
+    `may_be_code` name and arguments may each stand in inline code, the arguments in a fence too.
     """
 
     opener: str
@@ -57,6 +58,7 @@ class NamedJson(Grammar, frozen=True, kw_only=True):
     closers: tuple[str, ...] = ()
     needs_closer: bool = False
     is_fenced: bool = False
+    may_be_code: bool = False
 
     @property
     def markers(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from treadle.wire.dialects.fixer import Refused
 from treadle.wire.dialects.grammar import Braces, JsonBody, NamedJson, Pythonic, Whole
 from treadle.wire.dialects.literal import PythonCall, PythonReader
 from treadle.wire.dialects.reader import Reader, Wait, json_span, python_span
-from treadle.wire.dialects.values import Tool, Tools, Typed, from_text
+from treadle.wire.dialects.values import Tool, Tools, Typed, from_text, types_of
 
 Calls = list[Call]
 FENCE = "```"
@@ -146,17 +146,26 @@ def _named_call(reader: Reader, grammar: NamedJson, tools: Tools) -> Wait[Call |
         reference = yield from reader.until(grammar.id_end[0], _ID_CHARS_MAX)
         if reference is None or not (yield from reader.literal(grammar.id_end)):
             return None
+    if grammar.may_be_code:
+        yield from reader.space()
+    is_name_code = grammar.may_be_code and (yield from reader.literal("`"))
     start = reader.mark
-    tool = yield from read_name(reader, "".join(end[0] for end in grammar.name_ends) or "[{ \n", tools)
-    if tool is None:
+    ends = "".join(end[0] for end in grammar.name_ends) or "[{ \n"
+    tool = yield from read_name(reader, "`" if is_name_code else ends, tools)
+    if tool is None or (is_name_code and not (yield from reader.literal("`"))):
         return None
-    written = reader.since(start).strip()
+    written = reader.since(start).strip().rstrip("`")
     if not (yield from _to_arguments(reader, grammar)):
+        return None
+    fence = (yield from _open_code(reader)) if grammar.may_be_code else ""
+    if fence is None or (yield from reader.peek()) != "{":
         return None
     arguments = object_of((yield from json_span(reader)))
     if arguments is None:
         return None
     yield from _extra_brackets(reader)
+    if fence and not (yield from _close_code(reader, fence)):
+        return None
     if grammar.is_fenced and not (yield from _close_fence(reader)):
         return None
     return made(tool, arguments, written if written != tool.name else "")
@@ -174,9 +183,21 @@ def _to_arguments(reader: Reader, grammar: NamedJson) -> Wait[bool]:
         if not has_mark and grammar.name_ends:
             return False
         yield from reader.space()
-    if grammar.is_fenced and not (yield from _open_fence(reader)):
-        return False
-    return (yield from reader.peek()) == "{"
+    return not grammar.is_fenced or (yield from _open_fence(reader))
+
+
+def _open_code(reader: Reader) -> Wait[str | None]:
+    """Read what opens a fence or inline code, if there is any, and return it; None for a fence of something else."""
+    mark = reader.mark
+    if (yield from reader.literal(FENCE)):
+        reader.back(mark)
+        return FENCE if (yield from _open_fence(reader)) else None
+    return "`" if (yield from reader.literal("`")) else ""
+
+
+def _close_code(reader: Reader, fence: str) -> Wait[bool]:
+    """Read the end of the code that was opened so."""
+    return (yield from _close_fence(reader)) if fence == FENCE else (yield from reader.literal(fence))
 
 
 def pythonic(reader: Reader, grammar: Pythonic, tools: Tools) -> Wait[Calls]:
@@ -325,7 +346,11 @@ def braces(reader: Reader, grammar: Braces, tools: Tools) -> Wait[Calls]:
     closers = (grammar.closer,) if grammar.closer else ()
     if not (yield from close(reader, closers, is_needed=bool(closers), followers=grammar.markers)):
         return []
-    arguments: dict[str, Any] = {key: typed(each, tool.of(key), tool.schema) for key, each in value.items()}
+    # Models put a word of their own around numbers too; quotes of JSON say that a text is meant.
+    is_loose = grammar.quote != '"'
+    arguments: dict[str, Any] = {
+        key: typed(each, tool.of(key), tool.schema, is_loose=is_loose) for key, each in value.items()
+    }
     return [made(tool, arguments)]
 
 
@@ -420,13 +445,15 @@ class _Braced:
         return (yield from self._reader.peek()) == end
 
 
-def typed(node: Node, schema: Any, root: Any) -> Any:
-    """Return a value whose scalars are text as its schema says."""
+def typed(node: Node, schema: Any, root: Any, *, is_loose: bool = False) -> Any:
+    """Return a value whose scalars are text as its schema says; if it `is_loose`, quoted ones too."""
     known = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
     if isinstance(node, dict):
         properties = known.get("properties")
         inner = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
-        return {key: typed(each, inner.get(key), root) for key, each in node.items()}
+        return {key: typed(each, inner.get(key), root, is_loose=is_loose) for key, each in node.items()}
     if isinstance(node, list):
-        return [typed(each, known.get("items"), root) for each in node]
+        return [typed(each, known.get("items"), root, is_loose=is_loose) for each in node]
+    if is_loose and isinstance(node, Typed) and node.is_string and types_of(schema, root):
+        return from_text(node.text, schema, root)
     return from_text(node, schema, root)

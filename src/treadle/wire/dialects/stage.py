@@ -552,8 +552,11 @@ def _noted(code: str, action: NoteAction, message: str, found: Found) -> Noted:
 
 
 def scanner_of(plan: Plan, rules: RepairRules | None) -> Scanner | None:
-    """Return who looks for calls in the text of an answer, where the plan has tools that may be called."""
-    if rules is None or not plan.tools or plan.tool_choice.mode == "none":
+    """Return who looks for calls in the text of an answer, where the plan has tools that may be called.
+
+    The last answer at a limit is looked through too: its calls are refused, and their markup is no answer.
+    """
+    if rules is None or not plan.tools or (plan.tool_choice.mode == "none" and not plan.is_closing):
         return None
     scanner = Scanner(plan, rules)
     return scanner if scanner.search.tools.names else None

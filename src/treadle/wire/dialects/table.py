@@ -31,8 +31,8 @@ _HERMES_END = "</tool_call>"
 _LINES = ",;"
 
 
-def _invoke(head: str, wraps: tuple[str, ...], *, type_attr: str = "", has_json: bool = False) -> Tagged:
-    """Return the grammar of tags that name a tool and its parameters by an attribute."""
+def _invoke(head: str, wraps: tuple[str, ...], *, type_attr: str = "", ends: tuple[str, ...] = ()) -> Tagged:
+    """Return the grammar of tags that name a tool and its parameters by an attribute, or hold an object of them."""
     foot = f"</{head[1:]}"
     return Tagged(
         head=head,
@@ -42,15 +42,16 @@ def _invoke(head: str, wraps: tuple[str, ...], *, type_attr: str = "", has_json:
         name_attr="name",
         key_attr="name",
         type_attr=type_attr,
-        has_json=has_json,
+        ends=ends,
+        has_json=True,
     )
 
 
 def _dsml(bar: str) -> tuple[Tagged, Tagged]:
     head = f"<{bar}DSML{bar}"
     return (
-        _invoke(head, ("function_calls",), type_attr="string", has_json=True),
-        _invoke(head, ("tool_calls",), type_attr="string", has_json=True),
+        _invoke(head, ("function_calls",), type_attr="string"),
+        _invoke(head, ("tool_calls",), type_attr="string"),
     )
 
 
@@ -97,6 +98,11 @@ DIALECTS: tuple[Dialect, ...] = (
             needs_closer=True,
         ),
     ),
+    Dialect(
+        id="function_glued",
+        models=("llama-3.1", "llama3.1", "functionary"),
+        grammar=NamedJson(opener="<function=", closers=("</function>", _HERMES_END), needs_closer=True),
+    ),
     Dialect(id="glm45", models=("glm-4.5", "glm-4.6"), grammar=Pairs(name_end="\n")),
     Dialect(id="glm47", models=("glm-4.7", "glm-5", "ling-3", "laguna"), grammar=Pairs()),
     Dialect(id="hy_v3", models=("hy3", "hy4", "hunyuan-3"), grammar=Pairs(name_end="sep")),
@@ -105,7 +111,14 @@ DIALECTS: tuple[Dialect, ...] = (
     Dialect(id="minimax_m2", models=("minimax-m2",), grammar=_invoke("<", ("minimax:tool_call",))),
     Dialect(id="minimax_m3", models=("minimax-m3",), grammar=Elements(sentinel="]<]minimax[>[")),
     Dialect(id="dots", models=("dots",), grammar=_invoke("<", ("dots_function_call",))),
-    Dialect(id="muse_atem", models=("muse",), grammar=_invoke("<atem:", ("function_calls",))),
+    Dialect(
+        id="dots_json",
+        models=("dots",),
+        grammar=JsonBody(
+            opener=("<dots_function_call>",), closers=("</dots_function_call>",), separators=_LINES, needs_closer=True
+        ),
+    ),
+    Dialect(id="muse_atem", models=("muse",), grammar=_invoke("<atem:", ("function_calls",), ends=("<|eom|>",))),
     Dialect(id="dsml_v32", models=("deepseek-v3.2",), grammar=_dsml(_BAR)[0]),
     Dialect(id="dsml_v4", models=("deepseek-v4",), grammar=_dsml(_BAR)[1]),
     Dialect(id="dsml_v32_bars", models=("deepseek-v3.2", "deepseek-v4"), grammar=_dsml(_BAR * 2)[0]),
@@ -346,7 +359,7 @@ DIALECTS: tuple[Dialect, ...] = (
         id="react",
         is_markerless=True,
         at_line=True,
-        grammar=NamedJson(opener="Action:", name_ends=("\n",), args_mark="Action Input:"),
+        grammar=NamedJson(opener="Action:", name_ends=("\n",), args_mark="Action Input:", may_be_code=True),
     ),
     Dialect(
         id="harmony_stripped",
@@ -373,8 +386,16 @@ REASONING = {
 }
 """What opens a block of reasoning in text, and what closes it."""
 
-RESPONSE = ("<|open|>response<|sep|>", "<|close|>response<|sep|>")
-"""Tags around visible text, which leave with it."""
+RESPONSE = (
+    "<|open|>response<|sep|>",
+    "<|close|>response<|sep|>",
+    "<|open|>message<|sep|>",
+    "<|close|>message<|sep|>",
+)
+"""Tags around visible text, which leave without it."""
 
 FRAME_ENDS = ("<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>")
 """What ends a message with a header."""
+
+LONE_ENDS = {"<|eom|>": "muse_atem"}
+"""Ends that servers leave of messages whose header they take away, by the dialect whose models write so."""

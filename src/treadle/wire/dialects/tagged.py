@@ -230,16 +230,19 @@ def _value(reader: Reader, grammar: Tagged, call: _Open, key: str) -> Wait[str |
     start = reader.mark
     value = yield from raw_value(reader, closer, followers, early, begins)
     if value is None:
-        value = _unclosed(reader, start, grammar)
+        value = _unclosed(reader, start, grammar.end(grammar.call), (*wraps, *grammar.ends))
     return _trimmed(value) if value is not None and grammar.trims else value
 
 
-def _unclosed(reader: Reader, start: int, grammar: Tagged) -> str | None:
-    """Return the value at the end of the text whose own end is missing though that of its call is there."""
+def _unclosed(reader: Reader, start: int, end: str, closers: Sequence[str]) -> str | None:
+    """Return the value at the end of the text whose own end is missing though that of its call is there.
+
+    `closers` are what may stand behind the end of the call.
+    """
     text = reader.since(start).rstrip()
-    for word in (*(grammar.end(wrap) for wrap in grammar.wraps), *grammar.ends):
+    for word in closers:
         text = text.removesuffix(word).rstrip()
-    value = text.removesuffix(grammar.end(grammar.call))
+    value = text.removesuffix(end)
     if value == text:
         return None
     reader.back(start + len(value))
@@ -365,7 +368,10 @@ def _pair(reader: Reader, tags: _PairTags, call: _Open) -> Wait[bool]:
         return name.strip() != key and call.expects(name.strip())
 
     followers = (tags.tag("arg_key"), tags.tag("/tool_call"), tags.tag("/tool_calls"))
+    start = reader.mark
     value = yield from raw_value(reader, tags.tag("/arg_value"), followers, tags.tag("arg_key"), begins)
+    if value is None:
+        value = _unclosed(reader, start, tags.tag("/tool_call"), (tags.tag("/tool_calls"),))
     if value is None:
         return False
     call.pairs[key] = value
@@ -514,7 +520,8 @@ def _framed_calls(reader: Reader, tool: Tool, tools: Tools) -> Wait[Calls]:
         return [] if arguments is None else [made(tool, arguments)]
     grammar = BY_ID["muse_atem"].grammar
     assert isinstance(grammar, Tagged)
-    return (yield from tagged(reader, grammar, tools))
+    # The end of the message is read by who reads the frame.
+    return (yield from tagged(reader, msgspec.structs.replace(grammar, ends=()), tools))
 
 
 def _header(reader: Reader) -> Wait[tuple[str, str] | None]:

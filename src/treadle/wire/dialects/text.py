@@ -28,7 +28,7 @@ from treadle.wire.dialects.grammar import (
 from treadle.wire.dialects.markdown import HEAD_CHARS, Lines, inline_end, unpaired
 from treadle.wire.dialects.reader import Reader, Wait
 from treadle.wire.dialects.recognise import FENCE, Calls, braces, json_body, named_json, pythonic, whole
-from treadle.wire.dialects.table import FRAME_ENDS, REASONING, RESPONSE
+from treadle.wire.dialects.table import FRAME_ENDS, LONE_ENDS, REASONING, RESPONSE
 from treadle.wire.dialects.tagged import elements, frame, pairs, tagged
 from treadle.wire.dialects.values import Tools
 
@@ -418,6 +418,10 @@ class TextScanner:
         barred, self._is_barred = 0 if self._is_barred else -1, False
         self.work += len(text)
         while True:
+            # A line that is indented a little begins behind its blanks, however the text was cut.
+            while at < len(text) and text[at] == " " and self._lines.is_fresh:
+                self._lines.feed(" ")
+                at += 1
             if at != barred and at < len(text):
                 verdict = self._at_start(text, start, at, is_end=is_end)
                 if verdict is None:
@@ -515,7 +519,9 @@ class TextScanner:
             self._lines.reset()
             self._is_first = is_first
             return end
-        elif (token in FRAME_ENDS and self._is_frame_open) or token in RESPONSE:
+        elif (
+            (token in FRAME_ENDS and self._is_frame_open) or token in RESPONSE or LONE_ENDS.get(token) in self._natives
+        ):
             self._is_frame_open = False
             return end
         elif token not in REASONING:

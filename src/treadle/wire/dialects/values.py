@@ -271,7 +271,12 @@ def write_arguments(arguments: dict[str, Any]) -> str:
     try:
         return write_json(arguments).decode()
     except (UnicodeEncodeError, OverflowError):
-        return write_json(_cleaned(arguments)).decode()
+        cleaned = _cleaned(arguments)
+    try:
+        return write_json(cleaned).decode()
+    except (UnicodeEncodeError, OverflowError):
+        # A lone half has no spelling but its escape, which whoever reads the arguments refuses.
+        return json.dumps(cleaned, separators=(",", ":"), allow_nan=False)
 
 
 def _cleaned(value: Any) -> Any:

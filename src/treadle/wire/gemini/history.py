@@ -24,7 +24,7 @@ from treadle.canon.items import (
 )
 from treadle.wire.gemini.parts import SIGNATURE, UNSIGNED, own_fields, write_arguments, write_part, write_response
 from treadle.wire.gemini.spelling import PROTOCOL
-from treadle.wire.notes import Notes
+from treadle.wire.notes import HISTORY, Notes
 from treadle.wire.turns import INTERRUPTED, all_said, partners, result_text
 
 _BREAK = "\n\n"
@@ -138,7 +138,7 @@ class _Writer:
         if item.call_id in self._called:
             self._answered = True
             return
-        self._notes.add("orphan_result", "repaired", "a result without its call became a user's text")
+        self._notes.add("orphan_result", "repaired", "a result without its call became a user's text", HISTORY)
         name = f" of {item.name}" if item.name else ""
         self._add_message(text_message("user", f"[result{name} without its call] {result_text(item.output)}"))
 
@@ -239,7 +239,7 @@ class _Writer:
         waiting = self._results.get(call.call_id)
         if waiting:
             return waiting.pop()
-        self._notes.add("orphan_call", "repaired", "a call without a result was closed as interrupted")
+        self._notes.add("orphan_call", "repaired", "a call without a result was closed as interrupted", HISTORY)
         return text_result(call, INTERRUPTED, is_error=True, rc="interrupted")
 
     def _written(self, item: MessageItem) -> list[dict[str, Any]]:

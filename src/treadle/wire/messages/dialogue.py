@@ -30,7 +30,7 @@ from treadle.canon.json import type_errors
 from treadle.wire.fields import NULL, starts_with
 from treadle.wire.messages.parts import BLOCK, own_fields, write_part, write_text
 from treadle.wire.messages.seal import INVALID_JSON, PROTOCOL, REDACTED, SIGNATURE, shown_id
-from treadle.wire.notes import Notes
+from treadle.wire.notes import HISTORY, Notes
 from treadle.wire.turns import INTERRUPTED, OPENING, Said, partners, plain_text, result_text
 
 Block = dict[str, Any] | msgspec.Raw
@@ -205,7 +205,7 @@ class Dialogue:
         if item.call_id in self._called:
             self._answered = True
             return
-        self._notes.add("orphan_result", "repaired", "a result without its call became a user's text")
+        self._notes.add("orphan_result", "repaired", "a result without its call became a user's text", HISTORY)
         name = f" of {item.name}" if item.name else ""
         self._end_turn()
         self._push("user", [write_text(f"[result{name} without its call] {result_text(item.output)}")])
@@ -243,7 +243,7 @@ class Dialogue:
         if waiting:
             result = waiting.pop()
         else:
-            self._notes.add("orphan_call", "repaired", "a call without a result was closed as interrupted")
+            self._notes.add("orphan_call", "repaired", "a call without a result was closed as interrupted", HISTORY)
             result = text_result(call, INTERRUPTED, is_error=True, rc="interrupted")
         block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id, "content": self._output(result)}
         if result.is_error:

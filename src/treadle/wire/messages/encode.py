@@ -1,7 +1,8 @@
 """The events of a run as one message: events for a client that streams, one object for a client that waits.
 
 The message has one lifecycle however many rounds the run has. One block is open at a time: what belongs to later
-items waits in their lanes, which are bounded because the upstream's text and arguments are. Nothing is sent before
+items waits in their lanes, which are bounded because the upstream's text and arguments are. A server call holds its
+place from when the model says it until it has run. Nothing is sent before
 there is something to say, so that a run that fails at once can still be answered with a status.
 """
 
@@ -19,6 +20,7 @@ from treadle.canon.events import (
     Noted,
     ReasoningDelta,
     RefusalDelta,
+    RoundBroken,
     RoundStarted,
     RunEnded,
     RunEvent,
@@ -26,6 +28,7 @@ from treadle.canon.events import (
     TextDelta,
     ToolFinished,
     ToolStarted,
+    says_server_call,
 )
 from treadle.canon.ids import MESSAGE, IdSource
 from treadle.canon.items import AnyItem, CallItem, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
@@ -60,11 +63,15 @@ _RETOLD = frozenset({ItemAdded, ItemDone, RunEnded})
 
 
 class _Lane:
-    """One item: the events it still waits to write, and its writer once it is open."""
+    """One item: the events it still waits to write, and its writer once it is open.
 
-    __slots__ = ("is_settled", "waiting", "writer")
+    It `is_place` as long as it only keeps the place of a server call, of which nothing is shown before it runs.
+    """
+
+    __slots__ = ("is_place", "is_settled", "waiting", "writer")
 
     def __init__(self) -> None:
+        self.is_place = False
         self.waiting: list[Opening | Delta] = []
         self.writer: Writer | None = None
         self.is_settled = False
@@ -116,7 +123,7 @@ class Encoder:
     def _grow(self, delta: Delta) -> None:
         """Write more of an item, or let it wait until the items before it are done."""
         lane = self._lanes.get(delta.index)
-        if lane is None:
+        if lane is None or lane.is_place:
             return
         if lane.writer is not None:
             lane.writer.feed(delta)
@@ -126,11 +133,23 @@ class Encoder:
     def _write(self, event: Opening) -> None:
         """Write an item's beginning or end, or let it wait until the items before it are done."""
         lane = self._lanes.get(event.index)
+        is_place = says_server_call(event)
         if lane is None:
-            if not _is_shown(event):
+            if not is_place and not _is_shown(event):
                 return
             lane = self._lanes[event.index] = _Lane()
-        lane.waiting.append(event)
+            lane.is_place = is_place
+        if not is_place:
+            lane.is_place = False
+            lane.waiting.append(event)
+            self._advance()
+
+    def _break(self, event: RoundBroken) -> None:
+        """Give up the places of server calls that were never whole."""
+        for index in event.indexes:
+            lane = self._lanes.get(index)
+            if lane is not None and lane.is_place:
+                del self._lanes[index]
         self._advance()
 
     def _keep_alive(self, _: KeptAlive) -> None:
@@ -216,6 +235,7 @@ class Encoder:
         ToolStarted: _write,
         ToolFinished: _write,
         RunStarted: _start,
+        RoundBroken: _break,
         RoundStarted: _start_round,
         KeptAlive: _keep_alive,
         Noted: _hear,

@@ -20,12 +20,14 @@ from treadle.canon.items import (
     ResultItem,
     Role,
     TextPart,
+    text_message,
 )
 from treadle.canon.json import DEPTH_MAX, opens_less, type_errors
 from treadle.wire.fields import FLAG, LIST, NULL, TEXT, Fields, is_null, read_value
 from treadle.wire.messages.parts import CONTENT, extra_of, open_block, read_content, read_part
 from treadle.wire.messages.seal import PROTOCOL, REDACTED, SIGNATURE, read_reasoning, real_id
-from treadle.wire.notes import Notes
+from treadle.wire.notes import HISTORY, Notes
+from treadle.wire.turns import result_text
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "developer"}
 _PARTS = frozenset({"text", "image", "document"})
@@ -170,7 +172,7 @@ class HistoryReader:
     def _read_result(self, fields: Fields) -> AnyItem:
         return self._result(fields, real_id(fields.need("tool_use_id", TEXT)))
 
-    def _result(self, fields: Fields, call_id: str) -> AnyItem:
+    def _result(self, fields: Fields, call_id: str) -> ResultItem:
         output = read_content(fields.raw("content"), fields.at("content"))
         return ResultItem(
             call_id=call_id,
@@ -190,7 +192,14 @@ class HistoryReader:
 
     def _read_server_result(self, fields: Fields) -> AnyItem | None:
         shown = fields.need("tool_use_id", TEXT)
-        return None if shown in self._foreign else self._result(fields, real_id(shown))
+        if shown in self._foreign:
+            return None
+        result = self._result(fields, real_id(shown))
+        if result.call_id in self._names:
+            return result
+        # Clients that know only some kinds of blocks drop the call of a server and send back what it gave.
+        self._notes.add("orphan_result", "repaired", "a result without its call became a user's text", HISTORY)
+        return text_message("user", f"[result without its call] {result_text(result.output)}")
 
     def _read_thought(self, fields: Fields) -> AnyItem:
         return _read_thinking(fields)

@@ -16,7 +16,7 @@ from treadle.canon.items import (
     TextPart,
     text_result,
 )
-from treadle.wire.notes import Notes
+from treadle.wire.notes import HISTORY, Notes
 from treadle.wire.turns import INTERRUPTED, partners
 
 
@@ -68,7 +68,9 @@ class _Pairer:
         if unique != call_id:
             # The next one of this id goes on from here instead of trying every number again.
             self._numbers[call_id] = number
-            self._notes.add("duplicate_call_id", "repaired", "a call with the id of an earlier one got its own")
+            self._notes.add(
+                "duplicate_call_id", "repaired", "a call with the id of an earlier one got its own", HISTORY
+            )
         self._used.add(unique)
         return unique
 
@@ -76,7 +78,7 @@ class _Pairer:
         self._answer()
         if item.call_id in self._called:
             return
-        self._notes.add("orphan_result", "repaired", "a result without its call became a user's text")
+        self._notes.add("orphan_result", "repaired", "a result without its call became a user's text", HISTORY)
         name = f" of {item.name}" if item.name else ""
         marker = TextPart(text=f"[result{name} without its call] ")
         self.items.append(MessageItem(role="user", content=(marker, *item.output)))
@@ -92,7 +94,7 @@ class _Pairer:
                 if (result.call_id, result.kind) != (call.call_id, call.kind):
                     result = msgspec.structs.replace(result, call_id=call.call_id, kind=call.kind)
             else:
-                self._notes.add("orphan_call", "repaired", "a call without a result was closed as interrupted")
+                self._notes.add("orphan_call", "repaired", "a call without a result was closed as interrupted", HISTORY)
                 result = text_result(call, INTERRUPTED, is_error=True, rc="interrupted")
             self.items.append(result)
         self._open.clear()

@@ -103,6 +103,8 @@ class Encoder:
 
     def _ask(self, event: ApprovalRequested) -> None:
         self._questions.append(event)
+        if event.is_deferred:
+            self._lanes.leave(event.index)
 
     def _approve(self, event: ApprovalDecided) -> None:
         self._lanes.approve(event)

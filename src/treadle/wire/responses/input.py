@@ -30,7 +30,7 @@ from treadle.wire.responses.content import PROTOCOL, extra_of, read_content, rea
 from treadle.wire.responses.hosted import arguments_of, is_own, read_question, read_server_call
 from treadle.wire.responses.seal import unseal
 from treadle.wire.responses.tools import flat_name
-from treadle.wire.turns import OpenCalls, Said, open_calls, read_said
+from treadle.wire.turns import Said, read_said
 
 _ROLES: frozenset[str] = frozenset({"system", "developer", "user", "assistant"})
 _UPSTREAM_QUESTION = "mcpr_"
@@ -63,7 +63,6 @@ class Reading(msgspec.Struct, kw_only=True):
     approvals: list[Assent] = []
     tools: list[tuple[str, list[msgspec.Raw]]] = []
     notes: list[Note] = []
-    open: OpenCalls | None = None
     servers: frozenset[str] = frozenset()
     named: set[str] = set()
 
@@ -259,8 +258,6 @@ def _take_result(reading: Reading, item: Usual) -> bool:
     if not item.role is item.content is item.phase is item.summary is item.encrypted_content is None:
         return False
     is_error = item.status == "incomplete"
-    if reading.open is not None:
-        reading.open.take_id(item.call_id)
     result = ResultItem(
         id=item.id or "",
         call_id=item.call_id,
@@ -360,8 +357,6 @@ def _append_call(reading: Reading, item: CallItem) -> None:
         reading.items.pop()
         reading.notes.append(_ATTACHED)
     reading.items.append(item)
-    if reading.open is not None:
-        reading.open.add(item)
 
 
 def _is_empty_turn(item: AnyItem) -> bool:
@@ -383,7 +378,7 @@ def _add_result(reading: Reading, raw: msgspec.Raw, path: str, kind: CallKind) -
     name = flat_name(result.name, result.namespace) if result.name else ""
     item = ResultItem(
         id=result.id or "",
-        call_id=_called(reading, result, name, path),
+        call_id=_called(result, path),
         name=name,
         output=read_output(result.output, at(path, "output")),
         is_error=is_error,
@@ -395,18 +390,11 @@ def _add_result(reading: Reading, raw: msgspec.Raw, path: str, kind: CallKind) -
     reading.notes.append(_ADDED)
 
 
-def _called(reading: Reading, result: _Result, name: str, path: str) -> str:
-    """Return the id of the call that a result answers; one that names none answers the oldest that is open."""
-    if result.call_id is not None:
-        if reading.open is not None:
-            reading.open.take_id(result.call_id)
-        return result.call_id
-    if reading.open is None:
-        reading.open = open_calls(reading.items)
-    call = reading.open.take_name(name) if name else reading.open.take_oldest()
-    if call is None:
+def _called(result: _Result, path: str) -> str:
+    """Return the id of the call that a result answers."""
+    if result.call_id is None:
         raise missing(at(path, "call_id"))
-    return call.call_id
+    return result.call_id
 
 
 def _read_reasoning(reading: Reading, raw: msgspec.Raw, path: str) -> None:

@@ -1,7 +1,8 @@
 """One open item at a time: items that overlap in a run are written one after the other, in order of appearance.
 
 Most clients cannot follow two open items. The first open item goes out as it comes; what belongs to later ones
-waits in their lanes, which are bounded because the upstream's text and arguments are. The end of an item is held
+waits in their lanes, which are bounded because the upstream's text and arguments are. A server call holds its place
+from when the model says it until it has run. The end of an item is held
 until the next event, because only the end of the run tells whether its last item was cut off.
 """
 
@@ -14,6 +15,7 @@ from treadle.canon.events import (
     ItemDone,
     ToolFinished,
     ToolStarted,
+    says_server_call,
 )
 from treadle.canon.ids import CALL_ITEM, MESSAGE, REASONING, SERVER_CALL, IdSource, shown_call_id
 from treadle.canon.items import CallItem, ImagePart, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
@@ -48,11 +50,15 @@ _ENDS = frozenset({ItemDone, ToolFinished, ApprovalRequested})
 
 
 class _Lane:
-    """One item: the events it still waits to write, and its writer once it is open."""
+    """One item: the events it still waits to write, and its writer once it is open.
 
-    __slots__ = ("is_settled", "waiting", "writer")
+    It `is_place` as long as it only keeps the place of a server call, of which nothing is shown before it runs.
+    """
+
+    __slots__ = ("is_place", "is_settled", "waiting", "writer")
 
     def __init__(self) -> None:
+        self.is_place = False
         self.waiting: list[LaneEvent] = []
         self.writer: ItemWriter | None = None
         self.is_settled = False
@@ -82,7 +88,7 @@ class Lanes:
         Return the part that takes more text by itself, until anything else happens.
         """
         lane = self._lanes.get(delta.index)
-        if lane is None or lane.is_settled:
+        if lane is None or lane.is_settled or lane.is_place:
             return None
         if lane.writer is not None:
             return lane.writer.feed(delta)
@@ -93,15 +99,25 @@ class Lanes:
         """Write an item's beginning or end, or let it wait until the items before it are done."""
         lane = self._lanes.get(event.index)
         if lane is None:
-            if not _is_shown(event):
+            is_place = says_server_call(event)
+            if not is_place and not _is_shown(event):
                 return
             lane = self._lanes[event.index] = _Lane()
-        if lane.is_settled:
+            lane.is_place = is_place
+        if lane.is_settled or says_server_call(event):
             return
+        lane.is_place = False
         lane.waiting.append(event)
         if type(event) is ItemDone and type(event.item) is MessageItem:
             self._add_pictures(event.item)
         self._advance()
+
+    def leave(self, index: int) -> None:
+        """Give up the place of a server call that is not run now."""
+        lane = self._lanes.get(index)
+        if lane is not None and lane.is_place:
+            del self._lanes[index]
+            self._advance()
 
     def approve(self, event: ApprovalDecided) -> None:
         """Remember which question a call that runs later was decided by."""

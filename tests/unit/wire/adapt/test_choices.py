@@ -127,3 +127,16 @@ def test_a_provider_can_be_made_to_use_its_own_tools(choice, modes, settled, sai
     plan = Plan(items=(), model="m", options=options, tool_choice=choice)
     assert settle_tools(plan, Traits(choices=frozenset(modes)), notes).tool_choice == settled
     assert [note.action for note in notes.all()] == said
+
+
+@pytest.mark.parametrize("protocol", ["chat", "responses", "messages"])
+def test_a_server_that_is_not_known_is_offered_a_named_tool_alone(protocol):
+    """Servers of one's own models read a named choice as `auto`; a word and a single tool leave them no other."""
+    assert settle(NAMED, TRAITS[protocol])[:2] == (["b"], REQUIRED)
+
+
+def test_beside_a_named_tool_no_tool_of_the_provider_is_offered():
+    """Where the named tool stands alone, the search of the provider would be another one to call."""
+    options = Options(extra={"tools": msgspec.Raw(b'[{"type":"web_search"}]')}, extra_protocol="responses")
+    plan = Plan(items=(), model="m", options=options, tool_choice=NAMED, tools=TOOLS)
+    assert settle_tools(plan, TRAITS["responses"], Notes()).options.extra == {}

@@ -27,6 +27,7 @@ def note(code: str, action: NoteAction, field: str | None = None, count: int = 1
             "dropped=2; coerced=1; emulated=custom_tool",
         ),
         ([note("x", "dropped", "a", 3)], "dropped=3"),
+        ([note("a", "repaired", "history", 2), note("b", "repaired")], "repaired=2"),
         ([note("x", "dropped", "a"), note("x", "dropped", "a")], "dropped=1"),
         ([note(f"c{number}", "emulated") for number in range(8)], "emulated=c0,c1,c2,c3,c4,c5,c6,c7"),
         ([note(f"c{number}", "emulated") for number in range(10)], "emulated=c0,c1,c2,c3,c4,c5,c6,c7+2"),
@@ -50,3 +51,9 @@ def test_a_note_without_a_field_is_named_by_its_code():
     """There is always something to look for."""
     with pytest.raises(UnsupportedFeature, match="item_dropped cannot be carried"):
         check_fidelity([note("item_dropped", "dropped")])
+
+
+def test_strictness_refuses_a_history_that_has_to_be_repaired():
+    """What the model reads would not be what the client sent."""
+    with pytest.raises(UnsupportedFeature, match="The history has to be repaired: it was"):
+        check_fidelity([note("a", "coerced", "x"), note("orphan_call", "repaired", "history")])

@@ -13,6 +13,7 @@ from treadle.canon.request import Options
 from treadle.canon.tools import ToolChoice, ToolSpec
 from treadle.wire.adapt import TRAITS, Rule, Traits, adapt
 from treadle.wire.adapt.names import fits
+from treadle.wire.adapt.traits import ALL_CHOICES
 
 PROTOCOLS = ["chat", "responses", "messages", "gemini"]
 EXEC = ToolSpec(name="exec", kind="custom", namespace="functions", strict=None)
@@ -30,6 +31,11 @@ PLAN = Plan(
 )
 
 
+def naming(protocol: str) -> Traits:
+    """Return the traits of an upstream of this protocol that obeys a choice by name."""
+    return msgspec.structs.replace(TRAITS[protocol], choices=ALL_CHOICES)
+
+
 def calls(plan: Plan) -> list[CallItem]:
     """Return the calls of the history."""
     return [item for item in plan.items if isinstance(item, CallItem)]
@@ -43,7 +49,7 @@ def results(plan: Plan) -> list[ResultItem]:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_name_is_mapped_in_every_position(protocol):
     """Definition, choice, call and result all say the same name."""
-    plan = adapt(PLAN, TRAITS[protocol]).plan
+    plan = adapt(PLAN, naming(protocol)).plan
     name = "facts_propose"
     assert (plan.tools[0].name, plan.tool_choice.name) == (name, name)
     assert (calls(plan)[0].name, results(plan)[0].name) == (name, name)
@@ -71,7 +77,7 @@ def test_results_are_never_read(protocol):
 @pytest.mark.parametrize("protocol", ["chat", "messages", "gemini"])
 def test_custom_tools_become_functions_in_history_too(protocol):
     """Definition, call and result; the free text is the string `input`."""
-    adapted = adapt(PLAN, TRAITS[protocol])
+    adapted = adapt(PLAN, naming(protocol))
     assert [tool.kind for tool in adapted.plan.tools] == ["function", "function"]
     call = calls(adapted.plan)[1]
     assert (call.kind, read_json(call.arguments), call.namespace) == ("function", {"input": 'say "é"\n'}, None)
@@ -84,7 +90,7 @@ def test_custom_tools_become_functions_in_history_too(protocol):
 
 def test_an_upstream_with_custom_tools_and_namespaces_gets_them():
     """Responses takes both as they are."""
-    adapted = adapt(PLAN, TRAITS["responses"])
+    adapted = adapt(PLAN, naming("responses"))
     assert adapted.plan.tools[1] == EXEC
     assert calls(adapted.plan)[1] == PLAN.items[2]
     assert results(adapted.plan)[1] == PLAN.items[4]

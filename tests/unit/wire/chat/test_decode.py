@@ -434,3 +434,68 @@ def test_one_piece_that_is_no_list_is_noted_though_it_only_goes_on() -> None:
     result = answer(decode(Decoder(CountingIds()), stream(calls(call(0, "a", "f")), more, finish("tool_calls"), DONE)))
     assert result.items == (("call", "f", "{}"),)
     assert result.notes == ("calls_not_listed",)
+
+
+def _whole(message: dict[str, Any], reason: str = "stop") -> bytes:
+    """Return a reply that did not stream."""
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason}
+    return json.dumps({"object": "chat.completion", "choices": [choice]}).encode()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"tool_calls": "notalist"},
+        {"tool_calls": 7},
+        {"tool_calls": ["f"]},
+        {"tool_calls": [None]},
+        {"tool_calls": [{}]},
+        {"tool_calls": [{"id": "a", "type": "function"}]},
+        {"tool_calls": [{"id": "a", "type": "function", "function": "f"}]},
+        {"tool_calls": [{"id": "a", "function": {"name": ""}}]},
+        {"function_call": "f"},
+        {"function_call": {}},
+    ],
+)
+@pytest.mark.parametrize("reason", ["stop", "tool_calls"])
+def test_what_cannot_be_read_as_a_call_of_a_whole_reply_is_none(message: dict[str, Any], reason: str) -> None:
+    """The text is the answer, and a note says what was left out."""
+    result = answer(decode(Decoder(CountingIds()), _whole({"content": "plain", **message}, reason)))
+    assert (result.items, result.stop) == ((("text", "plain"),), "done")
+    assert result.notes == ("calls_unreadable",)
+
+
+def test_the_calls_beside_an_unreadable_one_stand() -> None:
+    """One odd entry does not make the others odd."""
+    good = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    result = answer(decode(Decoder(CountingIds()), _whole({"content": None, "tool_calls": ["x", good]}, "tool_calls")))
+    assert (result.items, result.notes) == ((("call", "f", "{}"),), ("calls_unreadable",))
+
+
+def test_calls_whose_names_come_late_keep_their_order() -> None:
+    """The one that was begun first is first, whichever name is known first."""
+    pieces = [
+        call(0, "a", args='{"x":'),
+        call(1, "b", args='{"y":'),
+        call(1, name="g", args="2}"),
+        call(0, name="f", args="1}"),
+    ]
+    events = decode(Decoder(CountingIds()), stream(*[calls(piece) for piece in pieces], finish("tool_calls"), DONE))
+    check_contract(events)
+    assert answer(events).items == (("call", "f", '{"x":1}'), ("call", "g", '{"y":2}'))
+
+
+def test_a_name_that_never_comes_holds_up_no_call_for_ever() -> None:
+    """At the end all are told, in their order."""
+    pieces = [call(0, "a", args="{}"), call(1, "b", "g", "{}")]
+    events = decode(Decoder(CountingIds()), stream(*[calls(piece) for piece in pieces], finish("tool_calls"), DONE))
+    check_contract(events)
+    assert answer(events).items == (("call", "unnamed", "{}"), ("call", "g", "{}"))
+
+
+def test_a_lone_half_in_arguments_stays_the_escape_that_it_was() -> None:
+    """In text it is replaced; in arguments another character would be another argument."""
+    pieces = [call(0, "a", "f", '{"x":"\ud83d'), call(0, args="\ude00 \ud800"), call(0, args='"}')]
+    raw = [json.dumps(calls(piece)) for piece in pieces]
+    body = "".join(f"data: {each}\n\n" for each in raw).encode() + stream(finish("tool_calls"), DONE)
+    assert answer(decode(Decoder(CountingIds()), body)).items == (("call", "f", '{"x":"\U0001f600 \\ud800"}'),)

@@ -248,3 +248,12 @@ def test_many_results_cost_in_proportion() -> None:
         return steps_run(lambda: MessageReader(Notes()).read(raw, "messages"))
 
     assert work(400) < 2.1 * work(200)
+
+
+@pytest.mark.parametrize("fields", [{}, {"tool_call_id": None}, {"tool_call_id": ""}, {"name": "f"}])
+def test_a_result_without_the_id_of_a_call_that_has_one_is_refused(fields: dict[str, Any]) -> None:
+    """Which call was meant would be a guess; the refusal says what is wanted."""
+    with pytest.raises(ProtocolError) as refused:
+        _read({"role": "assistant", "tool_calls": [_call("a", "f")]}, {"role": "tool", "content": "hi", **fields})
+    assert refused.value.info.param == "messages[1].tool_call_id"
+    assert "such as 'a'" in refused.value.message

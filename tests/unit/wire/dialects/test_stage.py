@@ -24,7 +24,7 @@ from treadle.canon.events import (
 from treadle.canon.items import CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_message, text_of
 from treadle.canon.plan import Plan
 from treadle.canon.tools import NONE, ToolSpec
-from treadle.wire.dialects.stage import RepairRules, Scanner, chosen_dialects, scanner_of
+from treadle.wire.dialects.stage import RepairRules, Scanner, chosen_dialects, mended_arguments, scanner_of
 from treadle.wire.dialects.text import Found, TextScanner
 from treadle.wire.dialects.values import Tools
 
@@ -353,3 +353,15 @@ def test_plain_text_is_passed_on_as_the_same_event(text: str) -> None:
     assert told == events
     assert told[1] is events[1]
     assert told[2] is events[2]
+
+
+@pytest.mark.parametrize(
+    "given",
+    ['```json\n{"a": 1}\n```', '```\n{"a": 1}```', ' ```JSON\n{"a": 1,}\n``` '],
+)
+def test_arguments_in_a_fence_are_taken_out_of_it(given: str) -> None:
+    """A call of the protocol's own with Markdown around its arguments."""
+    tools = Tools([ToolSpec(name="f", parameters=msgspec.Raw(b'{"type":"object","properties":{"a":{}}}'))])
+    call = CallItem(call_id="c", name="f", arguments=given)
+    assert mended_arguments(call, tools) == '{"a":1}'
+    assert mended_arguments(msgspec.structs.replace(call, arguments=given[:-4]), tools) is None

@@ -48,15 +48,17 @@ def test_tiers_follow_the_model() -> None:
 
 
 SPECIAL = {
-    "JsonBody.needs_closer": "apertus cohere_action hermes_json inkling internlm lfm2_json longcat minimax_m1 "
-    "nemotron_v2 tool_calls_list",
-    "NamedJson.needs_closer": "deepseek_v3 deepseek_v31 function_json kimi_k2 solar",
+    "JsonBody.needs_closer": "apertus cohere_action dots_json hermes_json inkling internlm lfm2_json longcat "
+    "minimax_m1 nemotron_v2 tool_calls_list",
+    "NamedJson.needs_closer": "deepseek_v3 deepseek_v31 function_glued function_json kimi_k2 solar",
     "JsonBody.is_fenced": "command_r",
     "JsonBody.is_keyed": "apertus",
     "JsonBody.is_echoed": "lfm2_json",
     "Tagged.trims": "qwen3_coder qwen3_coder_bare seed_oss",
     "Tagged.has_cdata": "minicpm5",
-    "Tagged.has_json": "dsml_v32 dsml_v32_bars dsml_v32_double dsml_v4 dsml_v4_bars dsml_v4_double",
+    "Tagged.has_json": "anthropic_invoke anthropic_ns dots dsml_v32 dsml_v32_bars dsml_v32_double dsml_v4 "
+    "dsml_v4_bars dsml_v4_double minimax_m2 muse_atem",
+    "NamedJson.may_be_code": "react",
     "Tagged.has_entities": "kimi_k3",
     "NamedJson.is_fenced": "deepseek_v3",
     "Pythonic.is_echoed": "lfm2",

@@ -113,5 +113,6 @@ def test_a_schema_that_is_none_harms_nothing() -> None:
 
 
 def test_halves_of_characters_are_put_together() -> None:
-    """Arguments are text that every client can read."""
-    assert write_arguments({"a": ["\ud83c\udf0a", "\ud800"]}) == '{"a":["🌊","\ufffd"]}'
+    """Arguments are text that every client can read; a lone half is no character, and is not made another one."""
+    assert write_arguments({"a": ["\ud83c\udf0a"]}) == '{"a":["🌊"]}'
+    assert write_arguments({"a": ["\ud83c\udf0a", "\ud800"]}) == r'{"a":["\ud83c\udf0a","\ud800"]}'

@@ -117,12 +117,12 @@ def test_fields_that_treadle_does_not_know_are_kept_for_their_protocol() -> None
     ]
 
 
-def test_a_result_without_an_id_answers_the_oldest_open_call() -> None:
-    """By its name where it has one; an answered call is not answered again."""
-    bare = {"type": "function_call_output", "output": "r"}
-    calls = [{**CALL, "call_id": f"call_{n}", "name": name} for n, name in enumerate("ffg")]
-    read = reading(*calls, {**bare, "name": "g"}, {**RESULT, "call_id": "call_0"}, bare)
-    assert [item.call_id for item in read.items if isinstance(item, ResultItem)] == ["call_2", "call_0", "call_1"]
+@pytest.mark.parametrize("more", [{}, {"name": "f"}, {"call_id": None}])
+def test_a_result_without_the_id_of_its_call_is_refused(more: dict[str, Any]) -> None:
+    """Every call of this API has one, so which was meant would be a guess."""
+    with pytest.raises(ProtocolError) as refused:
+        reading(CALL, {"type": "function_call_output", "output": "r", **more})
+    assert refused.value.info.param == "input[1].call_id"
 
 
 def test_a_reference_to_an_image_is_one_to_its_message() -> None:

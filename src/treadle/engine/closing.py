@@ -1,0 +1,82 @@
+"""The answer that Treadle gives at a limit, where the model gives none: which limit ended the run, and what was done.
+
+Pure: it makes events of a model call out of what the run knows. The loop feeds them behind the model's own, so they
+are journalled and replayed like these.
+"""
+
+from collections.abc import Sequence
+
+from treadle.canon.events import ItemAdded, ItemDone, ModelEvent, Noted, RefusalDelta, RunEvent, TextDelta
+from treadle.canon.items import AnyItem, CallItem, MessageItem, RefusalPart, ResultItem, TextPart, text_of
+from treadle.canon.request import Note
+
+LIMIT_ANSWER = "limit_answer"
+CALLS_SHOWN = 10
+ARGUMENTS_CHARS_SHOWN = 120
+RESULT_CHARS_SHOWN = 300
+
+_NOTE = Note(
+    code=LIMIT_ANSWER, action="emulated", message="the model gave no answer at the limit; this one is Treadle's"
+)
+
+
+def limit_answer(reason: str, items: Sequence[AnyItem]) -> str:
+    """Return an answer in words: the limit, and the calls that were made because of these items, with their results."""
+    names = {item.call_id: item for item in items if type(item) is CallItem}
+    results = [item for item in items if type(item) is ResultItem]
+    if not results:
+        return f"{reason} No tool had been called."
+    count = f"{len(results)} tool calls were" if len(results) > 1 else "One tool call was"
+    lines = [f"{reason} The model gave no final answer. {count} answered before that:"]
+    left = len(results) - CALLS_SHOWN
+    if left > 0:
+        lines.append(f"- {left} earlier, not shown here")
+    lines += [_line(names.get(result.call_id), result) for result in results[-CALLS_SHOWN:]]
+    return "\n".join(lines)
+
+
+def has_said(said: Sequence[RunEvent], done: Sequence[AnyItem]) -> bool:
+    """Tell whether a model call gave a person anything to read."""
+    return any(type(event) in (TextDelta, RefusalDelta) and _text_of(event).strip() for event in said) or any(
+        type(item) is MessageItem and _content_of(item).strip() for item in done
+    )
+
+
+def closing_message(text: str, index: int, item_id: str) -> list[ModelEvent]:
+    """Return a message of Treadle's own as events of a model call."""
+    begun = MessageItem(id=item_id, role="assistant")
+    done = MessageItem(id=item_id, role="assistant", content=(TextPart(text=text),))
+    return [
+        Noted(note=_NOTE),
+        ItemAdded(index=index, item=begun),
+        TextDelta(index=index, text=text),
+        ItemDone(index=index, item=done),
+    ]
+
+
+def closing_line(text: str, index: int, part: int) -> list[ModelEvent]:
+    """Return a paragraph of Treadle's own behind a message that was cut off."""
+    return [Noted(note=_NOTE), TextDelta(index=index, text=f"\n\n{text}", part=part)]
+
+
+def _line(call: CallItem | None, result: ResultItem) -> str:
+    arguments = "" if call is None else _cut(call.arguments, ARGUMENTS_CHARS_SHOWN)
+    outcome = _cut(text_of(result.output), RESULT_CHARS_SHOWN)
+    failed = "failed: " if result.is_error else ""
+    return f"- {result.name}({arguments}): {failed}{outcome}"
+
+
+def _cut(text: str, chars_max: int) -> str:
+    """Return a text on one line, as far as it is shown."""
+    # No more than this is looked at: results may be megabytes.
+    line = " ".join(text[: 4 * chars_max].split())
+    return line if len(line) <= chars_max and len(text) <= 4 * chars_max else f"{line[:chars_max].rstrip()}…"
+
+
+def _text_of(event: RunEvent) -> str:
+    assert isinstance(event, TextDelta | RefusalDelta)
+    return event.text
+
+
+def _content_of(item: MessageItem) -> str:
+    return "".join(part.text for part in item.content if isinstance(part, TextPart | RefusalPart))
