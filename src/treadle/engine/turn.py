@@ -26,6 +26,7 @@ from treadle.canon.events import (
     RefusalDelta,
     RunEnded,
     RunEvent,
+    RunRecovered,
     Status,
     Stop,
     TextDelta,
@@ -55,6 +56,7 @@ from treadle.canon.tools import (
 from treadle.canon.usage import Usage, add_usage
 from treadle.engine.approval import HOSTED, NEVER_READ, DecisionRecord, RequestRecord, is_unread, reasons_for
 from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
+from treadle.engine.repeated import Repeated
 from treadle.engine.schedule import claim_of, waves
 
 FROM_TEXT = ("recovered", "guessed")
@@ -171,6 +173,7 @@ class Turn:
         self._calls: list[tuple[int, CallItem]] = []
         self._has_client_calls = False
         self._is_interrupted = False
+        self._repeated: Repeated | None = None
         self._usage: Usage | None = None
 
     @property
@@ -214,6 +217,8 @@ class Turn:
         """Return the next model call; the first one obeys the request's tool choice, later ones are free."""
         if is_counted and not self._final:
             self.budget.rounds += 1
+        if is_counted and self._repeated is not None:
+            self._repeated.forget()
         self.base = self._next_base
         if self.is_round_over:
             self._forget_call()
@@ -307,6 +312,8 @@ class Turn:
             for index, call in self._calls
         )
         said = tuple(item.id for item in self._done if item.id)
+        self._repeated = self._repeated or Repeated(self._ids)
+        self._repeated.expect(self.said, self._open, said)
         return AskAgain(calls=calls, items=said, indexes=tuple(sorted(self._open)))
 
     def settle(self, results: Sequence[ResultItem]) -> Decision:
@@ -408,8 +415,13 @@ class Turn:
 
     def _added(self, event: ItemAdded) -> ItemAdded:
         index, item = self.base + event.index, event.item
-        if type(item) is CallItem:
+        adopted = None if self._repeated is None else self._repeated.adopt(item)
+        if adopted is not None:
+            item = adopted
+        elif type(item) is CallItem:
             item = self._own(item)
+        if self._repeated is not None:
+            item = self._repeated.fresh(item)
         self._open[index] = item
         if index >= self._next_base:
             self._next_base = index + 1
@@ -420,6 +432,8 @@ class Turn:
     def _item_done(self, event: ItemDone) -> ItemDone:
         index, item = self.base + event.index, event.item
         begun = self._open.pop(index, None)
+        if begun is not None and begun.id != item.id:
+            item = msgspec.structs.replace(item, id=begun.id)
         if type(item) is CallItem:
             item = self._as_begun(item, begun) if type(begun) is CallItem else self._own(item)
             self._calls.append((index, item))
@@ -433,7 +447,7 @@ class Turn:
         self.said.append(told)
         return told
 
-    def _noted(self, event: Noted) -> Noted:
+    def _noted(self, event: Noted | RunRecovered) -> Noted | RunRecovered:
         self.said.append(event)
         return event
 
@@ -567,6 +581,7 @@ class Turn:
         Finished: _finished,
         Failed: _failed,
         Interrupted: _interrupted,
+        RunRecovered: _noted,
     }
     """What is done with an event of a model call that is more than a piece of an item."""
 
