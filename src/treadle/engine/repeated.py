@@ -1,4 +1,4 @@
-"""A model call that is repeated because its process died: its items come under the ids that clients know them by."""
+"""Items under the ids that clients know them by: those that they began with, also before their process died."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ import msgspec
 
 from treadle.canon.events import ItemAdded, RunEvent, RunRecovered
 from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyItem, CallItem
+from treadle.canon.items import AnyItem, CallItem, Side
 
 
 class Repeated:
@@ -53,3 +53,10 @@ class Repeated:
         if item.id not in self._void_ids:
             return item
         return msgspec.structs.replace(item, id=self._ids.new(item.id.partition("_")[0]))
+
+
+def as_begun(call: CallItem, begun: CallItem, side: Side) -> CallItem:
+    """Return a whole call under the ids that it began with; its name, and so its side, may be known only now."""
+    if call.call_id == begun.call_id and call.upstream_id == begun.upstream_id and call.side == side:
+        return call
+    return msgspec.structs.replace(call, call_id=begun.call_id, upstream_id=begun.upstream_id, side=side)

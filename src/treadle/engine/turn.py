@@ -56,7 +56,7 @@ from treadle.canon.tools import (
 from treadle.canon.usage import Usage, add_usage
 from treadle.engine.approval import HOSTED, NEVER_READ, DecisionRecord, RequestRecord, is_unread, reasons_for
 from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
-from treadle.engine.repeated import Repeated
+from treadle.engine.repeated import Repeated, as_begun
 from treadle.engine.schedule import claim_of, waves
 
 FROM_TEXT = ("recovered", "guessed")
@@ -416,12 +416,10 @@ class Turn:
     def _added(self, event: ItemAdded) -> ItemAdded:
         index, item = self.base + event.index, event.item
         adopted = None if self._repeated is None else self._repeated.adopt(item)
-        if adopted is not None:
-            item = adopted
-        elif type(item) is CallItem:
+        if adopted is None and type(item) is CallItem:
             item = self._own(item)
         if self._repeated is not None:
-            item = self._repeated.fresh(item)
+            item = self._repeated.fresh(adopted or item)
         self._open[index] = item
         if index >= self._next_base:
             self._next_base = index + 1
@@ -435,7 +433,10 @@ class Turn:
         if begun is not None and begun.id != item.id:
             item = msgspec.structs.replace(item, id=begun.id)
         if type(item) is CallItem:
-            item = self._as_begun(item, begun) if type(begun) is CallItem else self._own(item)
+            if type(begun) is CallItem:
+                item = as_begun(item, begun, begun.side if item.name == begun.name else self._side(item.name))
+            else:
+                item = self._own(item)
             self._calls.append((index, item))
             self._has_client_calls = self._has_client_calls or item.side == "client"
         elif type(item) is ResultItem or is_unread(item):
@@ -473,13 +474,6 @@ class Turn:
         fresh = self._ids.new(CALL)
         self._used_call_ids.add(fresh)
         return msgspec.structs.replace(call, side=side, call_id=fresh, upstream_id=call.call_id)
-
-    def _as_begun(self, call: CallItem, begun: CallItem) -> CallItem:
-        """Give the call the ids that it began with; its name, and so its side, may have become known only now."""
-        side = begun.side if call.name == begun.name else self._side(call.name)
-        if call.call_id == begun.call_id and call.upstream_id == begun.upstream_id and call.side == side:
-            return call
-        return msgspec.structs.replace(call, call_id=begun.call_id, upstream_id=begun.upstream_id, side=side)
 
     def _side(self, name: str) -> Side:
         """Say who answers a call: Treadle also answers what nobody offered, and what is called past a limit."""
