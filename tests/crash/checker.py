@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from crash.reader import Resumed, Streamed
 from treadle.canon.events import ENDED, RoundBroken, RunEnded, RunEvent, ToolFinished, ToolStarted
 from treadle.canon.events import ItemDone as Done
 from treadle.canon.items import AnyItem, CallItem, ResultItem, text_of
@@ -38,13 +39,14 @@ class Effect(msgspec.Struct, frozen=True):
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
     """All that is left of one run. Sightings are what readers saw of it, each from its first event on: in the process
-    that drove it, or far from there, through the store."""
+    that drove it, or far from there, through the store; `resumed` are clients that went on after each crash."""
 
     evidence: Evidence
     following: list[AnyItem]
     effects: list[Effect] = []
     sightings: list[list[RunEvent]] = []
     far_sightings: list[list[RunEvent]] = []
+    resumed: list[Resumed | Streamed] = []
 
     @property
     def row(self) -> RunRow:
@@ -74,6 +76,7 @@ async def read(
     effects: Sequence[Effect] = (),
     sightings: Sequence[list[RunEvent]] = (),
     far_sightings: Sequence[list[RunEvent]] = (),
+    resumed: Sequence[Resumed | Streamed] = (),
 ) -> History:
     """Read a run from its store; the ledger may be that of several runs."""
     return History(
@@ -82,6 +85,7 @@ async def read(
         effects=[effect for effect in effects if effect.run_id == run_id],
         sightings=list(sightings),
         far_sightings=list(far_sightings),
+        resumed=list(resumed),
     )
 
 
@@ -231,6 +235,12 @@ def _sightings(history: History) -> Iterator[str]:
             yield "a reader in another process saw other events than the journal tells"
 
 
+def _resumed(history: History) -> Iterator[str]:
+    """Whoever went on after a crash has exactly what the journal tells, and no number stood at two events."""
+    for client in history.resumed:
+        yield from client.check(history.entries)
+
+
 def _uncut(entries: Sequence[Entry]) -> int:
     """Return how many events come before the words of the first model call that was cut."""
     teller, begun = Teller(), 0
@@ -261,6 +271,7 @@ RULES = (
     _takeovers,
     _following,
     _sightings,
+    _resumed,
 )
 
 

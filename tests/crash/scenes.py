@@ -114,11 +114,12 @@ class SceneModel:
         self._scene = scene
         self._refuse = refuse
         self._settled = settled
-        self._ids = ids or CountingIds(namespace=f"{os.getpid()}_")
+        self._ids = self._source = ids or CountingIds(namespace=f"{os.getpid()}_")
 
     async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[Batch, None]:
         for problem in unpaired(plan.items):
             self._refuse(f"{run_id}: the upstream was sent: {problem}")
+        self._ids = self._source.of(run_id, plan.fingerprint)
         number = step_of(plan.items)
         replies = self._scene.replies
         reply = replies[number] if number < len(replies) and plan.tool_choice.mode != "none" else FINAL

@@ -12,15 +12,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from crash.checker import History, check, read
 from crash.points import FatalModel, FatalStore, FatalToolbox, Points
+from crash.reader import Got, Resumed, numbered
 from crash.scenes import CLIENT_TOOL, SCENES, Ledger, Scene, SceneModel, SceneToolbox, server_tools
-from treadle.canon.events import RunEvent, read_event
+from treadle.canon.events import Numbered, Numbering, RunEvent, read_event
 from treadle.canon.items import text_message
 from treadle.canon.request import Request, Surface
 from treadle.canon.tools import ToolSpec
@@ -154,9 +155,20 @@ class Process:
         """Be a client: write down each event as it comes."""
         sighting = self.folder / f"seen-{os.getpid()}"
         with sighting.open("ab") as file:
-            async for batch in events:
+            async for batch in self._numbered(events):
                 file.write(b"".join(msgspec.json.encode(numbered.event) + b"\n" for numbered in batch))
                 file.flush()
+
+    async def _numbered(self, batches: object) -> AsyncIterator[list[Numbered]]:
+        """Pass events on, and write them down as a client gets them that goes on where it stopped before."""
+        got = self.folder / "got"
+        numbering, after = Numbering(), resumed(self.folder).after
+        with got.open("ab") as file:
+            async for batch in batches:
+                fresh = [got for got in numbered(batch, numbering) if got.number > after]
+                file.write(b"".join(msgspec.json.encode(got) + b"\n" for got in fresh))
+                file.flush()
+                yield batch
 
 
 async def _at_once() -> None:
@@ -201,6 +213,7 @@ async def look(scene: Scene, folder: Path, place: str) -> tuple[History | None, 
             effects = Ledger(folder / "ledger").read()
             return None, problems + ["something was done for a run that does not exist"] * bool(effects)
         history = await read(store, (folder / "run").read_text(), Ledger(folder / "ledger").read(), sightings(folder))
+        history = msgspec.structs.replace(history, resumed=[resumed(folder)])
         if scene.is_stored:
             problems += check(history)
             problems += await kept(scene, history, store)
@@ -229,6 +242,13 @@ async def kept(scene: Scene, history: History, store: Store) -> list[str]:
 def sightings(folder: Path) -> list[list[RunEvent]]:
     """Return what each client saw."""
     return [[read_event(line) for line in file.read_bytes().splitlines()] for file in sorted(folder.glob("seen-*"))]
+
+
+def resumed(folder: Path) -> Resumed:
+    """Return what the client has that goes on after each crash."""
+    got = folder / "got"
+    lines = got.read_bytes().splitlines() if got.exists() else []
+    return Resumed([msgspec.json.decode(line, type=Got) for line in lines])
 
 
 def forked(work: Callable[[], Awaitable[None]]) -> int:

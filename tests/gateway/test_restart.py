@@ -38,8 +38,30 @@ def seen_until_silent(sdk: openai.OpenAI) -> list[Any]:
 
 
 def test_the_openai_sdk_goes_on_with_a_stream_after_the_server_was_killed(tmp_path: Path) -> None:
-    """No number twice and none missing; what was broken off is closed, and the answer made again."""
-    with Upstream(AGAIN, chunk_bytes=64) as upstream:
+    """No number twice and none missing; the repeated answer is the same, so its item just goes on."""
+    seen, whole, final = _killed_and_resumed(tmp_path, AGAIN)
+    assert [event.sequence_number for event in seen] == list(range(len(seen)))
+    assert whole == [event.to_json() for event in seen]
+    assert (seen[-1].type, seen[-1].response) == ("response.completed", final)
+    assert "".join(event.delta for event in seen if event.type == "response.output_text.delta") == ANSWER
+    assert [(item.status, item.content[0].text) for item in final.output] == [("completed", ANSWER)]
+
+
+def test_the_openai_sdk_is_told_of_an_answer_that_was_broken_off_and_came_differently(tmp_path: Path) -> None:
+    """The item is closed with what it had, and the other answer is an item of its own."""
+    seen, whole, final = _killed_and_resumed(tmp_path, OTHERWISE)
+    assert [event.sequence_number for event in seen] == list(range(len(seen)))
+    assert whole == [event.to_json() for event in seen]
+    assert (seen[-1].type, seen[-1].response) == ("response.completed", final)
+    broken, other = final.output
+    assert (broken.status, other.status) == ("incomplete", "completed")
+    assert ANSWER.startswith(broken.content[0].text)
+    assert other.content[0].text == "Rain, rain, rain."
+
+
+def _killed_and_resumed(tmp_path: Path, answers: Script) -> tuple[list[Any], list[str], Any]:
+    """Stream a background response, kill its server, go on at the next one; then read it as a whole."""
+    with Upstream(answers, chunk_bytes=64) as upstream:
         with life(tmp_path, upstream, 1) as first, client(first) as sdk:
             seen = seen_until_silent(sdk)
             first.kill()
@@ -49,12 +71,7 @@ def test_the_openai_sdk_goes_on_with_a_stream_after_the_server_was_killed(tmp_pa
             with sdk.responses.retrieve(response_id, stream=True, starting_after=last) as stream:
                 seen += list(stream)
             whole = [event.to_json() for event in sdk.responses.retrieve(response_id, stream=True)]
-            final = sdk.responses.retrieve(response_id)
-    assert [event.sequence_number for event in seen] == list(range(len(seen)))
-    assert whole == [event.to_json() for event in seen]
-    assert (seen[-1].type, seen[-1].response) == ("response.completed", final)
-    assert [item.status for item in final.output] == ["incomplete", "completed"]
-    assert final.output[1].content[0].text == ANSWER  # pyright: ignore[reportAttributeAccessIssue]
+            return seen, whole, sdk.responses.retrieve(response_id)
 
 
 def test_a_background_response_is_polled_and_cancelled_after_the_server_was_killed(tmp_path: Path) -> None:
@@ -115,8 +132,12 @@ def test_a_client_reads_the_same_answer_once(tmp_path: Path, api: str) -> None:
     assert 0 < len(text_of(api, half)) < len(ANSWER)
     assert text_of(api, told) == ANSWER
     # What only keeps the connection has no number of its own.
-    numbers = [number for number, _ in itertools.groupby(int(frame.id) for frame in read_frames(told))]
-    assert numbers == list(range(1, len(numbers) + 1))
+    numbers = [int(place.partition(".")[0]) for place, _ in itertools.groupby(f.id for f in read_frames(told))]
+    before = len({frame.id for frame in read_frames(half)})
+    assert numbers[:before] == list(range(1, before + 1))
+    # After the recovery they leap: whatever a client saw before, it is no number of what came then.
+    assert numbers[before:] == list(range(numbers[before], numbers[-1] + 1))
+    assert numbers[before] > 2**24
 
 
 @pytest.mark.parametrize("api", ["chat", "messages", "gemini"])

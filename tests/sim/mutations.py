@@ -7,6 +7,7 @@ import pytest
 
 from crash.checker import RETRYABLE
 from sim.store import CURRENT
+from treadle.canon import events
 from treadle.canon.events import Numbered, RunEnded
 from treadle.engine import loop
 from treadle.engine.loop import Loop
@@ -71,10 +72,16 @@ def told_before_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Minutes, "write", write)
 
 
+def numbers_given_twice(patch: pytest.MonkeyPatch) -> None:
+    """Number the events of a recovered run as if its clients had seen no more than the journal."""
+    patch.setattr(events, "NUMBER_STEP", 0)
+
+
 MUTATIONS: dict[str, Mutation] = {
     "no fence": no_fence,
     "no start mark": no_start_mark,
     "blind retry": blind_retry,
     "sequence from memory": sequence_from_memory,
     "told before commit": told_before_commit,
+    "numbers given twice": numbers_given_twice,
 }

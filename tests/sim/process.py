@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from crash.checker import Effect
 from crash.scenes import Scene, SceneModel, server_tools
 from sim.store import CURRENT
+from treadle.canon.errors import StoreError
 from treadle.canon.events import ModelEvent, RunEnded
-from treadle.canon.ids import CountingIds
+from treadle.canon.ids import CountingIds, SeededIds
 from treadle.canon.items import CallItem
 from treadle.canon.messages import Entry
 from treadle.canon.plan import Plan
@@ -39,6 +40,7 @@ class Gate:
         self.chance = chance
         self.is_dead = False
         self.fails = 0.0
+        self.is_late = False
         self.wrong_s = 0.0
         self._open = asyncio.Event()
         self._open.set()
@@ -92,6 +94,8 @@ class GatedJournal:
         return asyncio.ensure_future(self._gate.through(lambda: self._journal.finish(entries, ended, forget=forget)))
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+        if self._gate.is_late:
+            raise StoreError("The store takes too long.")
         await self._gate.through(lambda: self._journal.tell(chunk, keep_from=keep_from))
 
     def renew(self) -> asyncio.Future[int]:
@@ -166,7 +170,7 @@ class Process:
         self.runs = Runs(rooms, RunsOptions(owner=name, lease_s=LEASE_S))
 
     def model_for(self, name: str) -> Model:
-        return _GatedModel(SceneModel(self._scenes[name], self._world.refuse, self.gate.step, self._ids), self.gate)
+        return _GatedModel(SceneModel(self._scenes[name], self._world.refuse, self.gate.step, SeededIds()), self.gate)
 
     def tools(self) -> Sequence[ServerTool]:
         return server_tools()

@@ -14,6 +14,7 @@ EXPECTED = {
     "blind retry": "was started",
     "sequence from memory": "the entries are numbered",
     "told before commit": "a reader saw",
+    "numbers given twice": "a client that went on after a crash",
 }
 
 

@@ -11,13 +11,15 @@ from collections.abc import Iterator
 import msgspec
 
 from crash.checker import check, read
+from crash.reader import Resumed, Streamed
 from crash.scenes import CLIENT_TOOL, Reply, Scene
 from sim.loop import run
 from sim.process import LEASE_S, Process, Sink, task_factory
-from sim.store import SimStore
+from sim.store import CURRENT, SimStore
 from treadle.canon.errors import TreadleError
 from treadle.canon.events import ENDED, RunEvent
 from treadle.canon.items import text_message
+from treadle.canon.request import Protocol as ProtocolName
 from treadle.canon.request import Request
 from treadle.canon.tools import ToolSpec
 from treadle.engine.limits import Limits
@@ -26,6 +28,7 @@ from treadle.store.journal import RunRow
 FAULTS_S = 60.0
 HEALING_S = 40 * LEASE_S
 CALLS = ("look", "look", "read_one", "put", "pay", "pay", "erase", "forbidden", "nonsense", CLIENT_TOOL)
+PROTOCOLS: tuple[ProtocolName, ...] = ("chat", "messages", "gemini", "responses")
 LIMITS = (Limits(), Limits(), Limits(max_iterations=2), Limits(max_total_tool_calls=2), Limits(wall_s=20.0))
 LAST = (
     *3 * (Reply(text="Done."), Reply(text="So it is.", thought="Hm.")),
@@ -80,7 +83,9 @@ class World:
         self.sink = Sink()
         self.near: Sightings = {}
         self.far: Sightings = {}
+        self.resumed: dict[str, list[Resumed | Streamed]] = {}
         self.result: Result | None = None
+        self._resuming: list[asyncio.Task[None]] = []
         self._made = 0
 
     async def main(self) -> None:
@@ -104,6 +109,8 @@ class World:
         process = Process(f"p{self._made}", self.store, self.scenes, self.sink, chance)
         # Of another source than what else happens: the clocks of machines are apart from the beginning.
         process.gate.wrong_s = random.Random(f"{self.seed}-{self._made}-clock").choice(CLOCKS_S)
+        # In some worlds nothing of a model call is written before it is over: clients are always ahead of the journal.
+        process.gate.is_late = self.seed % 3 == 0
         await process.spawn(process.clock.measure(self._time))
         process.spawn(process.clock.keep_measuring(self._time))
         await process.spawn(process.runs.open())
@@ -134,12 +141,29 @@ class World:
             return
         other = self.places[1] if self.places[0] is process else self.places[0]
         other.spawn(self._watch(other, handle.run_id))
+        # It outlives the process in which this client asked.
+        token = CURRENT.set(None)
+        for client in (Resumed(), Streamed(self.chance.choice(PROTOCOLS), handle.run_id)):
+            self._resuming.append(asyncio.get_running_loop().create_task(self._resume(handle.run_id, client)))
+        CURRENT.reset(token)
         await self._see(self.near, handle.run_id, handle.events())
 
     async def _watch(self, process: Process, run_id: str) -> None:
         await asyncio.sleep(self.chance.uniform(0, 3))
         is_far = process.runs.find_live(run_id) is None
         await self._see(self.far if is_far else self.near, run_id, process.runs.events(run_id))
+
+    async def _resume(self, run_id: str, client: Resumed | Streamed) -> None:
+        """Be a client that reads anywhere, loses its connection at any time, and goes on where it stopped."""
+        self.resumed.setdefault(run_id, []).append(client)
+        chance = random.Random(f"{self.seed}-{run_id}-{type(client).__name__}")
+        while not client.has_ended:
+            process = self.places[chance.randrange(2)]
+            reading = process.spawn(client.connect(process.runs.events(run_id)))
+            await asyncio.wait([reading], timeout=chance.choice((0.05, 1.0, 5.0, 30.0)))
+            reading.cancel()
+            await asyncio.wait([reading], timeout=1.0)
+            await asyncio.sleep(chance.choice((0.0, 0.1, 2.0)))
 
     async def _see(self, sightings: Sightings, run_id: str, events: object) -> None:
         seen: list[RunEvent] = []
@@ -204,6 +228,8 @@ class World:
             await asyncio.sleep(1.0)
             if all(row.status in ENDED for row in await self.store.list_runs()):
                 break
+        if self._resuming:
+            await asyncio.wait(self._resuming, timeout=HEALING_S)
         await asyncio.sleep(1.0)
 
     async def _judge(self) -> Result:
@@ -211,8 +237,14 @@ class World:
         rows = await self.store.list_runs()
         for row in rows:
             history = await read(
-                self.store, row.id, self.sink.effects, self.near.get(row.id, ()), self.far.get(row.id, ())
+                self.store,
+                row.id,
+                self.sink.effects,
+                self.near.get(row.id, ()),
+                self.far.get(row.id, ()),
+                self.resumed.get(row.id, ()),
             )
+            problems += [f"{row.id}: a client never had the end" for each in history.resumed if not each.has_ended]
             problems += check(history)
             problems += _wrong_times(row, asyncio.get_running_loop().time())
             takeovers += len({line.epoch for line in history.lines}) - 1

@@ -5,7 +5,7 @@ exactly one of finished or failed). The engine passes the item events on, renumb
 the *run events*. `index` is a key: unique for one item within its stream, and never a position on any wire.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Literal, Protocol
 
 import msgspec
@@ -137,6 +137,16 @@ class RoundBroken(Event, frozen=True, kw_only=True, omit_defaults=True, tag="rou
     indexes: tuple[int, ...] = ()
 
 
+class RunRecovered(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run.recovered"):
+    """Another process recovered the run in the middle of a model call.
+
+    Events that a client got after the one before this are not part of the run; `after` is that one's number, where
+    events have numbers. The events that follow are, and the next of them may break the model call.
+    """
+
+    after: int = 0
+
+
 class ToolStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool.started"):
     """A server tool begins to run; its call is durable."""
 
@@ -219,6 +229,7 @@ ModelEvent = (
     | ArgumentsDelta
     | ItemDone
     | Noted
+    | RunRecovered
     | Finished
     | Failed
     | Interrupted
@@ -227,6 +238,7 @@ RunEvent = (
     RunStarted
     | RoundStarted
     | RoundBroken
+    | RunRecovered
     | ItemAdded
     | TextDelta
     | RefusalDelta
@@ -272,10 +284,43 @@ class LiveBatches:
 
 
 class Numbered(msgspec.Struct, frozen=True, kw_only=True):
-    """A run event with its number in the journal; zero for what is live only (deltas, keep-alives)."""
+    """A run event with its number in the journal; zero for what is live only (deltas, keep-alives).
+
+    `stands` is False for the end that a process publishes after it lost the run: the process that recovers the run
+    writes another one, so this end has no place among the run's events.
+    """
 
     event: RunEvent
     seq: int = 0
+    stands: bool = True
+
+
+NUMBER_STEP = 2**24
+"""How far the numbers of events leap when a run is recovered.
+
+A process sends the pieces of a model call before they are journalled. If it dies, clients hold numbers that the
+journal never heard of; no other event may get one of them. The step is larger than the number of pieces that a model
+call can have: an upstream's reply is bounded, and each piece takes tens of bytes of it.
+"""
+
+
+class Numbering(msgspec.Struct):
+    """Numbers the events of a run in order, from its first one; `number` is that of the last one."""
+
+    number: int = 0
+
+    def take(self, event: RunEvent) -> int:
+        """Return the number of the next event."""
+        self.number += NUMBER_STEP + 1 if type(event) is RunRecovered else 1
+        return self.number
+
+
+def last_number(events: Iterable[Numbered]) -> int:
+    """Return the number of the last of a run's events."""
+    numbering = Numbering()
+    for numbered in events:
+        numbering.take(numbered.event)
+    return numbering.number
 
 
 _decoder: msgspec.json.Decoder[RunEvent] = msgspec.json.Decoder(RunEvent)

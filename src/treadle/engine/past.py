@@ -22,6 +22,7 @@ from treadle.canon.events import (
     ReasoningDelta,
     RefusalDelta,
     RunEvent,
+    RunRecovered,
     Stop,
     TextDelta,
 )
@@ -35,7 +36,9 @@ from treadle.engine.approval import DecisionRecord, RequestRecord
 
 Ending = Literal["finished", "failed", "expired", "aborted", "interrupted"]
 _ItemEvent = ItemAdded | TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta | ItemDone
-_Piece = _ItemEvent | Noted
+_Unplaced = Noted | RunRecovered
+"""Events of a model call that belong to none of its items."""
+_Piece = _ItemEvent | _Unplaced
 _Said = tuple[int, AnyItem | Noted]
 
 
@@ -239,12 +242,16 @@ class Past:
 
 
 def _pieced(said: Sequence[_Said], heard: Sequence[RunEvent], base: int) -> list[_Piece]:
-    """Join what was heard of a cut call with what is journalled of it: whatever is durable is told to its end."""
-    events = [event for event in heard if isinstance(event, _Piece)]
+    """Join what was heard of a cut call with what is journalled of it: whatever is durable is told to its end.
+
+    Between the two stands the mark of the recovery: clients of the process that died may have got more than was heard.
+    """
+    events: list[_Piece] = [event for event in heard if isinstance(event, _Piece)]
+    events.append(RunRecovered())
     ended = {event.item.id for event in events if isinstance(event, ItemDone)}
     begun = {event.item.id: event.index for event in events if isinstance(event, ItemAdded)}
     notes = sum(isinstance(event, Noted) for event in events)
-    fresh = max((event.index + 1 for event in events if not isinstance(event, Noted)), default=base)
+    fresh = max((event.index + 1 for event in events if not isinstance(event, _Unplaced)), default=base)
     for _, thing in said:
         if isinstance(thing, Noted):
             notes -= 1
@@ -276,6 +283,6 @@ def _rest_of(index: int, item: AnyItem, events: Sequence[_Piece]) -> list[_Piece
 def _lowered(events: Sequence[_Piece], base: int) -> list[_Piece]:
     """Return a call's events with the indexes that its decoder gave them."""
     return [
-        event if isinstance(event, Noted) else msgspec.structs.replace(event, index=event.index - base)
+        event if isinstance(event, _Unplaced) else msgspec.structs.replace(event, index=event.index - base)
         for event in events
     ]

@@ -26,6 +26,7 @@ from treadle.canon.events import (
     RefusalDelta,
     RunEnded,
     RunEvent,
+    RunRecovered,
     Status,
     Stop,
     TextDelta,
@@ -63,6 +64,7 @@ from treadle.engine.approval import (
 from treadle.engine.choice import Choice
 from treadle.engine.closing import closing_line, closing_message, has_said, limit_answer
 from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
+from treadle.engine.repeated import Repeated, as_begun
 from treadle.engine.schedule import claim_of, waves
 from treadle.engine.tape import parts_said
 
@@ -174,6 +176,7 @@ class Turn:
         self._calls: list[tuple[int, CallItem]] = []
         self._has_client_calls = False
         self._is_interrupted = False
+        self._repeated: Repeated | None = None
         self._usage: Usage | None = None
 
     @property
@@ -217,6 +220,8 @@ class Turn:
         """Return the next model call. It is bound by the request's tool choice until a call has met that."""
         if is_counted and not self._final:
             self.budget.rounds += 1
+        if is_counted and self._repeated is not None:
+            self._repeated.forget()
         self.base = self._next_base
         if self.is_round_over:
             self._forget_call()
@@ -338,6 +343,8 @@ class Turn:
             for index, call in self._calls
         )
         said = tuple(item.id for item in self._done if item.id)
+        self._repeated = self._repeated or Repeated(self._ids)
+        self._repeated.expect(self.said, self._open, said)
         return AskAgain(calls=calls, items=said, indexes=tuple(sorted(self._open)))
 
     def settle(self, results: Sequence[ResultItem]) -> Decision:
@@ -431,8 +438,11 @@ class Turn:
 
     def _added(self, event: ItemAdded) -> ItemAdded:
         index, item = self.base + event.index, event.item
-        if type(item) is CallItem:
+        adopted = None if self._repeated is None else self._repeated.adopt(item)
+        if adopted is None and type(item) is CallItem:
             item = self._own(item)
+        if self._repeated is not None:
+            item = self._repeated.fresh(adopted or item)
         self._open[index] = item
         if index >= self._next_base:
             self._next_base = index + 1
@@ -443,8 +453,13 @@ class Turn:
     def _item_done(self, event: ItemDone) -> ItemDone:
         index, item = self.base + event.index, event.item
         begun = self._open.pop(index, None)
+        if begun is not None and begun.id != item.id:
+            item = msgspec.structs.replace(item, id=begun.id)
         if type(item) is CallItem:
-            item = self._as_begun(item, begun) if type(begun) is CallItem else self._own(item)
+            if type(begun) is CallItem:
+                item = as_begun(item, begun, begun.side if item.name == begun.name else self._side(item.name))
+            else:
+                item = self._own(item)
             self._calls.append((index, item))
             self._choice.meet(is_permitted=item.name in self._offers and self._choice.permits(item.name))
             self._has_client_calls = self._has_client_calls or item.side == "client"
@@ -459,7 +474,7 @@ class Turn:
         self.said.append(told)
         return told
 
-    def _noted(self, event: Noted) -> Noted:
+    def _noted(self, event: Noted | RunRecovered) -> Noted | RunRecovered:
         self.said.append(event)
         return event
 
@@ -485,13 +500,6 @@ class Turn:
         fresh = self._ids.new(CALL)
         self._used_call_ids.add(fresh)
         return msgspec.structs.replace(call, side=side, call_id=fresh, upstream_id=call.call_id)
-
-    def _as_begun(self, call: CallItem, begun: CallItem) -> CallItem:
-        """Give the call the ids that it began with; its name, and so its side, may have become known only now."""
-        side = begun.side if call.name == begun.name else self._side(call.name)
-        if call.call_id == begun.call_id and call.upstream_id == begun.upstream_id and call.side == side:
-            return call
-        return msgspec.structs.replace(call, call_id=begun.call_id, upstream_id=begun.upstream_id, side=side)
 
     def _side(self, name: str) -> Side:
         """Say who answers a call: Treadle also answers what is called past a limit or against the tool choice.
@@ -580,6 +588,7 @@ class Turn:
         Finished: _finished,
         Failed: _failed,
         Interrupted: _interrupted,
+        RunRecovered: _noted,
     }
     """What is done with an event of a model call that is more than a piece of an item."""
 

@@ -34,13 +34,16 @@ class Batches(Protocol):
 class Feed(msgspec.Struct, eq=False):
     """Grows while the run lasts; a reader that comes late or again starts after any event: the n-th is number n.
 
-    `sizes` are how many bytes there are up to each event, as far as anybody asked.
+    `sizes` are how many bytes there are up to each event, as far as anybody asked. The first `kept` events are in the
+    store; a crash takes back the others.
     """
 
     events: list[Numbered] = []
     is_closed: bool = False
     waiting: list["Reader"] = []
     sizes: list[int] | None = None
+    kept: int = 0
+    waiting_kept: list["KeptReader"] = []
 
     def publish(self, batch: list[Numbered]) -> None:
         """Add events, and let the readers that have all others hear them, or wake up for them."""
@@ -59,10 +62,28 @@ class Feed(msgspec.Struct, eq=False):
             self.waiting.remove(reader)
             reader.wake(fault)
 
+    def keep(self, count: int) -> None:
+        """Say that the first events are in the store."""
+        if count <= self.kept:
+            return
+        self.kept = count
+        if self.waiting_kept:
+            self._wake_kept()
+
     def close(self) -> None:
         """Say that no more events will come."""
         self.is_closed = True
         waiting, self.waiting = self.waiting, []
+        for reader in waiting:
+            reader.wake()
+        self._wake_kept()
+
+    def read_kept(self) -> "KeptReader":
+        """Return a reader of the events that no crash takes back."""
+        return KeptReader(self)
+
+    def _wake_kept(self) -> None:
+        waiting, self.waiting_kept = self.waiting_kept, []
         for reader in waiting:
             reader.wake()
 
@@ -129,3 +150,47 @@ class Reader(msgspec.Struct, eq=False):
             waiter.set_result(None)
         else:
             waiter.set_exception(error)
+
+
+class KeptReader(msgspec.Struct, eq=False):
+    """A reader of what is in the store already, a moment after the others. Fits `Batches`."""
+
+    feed: Feed
+    position: int = 0
+    waiter: asyncio.Future[None] | None = None
+
+    def __aiter__(self) -> Self:
+        """Be read."""
+        return self
+
+    async def __anext__(self) -> list[Numbered]:
+        """Return what was stored next, as soon as there is something; last the end, also one that does not stand."""
+        feed = self.feed
+        while self.position >= feed.kept:
+            if feed.is_closed:
+                return self._last()
+            self.waiter = asyncio.get_running_loop().create_future()
+            feed.waiting_kept.append(self)
+            try:
+                await self.waiter
+            finally:
+                if self in feed.waiting_kept:
+                    feed.waiting_kept.remove(self)
+        batch = feed.events[self.position : min(feed.kept, self.position + BATCH_EVENTS_MAX)]
+        self.position += len(batch)
+        return batch
+
+    async def aclose(self) -> None:
+        """Have nothing to give back."""
+
+    def wake(self) -> None:
+        """Go on reading."""
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    def _last(self) -> list[Numbered]:
+        events = self.feed.events
+        if self.position < len(events) and not events[-1].stands:
+            self.position = len(events)
+            return events[-1:]
+        raise StopAsyncIteration

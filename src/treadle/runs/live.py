@@ -26,7 +26,7 @@ from treadle.runs.feed import Batches, Feed, Hear
 from treadle.runs.history import Joined
 from treadle.runs.relay import Relay
 from treadle.runs.sessions import Seat
-from treadle.runs.tail import tail
+from treadle.runs.tail import after_number, tail
 from treadle.store.journal import RunJournal, RunRow, Store
 from treadle.telemetry.watch import Watch
 
@@ -76,10 +76,14 @@ class RunHandle(Protocol):
         ...
 
     def events(self, after: int = 0, hear: Hear | None = None) -> Batches:
-        """Return the events after the first `after`, in batches, until the end.
+        """Return the events numbered above `after`, in batches, until the end.
 
         `hear` may take batches of a run of this process at once, as soon as all others have been read.
         """
+        ...
+
+    def stored_events(self) -> Batches:
+        """Return the events as they are stored, a moment later: no crash takes back what is read here."""
         ...
 
     def behind(self, taken: int) -> int:
@@ -227,8 +231,12 @@ class OwnRun(msgspec.Struct, frozen=True, eq=False):
         return "" if self.live.cache is None else self.live.cache.first or ""
 
     def events(self, after: int = 0, hear: Hear | None = None) -> Batches:
-        """Return the events after the first `after`, in batches, until the end; `hear` takes them at once."""
-        return self.live.feed.read(after, hear)
+        """Return the events numbered above `after`, in batches, until the end; `hear` takes them at once."""
+        return after_number(self.live.feed.read(), after) if after else self.live.feed.read(hear=hear)
+
+    def stored_events(self) -> Batches:
+        """Return the events as they are stored; those of a run that is not stored as they come."""
+        return self.live.feed.read_kept() if self.live.is_shared else self.live.feed.read()
 
     def behind(self, taken: int) -> int:
         """Return how much waits for a reader that has taken so many events."""
@@ -290,16 +298,21 @@ class FarRun:
         return 0
 
     async def events(self, after: int = 0, hear: Hear | None = None) -> AsyncGenerator[list[Numbered], None]:
-        """Yield the events after the first `after`, in batches, until the end; all of them are read."""
-        seen = 0
+        """Yield the events numbered above `after`, in batches, until the end; all of them are read."""
+        async for batch in after_number(self._read(), after):
+            yield batch
+
+    def stored_events(self) -> Batches:
+        """Return the events as they are stored, which is all that is known here."""
+        return self.events()
+
+    async def _read(self) -> AsyncGenerator[list[Numbered], None]:
         async for batch in tail(self._store, self._row.id):
             for numbered in batch:
                 if isinstance(numbered.event, Noted):
                     self._notes.append(numbered.event.note)
                 self.has_run_tools = self.has_run_tools or isinstance(numbered.event, ToolStarted)
-            seen += len(batch)
-            if fresh := batch[max(0, after - (seen - len(batch))) :]:
-                yield fresh
+            yield batch
 
     async def cancel(self) -> None:
         """End the run and wait until its end is durable."""

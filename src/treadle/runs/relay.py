@@ -12,7 +12,8 @@ from functools import partial
 import msgspec
 
 from treadle.canon.errors import StoreError, TreadleError
-from treadle.canon.events import Numbered, RoundStarted, RunEnded, ToolFinished, ToolStarted
+from treadle.canon.events import RoundStarted, RunEnded, ToolFinished, ToolStarted
+from treadle.runs.feed import Feed
 from treadle.store.journal import Chunk, RunJournal
 
 log = logging.getLogger("treadle.runs")
@@ -23,11 +24,12 @@ APART: frozenset[type] = frozenset({RoundStarted, ToolStarted, ToolFinished, Run
 
 
 class Relay:
-    """Tells one run's events as it goes: `events` are all of them, in order, and only grow."""
+    """Tells one run's events as it goes, as they come into its feed."""
 
-    def __init__(self, journal: RunJournal, events: list[Numbered]) -> None:
+    def __init__(self, journal: RunJournal, feed: Feed) -> None:
         self._journal = journal
-        self._events = events
+        self._feed = feed
+        self._events = feed.events
         self._first = 0
         self._written = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -84,6 +86,7 @@ class Relay:
             raise error
         else:
             self._written = written
+            self._feed.keep(written)
         self._wait()
 
 

@@ -32,7 +32,7 @@ from treadle.runs.runner.watch import look, reconcile
 from treadle.runs.sessions import Seat, Sessions
 from treadle.runs.setup import Blueprint, frame_of, make_loop, open_run
 from treadle.runs.supervisor import Lease, Supervisor
-from treadle.runs.tail import tail
+from treadle.runs.tail import after_number, tail
 from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RunRow
 
 log = logging.getLogger("treadle.runs")
@@ -272,6 +272,7 @@ class Runs:
 
     def _drive(self, live: LiveRun) -> None:
         self._live[live.row.id] = live
+        live.is_shared = self._supervisor.shares(live.row)
         self._tolls.enter(live.row)
         live.task = asyncio.get_running_loop().create_task(self._run(live), name=live.row.id)
 
@@ -362,13 +363,13 @@ class Runs:
             raise RequestError(str(error), param="run") from error
 
     async def events(self, run_id: str, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
-        """Yield the events of any run after the first `after`, until its end: live as they happen here, else as they
-        come into the journal.
+        """Yield the events of any run that are numbered above `after`, until its end: live as they happen here, else
+        as they come into the journal.
 
         Raises: NotFound.
         """
         handle = self.find_live(run_id)
-        events = tail(self._store, run_id, after) if handle is None else handle.events(after)
+        events = after_number(tail(self._store, run_id), after) if handle is None else handle.events(after)
         async for batch in events:
             yield batch
 

@@ -61,6 +61,10 @@ class Supervisor:
         self._tolls = tolls
         self._tracer = tracer
 
+    def shares(self, row: RunRow) -> bool:
+        """Tell whether what a run says is stored as it goes, for other processes."""
+        return self._lease.is_told and row.store
+
     async def see_through(self, live: LiveRun) -> None:
         """Run one run to its end, whatever happens to it; its end is told exactly once."""
         live.is_entered = True
@@ -140,7 +144,7 @@ class Supervisor:
 
     def _open(self, live: LiveRun) -> None:
         assert live.journal is not None
-        live.is_shared = self._lease.is_told and live.row.store
+        live.is_shared = self.shares(live.row)
         self._publish(live, live.opening)
         # Durable and told: a run that lasts does not hold it a second time.
         live.entries, live.opening = (), []
@@ -186,7 +190,7 @@ class Supervisor:
         except StoreError as problem:
             return self._lost(live, problem.info)
         if not live.is_over:
-            self._publish(live, [Numbered(event=ended)])
+            self._publish(live, [Numbered(event=ended, stands=False)])
         return ended
 
     async def _release(self, live: LiveRun) -> None:
@@ -202,7 +206,7 @@ class Supervisor:
         log.error("run lost its journal", extra={"run_id": live.row.id, "code": error.code})
         ended = RunEnded(status="failed", error=error, ended_at=self._clock.now())
         if not live.is_over:
-            self._publish(live, [Numbered(event=ended)])
+            self._publish(live, [Numbered(event=ended, stands=False)])
         return ended
 
     async def _tidy(self, live: LiveRun, ended: RunEnded) -> None:
@@ -234,6 +238,9 @@ class Supervisor:
                 if type(event) in HEEDED:
                     self._heed(live, event)
         live.feed.publish(batch)
+        if type(batch[-1].event) in APART and batch[-1].stands:
+            # These come only when all before them is in the journal.
+            live.feed.keep(len(live.feed.events))
         if live.relay is not None:
             live.relay.note()
         elif live.is_shared and type(batch[-1].event) not in APART:
@@ -249,7 +256,7 @@ class Supervisor:
     def _relay(self, live: LiveRun) -> None:
         """Let other processes read along from here on: a run that says nothing before it ends needs none of that."""
         assert live.journal is not None
-        live.relay = Relay(live.journal, live.feed.events)
+        live.relay = Relay(live.journal, live.feed)
         live.relay.note()
 
     def _count(self, live: LiveRun, telling: list[RunEvent]) -> None:

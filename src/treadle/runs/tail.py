@@ -1,11 +1,13 @@
 """Reads a run that is not driven here: from its journal, and beyond it from what its owner tells as it goes."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import msgspec
 
 from treadle.canon.endings import NOT_STORED, failure_of
-from treadle.canon.events import ENDED, Numbered, RunEnded, RunEvent
+from treadle.canon.events import ENDED, Numbered, Numbering, RunEnded, RunEvent, RunRecovered
+from treadle.runs.feed import Batches
 from treadle.runs.record.teller import Teller
 from treadle.store.journal import Store
 
@@ -13,16 +15,32 @@ WAIT_S = 0.25
 """How long nothing need happen before the journal is looked at again."""
 
 
-async def tail(store: Store, run_id: str, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
-    """Yield the events of a run after the one numbered `after`, as they come, until its end.
+async def after_number(batches: Batches, after: int) -> AsyncGenerator[list[Numbered], None]:
+    """Yield the events of a run that are numbered above `after`; the batches are all of them.
+
+    An event that does not stand has no number, and comes whatever the number is.
+    """
+    numbering = Numbering()
+    async with aclosing(batches):
+        async for batch in batches:
+            if fresh := [each for each in batch if not each.stands or numbering.take(each.event) > after]:
+                yield fresh
+
+
+async def tail(store: Store, run_id: str) -> AsyncGenerator[list[Numbered], None]:
+    """Yield the events of a run, as they come, until its end.
 
     Raises: NotFound, Damaged.
     """
     teller, seen, told = Teller(), 0, 0
+    recoveries: set[int] = set()
     while True:
         entries = await store.entries(run_id, after=seen)
+        before = teller.told
         journalled = [numbered for entry in entries for numbered in teller.tell(entry)]
-        fresh = journalled[max(0, told - (teller.told - len(journalled))) :]
+        # What was told of a call behind a recovery that was not told, is not part of the run.
+        told = min([told, *(_recoveries(journalled, before) - recoveries)])
+        fresh = journalled[max(0, told - before) :]
         told = max(told, teller.told)
         seen = entries[-1].seq if entries else seen
         is_over = any(isinstance(numbered.event, RunEnded) for numbered in journalled)
@@ -30,14 +48,20 @@ async def tail(store: Store, run_id: str, after: int = 0) -> AsyncGenerator[list
             live = [Numbered(event=event) for event in await heard(store, run_id, told)]
             fresh += live
             told += len(live)
-        if shown := fresh[max(0, after - (told - len(fresh))) :]:
-            yield shown
+        recoveries |= _recoveries(fresh, told - len(fresh))
+        if fresh:
+            yield fresh
         if is_over:
             return
         if ended := await _forgotten(store, run_id):
             yield ended
             return
         await store.wait_change(run_id, WAIT_S)
+
+
+def _recoveries(events: list[Numbered], before: int) -> set[int]:
+    """Return the places of those that say that the run was recovered; `before` is the place of the first event."""
+    return {place for place, each in enumerate(events, before) if type(each.event) is RunRecovered}
 
 
 async def heard(store: Store, run_id: str, told: int) -> list[RunEvent]:

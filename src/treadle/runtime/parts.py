@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from treadle.canon.ids import IdSource
+from treadle.canon.ids import IdSource, SeededIds
 from treadle.engine.ports import Clock, Model
 from treadle.telemetry.watch import Tracer
 from treadle.tools.runner import Report
@@ -50,6 +50,10 @@ class RandomIds:
             *later, first = map(now.__add__, sorted(chances, reverse=True))
             _ahead.extend(later)
             return f"{prefix}_{first}"
+
+    def of(self, run_id: str, call: str) -> SeededIds:
+        """Return the source of one model call's ids."""
+        return SeededIds().of(run_id, call)
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from treadle.canon.events import KeptAlive, Numbered, RoundBroken, RoundStarted,
 from treadle.canon.ids import IdSource
 from treadle.canon.request import Note, Request
 from treadle.runs import Idempotency, RunHandle
-from treadle.runs.feed import Hear
+from treadle.runs.feed import Batches, Hear
 from treadle.server.delivery.telling import RunIds
 from treadle.server.delivery.wishes import Wishes
 from treadle.server.http import Exchange
@@ -96,6 +96,10 @@ class Bundle:
                 pump.cancel()
             await asyncio.wait(pumps)
 
+    def stored_events(self) -> Batches:
+        """Return the same: no answer in the background has several choices."""
+        return self.events()
+
     def behind(self, taken: int) -> int:
         """Return nothing that could be known: whose events were taken is not counted."""
         return 0
@@ -112,7 +116,9 @@ class Bundle:
     async def _pump(self, choice: int, queue: "asyncio.Queue[list[Numbered] | None]") -> None:
         try:
             async for batch in self._handles[choice].events():
-                queue.put_nowait([Chosen(event=each.event, seq=each.seq, choice=choice) for each in batch])
+                queue.put_nowait(
+                    [Chosen(event=each.event, seq=each.seq, stands=each.stands, choice=choice) for each in batch]
+                )
                 if isinstance(last := batch[-1].event, RunEnded) and failure_of(last) is not None:
                     await self.cancel()
         finally:
@@ -135,10 +141,6 @@ class ManyRuns:
         self._early: list[Numbered] = []
         self._has_begun = False
         self.ended: RunEnded | None = None
-
-    async def meet_break(self, numbered: Numbered) -> list[bytes]:
-        """Have nothing to prepare."""
-        return []
 
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Return the frames to send for an event; what belongs to no choice goes to the first that goes on."""
@@ -208,7 +210,7 @@ async def reply(service: Service, exchange: Exchange, request: Request) -> None:
     telling = ManyRuns(
         lambda: _JOINED[request.protocol](request, RunIds(run_id), count), count, streams=request.surface.stream
     )
-    carried = Reply(exchange, source, telling, manner_of(request.surface, wishes), service.audience)
+    carried = Reply(exchange, source, telling, manner_of(request, wishes), service.audience)
     await carried.run(service.runtime.settings.server.keep_alive_s)
 
 

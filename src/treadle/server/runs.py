@@ -13,7 +13,17 @@ import msgspec
 from treadle.access.client import Client
 from treadle.canon.endings import HANDED_OVER
 from treadle.canon.errors import ErrorInfo, NotFound, ProtocolError
-from treadle.canon.events import ENDED, KeptAlive, RunEnded, RunEvent, Status
+from treadle.canon.events import (
+    ENDED,
+    KeptAlive,
+    Numbered,
+    Numbering,
+    RunEnded,
+    RunEvent,
+    RunRecovered,
+    Status,
+    last_number,
+)
 from treadle.canon.items import AnyItem, text_message
 from treadle.canon.json import OptionalRaw, write_json
 from treadle.canon.messages import Entry
@@ -118,7 +128,7 @@ async def create(service: Service, exchange: Exchange) -> None:
     session_id = None if new.session is None else await service.runtime.session(new.session, key_id=client.key_id)
     handle = await service.start(request, client, session_id=session_id, idempotency=idempotency)
     if new.stream:
-        await _send_events(service, exchange, handle, after=(last or 0) if handle.is_attached else 0)
+        await _send_events(service, exchange, handle, after=last.number if last and handle.is_attached else 0)
         return
     row = await find_run(service, exchange, handle.run_id)
     location = (b"location", f"/treadle/v1/runs/{handle.run_id}".encode())
@@ -181,7 +191,7 @@ async def events(service: Service, exchange: Exchange) -> None:
     after = read_number(query, "after", default=0, least=0)
     row = await find_run(service, exchange, exchange.params["run_id"])
     handle = service.runtime.runs.attach(row)
-    if row.status in ENDED and after >= len(await service.runtime.runs.replay(row.id)):
+    if row.status in ENDED and after >= last_number(await service.runtime.runs.replay(row.id)):
         # A browser's EventSource connects again after every end, until it is told that there is nothing more.
         await exchange.answer(204)
         return
@@ -255,22 +265,35 @@ async def _send_events(service: Service, exchange: Exchange, handle: RunHandle, 
         await exchange.end()
 
 
-async def _write_events(exchange: Exchange, handle: RunHandle, number: int) -> None:
-    """Write events with their numbers: the first one of a run is number 1.
+async def _write_events(exchange: Exchange, handle: RunHandle, after: int) -> None:
+    """Write the events numbered above `after`: the first one of a run is number 1.
 
     Raises: HttpError, where they stop before the end, because another process goes on with the run.
     """
-    exchange.attend(None, lambda: handle.behind(number))
-    is_whole = False
-    async with aclosing(handle.events(number)) as events:
+    numbering, taken, is_whole = Numbering(), 0, False
+    exchange.attend(None, lambda: handle.behind(taken))
+    async with aclosing(handle.events()) as events:
         async for batch in events:
-            frames = [_frame(numbered.event, each) for each, numbered in enumerate(batch, number + 1)]
-            number += len(batch)
+            taken += len(batch)
             is_whole = isinstance(batch[-1].event, RunEnded)
-            await exchange.write(b"".join(frames))
+            if frames := [frame for numbered in batch if (frame := _next_frame(numbered, numbering, after))]:
+                await exchange.write(b"".join(frames))
     # The end of the connection would look like the run's; a reader that has seen the run's end reads nothing here.
     if not is_whole and (await handle.wait()).error == HANDED_OVER:
         raise HttpError(HANDED_OVER.status, HANDED_OVER.code, HANDED_OVER.message)
+
+
+def _next_frame(numbered: Numbered, numbering: Numbering, after: int) -> bytes:
+    """Return an event as a frame with its number, nothing if the client has it; one that does not stand has none."""
+    event, last = numbered.event, numbering.number
+    if not numbered.stands:
+        return _frame(event)
+    number = numbering.take(event)
+    if number <= after:
+        return b""
+    if type(event) is RunRecovered:
+        event = RunRecovered(after=last)
+    return _frame(event, number)
 
 
 async def _any_of(*tasks: "asyncio.Task[None]", timeout_s: float) -> bool:

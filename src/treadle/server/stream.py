@@ -14,22 +14,31 @@ import msgspec
 
 from treadle.canon.endings import CANCELLED, HANDED_OVER, failure_of, may_retry
 from treadle.canon.errors import ErrorInfo, NotFound
-from treadle.canon.events import KeptAlive, Noted, Numbered, RoundBroken, RoundStarted, RunEnded, RunStarted
+from treadle.canon.events import (
+    KeptAlive,
+    Noted,
+    Numbered,
+    RoundBroken,
+    RoundStarted,
+    RunEnded,
+    RunRecovered,
+    RunStarted,
+)
 from treadle.canon.ids import IdSource
-from treadle.canon.request import Request, Surface
+from treadle.canon.request import Request
 from treadle.config import Settings
 from treadle.server.delivery.audience import Audience, Source
+from treadle.server.delivery.position import Frames
 from treadle.server.delivery.presence import Presence
 from treadle.server.delivery.telling import (
     WAITING,
     FoldedRun,
-    Frames,
-    MendedRun,
-    NumberedRun,
+    OneRun,
     Retell,
     RunIds,
     Telling,
     kinds_of,
+    tell_again,
 )
 from treadle.server.delivery.wishes import (
     MANNER_HEADERS,
@@ -49,7 +58,10 @@ from treadle.wire.protocols import PROTOCOLS
 T = TypeVar("T")
 NewEncoder = Callable[[Request, IdSource], Encoder]
 NewRetell = Callable[[IdSource], Retell]
-_SILENT = frozenset({RunStarted, RoundStarted, RoundBroken, Noted, KeptAlive, RunEnded})
+LOST_RETRY_S = 2.0
+"""How long a client waits before it asks under its key for a run that was lost here; the answer then waits for it."""
+
+_SILENT = frozenset({RunStarted, RoundStarted, RoundBroken, RunRecovered, Noted, KeptAlive, RunEnded})
 """Events that happen without anything of the upstream's answer."""
 
 _EXACT = (b"x-treadle-fidelity", fidelity(()).encode())
@@ -76,13 +88,12 @@ async def reply(
         source = find_again(service, wishes)
     if source is None:
         source = await service.start(request, exchange.client, session_id=session_id, idempotency=wishes.idempotency)
-    telling = _telling(service, request, source.run_id, wishes, encoder, retell)
-    carried = Reply(exchange, source, telling, manner_of(request.surface, wishes), service.audience)
+    telling = _telling(request, source.run_id, wishes, encoder, retell)
+    carried = Reply(exchange, source, telling, manner_of(request, wishes), service.audience)
     await carried.run(settings.server.keep_alive_s)
 
 
 def _telling(
-    service: Service,
     request: Request,
     run_id: str,
     wishes: Wishes,
@@ -93,14 +104,11 @@ def _telling(
     make = encoder or PROTOCOLS[request.protocol].encoder
     if not request.surface.stream and request.protocol != "responses":
         return FoldedRun(partial(make, request, RunIds(run_id)))
-    frames = Frames(after=wishes.after, first=first_number(request), shows_numbers=wishes.shows_numbers)
-    if request.protocol == "responses":
-        ids = RunIds(run_id)
-        told = None if retell is None else retell(ids)
-        return NumberedRun(
-            make(request, ids), pin=partial(service.runtime.store.pin, run_id), retell=told, frames=frames
-        )
-    return MendedRun(make(request, RunIds(run_id)), frames)
+    frames = Frames(position=wishes.position, first=first_number(request), shows_ids=wishes.shows_ids)
+    ids = RunIds(run_id)
+    if retell is not None:
+        return OneRun(make(request, ids), retell(ids), frames)
+    return tell_again(request, make(request, ids), frames)
 
 
 async def wishes_of(service: Service, exchange: Exchange, request: Request) -> Wishes:
@@ -114,7 +122,7 @@ async def wishes_of(service: Service, exchange: Exchange, request: Request) -> W
     else:
         wishes = read_wishes(exchange, request, settings)
     exchange.content = b""
-    if wishes.after and wishes.idempotency is not None:
+    if wishes.position is not None and wishes.idempotency is not None:
         key = wishes.idempotency.key
         if await service.runtime.store.find_idempotent(key, key_id=exchange.client.key_id) is None:
             raise NotFound(
@@ -169,6 +177,7 @@ async def read(body: bytes, reader: Callable[[bytes], T]) -> T:
 class Manner(msgspec.Struct, frozen=True, kw_only=True):
     """How an answer is carried: as a stream, of that type, which `is_resumed` if its client has seen the beginning.
 
+    One that is `stored` shows only what the store has: its clients know no more of their place than a number.
     `patience_s` is how long the run goes on without a reader; None for as long as it takes. An SDK that has heard
     nothing yet asks the same again, known by `retry`, within `retry_s`; `is_keyed` says that it finds the same run.
     """
@@ -177,6 +186,7 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
     content_type: bytes = EVENT_STREAM
     patience_s: float | None = 0.0
     is_resumed: bool = False
+    stored: bool = False
     retry: str = ""
     retry_s: float = 0.0
     is_keyed: bool = False
@@ -189,15 +199,17 @@ _USUAL = {
 }
 
 
-def manner_of(surface: Surface, wishes: Wishes) -> Manner:
+def manner_of(request: Request, wishes: Wishes) -> Manner:
     """Return how the answer to a request is carried."""
+    surface = request.surface
     if wishes is NO_WISHES:
         return _USUAL[surface.stream, surface.is_array]
     return Manner(
         streams=surface.stream,
         content_type=JSON if surface.is_array else EVENT_STREAM,
         patience_s=wishes.patience_s,
-        is_resumed=wishes.after > 0,
+        is_resumed=wishes.position is not None,
+        stored=request.background and surface.stream,
         retry=wishes.retry,
         retry_s=wishes.retry_s,
         is_keyed=wishes.idempotency is not None,
@@ -209,6 +221,7 @@ class Reply:
 
     _is_gone = False
     _is_carrying = False
+    _is_lost = False
     _presence: Presence | None = None
     _taken = 0
 
@@ -282,7 +295,10 @@ class Reply:
     async def _read(self) -> None:
         if self._is_visible and self._streams:
             await self._begin(((b"x-treadle-run", self._source.run_id.encode()),))
-        events = self._source.events(hear=self._hear if self._streams else self._gather)
+        if self._manner.stored:
+            events = self._source.stored_events()
+        else:
+            events = self._source.events(hear=self._hear if self._streams else self._gather)
         try:
             async for batch in events:
                 if self._streams:
@@ -290,6 +306,7 @@ class Reply:
                 else:
                     self._telling.tell(batch)
                 if self._telling.ended is not None:
+                    self._is_lost = not batch[-1].stands
                     return
         finally:
             await events.aclose()
@@ -331,23 +348,11 @@ class Reply:
         self._taken += len(batch)
         self._is_carrying = True
         try:
-            if RoundBroken in kinds_of(batch):
-                batch = await self._meet_breaks(batch)
             self._encode(batch)
             if self._is_visible and self._telling.ended is None:
                 await self._flush()
         finally:
             self._is_carrying = False
-
-    async def _meet_breaks(self, batch: list[Numbered]) -> list[Numbered]:
-        """Write events up to the last one that says that a part is told again, and return the rest."""
-        start = 0
-        for number, numbered in enumerate(batch):
-            if type(numbered.event) is RoundBroken:
-                self._encode(batch[start:number])
-                self._frames += await self._telling.meet_break(numbered)
-                start = number
-        return batch[start:]
 
     async def _break_silence(self) -> None:
         """Send an empty event of the protocol; none before the upstream said anything, for the status is still open."""
@@ -415,11 +420,22 @@ class Reply:
 
     def _failure(self, ended: RunEnded) -> ErrorInfo | None:
         """Return what to answer instead of the run's result, if its end is a failure and the status is still open."""
-        return None if self._exchange.begun or self._is_visible else failure_of(ended)
+        error = None if self._exchange.begun or self._is_visible else failure_of(ended)
+        if error is None or not self._goes_on:
+            return error
+        # Another process goes on with a run that was lost here; under its key it is found there.
+        return msgspec.structs.replace(error, retryable=True, retry_after_s=LOST_RETRY_S)
+
+    @property
+    def _goes_on(self) -> bool:
+        """Tell whether the same request would be answered by the same run, which has not ended."""
+        return self._is_lost and self._manner.is_keyed
 
     def _failure_headers(self, error: ErrorInfo) -> tuple[Header, ...]:
         """Ask the client not to retry where that could run a tool twice, or cannot help."""
         source = self._source
+        if self._goes_on:
+            return (*run_headers(source), (b"x-should-retry", b"true"))
         if may_retry(error, has_run_tools=source.has_run_tools, is_keyed=self._manner.is_keyed):
             return run_headers(source)
         return (*run_headers(source), (b"x-should-retry", b"false"))

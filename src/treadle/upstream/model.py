@@ -97,7 +97,9 @@ class UpstreamModel:
         if self.name and self.name != plan.model:
             plan = msgspec.structs.replace(plan, model=self.name)
         profile = self._profile or endpoint.profile(plan.model)
-        call = open_call(endpoint.protocol, plan, self._ids, endpoint.name, profile, endpoint.repair)
+        call = open_call(
+            endpoint.protocol, plan, self._ids.of(run_id, plan.fingerprint), endpoint.name, profile, endpoint.repair
+        )
         if plan.is_strict:
             check_fidelity(call.notes)
         stream = await self._client.post(endpoint, call.path, call.body, call.headers, run_id)

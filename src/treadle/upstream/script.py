@@ -143,7 +143,9 @@ class ScriptedModel:
 
         Raises: ScriptMismatch, UpstreamError, before the first batch only.
         """
-        call = open_call(self._protocol, plan, self._ids, _ENDPOINT.name, repair=self.repair)
+        call = open_call(
+            self._protocol, plan, self._ids.of(run_id, plan.fingerprint), _ENDPOINT.name, repair=self.repair
+        )
         return decode(self._play(plan, call.adapted), call.decoder, call.notes)
 
     async def _play(self, plan: Plan, adapted: Adapted) -> AsyncGenerator[bytes, None]:

@@ -14,6 +14,7 @@ from treadle.canon.events import (
     ModelEvent,
     Noted,
     ReasoningDelta,
+    RunRecovered,
     TextDelta,
 )
 from treadle.canon.items import AnyItem, CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_message
@@ -55,6 +56,7 @@ def empty(whole: AnyItem) -> AnyItem:
 def test_a_call_that_was_cut_is_told_to_the_end_of_what_is_durable() -> None:
     """Nothing of it was heard: items begin, say all they have, and end."""
     assert cut(THOUGHT, SAID, CALL) == [
+        RunRecovered(),
         ItemAdded(index=0, item=empty(THOUGHT)),
         ReasoningDelta(index=0, text="hm"),
         ItemDone(index=0, item=THOUGHT),
@@ -82,6 +84,7 @@ def test_what_was_heard_of_it_is_not_said_twice() -> None:
     told = cut(THOUGHT, SAID, CALL, heard=heard, base=4)
     assert told == [
         *(msgspec.structs.replace(event, index=event.index - 4) for event in heard),
+        RunRecovered(),
         TextDelta(index=1, text=" there"),
         ItemDone(index=1, item=SAID),
         ItemDone(index=2, item=CALL),
@@ -94,6 +97,7 @@ def test_what_was_heard_and_is_not_durable_is_told_all_the_same() -> None:
     heard = (ItemAdded(index=0, item=empty(SAID)), TextDelta(index=0, text="Hel"))
     assert cut(CALL, heard=heard) == [
         *heard,
+        RunRecovered(),
         ItemAdded(index=1, item=empty(CALL)),
         ArgumentsDelta(index=1, text='{"a":1}'),
         ItemDone(index=1, item=CALL),
@@ -104,14 +108,15 @@ def test_what_was_heard_and_is_not_durable_is_told_all_the_same() -> None:
 def test_an_item_that_says_nothing_has_no_pieces() -> None:
     """It begins and ends."""
     silent = MessageItem(id="msg_2", role="assistant", content=(TextPart(text=""),))
-    assert [type(event) for event in cut(silent)] == [ItemAdded, ItemDone, Interrupted]
+    assert [type(event) for event in cut(silent)] == [RunRecovered, ItemAdded, ItemDone, Interrupted]
 
 
 @pytest.mark.parametrize(("heard", "told"), [(0, 2), (1, 2), (2, 2), (3, 3)])
 def test_a_note_is_told_once(heard: int, told: int) -> None:
     """Those that were heard are not told again from the journal."""
     events = cut(NOTE, NOTE, heard=(Noted(note=NOTE),) * heard)
-    assert events == [*[Noted(note=NOTE)] * told, Interrupted()]
+    late = [Noted(note=NOTE)] * (told - heard)
+    assert events == [*[Noted(note=NOTE)] * heard, RunRecovered(), *late, Interrupted()]
 
 
 def test_a_call_that_ended_ends_again_as_it_did() -> None:

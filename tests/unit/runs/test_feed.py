@@ -3,7 +3,7 @@ import asyncio
 import msgspec
 import pytest
 
-from treadle.canon.events import KeptAlive, Numbered, TextDelta
+from treadle.canon.events import KeptAlive, Numbered, RunEnded, TextDelta
 from treadle.runs.feed import BATCH_EVENTS_MAX, Feed
 
 
@@ -144,3 +144,33 @@ async def test_a_reader_that_went_away_hears_nothing():
     await asyncio.wait([reading], timeout=5)
     feed.publish([event(1)])
     assert (heard, feed.waiting) == ([], [])
+
+
+async def test_a_reader_of_what_is_stored_waits_for_the_store():
+    """It gets nothing that a crash could take back, and all that is stored, in order."""
+    feed = Feed()
+    reader = feed.read_kept()
+    feed.publish([event(1), event(0, "a"), event(0, "b")])
+    first = asyncio.create_task(anext(reader))
+    await asyncio.sleep(0)
+    assert not first.done()
+    feed.keep(2)
+    assert await first == [event(1), event(0, "a")]
+    feed.keep(1)
+    second = asyncio.create_task(anext(reader))
+    await asyncio.sleep(0)
+    assert not second.done()
+    feed.keep(3)
+    assert await second == [event(0, "b")]
+    feed.close()
+    assert [batch async for batch in reader] == []
+
+
+async def test_a_reader_of_what_is_stored_hears_that_the_run_was_lost():
+    """What was published and not stored is left out; the end that does not stand is not."""
+    feed = Feed()
+    lost = Numbered(event=RunEnded(status="failed"), stands=False)
+    feed.publish([event(1), event(0, "a"), lost])
+    feed.keep(1)
+    feed.close()
+    assert [batch async for batch in feed.read_kept()] == [[event(1)], [lost]]

@@ -6,6 +6,7 @@ from typing import cast
 from treadle.canon.errors import StoreError
 from treadle.canon.events import Numbered, RoundStarted, TextDelta
 from treadle.runs import relay
+from treadle.runs.feed import Feed
 from treadle.runs.relay import Relay
 from treadle.store.journal import Chunk, RunJournal
 
@@ -41,13 +42,13 @@ async def test_runs_that_speak_at_different_times_are_told_together() -> None:
 async def test_a_call_that_ends_before_its_words_are_told_tells_nothing() -> None:
     """Before the moment comes the round may end: its words are durable then, and there is no chunk of none."""
     journal, events = Telling(), [Numbered(event=TextDelta(index=0, text="a"))]
-    told = Relay(cast("RunJournal", journal), events)
+    told = Relay(cast("RunJournal", journal), Feed(events=events))
     told.note()
     events.append(Numbered(event=RoundStarted(round=2, fingerprint="f")))
     told._flush()
     await told.close()
     assert journal.chunks == []
-    told = Relay(cast("RunJournal", journal), [*events, Numbered(event=TextDelta(index=0, text="b"))])
+    told = Relay(cast("RunJournal", journal), Feed(events=[*events, Numbered(event=TextDelta(index=0, text="b"))]))
     told.note()
     await asyncio.wait_for(journal.told.wait(), relay.FLUSH_S * 50)
     assert [(chunk.first, chunk.count) for chunk in journal.chunks] == [(3, 1)]
@@ -58,7 +59,7 @@ async def test_what_could_not_be_told_is_told_again_from_the_beginning_of_its_ca
     """After a failure of the store the whole call is written anew; what is told once is not told twice."""
     journal = Telling()
     events = [Numbered(event=RoundStarted(round=1, fingerprint="f")), Numbered(event=TextDelta(index=0, text="a"))]
-    told = Relay(cast("RunJournal", journal), events)
+    told = Relay(cast("RunJournal", journal), Feed(events=events))
     for text, broken in (("b", False), ("c", True), ("d", False)):
         journal.is_broken = broken
         journal.told.clear()

@@ -4,18 +4,37 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
+import msgspec
 import pytest
 
 from treadle.canon.errors import Conflict
-from treadle.canon.events import ItemAdded, ItemDone, Numbered, RunEnded, TextDelta
+from treadle.canon.events import (
+    NUMBER_STEP,
+    ItemAdded,
+    ItemDone,
+    Numbered,
+    Numbering,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    RunRecovered,
+    TextDelta,
+)
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import MessageItem, TextPart
+from treadle.canon.messages import Entry, entry_of_item
 from treadle.canon.request import Surface
 from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
+from treadle.engine import tape
+from treadle.engine.past import ReplyRecord
 from treadle.engine.ports import Clock
 from treadle.runs import Idempotency, Rooms, RunHandle, Runs, RunsOptions
+from treadle.runs.record.recovery import close_run
+from treadle.runs.tail import after_number, tail
 from treadle.runtime import RandomIds, SystemClock
+from treadle.store.journal import Chunk, RunRow, Store
 from treadle.store.sqlite.store import SqliteStore
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say
@@ -186,3 +205,107 @@ async def test_what_was_not_to_be_stored_can_be_heard_again_only_where_it_was_sa
         with pytest.raises(Conflict) as caught:
             await other.runs.start(asking(store=False), idempotency=key)
         assert caught.value.info.code == "idempotency_result_gone"
+
+
+async def _numbers(batches: AsyncIterator[list[Numbered]]) -> list[tuple[int, object]]:
+    """Return the events of a run with their numbers."""
+    numbering = Numbering()
+    return [(numbering.take(each.event), each.event) async for batch in batches for each in batch]
+
+
+async def _left_in_a_model_call(tmp_path: Path, pieces: int) -> str:
+    """Let a process die in a model call that has said some pieces, of which none was written; return the run."""
+    hold = asyncio.Event()
+    item = MessageItem(id="msg_1", role="assistant")
+    said = [TextDelta(index=0, text=f"{number} ") for number in range(pieces)]
+    async with two(tmp_path, FakeModel([[ItemAdded(index=0, item=item), *said]], hold=hold)) as (one, _):
+        handle = await one.runs.start(asking(background=True, surface=Surface(stream=True)))
+        seen: list[tuple[int, object]] = []
+        numbering = Numbering()
+        async for batch in handle.events():
+            seen += [(numbering.take(each.event), each.event) for each in batch]
+            if len(seen) == pieces + 3:
+                break
+        assert seen[-1] == (pieces + 3, said[-1])
+        live = one.runs._live[handle.run_id]
+        assert live.relay is not None
+        await live.relay.close()
+        await one.runs.close()
+        return handle.run_id
+
+
+async def test_a_number_that_a_client_has_is_never_another_events(tmp_path):
+    """What comes after the recovery is numbered far above; a client that saw more goes on with all of it."""
+    run_id = await _left_in_a_model_call(tmp_path, 20)
+    async with two(tmp_path, FakeModel(say("from one"))) as (_, other):
+        row = await other.store.find_run(run_id)
+        assert row is not None
+        assert (await asyncio.wait_for(other.runs.attach(row).wait(), 10)).status == "completed"
+        told = await _numbers(other.runs.events(run_id))
+        assert [number for number, _ in told[:3]] == [1, 2, NUMBER_STEP + 3]
+        assert isinstance(told[2][1], RunRecovered)
+        after = {
+            number: [each.event async for batch in other.runs.events(run_id, number) for each in batch]
+            for number in (0, 1, 2, 3, 22, NUMBER_STEP + 3, told[-1][0])
+        }
+    whole = [event for _, event in told]
+    assert after[0] == whole
+    assert [after[number] for number in (1, 2, 3, 22)] == [whole[1:], whole[2:], whole[2:], whole[2:]]
+    assert [after[NUMBER_STEP + 3], after[told[-1][0]]] == [whole[3:], []]
+
+
+async def test_a_run_that_cannot_be_recovered_is_told_from_what_stands(tmp_path):
+    """Its pieces are lost with its process: a reader that had them is told so, and of the end."""
+    run_id = await _left_in_a_model_call(tmp_path, 5)
+    store = SqliteStore(str(tmp_path / "runs.db"))
+    await store.open()
+    [(_, journal)] = await store.claim_abandoned("two", 60.0, 1)
+    await close_run(store, journal, 5.0)
+    events = [each.event async for batch in after_number(tail(store, run_id), 8) for each in batch]
+    await store.close()
+    assert [type(event) for event in events] == [RunRecovered, RunEnded]
+
+
+ITEM = MessageItem(id="msg_1", role="assistant", content=(TextPart(text="Hello"),))
+SAID: list[RunEvent] = [
+    ItemAdded(index=0, item=MessageItem(id="msg_1", role="assistant")),
+    TextDelta(index=0, text="Hel"),
+    RunRecovered(),
+    TextDelta(index=0, text="lo"),
+    ItemDone(index=0, item=ITEM),
+]
+
+
+class Growing:
+    """A store whose journal grows each time that it is waited for; what a model call said comes before its entry."""
+
+    def __init__(self) -> None:
+        plan = msgspec.Raw(b'{"round":1,"fingerprint":"f"}')
+        reply = ReplyRecord(ending="interrupted", tape=tape.record(SAID))
+        status = RunEnded(status="failed")
+        self._entries = [
+            Entry(kind="plan", data=plan, seq=1, at=0.0),
+            entry_of_item(ITEM, at=0.0),
+            Entry(kind="reply", data=msgspec.Raw(msgspec.json.encode(reply)), seq=3, at=0.0),
+            Entry(kind="status", data=msgspec.Raw(msgspec.json.encode(status)), seq=4, at=0.0),
+        ]
+        self._entries[1] = msgspec.structs.replace(self._entries[1], seq=2)
+        self._count = 1
+
+    async def entries(self, run_id: str, *, after: int = 0, limit: int | None = None) -> list[Entry]:
+        return [entry for entry in self._entries[: self._count] if entry.seq > after]
+
+    async def chunks(self, run_id: str, *, after: int = 0) -> list[Chunk]:
+        return [Chunk(first=2, count=4, data=msgspec.json.encode(SAID[:4]))] if self._count < 3 else []
+
+    async def find_run(self, run_id: str) -> RunRow:
+        return RunRow(id=run_id, response_id="", conversation_id="", protocol="chat", model="m", created_at=0.0)
+
+    async def wait_change(self, run_id: str, timeout_s: float) -> None:
+        self._count += 1
+
+
+async def test_a_recovery_is_told_once():
+    """A reader that had it from the process that recovered the run does not hear it again from the journal."""
+    events = [each.event async for batch in tail(cast("Store", Growing()), "run_1") for each in batch]
+    assert [type(event) for event in events] == [RoundStarted, *map(type, SAID), RunEnded]

@@ -142,12 +142,13 @@ class Fed(Handle):
         raise AssertionError("nobody reads")
 
 
-def _visit(handle: Handle, *, streams: bool, keep_alive_s: float = 60.0) -> Visit:
+def _visit(handle: Handle, *, streams: bool, keep_alive_s: float = 60.0, manner: Manner | None = None) -> Visit:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
         telling = OneRun(Encoder(streams=streams))
-        await Reply(exchange, cast("Any", handle), telling, Manner(streams=streams), _audience()).run(keep_alive_s)
+        carried = Reply(exchange, cast("Any", handle), telling, manner or Manner(streams=streams), _audience())
+        await carried.run(keep_alive_s)
 
     return Visit(app, "POST", "/v1/chat/completions", headers=[LOCAL])
 
@@ -278,6 +279,22 @@ async def test_a_failure_after_a_silent_tool_asks_not_to_be_retried() -> None:
     events: list[RunEvent] = [STARTED, ItemAdded(index=0, item=CALL), ToolStarted(index=0, call=CALL)]
     visit = await _visit(Handle(events, [RunEnded(status="failed", error=BUSY)]), streams=True).run()
     assert (visit.status, visit.headers["x-should-retry"]) == (429, "false")
+
+
+@pytest.mark.parametrize("is_keyed", [True, False])
+async def test_a_run_that_was_lost_here_is_asked_for_again_under_its_key(is_keyed: bool) -> None:
+    """Another process goes on with it, tools and all; without a key the request would run them twice."""
+    handle = Fed()
+    manner = Manner(streams=False, is_keyed=is_keyed)
+    visit = _visit(handle, streams=False, manner=manner).begin()
+    await handle.until_read()
+    handle.tell(STARTED, ItemAdded(index=0, item=CALL), ToolStarted(index=0, call=CALL))
+    handle.has_run_tools = True
+    away = ErrorInfo(code="store_unavailable", message="The store does not answer.", status=503)
+    handle.feed.publish([Numbered(event=RunEnded(status="failed", error=away), stands=False)])
+    await visit.done()
+    said = (visit.status, visit.headers["x-should-retry"], visit.headers.get("retry-after"))
+    assert said == ((503, "true", "2") if is_keyed else (503, "false", "1"))
 
 
 async def test_a_failure_that_retrying_cannot_help_says_so() -> None:

@@ -244,6 +244,55 @@ def test_later_rounds_are_told_as_ever() -> None:
     assert _told(*broken, *rest)[-len(rest) :] == rest
 
 
+def _closed(*events: RunEvent) -> list[RunEvent]:
+    mend = Mend(closes=True)
+    return [each for event in events for each in mend.feed(event)]
+
+
+def test_a_protocol_that_closes_items_is_told_no_break_if_the_answer_is_the_same() -> None:
+    """Its item goes on."""
+    before: list[RunEvent] = [STARTED, ROUND, *_begun(0, _said("Hel"), 9)]
+    events = _closed(*before, BROKEN, ROUND, *_whole(1, _said("Hello")), COMPLETED)
+    assert events == [
+        *before,
+        ROUND,
+        TextDelta(index=0, text="lo"),
+        ItemDone(index=0, item=_said("Hello")),
+        COMPLETED,
+    ]
+
+
+def test_a_protocol_that_closes_items_is_told_the_break_where_the_answers_differ() -> None:
+    """Then all of the new answer, but what was whole and the same."""
+    before: list[RunEvent] = [STARTED, ROUND, *_whole(0, _thought("Hm.")), *_begun(1, _said("Hel"), 9)]
+    other = _whole(3, _said("Hey you"), 2)
+    events = _closed(*before, BROKEN, ROUND, *_whole(2, _thought("Hm.")), *other, COMPLETED)
+    assert events == [*before, ROUND, BROKEN, *other, COMPLETED]
+
+
+def test_a_protocol_that_closes_items_is_told_the_break_where_an_answer_is_shorter() -> None:
+    """Nothing of the new answer is left to be told but its end."""
+    before: list[RunEvent] = [STARTED, ROUND, *_whole(0, _said("A")), *_begun(1, _asked("{"), 9)]
+    events = _closed(*before, BROKEN, ROUND, *_whole(2, _said("A")), COMPLETED)
+    assert events == [*before, ROUND, BROKEN, COMPLETED]
+
+
+def test_a_protocol_that_closes_items_may_break_twice() -> None:
+    """What the other answer began is compared with the third."""
+    before: list[RunEvent] = [STARTED, ROUND, *_begun(0, _said("Hel"), 9), BROKEN, ROUND, *_begun(1, _said("Hi"), 9)]
+    events = _closed(*before, BROKEN, ROUND, *_whole(2, _said("Hi!"), 9), COMPLETED)
+    assert events == [
+        *before[:4],
+        ROUND,
+        BROKEN,
+        *_begun(1, _said("Hi"), 9),
+        ROUND,
+        TextDelta(index=1, text="!"),
+        ItemDone(index=1, item=_said("Hi!")),
+        COMPLETED,
+    ]
+
+
 ITEMS = st.one_of(
     st.text("ab", max_size=6).map(_said),
     st.text("ab", min_size=1, max_size=6).map(_declined),

@@ -117,15 +117,16 @@ class Client:
 
         Raises: TreadleError.
         """
-        seen, tries = 0, 0
+        seen, tries = "0", 0
         while True:
             try:
                 async for frame in self._frames(f"/treadle/v1/runs/{segment(run_id)}/events", {"after": seen}):
-                    tries = 0
                     event = read_event(frame.data)
-                    if isinstance(event, KeptAlive):
+                    if isinstance(event, KeptAlive) or frame.id in ("", seen):
+                        # The end that a server without its journal sends has no number: another server goes on.
+                        tries = 0 if isinstance(event, KeptAlive) else tries
                         continue
-                    seen = int(frame.id)
+                    tries, seen = 0, frame.id
                     yield event
                     if isinstance(event, RunEnded):
                         return

@@ -16,6 +16,7 @@ from treadle.canon.events import (
     RoundBroken,
     RoundStarted,
     RunEvent,
+    RunRecovered,
     ToolFinished,
     ToolStarted,
     read_event,
@@ -105,13 +106,16 @@ class Teller:
                     return [Numbered(event=noted, seq=entry.seq)]
                 self._held.append((entry.seq, noted))
                 return []
+            case "error":
+                # The run was ended from outside, perhaps before the model's first word: nothing was recovered.
+                return self._release()
             case "tool_early":
                 # Its start is told where the turn runs its calls.
                 return []
             case kind if kind in ITEM_KINDS and kind != "tool_result":
                 return self._item(entry)
             case _:
-                return [*self._release(), *self._last_numbered(self._events(entry, data), entry.seq)]
+                return [*self._abandon(), *self._last_numbered(self._events(entry, data), entry.seq)]
 
     def _item(self, entry: Entry) -> list[Numbered]:
         """Hold an item until its call's tape comes; what a call left unfinished was told by its tape already."""
@@ -135,6 +139,12 @@ class Teller:
                     pass
             self._next_index = max(self._next_index, getattr(numbered.event, "index", -1) + 1)
         return events
+
+    def _abandon(self) -> list[Numbered]:
+        """Release what was held of a call that no process ended: the pieces that its clients got are lost."""
+        if self._held is None:
+            return []
+        return [Numbered(event=RunRecovered()), *self._release()]
 
     def _release(self) -> list[Numbered]:
         """Tell what was held of a call that has no tape."""

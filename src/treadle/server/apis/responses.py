@@ -1,7 +1,6 @@
 """The Responses API: create, compact, count, and what is kept of a response."""
 
 from contextlib import aclosing
-from functools import partial
 
 import msgspec
 
@@ -14,7 +13,8 @@ from treadle.runs.history import read_history
 from treadle.server import stream, tokens
 from treadle.server.apis import conversations
 from treadle.server.apis.items import read_page, show_items
-from treadle.server.delivery.telling import Frames, NumberedRun, RunIds
+from treadle.server.delivery.position import Frames, Position
+from treadle.server.delivery.telling import RunIds, tell_again
 from treadle.server.http import JSON, NO_STORE, Exchange, HttpError, read_number
 from treadle.server.service import Service
 from treadle.store.journal import RunRow
@@ -56,13 +56,12 @@ async def _begin(service: Service, exchange: Exchange, request: Request, session
     request = stream.as_configured(request, service.runtime.settings, exchange)
     wishes = await stream.wishes_of(service, exchange, request)
     handle = await service.start(request, exchange.client, session_id=session_id, idempotency=wishes.idempotency)
-    encoder = _encoder(request, handle.run_id)
+    telling = tell_again(request, _encoder(request, handle.run_id))
     async with aclosing(handle.events()) as events:
         async for batch in events:
-            for numbered in batch:
-                encoder.feed(numbered.event)
+            telling.tell(batch)
             break
-    await exchange.answer(200, encoder.body(), JSON, (NO_STORE, *stream.run_headers(handle)))
+    await exchange.answer(200, telling.body(), JSON, (NO_STORE, *stream.run_headers(handle)))
 
 
 async def compact(service: Service, exchange: Exchange) -> None:
@@ -121,28 +120,25 @@ async def get(service: Service, exchange: Exchange) -> None:
         return
     request = _request_of(row)
     surface = msgspec.structs.replace(request.surface, stream=True)
-    telling = NumberedRun(
-        _encoder(msgspec.structs.replace(request, surface=surface), row.id),
-        pin=partial(service.runtime.store.pin, row.id),
-        frames=Frames(after=after, first=0),
-    )
+    request = msgspec.structs.replace(request, surface=surface)
+    telling = tell_again(request, _encoder(request, row.id), Frames(position=after, first=0))
     handle = service.runtime.runs.attach(row)
-    manner = stream.Manner(patience_s=None, is_resumed=True)
+    manner = stream.Manner(patience_s=None, is_resumed=True, stored=request.background)
     carried = stream.Reply(exchange, handle, telling, manner, service.audience)
     await carried.run(service.runtime.settings.server.keep_alive_s)
 
 
-def _starting_after(query: dict[str, str], *, streams: bool) -> int:
-    """Return how many frames the client has.
+def _starting_after(query: dict[str, str], *, streams: bool) -> Position | None:
+    """Return where in the stream the client is.
 
     Raises: ProtocolError.
     """
     if "starting_after" not in query:
-        return 0
+        return None
     number = read_number(query, "starting_after", default=0, least=0)
     if not streams:
         raise ProtocolError("starting_after needs stream=true.", param="starting_after")
-    return number + 1
+    return Position(number)
 
 
 async def delete(service: Service, exchange: Exchange) -> None:
@@ -208,10 +204,10 @@ async def _find(service: Service, exchange: Exchange) -> RunRow:
 
 async def _show(service: Service, exchange: Exchange, row: RunRow) -> None:
     """Answer with a response as it is now."""
-    encoder = _encoder(_request_of(row), row.id)
-    for numbered in await service.runtime.runs.replay(row.id):
-        encoder.feed(numbered.event)
-    await exchange.answer(200, encoder.body(), JSON, (NO_STORE, (b"x-treadle-run", row.id.encode())))
+    request = _request_of(row)
+    telling = tell_again(request, _encoder(request, row.id))
+    telling.tell(await service.runtime.runs.replay(row.id))
+    await exchange.answer(200, telling.body(), JSON, (NO_STORE, (b"x-treadle-run", row.id.encode())))
 
 
 def _request_of(row: RunRow) -> Request:

@@ -39,6 +39,10 @@ class Source(Protocol):
         """Return what happens, in batches, until the end; `hear` may take them at once."""
         ...
 
+    def stored_events(self) -> Batches:
+        """Return what happens as it is stored, a moment later."""
+        ...
+
     def behind(self, taken: int) -> int:
         """Return about how many bytes wait in memory for a reader that has taken so many events."""
         ...

@@ -1,10 +1,9 @@
 """Runs told to their clients by an encoder, and told again from any place: the same run gives the same frames.
 
-A cursor is a count of frames. Frames that only keep a connection alive are no part of the telling and not counted.
+Frames that only keep a connection alive are no part of the telling and have no number.
 """
 
-import hashlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Protocol, runtime_checkable
 
@@ -12,30 +11,41 @@ import msgspec
 
 from treadle.canon.events import (
     DELTAS,
+    NUMBER_STEP,
     ArgumentsDelta,
+    ItemAdded,
     ItemDone,
     KeptAlive,
     Numbered,
+    RefusalDelta,
     RoundBroken,
     RoundStarted,
     RunEnded,
     RunEvent,
+    RunRecovered,
+    RunStarted,
     TextDelta,
+    ToolFinished,
+    ToolStarted,
 )
+from treadle.canon.ids import SeededIds
+from treadle.canon.request import Request
+from treadle.server.delivery.position import Delta, Frames
 from treadle.wire.codec import Encoder
 from treadle.wire.resume import Mend, diverged
 
-WAITING = frozenset({RoundBroken, RunEnded})
-"""Events that are not told without waiting: for what the store knows, or for the end to be taken."""
+WAITING = frozenset({RunEnded})
+"""Events that are not told without waiting, for the end to be taken."""
 
-_MARKS = frozenset({RoundBroken, KeptAlive, RunEnded})
+_MARKS = frozenset({RunRecovered, RoundBroken, KeptAlive, RunEnded})
 """Events that are more than written."""
+
+_ENCODED = frozenset({RoundStarted, ItemAdded, ItemDone, ToolStarted, ToolFinished, *DELTAS})
+"""Events of which nothing but the encoder knows."""
 
 _event_of = attrgetter("event")
 
 Retell = Callable[[RunEvent], list[RunEvent]]
-Pin = Callable[[int, int], Awaitable[int]]
-"""Remembers for an event which number the frame after it has, unless that is known already; returns what stands."""
 
 
 def kinds_of(batch: list[Numbered]) -> Iterable[type[RunEvent]]:
@@ -44,25 +54,25 @@ def kinds_of(batch: list[Numbered]) -> Iterable[type[RunEvent]]:
 
 
 @runtime_checkable
-class Renumbered(Protocol):
+class Leaping(Protocol):
     """An encoder whose frames carry their own numbers."""
 
-    def renumber(self, number: int) -> None:
-        """Give the next frame that number."""
+    @property
+    def number(self) -> int:
+        """Return the number of the next frame."""
+        ...
+
+    def leap(self, step: int) -> None:
+        """Raise the number of the next frame."""
+        ...
+
+    def hold(self, number: int) -> None:
+        """Give all further frames that number."""
         ...
 
 
-class RunIds(msgspec.Struct):
+class RunIds(SeededIds):
     """Ids drawn from the run's own, so that whoever tells the run again draws the same ones."""
-
-    run_id: str
-    count: int = 0
-
-    def new(self, prefix: str) -> str:
-        """Return the next id."""
-        self.count += 1
-        digest = hashlib.sha256(f"{self.run_id}:{self.count}".encode()).hexdigest()
-        return f"{prefix}_{digest[:24]}"
 
 
 class Telling(Protocol):
@@ -71,10 +81,6 @@ class Telling(Protocol):
     @property
     def ended(self) -> RunEnded | None:
         """Return how it ended, once it has."""
-        ...
-
-    async def meet_break(self, numbered: Numbered) -> list[bytes]:
-        """Prepare for an event that says that a part of the answer is told again, which is fed next."""
         ...
 
     def feed(self, numbered: Numbered) -> list[bytes]:
@@ -94,81 +100,44 @@ class Telling(Protocol):
         ...
 
 
-class Frames:
-    """Counts frames: leaves out those that the client has, and numbers the others if it wants that.
+class OneRun:
+    """Tells a run by its encoder; `retell` puts other events in the place of the run's own.
 
-    Where it `is_plain` there is nothing to do but to count.
+    `step` is how far the numbers of frames leap when the run is recovered.
     """
 
-    __slots__ = ("_after", "_first", "_shows_numbers", "count", "is_plain")
+    __slots__ = ("_encoder", "_frames", "_retell", "_run_id", "_step", "ended")
 
-    def __init__(self, *, after: int = 0, first: int = 1, shows_numbers: bool = False) -> None:
-        self.count = 0
-        self._after = after
-        self._first = first
-        self._shows_numbers = shows_numbers
-        self.is_plain = not (after or shows_numbers)
-
-    @property
-    def missing(self) -> int:
-        """Return how many frames the client has that have not been told here."""
-        return max(0, self._after - self.count)
-
-    def take(self, frames: list[bytes]) -> list[bytes]:
-        """Return what of the frames is to be sent."""
-        before, self.count = self.count, self.count + len(frames)
-        if before < self._after:
-            frames = frames[self._after - before :]
-        if not self._shows_numbers:
-            return frames
-        number = self.count - len(frames) + self._first
-        return [b"id: %d\n" % each + frame for each, frame in enumerate(frames, number)]
-
-
-class OneRun:
-    """Tells a run by its encoder; `retell` puts other events in the place of the run's own."""
-
-    __slots__ = ("_encoder", "_frames", "_retell", "ended")
-
-    def __init__(self, encoder: Encoder, retell: Retell | None = None, frames: Frames | None = None) -> None:
+    def __init__(
+        self, encoder: Encoder, retell: Retell | None = None, frames: Frames | None = None, *, step: int = NUMBER_STEP
+    ) -> None:
         self._encoder = encoder
-        self._retell = retell
         self._frames = frames or Frames()
+        self._retell = retell
+        self._run_id = ""
+        self._step = step
         self.ended: RunEnded | None = None
-
-    async def meet_break(self, numbered: Numbered) -> list[bytes]:
-        """Have nothing to prepare."""
-        return []
 
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Return the frames to send for an event; none after the end."""
         event = numbered.event
         if type(event) is KeptAlive:
             return self._keep_alive(event)
+        if not numbered.stands:
+            return self._end_early(event)
         if self._retell is not None:
             return [frame for told in self._retell(event) for frame in self._tell(told)]
-        if self.ended is not None:
-            return []
-        if type(event) is RunEnded:
-            self.ended = event
-        frames = self._encoder.feed(event)
-        if not self._frames.is_plain:
-            return self._frames.take(frames)
-        self._frames.count += len(frames)
-        return frames
+        if type(event) in _ENCODED and self._frames.is_plain and self.ended is None:
+            return self._encoder.feed(event)
+        return self._tell(event)
 
     def tell(self, batch: list[Numbered]) -> list[bytes]:
-        """Return the frames to send for events; what happens most is only written and counted."""
+        """Return the frames to send for events; what happens most is only written."""
         told: list[bytes] = []
-        counted, write = self._frames, self._encoder.feed
-        is_straight = counted.is_plain and self._retell is None and self.ended is None
+        write = self._encoder.feed
+        is_straight = self._frames.is_plain and self._retell is None and self.ended is None
         for numbered in batch:
-            if is_straight and type(numbered.event) in DELTAS:
-                frames = write(numbered.event)
-                counted.count += len(frames)
-                told += frames
-            else:
-                told += self.feed(numbered)
+            told += write(numbered.event) if is_straight and type(numbered.event) in DELTAS else self.feed(numbered)
         return told
 
     def hear(self, batch: list[Numbered]) -> list[bytes] | None:
@@ -182,45 +151,101 @@ class OneRun:
     def _tell(self, event: RunEvent) -> list[bytes]:
         if self.ended is not None:
             return []
+        frames = self._frames
+        if type(event) not in _ENCODED:
+            self._meet(event)
         if type(event) is RunEnded:
+            if frames.is_matching:
+                return self._end_early(event) if event.status in ("failed", "cancelled") else self._diverge()
             self.ended = event
-        return self._frames.take(self._encoder.feed(event))
+        sent = self._write_rest(event) if frames.is_matching else frames.take(self._encoder.feed(event), event)
+        return self._diverge() if frames.has_diverged else sent
+
+    def _meet(self, event: RunEvent) -> None:
+        """Prepare for an event that says where frames may be lost."""
+        if type(event) is RunStarted:
+            self._run_id = event.run_id
+        elif type(event) is RunRecovered:
+            self._recover(self._step)
+        elif type(event) is RoundBroken and self._frames.missing and not self._frames.is_matching:
+            # The journal of an older Treadle does not say that a run was recovered.
+            self._recover(0)
+
+    def _recover(self, step: int) -> None:
+        self._frames.recover(step)
+        if isinstance(self._encoder, Leaping):
+            self._encoder.leap(step)
+
+    def _write_rest(self, event: RunEvent) -> list[bytes]:
+        """Return what of an event the client was not shown, while its place is looked for."""
+        frames, write = self._frames, self._encoder.feed
+        room = frames.room()
+        if not isinstance(event, Delta) or not 0 < room < len(event.text):
+            return frames.take(write(event), event)
+        known = _piece(event, event.text[:room])
+        written = write(known)
+        frames.take(written, known)
+        if written and not frames.is_matching:
+            frames.join()
+            if isinstance(self._encoder, Leaping):
+                self._encoder.leap(-1)
+        rest = _piece(event, event.text[room:])
+        return frames.take(write(rest), rest)
+
+    def _diverge(self) -> list[bytes]:
+        return self._end_early(diverged(self._run_id))
+
+    def _end_early(self, event: RunEvent) -> list[bytes]:
+        """Return the frames of an end that is not the run's: they have no number of their own."""
+        if self.ended is not None:
+            return []
+        assert type(event) is RunEnded, "only an end can be none of the run's"
+        self.ended = event
+        frames, self._frames = self._frames, Frames()
+        if isinstance(self._encoder, Leaping):
+            last = self._encoder.number - 1 if frames.is_plain else frames.last
+            self._encoder.hold(max(0, last))
+        return self._encoder.feed(event)
 
     def _keep_alive(self, event: KeptAlive) -> list[bytes]:
         """Return an empty event of the protocol; what has to come before it is a part of the telling."""
-        if self._frames.missing:
+        if self._frames.missing or self._frames.is_matching:
             return []
         frames = self._encoder.feed(event)
         return [*self._frames.take(frames[:-1]), *frames[-1:]]
 
 
-class MendedRun(OneRun):
-    """Tells a run to a client whose protocol cannot take anything back, as a stream.
+def _piece(event: Delta, text: str) -> Delta:
+    """Return a piece of an event's text; the tokens of all of it are not those of a piece."""
+    if isinstance(event, TextDelta | RefusalDelta):
+        return msgspec.structs.replace(event, text=text, logprobs=None)
+    return msgspec.structs.replace(event, text=text)
 
-    What was told of a round is kept until the next one: most runs never break, and need no more than that.
+
+class MendedRun(OneRun):
+    """Tells a run as a stream: what a repeated model call says again is told once.
+
+    Where the protocol `closes` items that were broken off, it does so if the model answers differently; else the
+    stream ends. What was told of a round is kept until the next one: most runs never break, and need no more than that.
     """
 
-    __slots__ = ("_is_straight", "_mend", "_told")
+    __slots__ = ("_closes", "_is_straight", "_mend", "_told")
 
-    def __init__(self, encoder: Encoder, frames: Frames | None = None) -> None:
-        super().__init__(encoder, frames=frames)
+    def __init__(
+        self, encoder: Encoder, frames: Frames | None = None, *, closes: bool = False, step: int = NUMBER_STEP
+    ) -> None:
+        super().__init__(encoder, frames=frames, step=step)
+        self._closes = closes
         self._told: list[RunEvent] = []
         self._mend: Mend | None = None
         # Whether what is told is only written: nothing is left out of it, numbered or told again.
         self._is_straight = self._frames.is_plain
 
-    async def meet_break(self, numbered: Numbered) -> list[bytes]:
-        """End the telling if the client has seen more of the broken part than is known here."""
-        if not self._frames.missing or self.ended is not None:
-            return []
-        self._frames = Frames()
-        return self._tell(diverged(self._mended().run_id))
-
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Return the frames to send for an event; after a break only what the client has not been told yet."""
         event = numbered.event
         kind = type(event)
-        if kind is RoundStarted:
+        if kind is RoundStarted and self._mend is None:
             # The start of the run stays.
             del self._told[1:]
         if self._is_straight and kind not in _MARKS:
@@ -228,7 +253,7 @@ class MendedRun(OneRun):
             return self._encoder.feed(event)
         if kind is RoundBroken:
             self._mended()
-        elif self._mend is None:
+        elif self._mend is None and numbered.stands:
             self._told.append(event)
             self._is_straight &= kind is not RunEnded
         return super().feed(numbered)
@@ -255,13 +280,24 @@ class MendedRun(OneRun):
     def _mended(self) -> Mend:
         """Return what mends the run, which knows all that was told."""
         if self._mend is None:
-            self._mend = Mend()
+            self._mend = Mend(closes=self._closes)
             for event in self._told:
                 self._mend.feed(event)
+                if type(event) is RunStarted:
+                    self._run_id = event.run_id
             self._told = []
             self._retell = self._mend.feed
             self._is_straight = False
         return self._mend
+
+
+def tell_again(request: Request, encoder: Encoder, frames: Frames | None = None) -> MendedRun:
+    """Return what tells a run as its protocol does, from any place in it.
+
+    Clients of an answer in the background are shown only what the journal has, so their numbers need not leap.
+    """
+    is_closed = request.protocol == "responses"
+    return MendedRun(encoder, frames, closes=is_closed, step=0 if request.background else NUMBER_STEP)
 
 
 class FoldedRun(msgspec.Struct, eq=False):
@@ -270,10 +306,6 @@ class FoldedRun(msgspec.Struct, eq=False):
     new_encoder: Callable[[], Encoder]
     events: list[RunEvent] = []
     ended: RunEnded | None = None
-
-    async def meet_break(self, numbered: Numbered) -> list[bytes]:
-        """Have nothing to prepare."""
-        return []
 
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Take an event; there is nothing to send."""
@@ -344,29 +376,3 @@ def _forget_pieces(standing: list[RunEvent], index: int) -> None:
         elif type(piece) is not ArgumentsDelta or piece.index != index:
             return
         standing.pop()
-
-
-class NumberedRun(OneRun):
-    """Tells a run by an encoder that numbers its frames itself, from 0.
-
-    What was told just before a crash may be known to the client alone. So the frames after the break are numbered
-    from where the first client stood that came back, and `pin` remembers that for all others.
-    """
-
-    __slots__ = ("_pin",)
-
-    def __init__(
-        self, encoder: Encoder, *, pin: Pin | None = None, retell: Retell | None = None, frames: Frames | None = None
-    ) -> None:
-        super().__init__(encoder, retell, frames)
-        self._pin = pin
-
-    async def meet_break(self, numbered: Numbered) -> list[bytes]:
-        """Find out which number the next frame has; an answer in one piece has none, and says nothing about it."""
-        told = self._frames.count + self._frames.missing
-        if not told or self._pin is None or not numbered.seq or not isinstance(self._encoder, Renumbered):
-            return []
-        number = await self._pin(numbered.seq, told)
-        self._encoder.renumber(number)
-        self._frames.count = number
-        return []

@@ -11,11 +11,11 @@ from treadle.canon.request import Request
 from treadle.config import Settings
 from treadle.config.settings import OnDisconnect
 from treadle.runs import Idempotency
+from treadle.server.delivery.position import Position, read_position
 from treadle.server.http import Exchange
 from treadle.upstream.router import match_pattern
 
 KEY_CHARS_MAX = 255
-EVENTS_MAX = 2**53
 _CHOICES: tuple[OnDisconnect, ...] = ("cancel", "continue")
 _KEY, _LAST, _LEAVING = b"idempotency-key", b"last-event-id", b"x-treadle-on-disconnect"
 _ATTEMPT = b"x-stainless-retry-count"
@@ -35,15 +35,15 @@ _RETRY_S, _RETRY_S_MAX, _MARGIN_S = 0.5, 8.0, 0.4
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """How one request is to be answered.
 
-    `after` is how many frames the client has, if it comes back. `patience_s` is how long the run
+    `position` is where in the stream the client is, if it comes back. `patience_s` is how long the run
     goes on without a reader: None for as long as it takes. `retry` is what a request of an SDK that asks again has in
     common with the first one, `attempt` counts them, and `retry_s` is how long the next one may take to come.
     """
 
     idempotency: Idempotency | None = None
-    after: int = 0
+    position: Position | None = None
     patience_s: float | None = 0.0
-    shows_numbers: bool = False
+    shows_ids: bool = False
     retry: str = ""
     attempt: int = 0
 
@@ -92,9 +92,9 @@ def read_wishes(exchange: Exchange, request: Request, settings: Settings) -> Wis
     is_counted = idempotency is None and attempt.isascii() and attempt.isdigit() and len(attempt) <= 2
     return Wishes(
         idempotency=idempotency,
-        after=0 if last is None else last + 1 - first_number(request),
+        position=last if last != Position(0) or request.protocol == "responses" else None,
         patience_s=_patience_s(exchange, request, settings, has_key=idempotency is not None),
-        shows_numbers=idempotency is not None and _reads_numbers(exchange, request),
+        shows_ids=idempotency is not None and _reads_numbers(exchange, request),
         retry=exchange.digest if is_counted else "",
         attempt=int(attempt) if is_counted else 0,
     )
@@ -119,17 +119,13 @@ def read_idempotency(exchange: Exchange) -> Idempotency | None:
     return Idempotency(key=key, request_sha256=_digest(exchange))
 
 
-def read_last(exchange: Exchange) -> int | None:
-    """Return the number that the client says it has got to.
+def read_last(exchange: Exchange) -> Position | None:
+    """Return where in the stream the client says it is.
 
     Raises: ProtocolError.
     """
     text = exchange.header(_LAST)
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= EVENTS_MAX):
-        raise ProtocolError(f"Last-Event-ID must be a whole number from 0 to {EVENTS_MAX}.", param="Last-Event-ID")
-    return int(text)
+    return read_position(text) if text else None
 
 
 def _digest(exchange: Exchange) -> str:

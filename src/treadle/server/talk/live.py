@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import Any
 
 from treadle.canon.errors import NotFound, ProtocolError
-from treadle.canon.events import RunEnded
+from treadle.canon.events import Numbering, RunEnded
 from treadle.canon.json import write_json
 from treadle.server.apis.approvals import view as approval_view
 from treadle.server.http import Exchange
@@ -30,6 +30,9 @@ WAITING_MAX = 64
 """Frames that wait for a slow browser, before what it follows waits too."""
 PACE_S = 0.04
 """The pause after a piece of a run, in which the next ones gather: no eye is faster."""
+
+AGAIN_S = 0.5
+"""How long to wait before a run that this process lost is followed again, wherever it goes on."""
 
 LAST_WORDS_S = 0.5
 """How long a server that leaves waits for what is still to be told."""
@@ -148,23 +151,40 @@ async def _tell_changes(changes: Changes, after: int, put: Put) -> None:
 
 
 async def _tell_run(service: Service, run: RunRow, after: int, mode: Mode, put: Put) -> None:
-    """Tell what happens in a run after its first events; what came before is only needed to know where things are."""
-    screen, number = Screen(mode), 0
+    """Tell what happens in a run after the event numbered `after`, also where another process recovers the run."""
+    while True:
+        after, is_over = await _tell_until_lost(service, run, after, mode, put)
+        if is_over:
+            return
+        await asyncio.sleep(AGAIN_S)
+
+
+async def _tell_until_lost(service: Service, run: RunRow, after: int, mode: Mode, put: Put) -> tuple[int, bool]:
+    """Tell what happens in a run; return the number of the last event, and whether that was the end.
+
+    What came before `after` is only needed to know where things are.
+    """
+    screen, numbering = Screen(mode), Numbering()
     async with aclosing(service.runtime.runs.attach(run).events()) as events:
         async for batch in events:
             ops: list[Op] = []
-            start = max(after, number)
+            start = max(after, numbering.number)
             for numbered in batch:
-                number += 1
+                if not numbered.stands:
+                    break
+                number = numbering.take(numbered.event)
                 made = screen.feed(numbered.event)
                 if isinstance(numbered.event, RunEnded):
                     made.append({"op": "turn", **await _ended(service, run.id, numbered.event)})
                 if number > after:
                     ops += made
-            if number > start:
-                frame = {"run": run.id, "from": start, "n": number, "ops": merge(ops)}
+            if numbering.number > start:
+                frame = {"run": run.id, "from": start, "n": numbering.number, "ops": merge(ops)}
                 await put(write_frame(write_json(frame), "ops"))
                 await asyncio.sleep(PACE_S)
+            if not batch[-1].stands:
+                return max(after, numbering.number), False
+    return numbering.number, True
 
 
 async def _ended(service: Service, run_id: str, ended: RunEnded) -> Op:

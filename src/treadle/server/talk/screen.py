@@ -17,6 +17,7 @@ from treadle.canon.events import (
     RoundBroken,
     RunEnded,
     RunEvent,
+    RunRecovered,
     TextDelta,
     ToolFinished,
     ToolStarted,
@@ -99,6 +100,9 @@ class Screen:
                 return self._decided(event)
             case RoundBroken():
                 return self._break(event)
+            case RunRecovered():
+                # A page may show pieces that the journal never had, of parts that are not here: it gets what there is.
+                return [{"op": "parts", "parts": [dict(part) for part in self._parts.values()]}]
             case RunEnded():
                 return self._close()
             case _:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from treadle.canon.errors import NotFound
-from treadle.canon.events import ENDED, RunEnded
+from treadle.canon.events import ENDED, RunEnded, last_number
 from treadle.canon.items import FilePart, ImagePart, MessageItem, TextPart
 from treadle.canon.messages import Entry, item_of_entry
 from treadle.canon.usage import Usage
@@ -148,7 +148,7 @@ async def _read_turn(service: Service, run: RunRow, siblings: list[str], mode: M
         created_at=run.created_at,
         question=question_of(entries),
         parts=screen.parts,
-        n=len(said),
+        n=last_number(said),
         siblings=siblings,
         usage=usage,
         cost_usd=service.runtime.prices.cost(run.model, usage),

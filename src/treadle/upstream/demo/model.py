@@ -42,7 +42,7 @@ class DemoModel:
 
     def stream(self, plan: Plan, run_id: str) -> Batches:
         """Yield the events of the reply to this plan, a batch for each piece of it."""
-        call = open_call(self._protocol, plan, self._ids, NAME)
+        call = open_call(self._protocol, plan, self._ids.of(run_id, plan.fingerprint), NAME)
         return decode(self._send(plan, call.adapted), call.decoder, call.notes)
 
     async def _send(self, plan: Plan, adapted: Adapted) -> AsyncGenerator[bytes, None]:

@@ -91,9 +91,19 @@ class Encoder:
         self._lanes.settle()
         return msgspec.json.encode(msgspec.structs.replace(self._current(), output=self._lanes.done))
 
-    def renumber(self, number: int) -> None:
-        """Give the next event that number: after a break the client may have seen more than is known here."""
+    @property
+    def number(self) -> int:
+        """Return the number of the next event."""
+        return self._out.number
+
+    def leap(self, step: int) -> None:
+        """Raise the number of the next event: after a crash a client may have seen more than is known here."""
+        self._out.number += step
+
+    def hold(self, number: int) -> None:
+        """Give all further events that number: they are none of the run's."""
         self._out.number = number
+        self._out.is_held = True
 
     def _grow(self, event: Delta) -> None:
         self._lanes.grow(event)

@@ -105,18 +105,20 @@ class Refrain:
 class Outlet:
     """Numbers events from 0 and frames them. When nobody `streams` there is no need to make any.
 
-    `number` is that of the next event; `frames` are those that were not taken yet.
+    `number` is that of the next event; `frames` are those that were not taken yet. One that `is_held` gives all further
+    events the same number.
     """
 
     def __init__(self, *, streams: bool, extended: bool) -> None:
         self.streams = streams
         self.extended = extended
         self.number = 0
+        self.is_held = False
         self.frames: list[bytes] = []
 
     def send(self, event: StreamEvent) -> None:
         """Send the next event."""
-        self.number += 1
+        self.number += not self.is_held
         self.frames.append(_frame(event))
 
     def send_again(self, event: StreamEvent) -> None:

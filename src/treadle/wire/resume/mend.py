@@ -1,8 +1,9 @@
-"""A broken answer put right for clients that have seen its beginning and whose protocol cannot take it back.
+"""A broken answer put right for clients that have seen its beginning.
 
-A model call that died with its process is made again. Chat, Messages and Gemini have no word for that, so what was
-told before the break must be the beginning of what is told after it: the new answer is compared with the old one and
-told from where that stopped. If it differs, the telling ends in an error that says where all of it can be read.
+A model call that died with its process is made again. Mostly it says the same: the new answer is compared with the old
+one and told from where that stopped. If it differs, Responses closes the items that were broken off and gets new ones.
+Chat, Messages and Gemini have no word for that; there the telling ends in an error that says where all of it can be
+read.
 """
 
 import msgspec
@@ -39,6 +40,7 @@ DIVERGED = "stream_diverged"
 
 _Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
 _ITEM_EVENTS = (ItemAdded, ItemDone, TextDelta, RefusalDelta, ReasoningDelta, ArgumentsDelta)
+_ItemEvent = ItemAdded | ItemDone | _Delta
 _Field = tuple[str, int]
 """Which text of an item: its kind, and which of several parts of that kind."""
 
@@ -55,21 +57,21 @@ def diverged(run_id: str) -> RunEnded:
 
 
 class Mend:
-    """Passes the events of a run on; after a break only what the client has not been told yet."""
+    """Passes the events of a run on; after a break only what the client has not been told yet.
 
-    def __init__(self) -> None:
+    If the answers differ, a protocol that `closes` what was broken off is told the break and all of the new answer;
+    for the others that is the end.
+    """
+
+    def __init__(self, *, closes: bool = False) -> None:
+        self._closes = closes
         self._run_id = ""
         self._told: list[RunEvent] = []
         self._repair: _Repair | None = None
         self._is_over = False
 
-    @property
-    def run_id(self) -> str:
-        """Return which run is told, once it has begun."""
-        return self._run_id
-
     def feed(self, event: RunEvent) -> list[RunEvent]:
-        """Return the events to tell; the last of all is a failure if the answers differ."""
+        """Return the events to tell; the last of all is a failure if the answers differ and the protocol cannot."""
         if self._repair is None and isinstance(event, TextDelta):
             self._told.append(event)
             return [event]
@@ -78,7 +80,7 @@ class Mend:
         if isinstance(event, RunStarted):
             self._run_id = event.run_id
         elif isinstance(event, RoundBroken):
-            self._repair = _Repair(event.round, self._told)
+            return self._break(event)
         elif self._repair is not None:
             return self._mended(self._repair, event)
         elif isinstance(event, RoundStarted):
@@ -87,8 +89,13 @@ class Mend:
             self._told.append(event)
         return [event]
 
+    def _break(self, broken: RoundBroken) -> list[RunEvent]:
+        self._repair = _Repair(broken, self._told)
+        # An item that nobody was told needs no end.
+        return [] if self._closes else [broken]
+
     def _mended(self, repair: "_Repair", event: RunEvent) -> list[RunEvent]:
-        if isinstance(event, RoundStarted) and event.round == repair.round:
+        if isinstance(event, RoundStarted) and event.round == repair.broken.round:
             return [event]
         try:
             if isinstance(event, _ITEM_EVENTS):
@@ -100,11 +107,22 @@ class Mend:
                 self._repair = None
                 self._told = []
         except _Differs:
-            self._is_over = True
-            return [diverged(self._run_id)]
+            return self._differ(repair, event)
         if isinstance(event, RunEnded):
             self._repair = None
         return [event]
+
+    def _differ(self, repair: "_Repair", event: RunEvent) -> list[RunEvent]:
+        """Close what was broken off and tell the new answer from its beginning, or end."""
+        if not self._closes:
+            self._is_over = True
+            return [diverged(self._run_id)]
+        self._repair = None
+        self._told = [*repair.fresh]
+        rest = [] if isinstance(event, _ITEM_EVENTS) else [event]
+        if rest:
+            self._told = []
+        return [repair.broken, *repair.fresh, *rest]
 
 
 def _ends_answer(event: RunEvent) -> bool:
@@ -129,19 +147,30 @@ class _Told:
 
 
 class _Repair:
-    """Compares the items of the new answer with those of the old one, one after the other."""
+    """Compares the items of the new answer with those of the old one, one after the other.
 
-    def __init__(self, round: int, told: list[RunEvent]) -> None:
-        self.round = round
+    `fresh` is what the new answer has said of items that it has not ended yet.
+    """
+
+    def __init__(self, broken: RoundBroken, told: list[RunEvent]) -> None:
+        self.broken = broken
+        self.fresh: list[_ItemEvent] = []
         self._told = _collect(told)
         self._taken = 0
         self._pairs: dict[int, tuple[_Told, dict[_Field, int]]] = {}
 
-    def feed(self, event: RunEvent) -> list[RunEvent]:
+    def feed(self, event: _ItemEvent) -> list[RunEvent]:
         """Return what of an event is new.
 
         Raises: _Differs.
         """
+        self.fresh.append(event)
+        told = self._compare(event)
+        if isinstance(event, ItemDone):
+            self.fresh = [each for each in self.fresh if each.index != event.index]
+        return told
+
+    def _compare(self, event: _ItemEvent) -> list[RunEvent]:
         match event:
             case ItemAdded():
                 return [] if self._take(event.index, event.item) else [event]
@@ -152,8 +181,6 @@ class _Repair:
             case TextDelta() | RefusalDelta() | ReasoningDelta() | ArgumentsDelta():
                 pair = self._pairs.get(event.index)
                 return [event] if pair is None else _grow(*pair, event)
-            case _:
-                return [event]
 
     def finish(self) -> None:
         """Check that nothing was told which the new answer does not have.

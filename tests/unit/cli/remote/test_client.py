@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from treadle.canon.errors import Conflict
-from treadle.canon.events import RunEnded
+from treadle.canon.events import RoundStarted, RunEnded, RunEvent
 from treadle.cli.remote import client
 from treadle.cli.remote.client import Client, Unreachable
 from treadle.cli.remote.elsewhere import Elsewhere
@@ -80,6 +80,27 @@ async def test_a_server_that_stays_away_is_said_to() -> None:
     async with served(answer) as url, connected(url) as asked:
         with pytest.raises(Unreachable, match="status 502"):
             await asyncio.wait_for(anext(asked.events("run_1")), 20)
+
+
+async def test_a_run_that_its_server_lost_is_followed_elsewhere() -> None:
+    """An end without a number is not the run's; the next server goes on after the last number."""
+    lost = RunEnded(status="failed")
+    begun = RoundStarted(round=1, fingerprint="f")
+    asked_after: list[str] = []
+    answers = [f"id: 7\ndata: {_json(begun)}\n\ndata: {_json(lost)}\n\n", ENDED.replace("id: 1", "id: 9")]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked_after.append(request.query["after"])
+        return web.Response(text=answers.pop(0), content_type="text/event-stream")
+
+    async with served(answer) as url, connected(url) as asked:
+        events = [event async for event in asked.events("run_1")]
+    assert events == [begun, RunEnded(status="completed")]
+    assert asked_after == ["0", "7"]
+
+
+def _json(event: RunEvent) -> str:
+    return msgspec.json.encode(event).decode()
 
 
 async def test_what_is_sent_again_is_sent_under_the_same_key() -> None:

@@ -3,7 +3,10 @@
 import msgspec
 import pytest
 
+from gateway.apis import text_of
+from treadle.canon.errors import ProtocolError
 from treadle.canon.events import (
+    NUMBER_STEP,
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -13,13 +16,16 @@ from treadle.canon.events import (
     RoundStarted,
     RunEnded,
     RunEvent,
+    RunRecovered,
     RunStarted,
+    Status,
     TextDelta,
 )
 from treadle.canon.items import CallItem, MessageItem, TextPart
 from treadle.canon.request import Protocol as ProtocolName
 from treadle.canon.request import Request, Surface
-from treadle.server.delivery.telling import FoldedRun, Frames, MendedRun, NumberedRun, OneRun, RunIds
+from treadle.server.delivery.position import Frames, Position, read_position
+from treadle.server.delivery.telling import FoldedRun, MendedRun, OneRun, RunIds
 from treadle.wire.codec import Encoder
 from treadle.wire.protocols import PROTOCOLS
 from treadle.wire.resume import DIVERGED
@@ -47,15 +53,18 @@ def _encoder(protocol: ProtocolName, *, stream: bool = True) -> Encoder:
     )
 
 
-async def _told(telling: OneRun | MendedRun | NumberedRun, *events: RunEvent) -> list[bytes]:
+def _told(telling: OneRun | FoldedRun, *events: RunEvent) -> list[bytes]:
     """Feed the events as a reply does."""
-    frames: list[bytes] = []
-    for number, event in enumerate(events, 1):
-        numbered = Numbered(event=event, seq=number)
-        if isinstance(event, RoundBroken):
-            frames += await telling.meet_break(numbered)
-        frames += telling.feed(numbered)
-    return frames
+    return telling.tell([Numbered(event=event, seq=number) for number, event in enumerate(events, 1)])
+
+
+def _after(number: int, first: int = 1) -> Frames:
+    """Return the frames of a client that names its place by a plain number."""
+    return Frames(position=Position(number), first=first)
+
+
+def _telling(protocol: ProtocolName, frames: Frames | None = None) -> MendedRun:
+    return MendedRun(_encoder(protocol), frames, closes=protocol == "responses")
 
 
 def test_ids_of_a_run_are_the_same_whenever_it_is_told() -> None:
@@ -69,62 +78,86 @@ def test_ids_of_a_run_are_the_same_whenever_it_is_told() -> None:
 
 def test_frames_that_the_client_has_are_left_out() -> None:
     """Also in the middle of what one event gave."""
-    frames = Frames(after=3)
+    frames = _after(3)
     assert [frames.take([b"1", b"2"]), frames.missing] == [[], 1]
-    assert [frames.take([b"3", b"4"]), frames.missing, frames.count] == [[b"4"], 0, 4]
+    assert [frames.take([b"3", b"4"]), frames.missing, frames.number] == [[b"4"], 0, 5]
 
 
-def test_frames_are_numbered_where_that_is_wanted() -> None:
-    """From one, or from where the protocol counts."""
-    assert Frames(shows_numbers=True).take([b"a", b"b"]) == [b"id: 1\na", b"id: 2\nb"]
-    frames = Frames(after=2, first=0, shows_numbers=True)
-    assert [frames.take([b"a"]), frames.take([b"b", b"c"])] == [[], [b"id: 2\nc"]]
+def test_frames_are_named_where_that_is_wanted() -> None:
+    """From one, or from where the protocol counts; the name also says how much was shown."""
+    ids = [
+        frame.partition(b"\n")[0] for frame in Frames(shows_ids=True).take([b"a", b"b"], TextDelta(index=0, text="Hi"))
+    ]
+    assert ids == [b"id: 1.0.d202ef8d", b"id: 2.2.f38fc5e3"]
+    frames = Frames(position=Position(1), first=0, shows_ids=True)
+    assert [frames.take([b"a"]), frames.take([b"b", b"c"])] == [[], [b"id: 2.0.ff41d912\nc"]]
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "1.5.xyz", "9" * 17, str(2**53 + 1), "1.2.deadbeef0"])
+def test_what_is_no_id_of_a_frame_is_refused(text: str) -> None:
+    """The header is named."""
+    with pytest.raises(ProtocolError, match="Last-Event-ID"):
+        read_position(text)
+
+
+def test_an_id_is_a_number_or_says_what_was_shown() -> None:
+    """A plain number is what older clients have."""
+    assert read_position("51") == Position(51)
+    assert read_position("51.312.0a0b0c0d") == Position(51, 312, 0x0A0B0C0D)
 
 
 @pytest.mark.parametrize("protocol", [*MENDED, "responses"])
-async def test_a_run_told_from_the_middle_is_the_rest_of_it(protocol: ProtocolName) -> None:
+def test_a_run_told_from_the_middle_is_the_rest_of_it(protocol: ProtocolName) -> None:
     """Whatever the frame."""
     events = [STARTED, ROUND, *_whole(0, "Hel", "lo"), COMPLETED]
-    whole = await _told(OneRun(_encoder(protocol)), *events)
+    whole = _told(OneRun(_encoder(protocol)), *events)
     for after in range(len(whole) + 2):
-        assert await _told(OneRun(_encoder(protocol), None, Frames(after=after)), *events) == whole[after:]
+        assert (
+            _told(
+                OneRun(
+                    _encoder(protocol), None, _after(after - (protocol == "responses"), int(protocol != "responses"))
+                ),
+                *events,
+            )
+            == whole[after:]
+        )
 
 
 @pytest.mark.parametrize("protocol", [*MENDED, "responses"])
-async def test_keeping_a_connection_alive_changes_no_number(protocol: ProtocolName) -> None:
+def test_keeping_a_connection_alive_changes_no_number(protocol: ProtocolName) -> None:
     """Some clients hear more of it than others; all have the same frames."""
     plain = [STARTED, ROUND, *_whole(0, "Hel", "lo"), COMPLETED]
     noisy = [each for event in plain[:-1] for each in (event, KeptAlive())] + [COMPLETED]
 
-    async def numbers(events: list[RunEvent]) -> list[bytes]:
-        frames = await _told(OneRun(_encoder(protocol), None, Frames(shows_numbers=True)), *events[:1], *events[2:])
+    def numbers(events: list[RunEvent]) -> list[bytes]:
+        frames = _told(OneRun(_encoder(protocol), None, Frames(shows_ids=True)), *events[:1], *events[2:])
         return [frame.partition(b"\n")[0] for frame in frames if frame.startswith(b"id: ")]
 
-    assert await numbers(noisy) == await numbers(plain)
+    assert numbers(noisy) == numbers(plain)
 
 
 def test_a_client_that_catches_up_needs_no_keep_alive() -> None:
     """What it would repeat has not been told to this connection yet."""
-    telling = OneRun(_encoder("responses"), None, Frames(after=9))
+    telling = OneRun(_encoder("responses"), None, _after(9, 0))
     telling.feed(Numbered(event=STARTED))
     assert telling.feed(Numbered(event=KeptAlive())) == []
 
 
 @pytest.mark.parametrize("protocol", MENDED)
-async def test_a_stream_goes_on_after_a_break(protocol: ProtocolName) -> None:
+def test_a_stream_goes_on_after_a_break(protocol: ProtocolName) -> None:
     """The client reads the answer once."""
     events = [STARTED, ROUND, *_begun(0, "Hel"), BROKEN, ROUND, *_whole(1, "Hell", "o!"), COMPLETED]
-    frames = await _told(MendedRun(_encoder(protocol)), *events)
+    frames = _told(MendedRun(_encoder(protocol)), *events)
     body = b"".join(frames)
     assert [b"Hel" in body, b'"lo!"' in body or b'"l"' in body, DIVERGED.encode() in body] == [True, True, False]
 
 
 @pytest.mark.parametrize("protocol", MENDED)
-async def test_a_client_that_saw_more_than_is_known_gets_an_error(protocol: ProtocolName) -> None:
+def test_a_client_that_saw_more_than_is_known_gets_an_error(protocol: ProtocolName) -> None:
     """What it has read of the broken part cannot be compared with anything."""
     events = [STARTED, ROUND, *_begun(0, "Hel"), BROKEN, ROUND, *_whole(1, "Hello"), COMPLETED]
-    telling = MendedRun(_encoder(protocol), Frames(after=50))
-    body = b"".join(await _told(telling, *events))
+    telling = MendedRun(_encoder(protocol), _after(50))
+    body = b"".join(_told(telling, *events))
     assert b"/treadle/v1/runs/run_1/events" in body
     assert b"Hello" not in body
     assert telling.ended is not None
@@ -132,26 +165,26 @@ async def test_a_client_that_saw_more_than_is_known_gets_an_error(protocol: Prot
 
 
 @pytest.mark.parametrize("protocol", MENDED)
-async def test_what_is_told_in_one_piece_leaves_out_what_was_broken(protocol: ProtocolName) -> None:
+def test_what_is_told_in_one_piece_leaves_out_what_was_broken(protocol: ProtocolName) -> None:
     """Nobody has seen it, so another answer is as good; earlier rounds stay."""
     first = [STARTED, ROUND, *_whole(0, "One.")]
     second = RoundStarted(round=2, fingerprint="g")
     telling = FoldedRun(lambda: _encoder(protocol, stream=False))
     events = [*first, second, *_begun(1, "Bro"), RoundBroken(round=2), second, *_whole(2, "Two."), COMPLETED]
-    assert await _told(telling, *events) == []
+    assert _told(telling, *events) == []
     plain = FoldedRun(lambda: _encoder(protocol, stream=False))
-    await _told(plain, *first, second, *_whole(2, "Two."), COMPLETED)
+    _told(plain, *first, second, *_whole(2, "Two."), COMPLETED)
     assert telling.body() == plain.body()
     assert telling.ended == COMPLETED
 
 
 @pytest.mark.parametrize("protocol", MENDED)
-async def test_a_break_in_a_later_round_repeats_nothing_of_the_rounds_before(protocol: ProtocolName) -> None:
+def test_a_break_in_a_later_round_repeats_nothing_of_the_rounds_before(protocol: ProtocolName) -> None:
     """What a client has read of the broken round alone is compared; nothing is told twice."""
     first = [STARTED, ROUND, *_whole(0, "One.")]
     second = RoundStarted(round=2, fingerprint="g")
     events = [*first, second, *_begun(1, "Tw"), RoundBroken(round=2), second, *_whole(2, "T", "wo."), COMPLETED]
-    body = b"".join(await _told(MendedRun(_encoder(protocol)), *events))
+    body = b"".join(_told(MendedRun(_encoder(protocol)), *events))
     assert [body.count(b"One."), body.count(b'Tw"'), body.count(b'"o."'), DIVERGED.encode() in body] == [1, 1, 1, False]
 
 
@@ -169,31 +202,26 @@ class Heard:
         return b"{}"
 
 
-@pytest.mark.parametrize("waits", [BROKEN, COMPLETED], ids=["a break", "the end"])
 @pytest.mark.parametrize("protocol", [*MENDED, "responses"])
-async def test_what_has_to_wait_is_not_heard_at_once_and_nothing_before_it(
-    protocol: ProtocolName, waits: RunEvent
-) -> None:
+def test_the_end_is_not_heard_at_once_and_nothing_before_it(protocol: ProtocolName) -> None:
     """Whoever hears a batch at once has all of it, or reads all of it later: so told, the frames are the same."""
-    kind = NumberedRun if protocol == "responses" else MendedRun
     events: list[RunEvent] = [STARTED, ROUND, *_begun(0, "a")]
-    expected = await _told(kind(_encoder(protocol)), *events, waits)
-    telling = kind(_encoder(protocol))
-    batch = [Numbered(event=event, seq=number) for number, event in enumerate([*events, waits], 1)]
+    expected = _told(_telling(protocol), *events, COMPLETED)
+    telling = _telling(protocol)
+    batch = [Numbered(event=event, seq=number) for number, event in enumerate([*events, COMPLETED], 1)]
     assert telling.hear(batch) is None
     frames: list[bytes] = []
     for numbered in batch[:-1]:
         frames += telling.hear([numbered]) or []
     assert telling.hear(batch[-1:]) is None
-    frames += await telling.meet_break(batch[-1]) if waits is BROKEN else []
     assert [*frames, *telling.tell(batch[-1:])] == expected
 
 
 @pytest.mark.parametrize("protocol", MENDED)
-async def test_a_piece_that_is_heard_alone_after_a_break_is_mended(protocol: ProtocolName) -> None:
+def test_a_piece_that_is_heard_alone_after_a_break_is_mended(protocol: ProtocolName) -> None:
     """What the client has been told is left out of it, as of any batch."""
     telling = MendedRun(_encoder(protocol))
-    await _told(telling, STARTED, ROUND, *_begun(0, "a", "b"), BROKEN, ROUND, *_begun(0))
+    _told(telling, STARTED, ROUND, *_begun(0, "a", "b"), BROKEN, ROUND, *_begun(0))
     repeated = Numbered(event=TextDelta(index=0, text="a"), seq=9)
     assert telling.hear([repeated]) == []
 
@@ -240,54 +268,152 @@ def test_pieces_that_an_item_may_not_have_are_told() -> None:
     assert _heard(STARTED, one, likely, texts[0], ends[0]) == [STARTED, one, likely, ends[0]]
 
 
-class Pins:
-    """Remembers the first number of each entry, as a store does."""
-
-    def __init__(self) -> None:
-        self.kept: dict[int, int] = {}
-
-    async def pin(self, seq: int, number: int) -> int:
-        return self.kept.setdefault(seq, number)
-
-
 def _numbers(frames: list[bytes]) -> list[int]:
     marks = (frame.partition(b'"sequence_number":')[2] for frame in frames)
     return [int(mark.partition(b",")[0].partition(b"}")[0]) for mark in marks]
 
 
 BREAK = [STARTED, ROUND, *_begun(0, "Hel"), BROKEN, ROUND, *_whole(1, "Hi"), COMPLETED]
+RECOVERED = [STARTED, ROUND, *_begun(0, "Hel"), RunRecovered(), BROKEN, ROUND, *_whole(1, "Hell", "o!"), COMPLETED]
 
 
-async def test_numbers_go_on_from_where_the_first_client_stood() -> None:
-    """It saw more than is known; the frames after the break follow its number, for everybody."""
-    pins = Pins()
-    first = await _told(NumberedRun(_encoder("responses"), pin=pins.pin, frames=Frames(after=9)), *BREAK)
-    assert _numbers(first) == list(range(9, 9 + len(first)))
-    later = await _told(NumberedRun(_encoder("responses"), pin=pins.pin, frames=Frames(after=12)), *BREAK)
-    assert later == first[3:]
-    whole = await _told(NumberedRun(_encoder("responses"), pin=pins.pin), *BREAK)
-    assert whole[-len(first) :] == first
+def test_the_numbers_of_a_recovered_response_leap() -> None:
+    """A client that saw more than the journal has numbers that no other event may get."""
+    numbers = _numbers(_told(_telling("responses"), *RECOVERED))
+    known = 5  # created, in_progress, item added, part added, "Hel"
+    assert numbers == [*range(known), *range(NUMBER_STEP + known, NUMBER_STEP + len(numbers))]
 
 
-async def test_numbers_stay_dense_for_a_client_that_saw_less() -> None:
-    """Nothing is lost, so nothing is skipped."""
-    pins = Pins()
-    frames = await _told(NumberedRun(_encoder("responses"), pin=pins.pin, frames=Frames(after=2)), *BREAK)
-    assert _numbers(frames) == list(range(2, 2 + len(frames)))
+def test_a_response_that_answers_the_same_goes_on_in_its_item() -> None:
+    """One item, and its text once."""
+    body = b"".join(_told(_telling("responses"), *RECOVERED)).decode()
+    assert body.count("event: response.output_item.done") == body.count("event: response.output_item.added") == 1
+    deltas = [part.partition('"')[0] for part in body.split('"delta":"')[1:]]
+    assert "".join(deltas) == "Hello!"
 
 
-async def test_an_answer_in_one_piece_settles_no_number() -> None:
-    """It has no frames: whoever streams the run later counts on from what was told before the break."""
-    pins = Pins()
-    assert await _told(NumberedRun(_encoder("responses", stream=False), pin=pins.pin), *BREAK) == []
-    frames = await _told(NumberedRun(_encoder("responses"), pin=pins.pin), *BREAK)
-    assert _numbers(frames) == list(range(len(frames)))
-
-
-async def test_a_broken_item_is_closed_incomplete_and_a_new_one_opened() -> None:
+def test_a_broken_item_is_closed_incomplete_and_a_new_one_opened() -> None:
     """Responses can say so; the broken item stays in the output, as clients want every item they saw."""
-    telling = NumberedRun(_encoder("responses"), pin=Pins().pin)
-    body = b"".join(await _told(telling, *BREAK)).decode()
+    body = b"".join(_told(_telling("responses"), *BREAK)).decode()
     assert body.count("event: response.output_item.done") == body.count("event: response.output_item.added") == 2
     assert '"status":"incomplete","role":"assistant","content":[{"type":"output_text","text":"Hel"' in body
     assert body.count("event: response.completed") == 1
+
+
+def test_a_response_in_one_piece_is_what_its_stream_ends_with() -> None:
+    """Whether the repeated call said the same or not."""
+    for events in (BREAK, RECOVERED):
+        streamed = _telling("responses")
+        last = _told(streamed, *events)[-1].decode()
+        folded = MendedRun(_encoder("responses", stream=False), closes=True)
+        assert _told(folded, *events) == []
+        assert folded.body().decode() in last
+
+
+DIFFERENTLY = b"the answer went on differently"
+TEXT = "Hello, world: äöü."
+
+
+def _seen(protocol: ProtocolName, size: int) -> list[bytes]:
+    """Return the frames that a client got of an answer in pieces of that size before its process died."""
+    pieces = [TEXT[at : at + size] for at in range(0, len(TEXT), size)]
+    frames = Frames(first=int(protocol != "responses"), shows_ids=True)
+    return _told(_telling(protocol, frames), STARTED, ROUND, *_begun(0, *pieces))
+
+
+def _id_of(frame: bytes) -> Position:
+    return read_position(frame.partition(b"\n")[0].removeprefix(b"id: ").decode())
+
+
+def _text_of(protocol: ProtocolName, frames: list[bytes]) -> str:
+    plain = [frame.partition(b"\n")[2] if frame.startswith(b"id: ") else frame for frame in frames]
+    return text_of(protocol, b"".join(plain))
+
+
+@pytest.mark.parametrize("protocol", [*MENDED, "responses"])
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (3, 2), (5, 50)])
+@pytest.mark.parametrize("known", [0, 1, 2])
+def test_a_client_that_saw_more_than_is_known_gets_exactly_the_rest(
+    protocol: ProtocolName, sizes: tuple[int, int], known: int
+) -> None:
+    """From whatever frame, however the repeated answer is cut: no text twice, none left out, and it goes on again."""
+    before, after = sizes
+    kept = [TEXT[at : at + before] for at in range(0, len(TEXT), before)][:known]
+    again = [TEXT[at : at + after] for at in range(0, len(TEXT), after)]
+    told = [STARTED, ROUND, *_begun(0, *kept), RunRecovered(), BROKEN, ROUND, *_whole(0, *again), COMPLETED]
+    whole = _told(_telling(protocol, Frames(first=int(protocol != "responses"), shows_ids=True)), *told)
+    seen = _seen(protocol, before)
+    for at, frame in enumerate(seen, 1):
+        frames = Frames(position=_id_of(frame), first=int(protocol != "responses"), shows_ids=True)
+        rest = _told(_telling(protocol, frames), *told)
+        assert _text_of(protocol, [*seen[:at], *rest]) == TEXT, frame
+        assert DIFFERENTLY not in b"".join(rest)
+        # Where the stream goes on is a place like any other.
+        assert rest[1:] == whole[len(whole) - len(rest) + 1 :]
+        ids = [_id_of(each).number for each in [*seen[:at], *rest]]
+        assert ids == sorted(set(ids))
+
+
+@pytest.mark.parametrize("protocol", [*MENDED, "responses"])
+def test_a_client_that_saw_more_than_is_known_is_told_if_the_answer_differs(protocol: ProtocolName) -> None:
+    """At the first character that it has and the answer has not; nothing of the other answer is sent."""
+    other = TEXT[:4] + "X" + TEXT[5:]
+    told = [STARTED, ROUND, *_begun(0, *TEXT[:2]), RunRecovered(), BROKEN, ROUND, *_whole(0, *other), COMPLETED]
+    seen = _seen(protocol, 1)
+    for at, frame in enumerate(seen, 1):
+        frames = Frames(position=_id_of(frame), first=int(protocol != "responses"), shows_ids=True)
+        telling = _telling(protocol, frames)
+        rest = _told(telling, *told)
+        has_differed = len(_text_of(protocol, seen[:at])) > 4
+        assert (DIFFERENTLY in b"".join(rest)) == has_differed
+        assert telling.ended is not None
+        assert telling.ended.status == ("failed" if has_differed else "completed")
+        if not has_differed:
+            assert _text_of(protocol, [*seen[:at], *rest]) == other
+
+
+@pytest.mark.parametrize("protocol", [*MENDED, "responses"])
+@pytest.mark.parametrize("status", ["failed", "cancelled", "completed"])
+def test_a_run_that_ends_before_the_clients_place_ends_its_stream(protocol: ProtocolName, status: Status) -> None:
+    """As it ended, if that was badly; an answer that is shorter than what was seen is another one."""
+    told = [STARTED, ROUND, *_begun(0, "He"), RunRecovered(), BROKEN, ROUND, *_begun(0, "Hel")]
+    frames = Frames(position=_id_of(_seen(protocol, 1)[-1]), first=int(protocol != "responses"), shows_ids=True)
+    telling = _telling(protocol, frames)
+    rest = _told(telling, *told, RunEnded(status=status, error=None))
+    assert telling.ended is not None
+    assert telling.ended.status == ("failed" if status == "completed" else status)
+    assert _text_of(protocol, rest) == ""
+    assert (DIFFERENTLY in b"".join(rest)) == (status == "completed")
+
+
+def test_an_end_that_does_not_stand_has_no_number_of_its_own() -> None:
+    """Another process writes the real one: a client that comes back with its last number misses nothing."""
+    lost = Numbered(event=RunEnded(status="failed", ended_at=2.0), stands=False)
+    telling = _telling("chat", Frames(shows_ids=True))
+    _told(telling, STARTED, ROUND, *_begun(0, "Hel"))
+    assert all(not frame.startswith(b"id: ") for frame in telling.feed(lost))
+    response = _telling("responses")
+    frames = _told(response, STARTED, ROUND, *_begun(0, "Hel"))
+    ended = response.feed(lost)
+    assert _numbers(ended) == [_numbers(frames)[-1]] * len(ended)
+
+
+def test_a_call_with_another_id_is_another_answer() -> None:
+    """The client would answer a call that the conversation does not have."""
+
+    def call(call_id: str) -> list[RunEvent]:
+        item = CallItem(call_id=call_id, name="pay")
+        return [
+            ItemAdded(index=0, item=item),
+            ArgumentsDelta(index=0, text='{"a":'),
+            ArgumentsDelta(index=0, text="1}"),
+        ]
+
+    for protocol in ("chat", "messages"):
+        seen = _told(_telling(protocol, Frames(shows_ids=True)), STARTED, ROUND, *call("call_1"))
+        for call_id in ("call_1", "call_2"):
+            done = ItemDone(index=0, item=CallItem(call_id=call_id, name="pay", arguments='{"a":1}'))
+            end = RunEnded(status="requires_action", stop="calls")
+            told = [STARTED, ROUND, RunRecovered(), BROKEN, ROUND, *call(call_id), done, end]
+            rest = _told(_telling(protocol, Frames(position=_id_of(seen[-1]), shows_ids=True)), *told)
+            assert (DIFFERENTLY in b"".join(rest)) == (call_id == "call_2")

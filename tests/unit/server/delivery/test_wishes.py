@@ -7,6 +7,7 @@ import pytest
 from treadle.canon.errors import ProtocolError
 from treadle.canon.request import Request, Surface
 from treadle.config import Route, ServerSection, Settings, ToolsSection
+from treadle.server.delivery.position import Position
 from treadle.server.delivery.wishes import (
     answers_plainly,
     asks_plainly,
@@ -37,14 +38,19 @@ def _exchange(body: bytes = b"{}", *, path: str = "/v1/chat/completions", **head
 def test_a_plain_request_wishes_for_nothing() -> None:
     """Its run ends with its connection, and its frames have no numbers."""
     wishes = read_wishes(_exchange(), STREAMED, SETTINGS)
-    assert (wishes.idempotency, wishes.after, wishes.patience_s, wishes.shows_numbers) == (None, 0, 0.0, False)
+    assert (wishes.idempotency, wishes.position, wishes.patience_s, wishes.shows_ids) == (None, None, 0.0, False)
 
 
 def test_a_request_with_a_key_may_come_back() -> None:
     """Its run waits, its frames are numbered, and its place is read."""
     wishes = read_wishes(_exchange(idempotency_key="k", last_event_id="12"), STREAMED, SETTINGS)
     assert wishes.idempotency is not None
-    assert (wishes.idempotency.key, wishes.after, wishes.patience_s, wishes.shows_numbers) == ("k", 12, 7.0, True)
+    assert (wishes.idempotency.key, wishes.position, wishes.patience_s, wishes.shows_ids) == (
+        "k",
+        Position(12),
+        7.0,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,7 +189,7 @@ def test_only_a_stream_of_events_can_be_gone_on_with(surface: Surface) -> None:
 def test_googles_client_gets_no_numbers() -> None:
     """It reads every line that is no data as JSON."""
     exchange = _exchange(idempotency_key="k", x_goog_api_client="google-genai-sdk/3.1.0")
-    assert not read_wishes(exchange, STREAMED, SETTINGS).shows_numbers
+    assert not read_wishes(exchange, STREAMED, SETTINGS).shows_ids
 
 
 def test_an_sdk_that_counts_its_attempts_may_come_again() -> None:
@@ -205,8 +211,10 @@ def test_an_attempt_that_is_no_number_is_none(count: str) -> None:
     assert read_wishes(_exchange(x_stainless_retry_count=count), STREAMED, SETTINGS).retry_s == 0.0
 
 
-@pytest.mark.parametrize(("protocol", "after"), [("chat", 0), ("messages", 0), ("gemini", 0), ("responses", 1)])
-def test_a_place_is_counted_as_its_protocol_counts(protocol: Any, after: int) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "position"), [("chat", None), ("messages", None), ("gemini", None), ("responses", Position(0))]
+)
+def test_a_place_is_counted_as_its_protocol_counts(protocol: Any, position: Position | None) -> None:
     """Responses numbers its first frame 0, the others 1."""
     request = Request(protocol=protocol, model="m", surface=Surface(stream=True))
-    assert read_wishes(_exchange(idempotency_key="k", last_event_id="0"), request, SETTINGS).after == after
+    assert read_wishes(_exchange(idempotency_key="k", last_event_id="0"), request, SETTINGS).position == position

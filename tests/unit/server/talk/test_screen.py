@@ -18,6 +18,7 @@ from treadle.canon.events import (
     RoundBroken,
     RunEnded,
     RunEvent,
+    RunRecovered,
     TextDelta,
     ToolFinished,
     ToolStarted,
@@ -187,6 +188,14 @@ def test_a_call_that_was_cut_off_is_taken_back() -> None:
     screen = _screen(*_said("half")[:2], *_called())
     assert screen.feed(RoundBroken(round=1, indexes=(0, 1))) == [{"op": "drop", "ids": [0, 1]}]
     assert screen.parts == []
+
+
+def test_a_page_that_saw_more_than_the_journal_is_put_right() -> None:
+    """All parts are put anew: what the page has beyond them, and nobody knows of here, goes."""
+    screen = _screen(*_said("half")[:2])
+    [op] = screen.feed(RunRecovered())
+    assert (op["op"], op["parts"]) == ("parts", screen.parts)
+    assert op["parts"][0] is not screen.parts[0]
 
 
 def test_the_end_closes_what_is_open() -> None:

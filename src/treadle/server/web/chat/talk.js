@@ -63,6 +63,7 @@ const CHANGES = {
     if (part) part[field] = part[field].slice(0, at) + text;
   },
   set: (turn, { id, ...fields }) => Object.assign(partOf(turn, id) ?? {}, fields),
+  parts: (turn, { parts }) => (turn.parts = parts),
   drop: (turn, { ids }) => (turn.parts = turn.parts.filter((part) => !ids.includes(part.id))),
   turn: (turn, fields) => Object.assign(turn, fields),
 };

@@ -1,0 +1,159 @@
+"""Where a client is in a stream: the id of its last frame, which also says how much it was shown and what that was.
+
+A process sends the pieces of an answer before they are journalled, so after a crash its clients have seen more than the
+journal knows. The repeated answer may come in other pieces; by the digest the two are compared all the same.
+"""
+
+import re
+from zlib import crc32
+
+import msgspec
+
+from treadle.canon.errors import ProtocolError
+from treadle.canon.events import (
+    ArgumentsDelta,
+    ItemAdded,
+    ItemDone,
+    ReasoningDelta,
+    RefusalDelta,
+    RunEvent,
+    TextDelta,
+)
+from treadle.canon.items import CallItem, OpaqueItem
+
+NUMBER_MAX = 2**53
+_ID = re.compile(r"([0-9]{1,16})(?:\.([0-9]{1,16})\.([0-9a-f]{8}))?", re.ASCII)
+
+Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
+
+
+class Position(msgspec.Struct, frozen=True):
+    """The number of the last frame that a client has; how many characters it was shown up to there, and their digest.
+
+    `chars` is None where the client names the number alone.
+    """
+
+    number: int
+    chars: int | None = None
+    digest: int = 0
+
+
+class Shown:
+    """What a client has been shown: how many characters, and a digest of them and of the frames between them.
+
+    Neither depends on the pieces in which the text came.
+    """
+
+    __slots__ = ("chars", "digest")
+
+    def __init__(self) -> None:
+        self.chars = 0
+        self.digest = 0
+
+    def add_text(self, event: Delta) -> None:
+        """Count a frame that shows more text. Which of its item's texts that is, is said by the frames before it."""
+        text = event.text
+        self.chars += len(text)
+        self.digest = crc32(text.encode("utf-8", "surrogatepass"), self.digest)
+
+    def add_frame(self, event: RunEvent | None = None) -> None:
+        """Count a frame that is no text; a call is shown with its name, its id and, once it is whole, its arguments."""
+        said = b"\0"
+        if type(event) is ItemAdded or type(event) is ItemDone:
+            item = event.item
+            if type(item) is CallItem:
+                said = "\0".join(("", item.name, item.call_id, item.arguments)).encode("utf-8", "surrogatepass")
+            elif type(item) is OpaqueItem:
+                said = b"\0" + bytes(item.raw)
+        self.digest = crc32(said, self.digest)
+
+
+def read_position(text: str) -> Position:
+    """Read an id that a frame had, or a plain number.
+
+    Raises: ProtocolError.
+    """
+    found = _ID.fullmatch(text)
+    if found is None or int(found[1]) > NUMBER_MAX:
+        message = f"Last-Event-ID must be the id of an event, or a whole number from 0 to {NUMBER_MAX}."
+        raise ProtocolError(message, param="Last-Event-ID")
+    if found[2] is None:
+        return Position(int(found[1]))
+    return Position(int(found[1]), int(found[2]), int(found[3], 16))
+
+
+class Frames:
+    """Numbers the frames of a stream from `first`, and leaves out those that the client has.
+
+    Where it `is_plain` there is nothing to do. After a recovery a client may have frames that are not known here; then
+    it `is_matching`: the frames are left out until what they show is what the client was shown. `has_diverged` says
+    that it never will be.
+    """
+
+    __slots__ = ("_position", "_shown", "_shows_ids", "has_diverged", "is_matching", "is_plain", "number")
+
+    def __init__(self, *, position: Position | None = None, first: int = 1, shows_ids: bool = False) -> None:
+        self.number = first
+        self._position = position or Position(first - 1)
+        self._shows_ids = shows_ids
+        self._shown = Shown()
+        self.is_plain = position is None and not shows_ids
+        self.is_matching = self.has_diverged = False
+
+    @property
+    def missing(self) -> int:
+        """Return how many frames the client has that have not been written here."""
+        return max(0, self._position.number + 1 - self.number)
+
+    @property
+    def last(self) -> int:
+        """Return the number of the last frame that the client has."""
+        return max(self._position.number, self.number - 1)
+
+    def recover(self, step: int) -> None:
+        """Go on with the frames of a recovered run, whose numbers are that much higher."""
+        missing = self.missing
+        self.number += step
+        if missing and not (step and self.missing):
+            self.is_matching = True
+            self.has_diverged = self._position.chars is None
+
+    def room(self) -> int:
+        """Return how many characters the client was shown beyond what has been written here."""
+        return (self._position.chars or 0) - self._shown.chars
+
+    def join(self) -> None:
+        """Take the last frame, which the client has, and the next one, which it has not, for one frame."""
+        self.number -= 1
+        self._position = Position(self.number - 1)
+
+    def take(self, frames: list[bytes], event: RunEvent | None = None) -> list[bytes]:
+        """Return what is to be sent of the frames of an event."""
+        sent: list[bytes] = []
+        last = len(frames) - 1
+        for place, frame in enumerate(frames):
+            if place == last and isinstance(event, Delta) and event.text:
+                self._shown.add_text(event)
+            else:
+                self._shown.add_frame(event if place == last else None)
+            number, self.number = self.number, self.number + 1
+            if self.is_matching:
+                self._compare()
+            elif number > self._position.number:
+                sent.append(self._named(frame, number))
+        return sent
+
+    def _compare(self) -> None:
+        """See whether the client stands here."""
+        shown, position = self._shown, self._position
+        assert position.chars is not None, "a client that names a number alone is not compared"
+        if shown.chars == position.chars and shown.digest == position.digest:
+            self.is_matching = False
+            self._position = Position(self.number - 1)
+        elif shown.chars > position.chars:
+            self.has_diverged = True
+
+    def _named(self, frame: bytes, number: int) -> bytes:
+        if not self._shows_ids:
+            return frame
+        return b"id: %d.%d.%08x\n%b" % (number, self._shown.chars, self._shown.digest, frame)

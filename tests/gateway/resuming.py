@@ -1,0 +1,312 @@
+"""Clients whose server is killed under them while their streams come, and who go on at the next one.
+
+A paced upstream answers with numbered words; every client reads until its server dies, wherever that is, and then
+resumes as its protocol does it. What it has in the end is compared with the answer.
+"""
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import httpx2
+
+from gateway.apis import APIS, text_of
+from treadle.wire.sse import Frame, SseReader
+from warm.start import Popen
+
+BOUND_S = 90.0
+AGAIN_S = 0.1
+PROGRAM = """
+import sys
+import uvloop
+from treadle.config import ServerSection, Settings, StoreSection, Upstream
+from treadle.runtime import Parts, Runtime
+from treadle.server.serve import serve
+
+async def main():
+    settings = Settings(
+        store=StoreSection(url=sys.argv[1]),
+        server=ServerSection(port=0, keep_alive_s=5.0, reconnect_s=60.0),
+        upstream=(Upstream(name="paced", base_url=sys.argv[2], models=("*",)),),
+        default_model="paced",
+    )
+    async with Runtime(settings, parts=Parts(env={})) as runtime:
+        await serve(runtime, lambda address: print(address.url, flush=True), 0.0)
+
+uvloop.run(main())
+"""
+KINDS = ("chat", "messages", "gemini", "responses", "background", "events")
+"""The protocols with a key, a Responses answer in the background by its sequence numbers, and a run's own events."""
+
+
+class Paced:
+    """A Chat upstream that sends a word at a time. The first answer to a question is `words`, later ones too, or
+    others where it `differs` from the word of that number on."""
+
+    def __init__(self, count: int, pace_s: float, *, differs: int | None = None) -> None:
+        self._count = count
+        self._pace_s = pace_s
+        self._differs = differs
+        self._asked = Counter[str]()
+        self._server: asyncio.Server | None = None
+        self.url = ""
+
+    async def __aenter__(self) -> "Paced":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+
+    def words(self, *, again: bool = False) -> list[str]:
+        """Return the pieces of the answer, or of the repeated one."""
+        least = self._count if self._differs is None or not again else self._differs
+        return [f"{'w' if number < least else 'x'}{number:04d} " for number in range(self._count)]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            if not head.startswith(b"POST"):
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 11\r\nconnection: close\r\n\r\n" + b'{"data":[]}')
+                return
+            length = next(line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+            body = json.loads(await reader.readexactly(int(length.split(b":")[1])))
+            asked = json.dumps(body["messages"])
+            self._asked[asked] += 1
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+            for word in self.words(again=self._asked[asked] > 1):
+                writer.write(_chunk({"content": word}))
+                await writer.drain()
+                await asyncio.sleep(self._pace_s)
+            writer.write(_chunk({}, "stop") + b"data: [DONE]\n\n")
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
+def _chunk(delta: dict[str, str], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    data = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "paced", "choices": [choice]}
+    return b"data: " + json.dumps(data).encode() + b"\n\n"
+
+
+class Life:
+    """One process of Treadle."""
+
+    def __init__(self, store: str, upstream: str) -> None:
+        self.process = Popen(
+            [sys.executable, "-c", PROGRAM, store, upstream],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "PYTHONWARNINGS": "error"},
+        )
+        self.origin = ""
+
+    async def open(self) -> "Life":
+        """Wait until it serves."""
+        assert self.process.stdout is not None
+        self.origin = (await asyncio.to_thread(self.process.stdout.readline)).strip()
+        return self
+
+    def kill(self) -> None:
+        """End it as a power cut does; without effect the second time."""
+        self.process.kill()
+        self.process.wait(BOUND_S)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+class Outcome(NamedTuple):
+    """What a client had when its server died, perhaps the end too, and in the end; `end` says how its stream ended."""
+
+    kind: str
+    before: str
+    had_end: bool
+    whole: str
+    end: str
+    has_repeated_ids: bool
+
+
+class Client:
+    """One client, which reads its stream from server to server."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        self.kind = kind
+        self._api = kind if kind in APIS else "responses"
+        self._name = name
+        self._frames: list[Frame] = []
+        self._run_id = ""
+        self._more = asyncio.Event()
+        self._is_over = False
+
+    async def until(self, count: int) -> None:
+        """Wait until so many frames have come, or the stream has ended."""
+        while len(self._frames) < count and not self._is_over:
+            self._more.clear()
+            await self._more.wait()
+
+    async def read(self, origin: str) -> None:
+        """Read from a server until the stream ends or breaks."""
+        reader = SseReader()
+        try:
+            async with httpx2.AsyncClient(timeout=BOUND_S) as http, self._ask(http, origin) as answer:
+                if answer.status_code != 200:
+                    await answer.aread()
+                    return
+                async for data in answer.aiter_raw():
+                    for frame in reader.feed(data):
+                        self._take(frame)
+        except httpx2.HTTPError:
+            return
+        finally:
+            self._is_over = True
+            self._more.set()
+
+    def _ask(self, http: httpx2.AsyncClient, origin: str) -> Any:
+        """Ask for the stream, or for the rest of it."""
+        if self._frames and self.kind == "background":
+            after = max(json.loads(frame.data)["sequence_number"] for frame in self._frames)
+            return http.stream("GET", f"{origin}/v1/responses/{self._run_id}?stream=true&starting_after={after}")
+        if self._frames and self.kind == "events":
+            return http.stream("GET", f"{origin}/treadle/v1/runs/{self._run_id}/events?after={self._frames[-1].id}")
+        if self.kind == "events":
+            body = {"input": self._name, "stream": True}
+            headers = {"idempotency-key": self._name}
+            return http.stream("POST", f"{origin}/treadle/v1/runs", json=body, headers=headers)
+        api = APIS[self._api]
+        body = json.loads(json.dumps(api.content(stream=True)).replace("What is the weather in Paris?", self._name))
+        headers = {} if self.kind == "background" else {"idempotency-key": self._name}
+        if self.kind == "background":
+            body["background"] = True
+        elif self._frames and self._frames[-1].id:
+            headers["last-event-id"] = self._frames[-1].id
+        return http.stream("POST", origin + api.stream_path, json=body, headers=headers)
+
+    def _take(self, frame: Frame) -> None:
+        if "kept_alive" in frame.event:
+            return
+        data = {} if frame.data == "[DONE]" else json.loads(frame.data)
+        if self.kind == "events" and not self._run_id:
+            self._run_id = data["run_id"]
+        if self.kind == "background" and not self._run_id:
+            self._run_id = data["response"]["id"]
+        self._frames.append(frame)
+        self._more.set()
+
+    @property
+    def text(self) -> str:
+        """Return the text that the client has, as one that reads its protocol would put it together."""
+        if self.kind == "events":
+            return _text_of_events(self._frames)
+        return "".join(text_of(self._api, b"data: " + frame.data.encode() + b"\n\n") for frame in self._frames)
+
+    @property
+    def items(self) -> list[tuple[str, str]]:
+        """Return the output of a response that has ended: the status and the text of each item."""
+        last = json.loads(self._frames[-1].data)
+        return [(item["status"], item["content"][0]["text"]) for item in last["response"]["output"]]
+
+    @property
+    def end(self) -> str:
+        """Return how the stream ended: `done`, `diverged`, or `cut` where it did not end."""
+        rest = "".join(frame.data for frame in self._frames[-2:])
+        if "the answer went on differently" in rest:
+            return "diverged"
+        marks = ("[DONE]", "message_stop", '"finishReason"', "response.completed", '"run.ended"')
+        return "done" if any(mark in rest for mark in marks) else "cut"
+
+    def has_repeated_ids(self) -> bool:
+        """Tell whether an id or a number stood at two events."""
+        if self.kind == "background":
+            # What keeps the connection alive says once more that the response is in progress, under the last number.
+            events = [json.loads(frame.data) for frame in self._frames]
+            ids = [each["sequence_number"] for each in events if each["type"] != "response.in_progress"]
+        else:
+            # Frames that have no id, such as those that keep the connection alive, are read with the one before.
+            ids = [place for place, _ in itertools.groupby(frame.id for frame in self._frames)]
+        return len(ids) != len(set(ids))
+
+
+def _text_of_events(frames: list[Frame]) -> str:
+    """Put a run's text together as its documentation says: what does not stand is dropped, and what was broken off."""
+    events: list[tuple[int, dict[str, Any]]] = []
+    for frame in frames:
+        event = json.loads(frame.data)
+        if event["type"] == "run.recovered":
+            events = [each for each in events if each[0] <= event["after"]]
+        if event["type"] == "round.broken":
+            start = max(at for at, (_, each) in enumerate(events) if each["type"] == "round.started")
+            del events[start:]
+        events.append((int(frame.id or 0), event))
+    return "".join(event["text"] for _, event in events if event["type"] == "text.delta")
+
+
+@asynccontextmanager
+async def lives(store: str, upstream: str, *, is_replicated: bool) -> AsyncIterator[list[Life]]:
+    """Start the process that dies and, where there are replicas, the one that goes on; end those that are left."""
+    started = [await Life(store, upstream).open() for _ in range(1 + is_replicated)]
+    try:
+        yield started
+    finally:
+        for each in started:
+            each.kill()
+
+
+async def kill_and_resume(
+    store: str,
+    paced: Paced,
+    kinds: tuple[str, ...],
+    chance: random.Random,
+    *,
+    is_replicated: bool = False,
+    is_frozen: bool = False,
+) -> list[tuple[Client, Outcome]]:
+    """Let clients of these kinds read, kill their server somewhere, and let them go on at the next one.
+
+    One that `is_frozen` is stopped instead, for longer than its leases, and wakes when all have gone on.
+    """
+    async with lives(store, paced.url, is_replicated=is_replicated) as servers:
+        clients = [Client(kind, f"q{chance.getrandbits(64):x}") for kind in kinds]
+        reading = [asyncio.create_task(client.read(servers[0].origin)) for client in clients]
+        least = chance.randrange(5, len(paced.words()) - 2)
+        async with asyncio.timeout(BOUND_S):
+            await asyncio.gather(*(client.until(least) for client in clients))
+        if is_frozen:
+            servers[0].process.send_signal(signal.SIGSTOP)
+            for task in reading:
+                task.cancel()
+        else:
+            servers[0].kill()
+        await asyncio.wait(reading, timeout=BOUND_S)
+        before = [(client.text, client.end != "cut") for client in clients]
+        if not is_replicated:
+            servers.append(await Life(store, paced.url).open())
+        await asyncio.gather(*(_resume(client, servers[1].origin) for client in clients))
+        if is_frozen:
+            servers[0].process.send_signal(signal.SIGCONT)
+    return [
+        (client, Outcome(client.kind, *seen, client.text, client.end, client.has_repeated_ids()))
+        for client, seen in zip(clients, before, strict=True)
+    ]
+
+
+async def _resume(client: Client, origin: str) -> None:
+    """Go on until the stream ends, however often that takes."""
+    async with asyncio.timeout(BOUND_S):
+        while client.end == "cut":
+            await client.read(origin)
+            await asyncio.sleep(AGAIN_S)
