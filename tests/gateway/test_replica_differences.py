@@ -26,8 +26,8 @@ ROUTED = '[[upstream]]\nname = "elsewhere"\nbase_url = "http://127.0.0.1:9/v1"\n
 
 
 @pytest.fixture
-def started() -> Iterator[ExitStack]:
-    """Kill what was started."""
+def started(tmp_path: Path) -> Iterator[ExitStack]:
+    """Kill what was started, before the folder that it works in is removed."""
     with ExitStack() as stack:
         yield stack
 

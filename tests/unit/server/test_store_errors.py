@@ -18,7 +18,7 @@ from unit.server.visit import JSON_TYPE, LOCAL, Visit
 SECRETS = ("db.internal", ":6543", "me@", "customers", "/srv/data/treadle.db", "hunter2")
 MESSAGE = "the store postgresql://me@db.internal:6543/customers: it failed (/srv/data/treadle.db, hunter2)"
 HINT = "look at /srv/data/treadle.db on db.internal"
-LASTING = {"store_corrupt", "store_not_a_database", "store_pooled"}
+LASTING = {"store_corrupt", "store_replaced", "store_not_a_database", "store_pooled"}
 STARTS = {
     "store_too_new",
     "store_too_old",
