@@ -37,7 +37,7 @@ _EMPTY = "UPDATE sessions SET head = NULL; " + "; ".join(
     f"DELETE FROM {table}"
     for table in (
         *("workspaces", "runs", "sessions", "blobs", "chunks", "keys", "key_usage", "debts", "reservations"),
-        "spent_tickets",
+        *("spent_tickets", "replicas", "key_secrets"),
     )
 )
 _SETTINGS = {

@@ -22,11 +22,12 @@ from treadle.cli.main import COMMANDS
 from treadle.cli.slash.table import COMMANDS as SLASH
 from treadle.cli.terminal.lines import DOCUMENTED as RUN_EVENTS
 from treadle.cli.wire.dialects import rows as dialect_rows
-from treadle.config import write_example
+from treadle.config import Settings, StoreSection, write_example
 from treadle.config.repository import TIGHTER as REPOSITORY_KEYS
 from treadle.config.settings import ToolRule
-from treadle.runtime.process import QUEUED_TEXT, SKEW_TEXT
-from treadle.telemetry import Metrics
+from treadle.runtime import Runtime
+from treadle.server.app import App
+from treadle.telemetry.registry import Series
 from treadle.tools.policy.rules import TIGHTER
 from treadle.upstream.quirks.profile import PRESETS, QUIRKS, Preset, Quirk
 from treadle.wire.adapt import Rule
@@ -192,16 +193,16 @@ def _terminal_policies() -> str:
     return "\n".join(["| policy | what it means |", "|---|---|", *rows, ""])
 
 
+def all_series() -> list[Series]:
+    """Return every series that a server gives, by name."""
+    app = App(Runtime(Settings(store=StoreSection(persistence="off"))))
+    return sorted(app.service.runtime.metrics.registry.collect(), key=lambda each: each.name)
+
+
 def _metrics() -> str:
     """Write every series: its name as it is scraped, its type, its labels, and what it says."""
-    metrics = Metrics()
-    metrics.show_upstreams(list)
-    metrics.show("treadle_open_streams", "Answers on their way to clients.", lambda: 0.0)
-    metrics.show("treadle_live_runs", "Runs going on in this process.", lambda: 0.0)
-    metrics.show("treadle_store_queued_writes", QUEUED_TEXT, lambda: 0.0)
-    metrics.show("treadle_clock_skew_seconds", SKEW_TEXT, lambda: 0.0)
     rows: list[str] = []
-    for series in sorted(metrics.registry.collect(), key=lambda each: each.name):
+    for series in all_series():
         name = f"{series.name}_total" if series.kind == "counter" else series.name
         labels = ", ".join(f"`{each}`" for each in series.labels) or "-"
         rows.append(f"| `{name}` | {series.kind} | {labels} | {series.text} |")

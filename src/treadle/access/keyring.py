@@ -1,13 +1,18 @@
 """The keyring: makes keys, checks the ones that clients bring, revokes them."""
 
+import asyncio
+import hashlib
+import hmac
 import logging
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol
 
 from treadle.access.client import Client, client_of
 from treadle.access.grants import check_grant
 from treadle.access.token import PEPPER_BYTES_MIN, Token, is_proved, mac_of, new_token, read_token
-from treadle.canon.errors import ConfigError, NotFound, ProtocolError, Unauthorised
+from treadle.canon.errors import ConfigError, NotFound, ProtocolError, StoreError, Unauthorised
 from treadle.canon.ids import KEY, IdSource
 from treadle.store.keys.kept import Grant, KeyRow, KeyStore
 
@@ -16,6 +21,9 @@ log = logging.getLogger("treadle.access")
 KNOWN_S = 2.0
 """How long what was read of a key is relied on: a key revoked elsewhere is refused here after that."""
 KNOWN_MAX = 4_096
+OUTAGE_S = 600.0
+"""How long a key that was read is relied on where the store is away, by routes that must answer then."""
+OUTAGE_WAIT_S = 0.5
 NAME_CHARS_MAX = 100
 EXPIRES_S_MAX = 100 * 366 * 86_400.0
 """A century: what lives longer need not expire, and later days than the year 9999 nobody can write."""
@@ -35,10 +43,26 @@ class Clock(Protocol):
         ...
 
 
-class Keyring:
-    """Fits one store. `pepper` is a secret of the server's: without it, what is stored proves no key."""
+def fingerprint_of(pepper: bytes) -> str:
+    """Return what tells secrets apart and nothing else of them."""
+    return hmac.digest(pepper, b"treadle:fingerprint", hashlib.sha256).hex()[:16]
 
-    def __init__(self, keys: KeyStore, pepper: bytes, *, clock: Clock, ids: IdSource) -> None:
+
+class Keyring:
+    """Fits one store. `pepper` is a secret of the server's: without it, what is stored proves no key.
+
+    `proved` is called once with the fingerprint of the secret that a key was made or proved under.
+    """
+
+    def __init__(
+        self,
+        keys: KeyStore,
+        pepper: bytes,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        proved: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
         if len(pepper) < PEPPER_BYTES_MIN:
             raise ConfigError(f"the pepper of keys must have at least {PEPPER_BYTES_MIN} bytes", param="TREADLE_SECRET")
         self._keys = keys
@@ -48,6 +72,7 @@ class Keyring:
         self._known: OrderedDict[str, tuple[float, KeyRow | None]] = OrderedDict()
         self._told: set[str] = set()
         self._revoked = 0
+        self._proved = proved
 
     async def create(self, name: str, grant: Grant, *, expires_in_s: float | None = None) -> tuple[KeyRow, Token]:
         """Make a key and keep what proves it. The token is shown now or never.
@@ -72,10 +97,11 @@ class Keyring:
         )
         await self._keys.add(row)
         self._known.pop(token.lookup, None)
+        await self._note_secret()
         return row, token
 
-    async def check(self, text: str | None) -> Client:
-        """Return whose key this is.
+    async def check(self, text: str | None, *, outlives_store: bool = False) -> Client:
+        """Return whose key this is; as it was known last, where the store is away and the answer needs none of it.
 
         Raises: Unauthorised, saying no more to who does not hold the key; StoreError.
         """
@@ -86,7 +112,8 @@ class Keyring:
                 hint="send it as 'Authorization: Bearer tr_…' or as your API does; treadle keys create makes one",
             )
         token = read_token(text)
-        row = None if token is None else await self._find(token.lookup)
+        find = self._find_quickly if outlives_store else self._find
+        row = None if token is None else await find(token.lookup)
         if token is None or not is_proved(token, None if row is None else row.mac, self._pepper) or row is None:
             if token is not None and row is not None:
                 self._tell_unproved(row)
@@ -99,6 +126,8 @@ class Keyring:
             raise Unauthorised(f"The key {row.name!r} was revoked.", code="revoked_api_key", hint=_ANOTHER)
         if row.expires_at is not None and row.expires_at <= self._clock.now():
             raise Unauthorised(f"The key {row.name!r} has expired.", code="expired_api_key", hint=_ANOTHER)
+        if self._proved is not None:
+            await self._note_secret()
         return client_of(row)
 
     async def page(self, limit: int = 200, *, before: str | None = None) -> list[KeyRow]:
@@ -125,6 +154,26 @@ class Keyring:
                 "the key %s is refused: it was copied wrongly, or made when TREADLE_SECRET or secret.key was another",
                 row.id,
             )
+
+    async def _note_secret(self) -> None:
+        """Note that keys are proved under this secret, once; where that fails, the next key tries again."""
+        proved, self._proved = self._proved, None
+        if proved is None:
+            return
+        try:
+            await proved(fingerprint_of(self._pepper))
+        except StoreError:
+            self._proved = proved
+
+    async def _find_quickly(self, lookup: str) -> KeyRow | None:
+        """Return the key as it was read last, where it cannot be read at once and that is not too long ago."""
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(OUTAGE_WAIT_S):
+                return await self._find(lookup)
+        read_at, row = self._known.get(lookup, (float("-inf"), None))
+        if self._clock.monotonic() - read_at < OUTAGE_S:
+            return row
+        raise StoreError("the key cannot be read just now")
 
     async def _find(self, lookup: str) -> KeyRow | None:
         """Return the key with this lookup, as it was a moment ago."""

@@ -248,6 +248,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     source: str = "client"
 
 
+def essence(name: str, policy: ToolPolicy, source: str) -> str:
+    """Write what must be the same of a server tool for a run that was offered it to go on elsewhere."""
+    return f"{name} {policy.effect} {source}"
+
+
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """Where a call stands: what a tool may know of the run that asks for it."""
 

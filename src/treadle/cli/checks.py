@@ -16,6 +16,7 @@ from treadle.cli.checkup.machine import check_kernel as check_kernel
 from treadle.cli.checkup.machine import check_packages as check_packages
 from treadle.cli.checkup.machine import check_python as check_python
 from treadle.cli.checkup.machine import check_sandbox as check_sandbox
+from treadle.cli.checkup.replicas import check_replicas as check_replicas
 from treadle.cli.checkup.store import check_store as check_store
 from treadle.cli.checkup.upstreams import Asking as Asking
 from treadle.cli.checkup.upstreams import check_upstreams as check_upstreams
@@ -33,6 +34,7 @@ def check_settings(settings: Settings, env: Mapping[str, str], *, asking: Asking
         check_extras(settings),
         check_data(env),
         check_store(settings, env, is_offline=asking == "nobody"),
+        *([] if asking == "nobody" else check_replicas(settings, env)),
         *check_upstreams(settings, env, asking=asking),
         check_addresses(settings),
         check_tools(settings),

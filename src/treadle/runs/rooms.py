@@ -1,6 +1,6 @@
 """What the runs of a process are made with: the rooms below, and how they are used here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -128,6 +128,10 @@ class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
         return limits
 
 
+def _nowhere(tools: Iterable[str]) -> bool:
+    return False
+
+
 class Rooms(msgspec.Struct, frozen=True, kw_only=True):
     """What the runs of a process are made with."""
 
@@ -142,6 +146,8 @@ class Rooms(msgspec.Struct, frozen=True, kw_only=True):
     tolls: Tolls = Free()
     runner: Runner = Here()
     tracer: Tracer | None = None
+    elsewhere: Callable[[Iterable[str]], bool] = _nowhere
+    """Tells whether another process has all of these tools, each as `canon.tools.essence` writes it."""
 
 
 class Instead(msgspec.Struct, frozen=True, kw_only=True):

@@ -91,6 +91,8 @@ class Runs:
         self._supervisor = Supervisor(rooms.store, rooms.clock, rooms.metrics, lease, rooms.tolls, rooms.tracer)
         self._live: dict[str, LiveRun] = {}
         rooms.metrics.show("treadle_live_runs", "Runs going on in this process.", lambda: len(self._live))
+        lacking = "Abandoned runs that this process leaves to others, because it lacks their tools."
+        rooms.metrics.show("treadle_runs_without_tool", lacking, lambda: len(self.without_tools))
         self._remembered: dict[str, LiveRun] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._runner = rooms.runner
@@ -504,6 +506,8 @@ class Runs:
         """Go on with the runs of processes that died, and forget what is past its time."""
         try:
             await self.take_over()
+            if left := self.without_tools:
+                self._reviver.needs.keep(await self._store.abandoned([*left]))
             await self._store.expire(self._clock.now())
         except TreadleError as error:
             log.warning("cannot look after abandoned runs", extra={"code": error.info.code})
@@ -533,9 +537,10 @@ class Runs:
             await self.take_over()
 
     async def _claim(self, limit: int, **only: Unpack[Only]) -> list[str]:
-        """Claim runs that have no owner and go on with them; return their ids."""
+        """Claim runs that have no owner and go on with them; return their ids. One that is named is looked at again."""
         options = self._options
-        claimed = await self._store.claim_abandoned(options.owner, options.lease_s, limit, **only)
+        besides = () if "run_id" in only else [*self.without_tools]
+        claimed = await self._store.claim_abandoned(options.owner, options.lease_s, limit, besides=besides, **only)
         for row, journal in claimed:
             try:
                 live = await self._reviver.revive(row, journal)
@@ -556,6 +561,8 @@ class Runs:
         while not self._leaving.is_set():
             if run_id not in self._live:
                 await self._claim(1, run_id=run_id)
+            if run_id in self.without_tools:
+                raise Leaving  # another process must see to it
             live = self._live.get(run_id)
             if live is not None and live.task is not None:
                 await asyncio.wait([live.task])
@@ -567,6 +574,11 @@ class Runs:
                 async with asyncio.timeout(SEE_S):
                     await self._leaving.wait()
         raise Leaving
+
+    @property
+    def without_tools(self) -> dict[str, tuple[str, ...]]:
+        """Return the abandoned runs that are left to other processes, with the tools that are lacking here."""
+        return self._reviver.needs.left()
 
     async def _heed_cancels(self) -> None:
         """Cancel the runs of this process that somebody elsewhere wants cancelled."""

@@ -16,7 +16,7 @@ from treadle.canon.memo import Memo
 from treadle.canon.messages import Entry
 from treadle.canon.plan import Planner
 from treadle.canon.request import Note, Request
-from treadle.canon.tools import CallContext, Offer, ToolChoice, ToolSpec
+from treadle.canon.tools import GUEST, CallContext, Offer, ToolChoice, ToolPolicy, ToolSpec, essence
 from treadle.engine.limits import Limits
 from treadle.engine.loop import Loop, Ports
 from treadle.engine.past import Past
@@ -52,6 +52,17 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=
     def sources(self) -> Mapping[str, str]:
         """Where the server tools come from that the run may call, by name."""
         return {**_sources(self.offers), **_sources(self.carried.calls if self.carried is not None else ())}
+
+    @cached_property
+    def tools(self) -> dict[str, str]:
+        """What must be the same of the server tools that the run may call, by name; none of a guest's."""
+        calls = self.carried.calls if self.carried is not None else ()
+        offers = [each.offer for each in (*self.offers, *calls) if each.offer is not None]
+        return {
+            offer.spec.name: essence(offer.spec.name, offer.policy or ToolPolicy(), offer.source)
+            for offer in offers
+            if offer.side == "server" and offer.source != GUEST
+        }
 
     @cached_property
     def json(self) -> msgspec.Raw:

@@ -20,7 +20,7 @@ from treadle.runs.record.continuation import Continuation, Diverged
 from treadle.runs.record.recovery import close_run
 from treadle.runs.relay import APART, Relay
 from treadle.runs.rooms import Free, Tolls
-from treadle.store.journal import RunRow, Store
+from treadle.store.journal import LEASE_LOST, RunRow, Store
 from treadle.telemetry import Metrics
 from treadle.telemetry.watch import About, Tracer, Watch
 
@@ -166,7 +166,7 @@ class Supervisor:
         except Diverged as error:
             return await self._close(live, error)
         except StoreError as error:
-            return self._lost(live, error.info)
+            return self._lost(live, error.info, error.message)
         except Exception:  # a bug ends one run, not the process
             log.exception("run failed by a bug", extra={"run_id": live.row.id})
             return await self._abort(live, INTERNAL)
@@ -175,7 +175,7 @@ class Supervisor:
         try:
             return await live.loop.abort(error)
         except StoreError as problem:
-            return self._lost(live, problem.info)
+            return self._lost(live, problem.info, problem.message)
         except Exception:  # the last resort: whoever claims the run next closes its journal
             log.exception("run could not be ended properly", extra={"run_id": live.row.id})
             return self._lost(live, INTERNAL)
@@ -188,7 +188,7 @@ class Supervisor:
         try:
             ended = await close_run(self._store, journal, self._clock.now(), error.info, is_stored=live.row.store)
         except StoreError as problem:
-            return self._lost(live, problem.info)
+            return self._lost(live, problem.info, problem.message)
         if not live.is_over:
             self._publish(live, [Numbered(event=ended, stands=False)])
         return ended
@@ -200,10 +200,15 @@ class Supervisor:
         except TreadleError as error:
             log.warning("run not handed over", extra={"run_id": live.row.id, "code": error.info.code})
 
-    def _lost(self, live: LiveRun, error: ErrorInfo) -> RunEnded:
-        """Tell the end of a run that cannot be journalled any more; whoever takes it over writes the real one."""
+    def _lost(self, live: LiveRun, error: ErrorInfo, why: str = "") -> RunEnded:
+        """Tell the end of a run that cannot be journalled any more; whoever takes it over writes the real one.
+
+        `why` is for the log alone: it may say where the journal is.
+        """
         live.is_lost = True
-        log.error("run lost its journal", extra={"run_id": live.row.id, "code": error.code})
+        if error.code == LEASE_LOST:
+            self._metrics.lease_lost()
+        log.error("run lost its journal: %s", why or error.message, extra={"run_id": live.row.id, "code": error.code})
         ended = RunEnded(status="failed", error=error, ended_at=self._clock.now())
         if not live.is_over:
             self._publish(live, [Numbered(event=ended, stands=False)])

@@ -26,6 +26,7 @@ from treadle.runs import Instead, Rooms, Runs
 from treadle.runs.approval.desk import ApprovalDesk
 from treadle.runs.approval.service import Approvals
 from treadle.runtime.clock import SharedClock
+from treadle.runtime.health import StoreHealth
 from treadle.runtime.options import (
     account_limits,
     desk_rules,
@@ -38,6 +39,7 @@ from treadle.runtime.options import (
     runs_options,
 )
 from treadle.runtime.parts import DEFAULT_PARTS, Parts
+from treadle.runtime.replicas import Facts, Replicas, facts_of
 from treadle.runtime.toolset import (
     add_guest_tools,
     compiled_folder,
@@ -47,6 +49,7 @@ from treadle.runtime.toolset import (
     make_sandbox,
 )
 from treadle.runtime.upstreams import Models, Prices, make_client, make_endpoint, make_router, open_cassettes
+from treadle.store.address import MEMORY
 from treadle.store.journal import SessionRow, Store
 from treadle.telemetry import Metrics, Redactor
 from treadle.telemetry.watch import Tracer
@@ -134,6 +137,8 @@ class Runtime:
         options = runs_options(self.settings)
         if parts.owner:
             options = msgspec.structs.replace(options, owner=parts.owner)
+        self.health = StoreHealth(self.store, self.clock, self.metrics)
+        self.replicas = Replicas(self.store, self.clock, self.metrics, options.owner, self._facts)
         self.runs = Runs(self._rooms(parts, env, tracer), options)
         desk = Desk(self.runs, self.registry, self._runner, options.limits, default_model=self.settings.model)
         self.guests = Guests(self._quarters, desk, modules)
@@ -153,6 +158,7 @@ class Runtime:
             ids=self.ids,
             metrics=self.metrics,
             tracer=tracer,
+            elsewhere=self.replicas.have,
         )
 
     def _add_tools(self, modules: Sequence[GuestModule]) -> None:
@@ -193,6 +199,9 @@ class Runtime:
                 self._measuring = asyncio.create_task(measuring, name="treadle-clock")
             if self.mcp is not None:
                 await self.mcp.open()
+            if self.store.path != MEMORY:
+                self.health.open()
+                await self.replicas.open()
             await self.runs.open()
         except BaseException:
             await self.close()
@@ -212,6 +221,8 @@ class Runtime:
         await self.limiter.close()
         self._runner.close()
         self.sandbox.close()
+        await self.health.close()
+        await self.replicas.close()
         await self.store.close()
         if self._spans is not None:
             await asyncio.to_thread(self._spans.shutdown)
@@ -313,8 +324,13 @@ class Runtime:
                 told(place, outcome)
 
     def _know_tools(self) -> None:
-        """Let metrics name the tools there are now."""
+        """Let metrics name the tools there are now, and replicas know them."""
         self.metrics.know_tools(tool.name for tool in self.registry.tools())
+        if self._was_opened:
+            self.replicas.look_again()
+
+    def _facts(self, secret: str) -> Facts:
+        return facts_of(self.settings, self.registry.tools(), secret)
 
     async def _keep(self, data: bytes, context: CallContext) -> str:
         return await self.store.put_blob(data, run_id=context.run_id)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from treadle.canon.errors import Conflict, ErrorInfo, Exhausted, NotFound, TreadleError, Unauthorised
+from treadle.canon.errors import Conflict, ErrorInfo, Exhausted, NotFound, StoreError, TreadleError, Unauthorised
 from treadle.canon.ids import REQUEST
 from treadle.runtime import Runtime
 from treadle.server import operations, pages, runs, sessions
@@ -144,6 +144,7 @@ TABLE: tuple[Route, ...] = (
     Route("GET HEAD", "/treadle/v1/tools", tools.index),
     Route("GET HEAD", "/treadle/v1/tools/{name*}", tools.get),
     Route("GET HEAD", "/treadle/v1/upstreams", operations.upstreams),
+    Route("GET HEAD", "/treadle/v1/replicas", operations.replicas),
     Route("GET HEAD", "/treadle/v1/guests", guests.index),
     Route("POST", "/treadle/v1/guests/{name}/runs", guests.create),
     Route("GET POST DELETE", "/mcp", mcp.handle),
@@ -259,6 +260,9 @@ class App:
                 _log_request(level, exchange, pattern, lasted_s)
 
     async def _refuse(self, exchange: Exchange, error: TreadleError) -> None:
+        if isinstance(error, StoreError):
+            # Where and why is for operators; the client is told neither.
+            log.warning("%s", error.message, extra={"request_id": exchange.request_id, "code": error.info.code})
         if error.info.code in REFUSALS:
             self.service.runtime.metrics.refused(error.info.code)
         if exchange.begun:

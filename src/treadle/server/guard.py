@@ -8,6 +8,7 @@ Content-Type, since JSON needs a preflight that is never granted) and by a form 
 import functools
 import ipaddress
 import re
+from collections.abc import Mapping
 from itertools import chain
 from operator import itemgetter
 from urllib.parse import urlsplit
@@ -139,8 +140,9 @@ def _check_content(exchange: Exchange) -> None:
     kind = exchange.header(b"content-type").partition(";")[0].strip().lower()
     if kind == "application/json":
         return
-    # A program that forgot the header is harmless; a browser sends such a body without asking us first.
-    if not kind and headers.keys().isdisjoint(_BROWSER_MARKS):
+    # A program that forgot the header, or sends a type with no body at all (`curl -d ''`), is harmless; a browser sends
+    # such a request without asking us first.
+    if (not kind or _has_no_body(headers)) and headers.keys().isdisjoint(_BROWSER_MARKS):
         return
     raise HttpError(
         415,
@@ -148,6 +150,11 @@ def _check_content(exchange: Exchange) -> None:
         "The body must be sent as Content-Type: application/json.",
         hint="With curl, add -H 'content-type: application/json'.",
     )
+
+
+def _has_no_body(headers: Mapping[bytes, bytes]) -> bool:
+    length = headers.get(b"content-length", b"")
+    return length.isdigit() and not int(length) and b"transfer-encoding" not in headers
 
 
 def _is_same_origin(origin: str, host: str) -> bool:

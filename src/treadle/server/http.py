@@ -498,8 +498,8 @@ def _too_large(bytes_max: int) -> LimitExceeded:
 
 
 def _retry_after(error: ErrorInfo) -> tuple[Header, ...]:
-    """Say when to come back wherever a client would otherwise guess."""
-    if error.retry_after_s is None and error.status not in _RETRY_AFTER_STATUSES:
+    """Say when to come back wherever that helps and a client would otherwise guess."""
+    if error.retry_after_s is None and not (error.retryable and error.status in _RETRY_AFTER_STATUSES):
         return ()
     seconds = math.ceil(max(0.0, error.retry_after_s if error.retry_after_s is not None else _RETRY_AFTER_S))
     return ((b"retry-after", b"%d" % seconds),)

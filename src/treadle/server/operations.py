@@ -1,15 +1,20 @@
-"""What operators ask: is it alive, is it ready, what has it counted."""
+"""What operators ask: is it alive, is it ready, what has it counted, and how it compares with its replicas.
 
-import asyncio
+Nothing here asks the store: it is when the store is away that these must answer.
+"""
 
 import msgspec
 
-from treadle.canon.errors import StoreError
 from treadle.server.http import NO_STORE, Exchange
 from treadle.server.service import Service
 from treadle.telemetry.registry import CONTENT_TYPE, write_text
 
-PING_TIMEOUT_S = 2.0
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """An abandoned run that this process leaves to others, and the tools that it lacks for it."""
+
+    run_id: str
+    tools: tuple[str, ...]
 
 
 async def health(service: Service, exchange: Exchange) -> None:
@@ -19,7 +24,7 @@ async def health(service: Service, exchange: Exchange) -> None:
 
 async def ready(service: Service, exchange: Exchange) -> None:
     """GET /readyz: new runs can be started, or why they cannot. An upstream that is down makes no process unready."""
-    reason = await _obstacle(service)
+    reason = _obstacle(service)
     if reason is None:
         upstreams = {each.name: each.breaker for each in service.runtime.router.health()}
         await exchange.answer_json(
@@ -35,6 +40,15 @@ async def upstreams(service: Service, exchange: Exchange) -> None:
     await exchange.answer_json(200, {"upstreams": rows})
 
 
+async def replicas(service: Service, exchange: Exchange) -> None:
+    """GET /treadle/v1/replicas: the processes of this journal, in what each differs from this one, and which runs wait
+    for a process that has their tools."""
+    runtime = service.runtime
+    waiting = [Waiting(run_id=run_id, tools=tools) for run_id, tools in runtime.runs.without_tools.items()]
+    found = {"replicas": runtime.replicas.seen, "waiting": waiting}
+    await exchange.answer_json(200, msgspec.to_builtins(found))
+
+
 async def metrics(service: Service, exchange: Exchange) -> None:
     """GET /metrics: every series in Prometheus' text form, of all workers together where there are several."""
     numbers = service.numbers
@@ -42,14 +56,9 @@ async def metrics(service: Service, exchange: Exchange) -> None:
     await exchange.answer(200, body, CONTENT_TYPE, (NO_STORE,))
 
 
-async def _obstacle(service: Service) -> str | None:
+def _obstacle(service: Service) -> str | None:
     if service.is_draining:
         return "shutting down"
-    try:
-        async with asyncio.timeout(PING_TIMEOUT_S):
-            await service.runtime.store.ping()
-    except StoreError as error:
-        return f"store: {error.info.message}"
-    except TimeoutError:
-        return f"store: no answer within {PING_TIMEOUT_S:g} s"
-    return None
+    runtime = service.runtime
+    problem = runtime.health.problem or runtime.replicas.problem
+    return None if problem is None else f"store: {problem.info.message}"

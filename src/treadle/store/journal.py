@@ -35,13 +35,15 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from treadle.canon.errors import Conflict, ErrorInfo
+from treadle.canon.errors import Conflict, ErrorInfo, StoreError
 from treadle.canon.events import RunEnded, Status
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
 from treadle.store.approvals.kept import ApprovalStore
 from treadle.store.keys.kept import KeyStore
+from treadle.store.replicas.kept import ReplicaStore
 from treadle.store.seal import SealedRow
+from treadle.store.stats import StoreStats
 from treadle.store.tickets.kept import TicketStore
 from treadle.store.workspaces.kept import WorkspaceStore
 
@@ -279,6 +281,11 @@ class Store(Protocol):
         ...
 
     @property
+    def replicas(self) -> ReplicaStore:
+        """Return where the processes that share the store are kept; its promises are in `replicas/kept`."""
+        ...
+
+    @property
     def workspaces(self) -> WorkspaceStore:
         """Return where workspaces are kept; its promises are in `workspaces/kept`."""
         ...
@@ -313,6 +320,25 @@ class Store(Protocol):
         """
         ...
 
+    async def probe(self) -> None:
+        """Check that what is written now would be kept: also that there is room for it. Ask from one task alone.
+
+        Raises: StoreError.
+        """
+        ...
+
+    def hold_off(self, error: StoreError | None) -> None:
+        """Refuse requests at once with this error, until called with None: they would only wait in vain.
+
+        Runs that go on are not refused: they wait as long as their lease lets them.
+        """
+        ...
+
+    @property
+    def stats(self) -> StoreStats:
+        """Return what it has counted, as it is now."""
+        ...
+
     def start_run(
         self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float, is_private: bool = False
     ) -> "Future[RunJournal]":
@@ -329,12 +355,23 @@ class Store(Protocol):
         ...
 
     async def claim_abandoned(
-        self, owner: str, lease_s: float, limit: int, *, run_id: str | None = None, background: bool | None = None
+        self,
+        owner: str,
+        lease_s: float,
+        limit: int,
+        *,
+        run_id: str | None = None,
+        background: bool | None = None,
+        besides: Sequence[str] = (),
     ) -> list[tuple[RunRow, RunJournal]]:
         """Take over runs that have not ended although their lease did, longest abandoned first.
 
-        `run_id` narrows to one run, `background` to those in the background or to the others.
+        `run_id` narrows to one run, `background` to those in the background or to the others; `besides` are left alone.
         """
+        ...
+
+    async def abandoned(self, run_ids: Sequence[str]) -> list[str]:
+        """Return those of the runs that have not ended although their lease did."""
         ...
 
     async def end_leases(self, owner: str) -> int:

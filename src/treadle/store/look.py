@@ -4,6 +4,9 @@ import time
 
 import msgspec
 
+REPLICAS_S = 15.0
+"""How long ago a process was seen at most to be listed."""
+
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen. `version` is that of the schema, 0 where there is none yet; `newest` the one this code knows."""
@@ -15,6 +18,10 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     skew_s: float = 0.0
     connections_left: int | None = None
+    replicas: tuple[tuple[str, str], ...] = ()
+    """The processes that were seen a moment ago, each with what it is and has as JSON; see `replicas.kept`."""
+    secrets: frozenset[str] = frozenset()
+    """Fingerprints of the secrets that keys were made or proved under."""
 
     @property
     def state(self) -> str:

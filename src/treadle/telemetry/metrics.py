@@ -4,7 +4,7 @@ Labels come from closed sets: a tool's name only if it is registered, a result c
 small number.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, get_args
 
 from treadle.canon.events import RunEnded, ToolFinished
@@ -92,6 +92,11 @@ class Metrics:
         self._cached = self._counter("treadle_cached_answers", "Model calls looked for in the cache.", "outcome")
         self._turned_away = self._counter("treadle_refused_requests", "Requests refused for who or how much.", "code")
         self._alone = self._counter("treadle_rate_fallbacks", "Counts made alone while the shared limits were away.")
+        self._store_s = self._histogram("treadle_store_latency_seconds", "Time the store took to answer a probe.")
+        self._taken_over = self._counter(
+            "treadle_leases_taken_over", "Runs gone on with here after the process that drove them died."
+        )
+        self._lost_leases = self._counter("treadle_leases_lost", "Runs that another process took from this one.")
         self._guest_cpu = self._counter("treadle_guest_cpu_seconds", "CPU that WASM guests used.")
         self._guest_stops = self._counter("treadle_guest_stops", "WASM guests that ended, by stop code or ok.", "code")
         self._compiles = self._histogram("treadle_guest_compile_seconds", "Time to compile a WASM guest.")
@@ -171,6 +176,14 @@ class Metrics:
         """Show how every upstream does, as it is whenever somebody looks."""
         self.registry.register(_Upstreams(health))
 
+    def show_store(self, stats: Callable[[], "StoreNumbers"]) -> None:
+        """Show what a store has counted, as it is whenever somebody looks."""
+        self.registry.register(_Store(stats))
+
+    def show_differences(self, counts: Callable[[], Mapping[str, float]]) -> None:
+        """Show from how many replicas this process differs, by kind."""
+        self.registry.register(_Differences(counts))
+
     def show(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Show a number as it is whenever somebody looks."""
         shown = self._shown.get(name)
@@ -186,6 +199,18 @@ class Metrics:
     def refused(self, code: str) -> None:
         """Count a request that was refused because of its key, or of what it had used up."""
         self._turned_away.inc(code if code in REFUSALS else "other")
+
+    def store_answered(self, seconds: float) -> None:
+        """Count that the store answered whoever looks after it, and how long that took."""
+        self._store_s.observe(seconds)
+
+    def lease_taken_over(self) -> None:
+        """Count a run that goes on here after the process that drove it died."""
+        self._taken_over.inc()
+
+    def lease_lost(self) -> None:
+        """Count a run that another process took from this one."""
+        self._lost_leases.inc()
 
     def counted_alone(self) -> None:
         """Count that a limit was counted in this process alone, because what is shared is away."""
@@ -216,6 +241,68 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
         return Histogram(name, text, labels, _LATENCY_S, self.registry)
+
+
+class StoreNumbers(Protocol):
+    """What is shown of a store: its errors by code, its connections, and how often its listener began anew."""
+
+    @property
+    def errors(self) -> Mapping[str, int]:
+        """Return errors since the store was opened, by code."""
+        ...
+
+    @property
+    def pool_in_use(self) -> int:
+        """Return how many connections are taken."""
+        ...
+
+    @property
+    def pool_waiting(self) -> int:
+        """Return how many wait for a connection."""
+        ...
+
+    @property
+    def reconnects(self) -> int:
+        """Return how often it began to listen again."""
+        ...
+
+
+class _Store:
+    """How the store does: read when somebody looks."""
+
+    def __init__(self, stats: Callable[[], StoreNumbers]) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterable[Series]:
+        """Return the series."""
+        stats = self._stats()
+        name = "treadle_store_errors"
+        counts = [Sample(f"{name}_total", {"code": code}, count) for code, count in sorted(stats.errors.items())]
+        yield Series(name, "counter", "Reads and writes of the store that failed, by code.", tuple(counts), ("code",))
+        in_use = "Connections to the database in use."
+        yield _alone("treadle_store_pool_in_use", "gauge", in_use, stats.pool_in_use)
+        waiting = "Reads and writes that wait for a connection."
+        yield _alone("treadle_store_pool_waiting", "gauge", waiting, stats.pool_waiting)
+        again = "Times the listener for changes lost its connection and made another."
+        yield _alone("treadle_store_listener_reconnects", "counter", again, stats.reconnects)
+
+
+class _Differences:
+    """From how many replicas this process differs."""
+
+    def __init__(self, counts: Callable[[], Mapping[str, float]]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterable[Series]:
+        """Return the series."""
+        name = "treadle_replica_differences"
+        samples = [Sample(name, {"kind": kind}, count) for kind, count in self._counts().items()]
+        yield Series(name, "gauge", "Replicas that differ from this process, by kind.", tuple(samples), ("kind",))
+
+
+def _alone(name: str, kind: str, text: str, value: float) -> Series:
+    sample = Sample(f"{name}_total" if kind == "counter" else name, {}, float(value))
+    return Series(name, kind, text, (sample,))
 
 
 class _Upstreams:

@@ -5,6 +5,7 @@ import pytest
 from treadle.canon import errors
 from treadle.canon.errors import (
     CROWDED,
+    STORE_MESSAGES,
     BrokenStream,
     CircuitOpen,
     ErrorInfo,
@@ -91,7 +92,18 @@ def test_an_error_says_its_message_as_any_exception_does():
         UpstreamStatus("no", status=500),
         CircuitOpen("no"),
     ]
-    assert [(str(error), error.info.message) for error in made] == [("no", "no")] * len(made)
+    assert [(str(error), error.operator_info.message) for error in made] == [("no", "no")] * len(made)
+
+
+def test_clients_are_told_less_of_the_store_than_operators():
+    """The code decides the words of clients; the place and what to do there is for who runs the process."""
+    error = StoreError("the store /srv/x.db: full", code="store_full", hint="free /srv")
+    assert (error.operator_info.message, error.operator_info.hint) == ("the store /srv/x.db: full", "free /srv")
+    assert (error.info.message, error.info.hint) == (
+        "The disk of the journal is full.",
+        "Try again in a moment; the log of the server says more.",
+    )
+    assert StoreError("x", code="store_from_a_newer_version").info.message == STORE_MESSAGES["store_unavailable"]
 
 
 class Derived(StoreError):
@@ -127,6 +139,7 @@ def test_only_operators_are_told_where_the_store_is():
         (UpstreamError("failed"), 502, True, None),
         (BrokenStream("ended in the middle"), 502, True, None),
         (StoreError("away"), 503, True, 1.0),
+        (StoreError("damaged", code="store_corrupt"), 503, False, None),
         (ProtocolError("must be text"), 400, False, None),
         (TreadleError("a bug"), 500, False, None),
     ],

@@ -201,12 +201,18 @@ async def test_health_and_readiness(app: App) -> None:
 async def test_a_broken_store_is_not_ready(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reason is named, so that an operator knows where to look."""
 
-    async def ping() -> None:
-        raise StoreError("The disk is full.")
+    async def probe() -> None:
+        raise StoreError("the store /srv/secret/treadle.db: its disk is full", code="store_full")
 
-    monkeypatch.setattr(app.service.runtime.store, "ping", ping)
+    runtime = app.service.runtime
+    monkeypatch.setattr(runtime.store, "probe", probe)
+    await runtime.health.look()
     visit = await Visit(app, "GET", "/readyz").run()
-    assert (visit.status, visit.json()["reason"]) == (503, "store: The journal cannot be reached just now.")
+    assert (visit.status, visit.json()["reason"]) == (503, "store: The disk of the journal is full.")
+    assert (visit.headers["retry-after"], "treadle.db" in str(visit.body)) == ("1", False)
+    monkeypatch.undo()
+    await runtime.health.look()
+    assert (await Visit(app, "GET", "/readyz").run()).status == 200
 
 
 async def test_a_leaving_server_takes_no_new_run(app: App) -> None:

@@ -127,6 +127,17 @@ def test_a_post_that_is_not_json_is_refused(kind: str) -> None:
     assert _verdict("POST", ("host", "localhost"), ("content-type", kind)) == (415, "unsupported_media_type")
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
+def test_the_type_of_no_body_at_all_is_no_matter(kind: str) -> None:
+    """Programs send a type by default, as `curl -X POST -d ''` does; a browser's form without fields is refused."""
+    empty = (("host", "localhost"), ("content-type", kind), ("content-length", "0"))
+    assert _verdict("POST", *empty) is None
+    refused = (415, "unsupported_media_type")
+    assert _verdict("POST", *empty, ("sec-fetch-mode", "navigate")) == refused
+    assert _verdict("POST", *empty, ("transfer-encoding", "chunked")) == refused
+    assert _verdict("POST", *empty[:2], ("content-length", "1")) == refused
+
+
 def test_json_is_recognised_with_parameters_and_in_any_case() -> None:
     """A charset does not change what the body is."""
     assert _verdict("POST", ("host", "localhost"), ("content-type", "Application/JSON; charset=utf-8")) is None

@@ -190,23 +190,26 @@ async def test_treadles_own_envelope_has_a_hint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "after_s", "header"),
+    ("status", "after_s", "helps", "header"),
     [
-        (429, 2.2, [(b"retry-after", b"3")]),
-        (429, None, [(b"retry-after", b"1")]),
-        (503, None, [(b"retry-after", b"1")]),
-        (502, None, []),
-        (502, 7.0, [(b"retry-after", b"7")]),
-        (429, -5.0, [(b"retry-after", b"0")]),
-        (400, None, []),
+        (429, 2.2, True, [(b"retry-after", b"3")]),
+        (429, None, True, [(b"retry-after", b"1")]),
+        (429, None, False, []),
+        (503, None, True, [(b"retry-after", b"1")]),
+        (503, None, False, []),
+        (502, None, True, []),
+        (502, 7.0, True, [(b"retry-after", b"7")]),
+        (429, -5.0, True, [(b"retry-after", b"0")]),
+        (400, None, False, []),
     ],
 )
 async def test_a_busy_answer_says_when_to_come_back(
-    status: int, after_s: float | None, header: list[tuple[bytes, bytes]]
+    status: int, after_s: float | None, helps: bool, header: list[tuple[bytes, bytes]]
 ) -> None:
-    """Clients that retry are told when, in whole seconds."""
+    """Clients that retry are told when, in whole seconds; those whom that would not help are not."""
     wire = Wire()
-    await wire.exchange.refuse(ErrorInfo(code="busy", message="Busy.", status=status, retry_after_s=after_s))
+    error = ErrorInfo(code="busy", message="Busy.", status=status, retryable=helps, retry_after_s=after_s)
+    await wire.exchange.refuse(error)
     assert [pair for pair in wire.sent[0].get("headers", []) if pair[0] == b"retry-after"] == header
 
 

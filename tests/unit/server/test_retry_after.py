@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import CROWDED, UpstreamTimeout
+from treadle.access.accounts import Accounts
+from treadle.canon.errors import CROWDED, Exhausted, StoreError, TreadleError, UpstreamTimeout
 from treadle.canon.events import ModelEvent
 from treadle.canon.plan import Plan
+from treadle.runs.service import Runs
 from treadle.upstream.reply import Faults
 from treadle.upstream.script import ScriptTurn
 from unit.server.conftest import OpenApp, scripted
@@ -75,3 +77,39 @@ async def test_a_status_that_is_not_worth_a_retry_says_nothing(open_app: OpenApp
         body = msgspec.json.encode(ASKED[path])
         visit = await Visit(app, "POST", path, headers=[LOCAL, JSON_TYPE], body=body).run()
     assert (visit.status, "retry-after" in visit.headers) == (400, False)
+
+
+REFUSED: dict[str, tuple[TreadleError | None, int, str | None]] = {
+    "draining": (None, 503, "1"),
+    "the store is away": (StoreError("away"), 503, "1"),
+    "the disk is full": (StoreError("full", code="store_full"), 503, "1"),
+    "the journal is damaged": (StoreError("damaged", code="store_corrupt"), 503, None),
+    "another secret": (StoreError("other", code="store_secret"), 503, "1"),
+    "a rate": (Exhausted("too many", code="rate_limit_requests", retry_after_s=11.2), 429, "12"),
+    "a budget that does not come back": (Exhausted("spent", code="budget_exceeded"), 429, None),
+}
+"""Why a request is refused before anything is asked, the status, and what the head of the answer says."""
+
+
+@pytest.mark.parametrize("path", [*ASKED, "/treadle/v1/runs"])
+@pytest.mark.parametrize("why", REFUSED)
+async def test_who_is_refused_is_told_when_to_come_back(
+    open_app: OpenApp, monkeypatch: pytest.MonkeyPatch, path: str, why: str
+) -> None:
+    """Wherever coming back helps, the same on every API; and where it does not, nothing."""
+    error, status, shown = REFUSED[why]
+
+    async def refuse(*args: object, **named: object) -> Any:
+        assert error is not None
+        raise error
+
+    async with open_app() as app:
+        if error is None:
+            app.service.is_draining = True
+        monkeypatch.setattr(Runs, "start", refuse)
+        monkeypatch.setattr(Accounts, "admit", refuse)
+        body = msgspec.json.encode(ASKED.get(path, {"input": "hi"}))
+        visit = await Visit(app, "POST", path, headers=[LOCAL, JSON_TYPE], body=body).run()
+        app.service.is_draining = False
+        monkeypatch.undo()
+    assert (visit.status, visit.headers.get("retry-after")) == (status, shown)

@@ -89,7 +89,9 @@ def run(args: argparse.Namespace) -> int:
         from treadle.runtime import RandomIds
 
         pepper = secret_for("keys", kept_secret(settings))
-        return await work(store, Keyring(store.keys, pepper, clock=await opened.clock_of(store), ids=RandomIds()), args)
+        clock = await opened.clock_of(store)
+        proved = store.replicas.note_secret
+        return await work(store, Keyring(store.keys, pepper, clock=clock, ids=RandomIds(), proved=proved), args)
 
     return opened.with_store(args, main, may_create=args.action == "create")
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from treadle.canon.errors import Conflict
+from treadle.canon.errors import Conflict, StoreError
 from treadle.canon.ids import APPROVAL, IdSource
 from treadle.canon.tools import CallContext
 from treadle.engine.ports import Clock, Plea, Ticket, Verdict
@@ -70,24 +70,38 @@ class ApprovalDesk:
         return Ticket(approval_id=row.id, digest=row.question.digest, expires_at=row.expires_at)
 
     async def hear(self, approval_id: str, context: CallContext) -> Verdict:
-        """Wait until somebody decides, or until the time is over.
+        """Wait until somebody decides, or until the time is over; a store that is away meanwhile is waited for too.
 
-        Raises: StoreError.
+        Raises: StoreError, for what does not pass by itself.
         """
         while True:
-            row = await self._store.approvals.find(approval_id)
-            if row is None:
-                return Verdict(approved=False, code="cancelled", approval_id=approval_id)
-            if row.status != "pending":
-                return verdict_of(row)
-            left_s = row.expires_at - self._clock.now()
-            if left_s <= 0:
-                await self._expire(row)
+            try:
+                verdict = await self._look(approval_id, context)
+            except StoreError as error:
+                if error.info.code != StoreError.code:
+                    raise
+                # Nothing is lost by waiting: a run whose lease is lost meanwhile is ended by its heartbeat.
+                await self._clock.sleep(LOOK_S)
                 continue
-            begun = self._clock.monotonic()
-            await self._store.wait_change(context.run_id, min(left_s, LOOK_S))
-            if self._clock.monotonic() - begun < PAUSE_S:
-                await self._clock.sleep(PAUSE_S)
+            if verdict is not None:
+                return verdict
+
+    async def _look(self, approval_id: str, context: CallContext) -> Verdict | None:
+        """Look once what was decided; where nothing was, wait until it is worth looking again."""
+        row = await self._store.approvals.find(approval_id)
+        if row is None:
+            return Verdict(approved=False, code="cancelled", approval_id=approval_id)
+        if row.status != "pending":
+            return verdict_of(row)
+        left_s = row.expires_at - self._clock.now()
+        if left_s <= 0:
+            await self._expire(row)
+            return None
+        begun = self._clock.monotonic()
+        await self._store.wait_change(context.run_id, min(left_s, LOOK_S))
+        if self._clock.monotonic() - begun < PAUSE_S:
+            await self._clock.sleep(PAUSE_S)
+        return None
 
     async def _expire(self, row: ApprovalRow) -> None:
         try:

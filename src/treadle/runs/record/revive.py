@@ -8,6 +8,7 @@ from treadle.canon.tools import GUEST
 from treadle.runs.history import Joined, read_history
 from treadle.runs.live import LiveRun
 from treadle.runs.record.continuation import Continuation, Diverged
+from treadle.runs.record.needs import Lacking, Needs
 from treadle.runs.record.recovery import ATTEMPTS_MAX, Unreadable, close_run, read_record
 from treadle.runs.record.teller import Damaged
 from treadle.runs.rooms import Rooms, ports_of
@@ -26,11 +27,15 @@ class Reviver:
         self._clock = rooms.clock
         self._owner = owner
         self._sessions = sessions
+        self.needs = Needs(rooms.tools.tools, rooms.elsewhere)
 
     async def revive(self, row: RunRow, journal: RunJournal) -> LiveRun | None:
         """Return a claimed run ready to go on where its journal ends; end it where that cannot be."""
         try:
             live = await self._relive(row, journal)
+        except Lacking as error:
+            await self._leave(journal, error)
+            return None
         except (TreadleError, Unreadable) as error:
             if isinstance(error, StoreError) and not isinstance(error, Diverged | Damaged):
                 # The store cannot be read just now, which says nothing of the run: it is claimed again later.
@@ -40,6 +45,7 @@ class Reviver:
             return None
         about = {"run_id": row.id, "epoch": journal.epoch}
         if journal.attempt > 1:
+            self._rooms.metrics.lease_taken_over()
             log.warning("run goes on after its process died", extra=about)
         else:
             log.info("run taken up", extra=about)
@@ -48,7 +54,7 @@ class Reviver:
     async def _relive(self, row: RunRow, journal: RunJournal) -> LiveRun:
         """Make a run's loop again, with all that its journal knows.
 
-        Raises: Unreadable, Diverged, NotFound.
+        Raises: Unreadable, Lacking, Diverged, NotFound.
         """
         if journal.attempt > ATTEMPTS_MAX:
             raise Unreadable(f"The run was begun {journal.attempt - 1} times, and no process could end it.")
@@ -59,6 +65,9 @@ class Reviver:
         if any(framed.offer is not None and framed.offer.source == GUEST for framed in record.blueprint.frame.offers):
             # Its tools died with the guest, and a tool of this process may have the same name.
             raise Unreadable("The guest that made the run and ran its tools is gone.")
+        is_cancelled = row.id in await self._store.cancel_requests(self._owner)
+        if not is_cancelled:
+            self.needs.check(record)
         wall_s = record.blueprint.frame.limits.wall_s
         now = self._clock.now()
         left_s = None if wall_s is None else max(0.0, row.created_at + wall_s + record.past.waited_s(now) - now)
@@ -72,7 +81,7 @@ class Reviver:
             live.seat.run_id = row.id
         live.opening = record.opening
         live.journal = Continuation(journal, record.rest)
-        if row.id in await self._store.cancel_requests(self._owner):
+        if is_cancelled:
             live.cancel()
         return live
 
@@ -84,6 +93,16 @@ class Reviver:
             return await self._sessions.enter(row.session_id, row.key_id)
         except TreadleError:
             return None
+
+    async def _leave(self, journal: RunJournal, error: Lacking) -> None:
+        """Give a claimed run up again, so that a process with its tools can take it."""
+        about = {"run_id": journal.run_id, "tools": ", ".join(error.names)}
+        log.warning("run waits for a process that has its tools: %s", about["tools"], extra=about)
+        try:
+            await journal.release()
+        except TreadleError as problem:
+            # Its lease ends by itself.
+            log.warning("run not given up", extra={"run_id": journal.run_id, "code": problem.info.code})
 
     async def _give_up(self, row: RunRow, journal: RunJournal, problem: Exception) -> None:
         """End a claimed run that cannot be gone on with."""

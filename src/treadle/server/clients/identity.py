@@ -1,10 +1,11 @@
 """Who asks: the one place that decides it. By a key, else by the cookie of somebody logged in, else, where no key is
 needed, whoever is at this machine."""
 
+import os
 from functools import lru_cache
 
 from treadle.access.client import ANYBODY, LOCAL, Client
-from treadle.access.keyring import Keyring
+from treadle.access.keyring import Keyring, fingerprint_of
 from treadle.access.token import PREFIX
 from treadle.canon.errors import ConfigError, RequestError, StoreError, Unauthorised
 from treadle.config import Settings
@@ -13,9 +14,9 @@ from treadle.server.clients.rules import Access, access_of
 from treadle.server.clients.turnstile import Turnstile
 from treadle.server.guard import client_key
 from treadle.server.http import Exchange
-from treadle.server.login.gate import Gate, Person, is_exposed
+from treadle.server.login.gate import Gate, Person, is_exposed, is_open
 from treadle.server.login.logins import SharedLogins
-from treadle.server.login.secret import kept_secret, secret_for
+from treadle.server.login.secret import is_shared, kept_secret, secret_for
 from treadle.store.keys.kept import Grant
 
 OURS = f"{PREFIX}_"
@@ -38,7 +39,8 @@ def make_keyring(runtime: Runtime) -> Keyring:
     Raises: ConfigError, where no secret lasts by which keys could be known again.
     """
     pepper = secret_for("keys", kept_secret(runtime.settings))
-    return Keyring(runtime.store.keys, pepper, clock=runtime.clock, ids=runtime.ids)
+    proved = runtime.store.replicas.note_secret
+    return Keyring(runtime.store.keys, pepper, clock=runtime.clock, ids=runtime.ids, proved=proved)
 
 
 class Clients:
@@ -56,6 +58,8 @@ class Clients:
         self._turnstile = Turnstile(runtime)
         self.meets = self._turnstile.counts_addresses or gate.needs_login
         """Whether there is anything to `meet` a request with."""
+        if (self.needs_key or gate.needs_login) and is_shared(runtime.settings, os.environ):
+            runtime.replicas.know_secret(fingerprint_of(secret_for("keys", kept_secret(runtime.settings))))
         self._asks_nobody = not (self.needs_key or gate.needs_login or self._turnstile.bounds(LOCAL))
 
     @property
@@ -75,7 +79,7 @@ class Clients:
         """
         if self._turnstile.counts_addresses:
             await self._turnstile.count_address(exchange)
-        if self._gate.needs_login and client_key(exchange) is None:
+        if self._gate.needs_login and not is_open(exchange.path) and client_key(exchange) is None:
             await self.logins.refresh()
             self._gate.check(exchange, self._runtime.clock.now())
 
@@ -150,7 +154,13 @@ class Clients:
             keyring = self.keyring
         except ConfigError:
             raise Unauthorised("The key is not one of this server's.", hint="it can have none: see its log") from None
-        client = await keyring.check(text)
+        try:
+            client = await keyring.check(text, outlives_store=access.outlives_store)
+        except Unauthorised:
+            # Of a process with another secret it says nothing that a key is not known there.
+            if (problem := self._runtime.replicas.problem) is not None:
+                raise problem from None
+            raise
         if access.api:
             client.check_api(access.api)
         client.check_role(access.role(exchange.method))

@@ -78,4 +78,6 @@ def _keyring(service: Service) -> Keyring:
     try:
         return service.clients.keyring
     except ConfigError as error:
-        raise UnsupportedFeature(f"This server can have no keys: {error.message}.", hint=error.hint) from error
+        raise UnsupportedFeature(
+            "This server can have no keys: it keeps no secret that lasts.", hint=error.hint
+        ) from error

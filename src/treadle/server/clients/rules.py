@@ -9,7 +9,8 @@ from treadle.store.keys.kept import Role
 class Access(msgspec.Struct, frozen=True):
     """What some routes need. Without an `api` the key of any API will do; what `is_open` needs no key at all.
 
-    A role is needed beside that, to look (`reads`) or to change (`writes`).
+    A role is needed beside that, to look (`reads`) or to change (`writes`). What `outlives_store` is needed most while
+    the store is away: a key that was known a while ago will do then.
     """
 
     methods: str
@@ -18,6 +19,7 @@ class Access(msgspec.Struct, frozen=True):
     reads: Role = "none"
     writes: Role = "none"
     is_open: bool = False
+    outlives_store: bool = False
 
     def role(self, method: str) -> Role:
         """Return the role that a method needs."""
@@ -39,8 +41,9 @@ RULES: tuple[Access, ...] = (
     Access("*", "/treadle/v1/logins", "treadle", "admin", "admin"),
     Access("*", "/treadle/v1/evals", "treadle", "viewer", "operator"),
     Access("*", "/treadle/v1/upstreams", "treadle", "viewer", "operator"),
+    Access("*", "/treadle/v1/replicas", "treadle", "viewer", "operator"),
     Access("*", "/treadle/v1/", "treadle"),
-    Access("*", "/metrics", reads="viewer", writes="operator"),
+    Access("*", "/metrics", reads="viewer", writes="operator", outlives_store=True),
     Access("GET HEAD", "/healthz", is_open=True),
     Access("GET HEAD", "/readyz", is_open=True),
     Access("GET HEAD", "/api/hello", is_open=True),

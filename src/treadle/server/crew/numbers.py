@@ -5,8 +5,9 @@ worker that died had counted is kept by the master; how much it was doing at tha
 """
 
 import asyncio
+import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -16,8 +17,14 @@ from treadle.telemetry.registry import Registry, Sample, Series, write_text
 KEEP_S = 1.0
 _SUFFIX = ".numbers"
 _DEAD = "dead"
-_STATES = frozenset({"treadle_upstream_breaker_state"})
-"""Gauges that say how something is and not how much: of several workers the largest holds."""
+_STATES: dict[str, Callable[[float, float], float]] = {
+    "treadle_upstream_breaker_state": max,
+    "treadle_replicas": max,
+    "treadle_replica_differences": max,
+    "treadle_runs_without_tool": max,
+    "treadle_store_up": min,
+}
+"""Gauges that say how something is and not how much: of several workers the worst holds."""
 _MOMENTARY = "gauge"
 
 
@@ -82,9 +89,8 @@ def _merge(found: Iterable[Series]) -> list[Series]:
         for sample in series.samples:
             other = here.get(sample.key)
             if other is not None:
-                is_state = series.name in _STATES
-                value = max(other.value, sample.value) if is_state else other.value + sample.value
-                sample = Sample(sample.name, sample.labels, value)
+                together = _STATES.get(series.name, operator.add)
+                sample = Sample(sample.name, sample.labels, together(other.value, sample.value))
             here[sample.key] = sample
     return [msgspec.structs.replace(series, samples=tuple(values[name].values())) for name, series in merged.items()]
 

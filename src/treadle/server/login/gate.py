@@ -157,7 +157,12 @@ def write_cookie(exchange: Exchange, value: str, max_age_s: float) -> tuple[byte
     return b"set-cookie", "; ".join(fields).encode()
 
 
+def is_open(path: str) -> bool:
+    """Tell whether a path answers everybody alike, so that it does not matter who asks and no probe waits for that."""
+    return path in _OPEN or path.startswith(_OPEN_PREFIXES)
+
+
 def _is_guarded(path: str) -> bool:
-    if path in _OPEN or path.startswith(_OPEN_PREFIXES):
+    if is_open(path):
         return False
     return path in _PAGES or path.startswith(_OWN)

@@ -95,11 +95,11 @@ async def _run(
     try:
         return write_result(await run_call(params.name, params.arguments or {}, progress.tell, client))
     except ToolFailed as error:
-        return types.CallToolResult(content=[types.TextContent(text=error.message)], is_error=True)
+        return types.CallToolResult(content=[types.TextContent(text=error.info.message)], is_error=True)
     except RequestError as error:
-        raise MCPError(types.INVALID_PARAMS, error.message) from error
+        raise MCPError(types.INVALID_PARAMS, error.info.message) from error
     except TreadleError as error:
-        raise MCPError(types.INTERNAL_ERROR, error.message) from error
+        raise MCPError(types.INTERNAL_ERROR, error.info.message) from error
 
 
 class _Progress:

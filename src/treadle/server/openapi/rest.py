@@ -1,6 +1,7 @@
 """The operations of Treadle's own API: keys, logins, pages, probes, MCP. Forms come from their structs."""
 
 from treadle.access.views import KeyView, MadeKey
+from treadle.runtime.replicas import Replica
 from treadle.server.clients.routes import KeyPage, NewKey
 from treadle.server.login.routes import NewLink, Redeem
 from treadle.server.openapi.operation import (
@@ -18,10 +19,19 @@ from treadle.server.openapi.operation import (
     gives,
     listed,
 )
+from treadle.server.operations import Waiting
 from treadle.upstream.ward.state import Health
 
 PAGE = Content("text/html; charset=utf-8")
 OPERATIONS = (
+    Operation(
+        method="GET",
+        route="/treadle/v1/replicas",
+        summary="Compare the processes of the journal; list runs that wait for a tool",
+        tag="Operations",
+        answers=gives(fields(replicas=listed(Replica), waiting=listed(Waiting))),
+        reads=True,
+    ),
     Operation(
         method="GET",
         route="/treadle/v1/upstreams",

@@ -47,6 +47,12 @@ class Bell:
         self._others_until = 0.0
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self.is_listening = asyncio.Event()
+        self._listens = 0
+
+    @property
+    def reconnects(self) -> int:
+        """Return how often it began to listen again."""
+        return max(0, self._listens - 1)
 
     def open(self) -> None:
         """Begin to listen."""
@@ -96,10 +102,12 @@ class Bell:
         connection = await connect(self._address, is_durable=False)
         try:
             connection.add_termination_listener(self._hang_up)
-            self._pid = connection.get_server_pid()
+            # Asked for: behind a pooler the driver knows another number than the one that notifications bear.
+            self._pid = await connection.fetchval("SELECT pg_backend_pid()", timeout=ANSWER_S)
             self._others_until = time.monotonic() + OTHERS_S  # until they had the time to say so
             await connection.execute(_NOTIFY, CHANNEL, "", timeout=ANSWER_S)
             await connection.add_listener(CHANNEL, self._hear)
+            self._listens += 1
             self.is_listening.set()
             self._wake(list(self._waiting))
             while not connection.is_closed():

@@ -6,8 +6,10 @@ A connection that fails while a statement is under way leaves it open whether th
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import asyncpg
@@ -73,6 +75,9 @@ _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 """What PostgreSQL undid so that others could go on."""
 
 _GONE = "somebody dropped the schema, or restores it just now: Treadle goes on by itself when it is back"
+POOLED = "its pooler gives every transaction another connection, and Treadle needs one that stays its own"
+POOLED_HINT = "set pool_mode = session in the pooler for this user or database, or name PostgreSQL itself"
+
 _FAILURES: tuple[tuple[type[Exception], str, str, str], ...] = (
     (asyncpg.DiskFullError, "store_full", "its disk is full", "free some space"),
     (asyncpg.ReadOnlySQLTransactionError, "store_read_only", "it cannot be written", "name the primary server"),
@@ -83,6 +88,8 @@ _FAILURES: tuple[tuple[type[Exception], str, str, str], ...] = (
     (asyncpg.UndefinedObjectError, "store_schema_missing", "its types are gone", _GONE),
     (asyncpg.DataCorruptedError, "store_corrupt", "the database is damaged", "restore a backup"),
     (asyncpg.IndexCorruptedError, "store_corrupt", "the database is damaged", "restore a backup"),
+    (asyncpg.InvalidSQLStatementNameError, "store_pooled", POOLED, POOLED_HINT),
+    (asyncpg.DuplicatePreparedStatementError, "store_pooled", POOLED, POOLED_HINT),
 )
 _CREDENTIALS = "check the user, and the password in PGPASSWORD or the variable that store.password_env names"
 
@@ -98,6 +105,18 @@ class Pool:
         self._address = address
         self._pool: Any = None
         self._lines: list[Line] = []
+        self._waiting = 0
+        self.errors: Counter[str] = Counter()
+
+    @property
+    def in_use(self) -> int:
+        """Return how many connections are taken."""
+        return 0 if self._pool is None else self._pool.get_size() - self._pool.get_idle_size()
+
+    @property
+    def waiting(self) -> int:
+        """Return how many wait for a connection."""
+        return self._waiting
 
     @property
     def is_open(self) -> bool:
@@ -110,7 +129,8 @@ class Pool:
         Raises: StoreError.
         """
         sizes = {"min_size": 0, "max_size": self._address.pool_size}
-        options: dict[str, Any] = {**_options(self._address), **sizes, "connection_class": _Plain}
+        begin = partial(begin_session, address=self._address)
+        options: dict[str, Any] = {**_options(self._address), **sizes, "connection_class": _Plain, "init": begin}
         self._pool = await asyncpg.create_pool(self._address.dsn, **options)
 
     async def close(self) -> None:
@@ -165,7 +185,13 @@ class Pool:
         work must be such that doing it twice is doing it once. `in_doubt` says that it may have been done before.
         Raises: TreadleError.
         """
-        deadline = time.monotonic() + within_s
+        try:
+            return await self._certain(work, time.monotonic() + within_s, settle, in_doubt)
+        except StoreError as error:
+            self.errors[error.info.code] += 1
+            raise
+
+    async def _certain(self, work: Work[T], deadline: float, settle: Work[T | None] | None, in_doubt: bool) -> T:
         while True:
             lost, refused = "", None
             try:
@@ -226,8 +252,9 @@ class Pool:
                 raise closed(self._address)
             try:
                 # A bound costs a task of its own; where a connection is free, nothing is waited for.
-                timeout_s = None if pool.get_idle_size() else max(0.001, deadline - time.monotonic())
-                return await pool.acquire(timeout=timeout_s)
+                if pool.get_idle_size():
+                    return await pool.acquire()
+                return await self._wait_for_one(pool, max(0.001, deadline - time.monotonic()))
             except UNREACHABLE as error:
                 why = str(error) or "no connection came free in time"
             except asyncpg.PostgresError as error:
@@ -237,6 +264,13 @@ class Pool:
                 raise self.unavailable(why)
             attempt += 1
             await asyncio.sleep(pause)
+
+    async def _wait_for_one(self, pool: Any, timeout_s: float) -> Connection:
+        self._waiting += 1
+        try:
+            return await pool.acquire(timeout=timeout_s)
+        finally:
+            self._waiting -= 1
 
     async def release(self, connection: Connection) -> None:
         """Give a connection back."""
@@ -334,19 +368,27 @@ async def connect(address: PostgresAddress, *, is_durable: bool = True) -> Any:
     Raises: OSError, TimeoutError, ValueError, asyncpg.InterfaceError, asyncpg.PostgresError.
     """
     driver: Any = asyncpg
-    return await driver.connect(address.dsn, **_options(address, is_durable=is_durable))
+    connection = await driver.connect(address.dsn, **_options(address))
+    try:
+        await begin_session(connection, address=address, is_durable=is_durable)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
 
 
-def _options(address: PostgresAddress, *, is_durable: bool = True) -> dict[str, Any]:
+async def begin_session(connection: Connection, *, address: PostgresAddress, is_durable: bool = True) -> None:
+    """Set what all statements rely on: by a statement, as poolers refuse parameters that they do not know."""
+    commit = "on" if is_durable else "off"
+    sql = f'SET search_path TO "{address.schema}"; SET synchronous_commit TO {commit}; SET jit TO off'
+    await connection.execute(sql, timeout=CONNECT_S)
+
+
+def _options(address: PostgresAddress) -> dict[str, Any]:
     options: dict[str, Any] = {
         "timeout": CONNECT_S,
         "target_session_attrs": "primary",
-        "server_settings": {
-            "application_name": "treadle",
-            "search_path": address.schema,
-            "synchronous_commit": "on" if is_durable else "off",
-            "jit": "off",
-        },
+        "server_settings": {"application_name": "treadle"},
     }
     return options if address.password is None else {**options, "password": address.password}
 

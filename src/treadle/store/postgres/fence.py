@@ -97,6 +97,7 @@ WITH free AS (
   SELECT l.run FROM leases l JOIN runs r ON r.n = l.run
   WHERE l.until <= {NOW} AND ({{run_id}}::text IS NULL OR r.id = {{run_id}}::text)
     AND ({{background}}::bool IS NULL OR r.background = {{background}}::bool)
+    AND r.id <> ALL({{besides}}::text[])
   ORDER BY l.until, l.run LIMIT {{limit}}::bigint FOR UPDATE OF l SKIP LOCKED
 ), taken AS (
   UPDATE leases l SET owner = {{owner}}::text, epoch = l.epoch + 1, until = {NOW} + {{lease_s}}::float8
@@ -104,6 +105,10 @@ WITH free AS (
 )
 SELECT {RUN_FIELDS}, taken.run, taken.epoch, taken.head, taken.sha256, taken.handed
 FROM taken JOIN runs r ON r.n = taken.run ORDER BY taken.run
+""")
+_ABANDONED = Statement(f"""
+SELECT r.id FROM leases l JOIN runs r ON r.n = l.run
+WHERE r.id = ANY({{run_ids}}::text[]) AND l.until <= {NOW} ORDER BY l.until, l.run
 """)
 RUN_FIELD_COUNT = 23
 # What is told need not survive the database, so its commit does not wait for the disk.
@@ -126,7 +131,9 @@ SELECT (SELECT count(*) FROM chunks c WHERE c.run = held.run AND c.first + c.cou
 """)
 _RELEASE = Statement(f"UPDATE leases SET owner = '', until = 0, handed = handed + 1 WHERE {_OURS}")
 _END_LEASES = """
-WITH ended AS (UPDATE leases SET owner = '', until = 0 WHERE owner = $1 RETURNING run)
+WITH ended AS (UPDATE leases SET owner = '', until = 0 WHERE owner = $1 RETURNING run), gone AS (
+  DELETE FROM replicas WHERE owner = $1
+)
 SELECT r.id FROM ended JOIN runs r ON r.n = ended.run
 """
 _STATE = """
@@ -330,11 +337,12 @@ async def release(connection: Connection, hold: Hold) -> None:
 
 
 class Wanted(NamedTuple):
-    """Which abandoned runs are taken: how many, one of them, or those in the background or not."""
+    """Which abandoned runs are taken: how many, one of them, those in the background or not, and besides which."""
 
     limit: int
     run_id: str | None = None
     background: bool | None = None
+    besides: Sequence[str | None] = ()
 
 
 async def claim(connection: Connection, owner: str, lease: Lease, wanted: Wanted) -> list[tuple[Any, Hold, Place]]:
@@ -346,6 +354,12 @@ async def claim(connection: Connection, owner: str, lease: Lease, wanted: Wanted
         run, epoch, head, sha256, handed = row[RUN_FIELD_COUNT:]
         claimed.append((row, Hold(run, owner, epoch, read_text(row[0]) or "", handed), Place(head, sha256)))
     return claimed
+
+
+async def abandoned(connection: Connection, run_ids: Sequence[str], lease: Lease) -> list[str]:
+    """Return those of the runs whose lease has ended, longest abandoned first."""
+    values = {"run_ids": [bind_text(each) for each in run_ids], "now": lease.now}
+    return [read_text(row[0]) or "" for row in await connection.fetch(_ABANDONED.text, *_ABANDONED.bind(values))]
 
 
 async def end_leases(connection: Connection, owner: str) -> list[str]:

@@ -15,8 +15,9 @@ import msgspec
 
 from treadle.canon.errors import StoreError
 from treadle.store.address import PostgresAddress
-from treadle.store.look import Look, skew_s
+from treadle.store.look import REPLICAS_S, Look, skew_s
 from treadle.store.postgres.connection import UNREACHABLE, Connection, connect, store_error, unavailable
+from treadle.store.postgres.session import check_session
 
 VERSION_MIN = 15
 _LOCK = 0x7EAD1E
@@ -37,6 +38,12 @@ SELECT current_setting('max_connections')::int - current_setting('superuser_rese
 _SIZE = """
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relkind IN ('r', 'p')
+"""
+
+
+_REPLICAS = """
+SELECT owner, facts FROM replicas WHERE seen_at >= date_part('epoch', clock_timestamp()) - $1::float8
+ORDER BY started_at, owner
 """
 
 
@@ -85,6 +92,8 @@ async def look(address: PostgresAddress) -> Look:
         is_new = len(pending) == len(steps)
         runs = 0 if is_new else await connection.fetchval(f"SELECT count(*) FROM {address.schema}.runs")
         size = await connection.fetchval(_SIZE, address.schema)
+        replicas = await connection.fetch(_REPLICAS, REPLICAS_S) if not pending else []
+        secrets = await connection.fetch("SELECT fingerprint FROM key_secrets") if not pending else []
     return Look(
         engine=f"PostgreSQL {server}",
         version=len(steps) - len(pending),
@@ -93,6 +102,8 @@ async def look(address: PostgresAddress) -> Look:
         size_bytes=int(size),
         skew_s=skew,
         connections_left=int(left),
+        replicas=tuple((str(owner), str(facts)) for owner, facts in replicas),
+        secrets=frozenset(str(row[0]) for row in secrets),
     )
 
 
@@ -107,6 +118,7 @@ async def _connected(address: PostgresAddress) -> AsyncGenerator[Connection, Non
         # The text of such an error may quote the address.
         raise unavailable(address, "the address cannot be read") from None
     try:
+        await check_session(connection, address)
         await _check_server(connection, connection.get_server_version().major, address)
         yield connection
     except (*UNREACHABLE, asyncpg.PostgresError) as error:

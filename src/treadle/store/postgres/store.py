@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from treadle.canon.errors import TreadleError
+from treadle.canon.errors import StoreError, TreadleError
 from treadle.canon.events import ENDED, Status
 from treadle.canon.messages import Entry
 from treadle.store.address import PostgresAddress
@@ -34,10 +34,13 @@ from treadle.store.postgres import evidence, fence, query, retention, sessions
 from treadle.store.postgres.bell import Bell
 from treadle.store.postgres.connection import Connection, Pool, Work, closed
 from treadle.store.postgres.migrate import migrate, read_migrations
+from treadle.store.postgres.probe import Probe
 from treadle.store.postgres.rows import bind_text, read_run, run_columns
 from treadle.store.postgres.run import Desk, PostgresRunJournal
 from treadle.store.postgres.writes import Writes
+from treadle.store.replicas.postgres import PostgresReplicas
 from treadle.store.seal import root_hash
+from treadle.store.stats import StoreStats
 from treadle.store.tickets.postgres import PostgresTickets
 from treadle.store.together.postgres import (
     APPENDS_WAIT_S,
@@ -76,6 +79,8 @@ class PostgresStore:
         self._clock = clock
         self._lease_clock = lease_clock
         self._desk: Desk | None = None
+        self._probe = Probe(address)
+        self._held_off: StoreError | None = None
 
     @property
     def path(self) -> str:
@@ -96,6 +101,11 @@ class PostgresStore:
     def tickets(self) -> PostgresTickets:
         """Return where ended logins are kept: in the same database."""
         return PostgresTickets(self._read, self._write)
+
+    @property
+    def replicas(self) -> PostgresReplicas:
+        """Return where the processes that share the database are kept: in it."""
+        return PostgresReplicas(self._read, self._write)
 
     @property
     def workspaces(self) -> PostgresWorkspaces:
@@ -123,6 +133,7 @@ class PostgresStore:
     async def close(self) -> None:
         """Finish the writes that were asked for, then let go of all connections; without effect the second time."""
         desk, self._desk = self._desk, None
+        self._probe.close()
         if desk is not None:
             await desk.writes.close()
             await desk.bell.close()
@@ -140,6 +151,28 @@ class PostgresStore:
         """
         return await self._read(lambda connection: connection.fetchval(_TIME), PING_WAIT_S)
 
+    @property
+    def stats(self) -> StoreStats:
+        """Return what it has counted, as it is now."""
+        if self._desk is None:
+            return StoreStats()
+        pool, bell = self._desk.pool, self._desk.bell
+        return StoreStats(
+            errors=pool.errors, pool_in_use=pool.in_use, pool_waiting=pool.waiting, reconnects=bell.reconnects
+        )
+
+    async def probe(self) -> None:
+        """Check that what is written now would be kept.
+
+        Raises: StoreError.
+        """
+        self._open_desk()
+        await self._probe.check()
+
+    def hold_off(self, error: StoreError | None) -> None:
+        """Refuse requests at once with this error, until called with None."""
+        self._held_off = error
+
     async def ping(self) -> None:
         """Check that the database answers.
 
@@ -156,7 +189,7 @@ class PostgresStore:
         assert row.status not in ENDED, "a run cannot start with its end"
         assert owner, "a lease needs an owner"
         try:
-            desk, columns = self._open_desk(), run_columns(row)
+            desk, columns = self._ready_desk(), run_columns(row)
         except TreadleError as error:
             return failed(error)
         question = question_place(entries)
@@ -195,7 +228,14 @@ class PostgresStore:
         return future
 
     async def claim_abandoned(
-        self, owner: str, lease_s: float, limit: int, *, run_id: str | None = None, background: bool | None = None
+        self,
+        owner: str,
+        lease_s: float,
+        limit: int,
+        *,
+        run_id: str | None = None,
+        background: bool | None = None,
+        besides: Sequence[str] = (),
     ) -> list[tuple[RunRow, RunJournal]]:
         """Take over runs that have not ended although their lease did.
 
@@ -204,11 +244,16 @@ class PostgresStore:
         assert owner, "a lease needs an owner"
         desk = self._open_desk()
         lease = desk.lease(fence.Lease(lease_s))
-        wanted = fence.Wanted(query.within(limit), bind_text(run_id), background)
+        wanted = fence.Wanted(query.within(limit), bind_text(run_id), background, [bind_text(each) for each in besides])
         taken = await self._write(lambda connection: fence.claim(connection, owner, lease, wanted))
         for _, hold, _ in taken:
             desk.bell.ring(hold.run_id)
         return [(read_run(values), PostgresRunJournal(desk, hold, place, lease_s)) for values, hold, place in taken]
+
+    async def abandoned(self, run_ids: Sequence[str]) -> list[str]:
+        """Return those of the runs that have not ended although their lease did."""
+        lease = self._open_desk().lease(fence.Lease(0.0))
+        return await self._read(lambda connection: fence.abandoned(connection, run_ids, lease))
 
     async def end_leases(self, owner: str) -> int:
         """End the leases of an owner that is known to be dead, and return how many it had."""
@@ -441,10 +486,10 @@ class PostgresStore:
         await self._write(work, settle)
 
     async def _read(self, work: Work[T], within_s: float = REQUEST_WAIT_S) -> T:
-        return await self._open_desk().pool.certain(work, within_s)
+        return await self._ready_desk().pool.certain(work, within_s)
 
     async def _write(self, work: Work[T], settle: Work[T | None] | None = None) -> T:
-        desk = self._open_desk()
+        desk = self._ready_desk()
         return await desk.writes.submit(lambda: desk.pool.certain(work, REQUEST_WAIT_S, settle))
 
     async def _forget(self, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -457,6 +502,12 @@ class PostgresStore:
         await self.ping()
         desk = self._open_desk()
         return await desk.writes.submit(lambda: desk.pool.certain(in_transaction, FORGET_WAIT_S))
+
+    def _ready_desk(self) -> Desk:
+        """Return the desk for a request: none, while it is known that the database is away."""
+        if self._held_off is not None:
+            raise StoreError(self._held_off.message, code=self._held_off.info.code, hint=self._held_off.hint)
+        return self._open_desk()
 
     def _open_desk(self) -> Desk:
         if self._desk is None:

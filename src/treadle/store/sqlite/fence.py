@@ -83,9 +83,14 @@ UPDATE leases SET owner = ?1, epoch = epoch + 1, until = ?2, changes = changes +
 WHERE run IN (
   SELECT l.run FROM leases l JOIN runs r ON r.n = l.run
   WHERE l.until <= ?3 AND (?5 IS NULL OR r.id = ?5) AND (?6 IS NULL OR r.background = ?6)
+    AND r.id NOT IN (SELECT value FROM json_each(?7))
   ORDER BY l.until, l.run LIMIT ?4
 )
 RETURNING run, epoch, handed, head, sha256
+"""
+_ABANDONED = """
+SELECT r.id FROM leases l JOIN runs r ON r.n = l.run
+WHERE l.until <= ? AND r.id IN (SELECT value FROM json_each(?)) ORDER BY l.until, l.run
 """
 _THERE = "SELECT sha256 FROM blobs WHERE sha256 IN (SELECT value FROM json_each(?))"
 _USE = "INSERT INTO blob_uses SELECT ?1, value FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING"
@@ -261,21 +266,25 @@ def request_cancel(connection: apsw.Connection, run_id: Text) -> bool:
 def end_leases(connection: apsw.Connection) -> None:
     """End every lease: for a process that is alone, and so knows that all owners are dead."""
     select(connection, "UPDATE leases SET owner = '', until = 0, changes = changes + 1")
+    select(connection, "DELETE FROM replicas")
 
 
 def end_leases_of(connection: apsw.Connection, owner: str) -> list[str]:
     """End the leases of a dead owner and return the runs that it had."""
+    select(connection, "DELETE FROM replicas WHERE owner = ?", owner)
     sql = "UPDATE leases SET owner = '', until = 0, changes = changes + 1 WHERE owner = ? RETURNING run"
     ended = [run for (run,) in select(connection, sql, owner)]
     return [select(connection, "SELECT id FROM runs WHERE n = ?", run)[0][0] for run in ended]
 
 
 class Wanted(NamedTuple):
-    """Which abandoned runs are taken: how many, one of them, or those in the background or not."""
+    """Which abandoned runs are taken: how many, one of them, those in the background or not, and besides which (a list
+    of ids as JSON)."""
 
     limit: int
     run_id: Text = None
     background: bool | None = None
+    besides: str = "[]"
 
 
 def claim(connection: apsw.Connection, owner: str, now: float, until: float, wanted: Wanted) -> list[Claimed]:
@@ -287,6 +296,11 @@ def claim(connection: apsw.Connection, owner: str, now: float, until: float, wan
         (values, Hold(run, owner, epoch, values[0], handed, values[5]), Place(head, sha256))
         for values, run, epoch, handed, head, sha256 in found
     ]
+
+
+def abandoned(connection: apsw.Connection, run_ids: Sequence[str], now: float) -> list[str]:
+    """Return those of the runs whose lease has ended, longest abandoned first."""
+    return [run_id for (run_id,) in select(connection, _ABANDONED, now, json.dumps([*run_ids]))]
 
 
 def pin(connection: apsw.Connection, run: int, seq: int, number: int) -> int:

@@ -5,6 +5,7 @@ refused rather than guessed at.
 """
 
 import hashlib
+import time
 from collections.abc import Sequence
 from importlib.resources import files
 
@@ -12,7 +13,7 @@ import apsw
 import msgspec
 
 from treadle.canon.errors import StoreError
-from treadle.store.look import Look
+from treadle.store.look import REPLICAS_S, Look
 from treadle.store.sqlite.connection import open_existing, select, store_error
 
 _LEDGER = """
@@ -22,6 +23,9 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
   applied_at REAL NOT NULL
 ) STRICT
 """
+
+
+_REPLICAS = "SELECT owner, facts FROM replicas WHERE seen_at >= ? ORDER BY started_at, owner"
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +79,9 @@ def look(path: str, *, busy_ms: int = 1_000, is_read_only: bool = False) -> Look
             pending = _pending(connection, steps)
             is_new = len(pending) == len(steps)
             runs = 0 if is_new else int(select(connection, "SELECT count(*) FROM runs")[0][0])
+            is_current = not pending
+            replicas = select(connection, _REPLICAS, time.time() - REPLICAS_S) if is_current else []
+            secrets = select(connection, "SELECT fingerprint FROM key_secrets") if is_current else []
             pages, page_bytes = int(connection.pragma("page_count")), int(connection.pragma("page_size"))
             if not is_read_only:
                 connection.execute("BEGIN IMMEDIATE")
@@ -89,6 +96,8 @@ def look(path: str, *, busy_ms: int = 1_000, is_read_only: bool = False) -> Look
         newest=steps[-1].version,
         runs=runs,
         size_bytes=pages * page_bytes,
+        replicas=tuple((str(owner), str(facts)) for owner, facts in replicas),
+        secrets=frozenset(str(name) for (name,) in secrets),
     )
 
 

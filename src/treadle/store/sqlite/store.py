@@ -5,11 +5,15 @@ database that ends with the store: it has a single connection, so its reads go t
 """
 
 import asyncio
+import json
 import os
+import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -33,6 +37,7 @@ from treadle.store.journal import (
     StoredTurn,
 )
 from treadle.store.keys.sqlite import SqliteKeys
+from treadle.store.replicas.sqlite import SqliteReplicas
 from treadle.store.sqlite import evidence, fence, query, retention, sessions
 from treadle.store.sqlite.connection import MEMORY, connect, select, store_error
 from treadle.store.sqlite.files import JournalFiles
@@ -43,12 +48,17 @@ from treadle.store.sqlite.rows import RunColumns, bind_json, bind_text, chain_en
 from treadle.store.sqlite.run import Begun, Desk, LaidRun, SqliteRunJournal
 from treadle.store.sqlite.watch import Changes, Watch
 from treadle.store.sqlite.writer import BATCH_JOBS_MAX, Job, Writer
+from treadle.store.stats import StoreStats
 from treadle.store.tickets.sqlite import SqliteTickets
 from treadle.store.workspaces.sqlite import SqliteWorkspaces
 
 READERS = 2
 LAY_S = 0.05
 """How long the start of a run of which nobody hears yet may wait for the first write to it."""
+
+FREE_BYTES_MIN = 1_048_576
+"""With less room than this on its disk a journal is taken to be full: it would not even hold the next run."""
+_PADDING = "x" * 65_536
 
 T = TypeVar("T")
 
@@ -66,6 +76,7 @@ class SqliteStore:
         self._opened: list[apsw.Connection] = []
         self._reading = 0 if path == MEMORY else READERS
         self._has_forgotten = False
+        self._errors: Counter[str] = Counter()
         self._laid: list[LaidRun] = []
         self._births: set[asyncio.Future[int]] = set()
         self._idle: SimpleQueue[apsw.Connection] = SimpleQueue()
@@ -92,6 +103,11 @@ class SqliteStore:
     def tickets(self) -> SqliteTickets:
         """Return where ended logins are kept: in the same database."""
         return SqliteTickets(self._look, self._write)
+
+    @property
+    def replicas(self) -> SqliteReplicas:
+        """Return where the processes that share the database are kept: in it."""
+        return SqliteReplicas(self._look, self._write, self._jot, self._clock)
 
     @property
     def workspaces(self) -> SqliteWorkspaces:
@@ -129,6 +145,29 @@ class SqliteStore:
         """Return None: all processes that share the file are on this machine, and have its clock."""
         return None
 
+    @property
+    def stats(self) -> StoreStats:
+        """Return what it has counted, as it is now."""
+        return StoreStats(errors=self._errors if self._writer is None else self._errors + self._writer.errors)
+
+    async def probe(self) -> None:
+        """Check that reading works, that there is room on the disk, and that what failed to be written could be now.
+
+        Raises: StoreError.
+        """
+        await self.ping()
+        writer = self._open_writer()
+        if self._path == MEMORY:
+            return
+        free = (await self._off_loop(lambda: shutil.disk_usage(Path(self._path).absolute().parent))).free
+        if free < FREE_BYTES_MIN:
+            raise store_error(apsw.FullError(f"{free} bytes are free"), self._path)
+        if not writer.is_well:
+            await self._jot(_write_something)
+
+    def hold_off(self, error: StoreError | None) -> None:
+        """Refuse nothing: a file is never away, and what fails with it fails at once."""
+
     async def ping(self) -> None:
         """Check that reading works and that the writer takes jobs.
 
@@ -160,7 +199,14 @@ class SqliteStore:
         return desk.writer.submit(start, is_durable=not is_private, then=journal)
 
     async def claim_abandoned(
-        self, owner: str, lease_s: float, limit: int, *, run_id: str | None = None, background: bool | None = None
+        self,
+        owner: str,
+        lease_s: float,
+        limit: int,
+        *,
+        run_id: str | None = None,
+        background: bool | None = None,
+        besides: Sequence[str] = (),
     ) -> list[tuple[RunRow, RunJournal]]:
         """Take over runs that have not ended although their lease did.
 
@@ -169,11 +215,16 @@ class SqliteStore:
         assert owner, "a lease needs an owner"
         now = self._clock()
         desk = self._open_desk()
-        wanted = fence.Wanted(limit, bind_text(run_id), background)
+        wanted = fence.Wanted(limit, bind_text(run_id), background, json.dumps([*besides]))
         taken = await desk.writer.submit(lambda connection: fence.claim(connection, owner, now, now + lease_s, wanted))
         for _, hold, _ in taken:
             self._watch.wake(hold.run_id)
         return [(read_run(values), SqliteRunJournal(desk, hold, place, lease_s)) for values, hold, place in taken]
+
+    async def abandoned(self, run_ids: Sequence[str]) -> list[str]:
+        """Return those of the runs that have not ended although their lease did."""
+        now = self._clock()
+        return await self._look(lambda connection: fence.abandoned(connection, run_ids, now))
 
     async def end_leases(self, owner: str) -> int:
         """End the leases of an owner that is known to be dead, and return how many it had."""
@@ -450,7 +501,9 @@ class SqliteStore:
         try:
             return job(connection)
         except apsw.Error as error:
-            raise self._health.failed(error) from None
+            found = self._health.failed(error)
+            self._errors[found.info.code] += 1
+            raise found from None
         finally:
             idle.put(connection)
 
@@ -528,3 +581,9 @@ class SqliteStore:
     def _pools(self) -> list[SimpleQueue[apsw.Connection]]:
         """Return where each reading connection waits for work."""
         return [*[self._idle] * self._reading, self._polling] if self._reading else []
+
+
+def _write_something(connection: apsw.Connection) -> None:
+    """Take room in the database and give it back: all of it is written."""
+    select(connection, "INSERT OR REPLACE INTO replicas VALUES ('', ?, 0, 0)", _PADDING)
+    select(connection, "DELETE FROM replicas WHERE owner = ''")

@@ -11,7 +11,7 @@ to files that others do not see any more is reported as failed, and nothing is w
 
 import asyncio
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast, overload
@@ -51,6 +51,7 @@ class Writer:
         self._connection = connection
         self._health = health
         self._is_inline = is_inline
+        self.errors: Counter[str] = Counter()
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[list[_Ticket]] = SimpleQueue()
         self._left: list[_Ticket] = []
@@ -217,7 +218,9 @@ class Writer:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             # Each gets an error of its own: those who wait raise it, each with their own traceback.
-            return [(ticket, None, self._health.failed(error)) for ticket in batch]
+            failed = [self._health.failed(error) for _ in batch]
+            self.errors[failed[0].info.code] += 1
+            return [(ticket, None, each) for ticket, each in zip(batch, failed, strict=True)]
         return outcomes
 
     def _run_together(self, batch: list[_Ticket]) -> list[_Outcome]:

@@ -1,15 +1,18 @@
 """The desk: a question is durable, asked once, answered by rules, people or the clock."""
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
 
+from treadle.canon.errors import StoreError
 from treadle.engine.ports import Verdict
 from treadle.runs.approval.desk import DeskRules
 from treadle.runs.approval.rules import digest_of
 from treadle.runs.approval.service import Answer, Remember
 from treadle.store.approvals.kept import Question
+from treadle.store.approvals.sqlite import SqliteApprovals
 from unit.runs.approval.desks import CONTEXT, PLEA, WAIT_S, office, other_call
 
 
@@ -89,6 +92,30 @@ async def test_who_waits_hears_the_decision() -> None:
             arguments='{"a":"y"}',
             approval_id=ticket.approval_id,
         )
+
+
+async def test_a_store_that_is_away_ends_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that waits for a person outlives an outage; what does not pass by itself ends it."""
+    async with office() as at:
+        ticket = await at.ticket()
+        find, failures = SqliteApprovals.find, [StoreError("away"), StoreError("away")]
+
+        async def failing(self: SqliteApprovals, approval_id: str, **named: Any) -> object:
+            if failures:
+                raise failures.pop()
+            return await find(self, approval_id, **named)
+
+        monkeypatch.setattr(SqliteApprovals, "find", failing)
+        hearing = asyncio.create_task(at.desk.hear(ticket.approval_id, CONTEXT))
+        async with asyncio.timeout(WAIT_S):
+            while failures:  # noqa: ASYNC110 that it failed is told to nobody
+                await asyncio.sleep(0)
+            await at.service.decide(ticket.approval_id, Answer(approve=True, by="ann"))
+            verdict = await hearing
+        assert (verdict.approved, verdict.by) == (True, "ann")
+        failures.append(StoreError("damaged", code="store_corrupt"))
+        with pytest.raises(StoreError):
+            await at.desk.hear(ticket.approval_id, CONTEXT)
 
 
 async def test_a_question_that_nobody_answers_expires() -> None:

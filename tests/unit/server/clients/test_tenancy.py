@@ -111,6 +111,7 @@ DECISIONS: dict[str, str] = {
     "GET /treadle/v1/tools": SHARED,
     "GET /treadle/v1/tools/{name*}": SHARED,
     "GET /treadle/v1/upstreams": ROLE,
+    "GET /treadle/v1/replicas": ROLE,
     "GET /treadle/v1/guests": SHARED,
     "POST /treadle/v1/guests/{name}/runs": MAKES,
     "GET /mcp": MAKES,

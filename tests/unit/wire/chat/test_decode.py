@@ -485,12 +485,14 @@ def test_calls_whose_names_come_late_keep_their_order() -> None:
     assert answer(events).items == (("call", "f", '{"x":1}'), ("call", "g", '{"y":2}'))
 
 
-def test_a_name_that_never_comes_holds_up_no_call_for_ever() -> None:
-    """At the end all are told, in their order."""
+def test_a_call_whose_name_never_comes_breaks_the_answer() -> None:
+    """In a stream it is what is left of a call that was lost; the calls behind it do not run either."""
     pieces = [call(0, "a", args="{}"), call(1, "b", "g", "{}")]
     events = decode(Decoder(CountingIds()), stream(*[calls(piece) for piece in pieces], finish("tool_calls"), DONE))
-    check_contract(events)
-    assert answer(events).items == (("call", "unnamed", "{}"), ("call", "g", "{}"))
+    failed = events[-1]
+    assert isinstance(failed, Failed)
+    assert failed.error.code == "upstream_broken_stream"
+    assert not [event for event in events if isinstance(event, ItemDone)]
 
 
 def test_a_lone_half_in_arguments_stays_the_escape_that_it_was() -> None:
