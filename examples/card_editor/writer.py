@@ -67,12 +67,12 @@ def reply_to(plan: Plan) -> Reply:
 
 def _heard(results: list[ResultItem]) -> list[str]:
     """Return what people decided since, which comes as warnings with the results."""
-    lines = [line for item in results for line in text_of(item.output).split("\n")]
-    return [line.removeprefix("[warning] ") for line in lines if line.startswith("[warning] Proposal")]
+    warnings = [each for item in results for each in json.loads(text_of(item.output)).get("warnings", ())]
+    return [each for each in warnings if each.startswith("Proposal")]
 
 
 def _edits(idea: str, read: ResultItem, seed: int) -> tuple[ReplyCall, ...]:
-    draft = json.loads(text_of(read.output).split("\n")[0])["value"]
+    draft = json.loads(text_of(read.output))["value"]
     changes = [
         {"path": f"/draft/{name}", "value": WORDS[name].format(idea=idea)}
         for name in FIELDS

@@ -196,6 +196,10 @@ class Assembly(Ledger):
         block = self._open.get((index, wanted)) or (self._open.get((index, "opaque")) if wanted else None)
         if block is None and index is None:
             block = next((each for each in reversed(self._open.values()) if each.kind == wanted), None)
+            if block is None and not self._started and wanted in ("text", "thinking"):
+                # Some servers announce no blocks at all and number none: nothing can then be missing before this one.
+                self.note("block_without_start", "repaired", f"a piece of {wanted} came before its block")
+                block = self._open[index, wanted] = self._begin(wanted, BlockIn(), msgspec.Raw(b"{}"), "")
         if block is not None:
             self._grow(block, delta)
         elif wanted == "opaque" and type(delta.type) is str and any(key[0] == index for key in self._open):
@@ -212,7 +216,7 @@ class Assembly(Ledger):
 
     def check_ends(self) -> None:
         """Look whether every block has ended, as it must before a good end of the message."""
-        if self._open:
+        if self._open and self._started:
             self._meter.spoil("a block has not ended")
 
     def finish(self, *, is_cut: bool = False) -> None:
