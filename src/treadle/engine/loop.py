@@ -39,13 +39,14 @@ from treadle.engine.approval import (
 )
 from treadle.engine.attempts import forget, may_wait
 from treadle.engine.deadline import Deadline
+from treadle.engine.decisions import AskAgain, AskModel, Decision, End, PlannedCall, RunTools
 from treadle.engine.early import Early, unused
 from treadle.engine.minutes import Minutes, Publish, wait_out
 from treadle.engine.past import Ending, Past
 from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Ticket, Toolbox, Verdict
 from treadle.engine.schedule import LONE, in_order
 from treadle.engine.steps import Step, only_reads, policy_of, record_of, source_of, unless_failed
-from treadle.engine.turn import AskAgain, AskModel, Decision, End, PlannedCall, RunTools, Turn
+from treadle.engine.turn import Turn
 
 UNKNOWN = failure("interrupted", "Interrupted, outcome unknown.")
 RETRYABLE = frozenset({"read", "idempotent"})
@@ -123,9 +124,8 @@ class Loop:
         """Return the first steps, to be made durable together with the run itself: what people decided about calls
         that an earlier run left, or are still asked, else the first round."""
         self._first = self._turn.begin()
-        if isinstance(self._first, AskModel):
-            return [self._asking(self._first)]
-        return [self._standing_step(planned) for planned in self._first.calls]
+        first = self._first
+        return [self._asking(first)] if isinstance(first, AskModel) else [*map(self._standing_step, first.calls)]
 
     async def run(self, journal: Journal, publish: Publish, *, is_private: bool = False) -> RunEnded:
         """Turn until there is an end; the terminal event is durable and published when this returns.
@@ -472,7 +472,8 @@ class Loop:
         self._go_live()
         for planned in cut:
             if policy_of(planned).effect in RETRYABLE:
-                self._mark_start(planned, past.starts(planned.call.call_id) + 1)
+                attempt = past.starts(planned.call.call_id) + 1
+                self._steps.append((None, steps.start_entry(planned, attempt, self._now())))
         await self._minutes.write()
         return [
             msgspec.structs.replace(planned, outcome=UNKNOWN)
@@ -571,12 +572,8 @@ class Loop:
         wave, again = [planned for planned in wave if planned.outcome is None], 2
         while wave:
             wave = [planned for planned in wave if self._past.starts(planned.call.call_id) >= again]
-            for planned in wave:
-                self._mark_start(planned, again)
+            self._steps += [(None, steps.start_entry(planned, again, self._now())) for planned in wave]
             again += 1
-
-    def _mark_start(self, planned: PlannedCall, attempt: int) -> None:
-        self._steps.append((None, steps.start_entry(planned, attempt, self._now())))
 
     def _answer(self, planned: PlannedCall, outcome: Outcome) -> ResultItem:
         """Make the result of a call out of its outcome and note it; one that never ran is announced only now."""

@@ -13,9 +13,10 @@ from treadle.canon.request import Note
 from treadle.canon.tools import LOCAL, OUTSIDE_ROOT, Outcome, ToolPolicy, failure, flat_failure
 from treadle.engine import tape
 from treadle.engine.approval import DecisionRecord, as_run
+from treadle.engine.decisions import AskAgain, AskModel, PlannedCall
 from treadle.engine.past import AbortRecord, Ending, ReplyRecord
 from treadle.engine.ports import Verdict
-from treadle.engine.turn import AskAgain, AskModel, PlannedCall, Turn
+from treadle.engine.turn import Turn
 
 Step = tuple[RunEvent | None, Entry | None]
 """An event to tell, an entry to make durable before it, or both."""

@@ -39,7 +39,7 @@ from treadle.canon.items import (
     ResultItem,
     Side,
 )
-from treadle.canon.plan import Plan, Planner
+from treadle.canon.plan import Planner
 from treadle.canon.tools import (
     AUTO,
     Offer,
@@ -54,8 +54,6 @@ from treadle.engine.approval import (
     FROM_TEXT,
     HOSTED,
     NEVER_READ,
-    DecisionRecord,
-    RequestRecord,
     is_unread,
     reasons_for,
     rule_for_text,
@@ -63,74 +61,12 @@ from treadle.engine.approval import (
 )
 from treadle.engine.choice import Choice
 from treadle.engine.closing import closing_line, closing_message, has_said, limit_answer
+from treadle.engine.decisions import AskAgain, AskModel, Carried, Decision, End, PlannedCall, RunTools
 from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
 from treadle.engine.repeated import Repeated, as_begun
 from treadle.engine.schedule import claim_of, waves
 from treadle.engine.tape import parts_said
 
-
-class AskModel(msgspec.Struct, frozen=True, kw_only=True):
-    """Make this model call next."""
-
-    plan: Plan
-    round: int
-    final: bool = False
-
-
-class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One server call of the turn: run it under its offer, or, with an outcome already, only answer it.
-
-    `reasons` say why a person must agree first, `decision` what was said. `is_deferred` leaves it to the next run:
-    `request` is what an earlier run asked, where that still stands.
-    """
-
-    index: int
-    call: CallItem
-    offer: Offer | None = None
-    outcome: Outcome | None = None
-    reasons: tuple[str, ...] = ()
-    is_tainted: bool = False
-    is_deferred: bool = False
-    approval_id: str = ""
-    decision: DecisionRecord | None = None
-    request: RequestRecord | None = None
-
-
-class Carried(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of an earlier run that this one runs first: what they are, the rest of their turn, and what comes after.
-
-    `order` are the ids of all calls of the turn, `results` those it has already, `tail` what the model reads after it.
-    """
-
-    calls: tuple[PlannedCall, ...]
-    order: tuple[str, ...] = ()
-    results: tuple[ResultItem, ...] = ()
-    tail: tuple[AnyItem, ...] = ()
-
-
-class AskAgain(msgspec.Struct, frozen=True, kw_only=True):
-    """The model call was cut off by the death of its process: what it said is void, `calls` are answered, and the
-    same call is made again."""
-
-    calls: tuple[PlannedCall, ...]
-    items: tuple[str, ...]
-    indexes: tuple[int, ...]
-
-
-class RunTools(msgspec.Struct, frozen=True, kw_only=True):
-    """Run these calls and come back with an outcome for each."""
-
-    calls: tuple[PlannedCall, ...]
-
-
-class End(msgspec.Struct, frozen=True, kw_only=True):
-    """The run is over. `calls` are server calls that never ran and get these results first."""
-
-    ended: RunEnded
-    calls: tuple[PlannedCall, ...] = ()
-
-
-Decision = AskModel | AskAgain | RunTools | End
 Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
 
 

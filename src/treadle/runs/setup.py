@@ -17,10 +17,11 @@ from treadle.canon.messages import Entry
 from treadle.canon.plan import Planner
 from treadle.canon.request import Note, Request
 from treadle.canon.tools import GUEST, CallContext, Offer, ToolChoice, ToolPolicy, ToolSpec, essence
+from treadle.engine.decisions import Carried
 from treadle.engine.limits import Limits
 from treadle.engine.loop import Loop, Ports
 from treadle.engine.past import Past
-from treadle.engine.turn import Carried, Turn
+from treadle.engine.turn import Turn
 from treadle.runs.approval.turns import Carriage
 from treadle.runs.offers import Offered
 from treadle.store.journal import RunRow

@@ -11,9 +11,9 @@ from treadle.canon.events import Failed, Finished, ItemDone, ModelEvent, Stop, T
 from treadle.canon.items import CallItem, text_of
 from treadle.canon.plan import Plan
 from treadle.canon.tools import CallContext, Offer, Outcome
+from treadle.engine.decisions import PlannedCall
 from treadle.engine.early import Early, unused
 from treadle.engine.limits import Limits
-from treadle.engine.turn import PlannedCall
 from unit.engine.fakes import Bench, FakeClock, FakeModel, FakeToolbox, ask_for, call, client, ok, say, server
 
 WAIT_S = 5.0

@@ -5,6 +5,7 @@ import pytest
 
 from treadle.canon.items import TextPart
 from treadle.canon.tools import Outcome, ToolPolicy, failure
+from treadle.engine.decisions import PlannedCall
 from treadle.engine.ports import Verdict
 from treadle.engine.steps import (
     finished_step,
@@ -15,7 +16,6 @@ from treadle.engine.steps import (
     start_entry,
     unless_failed,
 )
-from treadle.engine.turn import PlannedCall
 from unit.engine.fakes import call, client, server
 
 

@@ -9,7 +9,8 @@ from treadle.canon.items import AnyItem, MessageItem, OpaqueItem, OpaquePart, Re
 from treadle.canon.plan import Planner
 from treadle.canon.request import Options
 from treadle.canon.tools import Offer
-from treadle.engine.turn import AskModel, Carried, PlannedCall, RunTools, Turn
+from treadle.engine.decisions import AskModel, Carried, PlannedCall, RunTools
+from treadle.engine.turn import Turn
 from unit.engine.fakes import call, server
 
 PUT = server("put", effect="write")

@@ -9,9 +9,9 @@ from treadle.canon.ids import IdSource
 from treadle.canon.request import Assent
 from treadle.canon.tools import Offer, Outcome, ServerTool, failure
 from treadle.engine.approval import DecisionRecord, refusal_of
+from treadle.engine.decisions import PlannedCall
 from treadle.engine.ports import Clock
 from treadle.engine.steps import record_of
-from treadle.engine.turn import PlannedCall
 from treadle.runs.approval.desk import verdict_of
 from treadle.runs.approval.rules import canonical_arguments, digest_of
 from treadle.runs.approval.service import Answer, Approvals

@@ -6,7 +6,7 @@ import msgspec
 
 from treadle.canon.items import AnyItem, CallItem, MessageItem, ResultItem
 from treadle.engine.approval import RequestRecord
-from treadle.engine.turn import Carried, PlannedCall
+from treadle.engine.decisions import Carried, PlannedCall
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
