@@ -11,6 +11,7 @@ import msgspec
 
 from chaos.full import PAY, fill
 from chaos.server import Server, prepare, servers
+from places import SHARED, fits_sockets
 
 SIZES = {"sqlite": "16m", "postgresql": "200m"}
 BOUND_S = 60.0
@@ -20,6 +21,10 @@ def main(kind: str, folder: Path) -> None:
     """Mount, serve, fill, ask, free, ask again."""
     disk = folder / "disk"
     disk.mkdir()
+    if not fits_sockets(disk / "tpg12345678"):
+        # The database would be put elsewhere, and its disk would never be full.
+        disk = Path(tempfile.mkdtemp(prefix="disk", dir=SHARED[0]))
+        disk.chmod(0o755)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZES[kind]}", "tmpfs", str(disk)], check=True)
     prepare(folder, 0.0)
     if kind == "sqlite":
@@ -31,6 +36,7 @@ def main(kind: str, folder: Path) -> None:
     database = PostgresServer(on_disk=True)
     try:
         database.start()
+        assert any(disk.iterdir()), "the database is not on the small disk"
         _watch(folder, disk, database.url())
     finally:
         database.remove()
