@@ -137,13 +137,16 @@ class Accounts:
         admitted = _ADMITTED.get()
         # An operator may act for a key whose budget is not asked then; the key itself is known by its last request.
         client = admitted if admitted is not None and admitted.key_id == row.key_id else self._budgeted.get(row.key_id)
-        if client is not None and client.grant.budget != UNBOUNDED:
-            await self._reserve(client, row, entries, output_tokens_max)
         limits = self._admitted.get(row.key_id)
         most = 0 if limits is None else limits.runs_max
-        if most and not await self._limiter.enter(_runs(row.key_id), row.id, most, self._runs.get(row.key_id, 0)):
-            self.give_back(row)
-            raise _too_many(most)
+        try:
+            if client is not None and client.grant.budget != UNBOUNDED:
+                await self._reserve(client, row, entries, output_tokens_max)
+            if most and not await self._limiter.enter(_runs(row.key_id), row.id, most, self._runs.get(row.key_id, 0)):
+                raise _too_many(most)
+        except BaseException:
+            self.give_back(row)  # also when the client left meanwhile
+            raise
 
     def give_back(self, row: RunRow) -> None:
         """Give back what was reserved for a run, unless it has begun: then its end does."""
@@ -161,6 +164,7 @@ class Accounts:
         asked = expected_tokens(sum(_size(entry) for entry in entries), output_tokens_max)
         expected = _at_least(used_by(asked, self._cost(row.model, asked)), self._largest.get(row.key_id))
         standing = None
+        self._reserved.add(row.id)  # before it is: a reservation that nobody waits for any more is made all the same
         with self._queue(row.key_id) as queue:
             try:
                 # Those of one process ask one after the other, in the order in which they came.
@@ -168,7 +172,6 @@ class Accounts:
                     while True:
                         standing = await self._ledger.reserve(client, row.id, expected, self._clock.now())
                         if standing.is_reserved:
-                            self._reserved.add(row.id)
                             return
                         await queue.wait(RESERVE_POLL_S)
             except TimeoutError:

@@ -162,8 +162,11 @@ class Keyring:
             return
         try:
             await proved(fingerprint_of(self._pepper))
+            proved = None
         except StoreError:
-            self._proved = proved
+            pass
+        finally:
+            self._proved = proved  # also where the client left meanwhile
 
     async def _find_quickly(self, lookup: str) -> KeyRow | None:
         """Return the key as it was read last, where it cannot be read at once and that is not too long ago."""

@@ -263,6 +263,7 @@ class Runs:
         try:
             await self._supervisor.lay_down(live)
         finally:
+            self._tolls.give_back(live.row)  # without effect once it has begun
             self._sessions.leave(live.seat)
         if live.is_cancelled:
             await self._store.request_cancel(run_id)

@@ -28,21 +28,21 @@ Ask = Callable[[], Awaitable[float | None]]
 
 
 class SharedClock:
-    """Fits `Clock`. Until it has measured, and where there is nothing to measure, it is this machine's own.
-
-    Then `now` and `monotonic` are that clock's functions themselves: they are called a dozen times for each request.
-    """
+    """Fits `Clock`. Until it has measured, and where there is nothing to measure, it is this machine's own."""
 
     def __init__(self, own: Clock) -> None:
         self._own = own
         self._anchor: tuple[float, float] | None = None
         self._is_logged = False
-        self.now = own.now
         self.monotonic = own.monotonic
 
-    def _shared_now(self) -> float:
-        """Return the time that all processes agree on: seconds since 1970."""
-        assert self._anchor is not None, "nothing was measured"
+    def now(self) -> float:
+        """Return the time that all processes agree on: seconds since 1970.
+
+        A method, for it is handed out before the first measurement.
+        """
+        if self._anchor is None:
+            return self._own.now()
         shared, at = self._anchor
         return shared + (self._own.monotonic() - at)
 
@@ -66,7 +66,6 @@ class SharedClock:
         # The answer was given somewhere between asking and receiving: a difference within that moves nothing.
         if self._anchor is None or (doubt_s * 2 <= ANSWER_S_MAX and abs(answer_s + doubt_s - self.now()) > doubt_s):
             self._anchor = answer_s + doubt_s, answered
-            self.now = self._shared_now
         self._log_skew()
         return True
 

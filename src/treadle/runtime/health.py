@@ -5,6 +5,7 @@ An answer is true as of the last look, which is at most some seconds old; a look
 
 import asyncio
 import logging
+from collections import Counter
 
 from treadle.canon.errors import StoreError
 from treadle.engine.ports import Clock
@@ -41,6 +42,7 @@ class StoreHealth:
         self._failing_since = 0.0
         self._looked_at = float("-inf")
         self._counted = 0
+        self._errors_before: Counter[str] = Counter()
         self._unwritable: tuple[float, str] = (float("-inf"), "")
         metrics.show("treadle_store_up", "Whether the store is well: 1, else 0.", lambda: float(self.problem is None))
         metrics.show_store(lambda: store.stats)
@@ -86,6 +88,9 @@ class StoreHealth:
             problem = StoreError(f"the store {self._store.path}: it did not answer within {ANSWER_S:g} s")
         except StoreError as error:
             problem = error
+        except Exception as error:
+            log.exception("the store could not be looked at")
+            problem = StoreError(f"the store {self._store.path}: {error}")
         self._looked_at = self._now()
         self._note_failed_writes()
         self._report(problem, began)
@@ -109,6 +114,6 @@ class StoreHealth:
         errors = self._store.stats.errors
         counted = sum(errors[code] for code in UNWRITABLE)
         if counted > self._counted:
-            code = max(UNWRITABLE, key=lambda each: errors[each])
+            code = max(UNWRITABLE, key=lambda each: errors[each] - self._errors_before[each])
             self._unwritable = self._now(), code
-        self._counted = counted
+        self._counted, self._errors_before = counted, Counter(errors)

@@ -26,6 +26,10 @@ from treadle.telemetry import Metrics
 log = logging.getLogger("treadle.replicas")
 
 BEAT_S = 5.0
+ALONE_BEAT_S = 10.0
+"""How often a process that is alone says that it is there: `treadle doctor` and the next to start look for it."""
+IDLE_BEAT_S = 3_600.0
+"""The same where all processes are on one machine: an idle journal on a laptop is left in peace."""
 LIVING_S = 15.0
 """For how long a process that says nothing is taken to be there: as long as its leases last."""
 FORGET_S = 86_400.0
@@ -109,6 +113,8 @@ class Replicas:
         self._changed = asyncio.Event()
         self._told: set[tuple[str, str]] = set()
         self._last: tuple[Facts, float] | None = None
+        self._written_at = 0.0
+        self._alone_s = IDLE_BEAT_S
         self._problem = ""
         self.seen: tuple[Replica, ...] = ()
         self._others: dict[str, Facts] = {}
@@ -178,8 +184,12 @@ class Replicas:
         here = self._look(self._secret)
         kept = self._store.replicas
         last = self._last
-        # A process that is alone and the same as before writes nothing: the next one that comes is seen, and sees it.
-        if last is None or last[0] != here or self._others:
+        # A process that is alone and the same as before need not write each time, but it must be known to be alive.
+        if last is None:
+            self._alone_s = IDLE_BEAT_S if await self._store.server_time() is None else ALONE_BEAT_S
+        is_due = self._clock.monotonic() - self._written_at >= self._alone_s
+        if last is None or last[0] != here or self._others or is_due:
+            self._written_at = self._clock.monotonic()
             text = msgspec.json.encode(here).decode()
             last = self._last = here, await kept.beat(self._owner, text, forget_s=FORGET_S)
         rows = [row for row in await kept.living(LIVING_S) if row.owner != self._owner]
@@ -211,7 +221,9 @@ class Replicas:
         elif here.secret:
             # Who came first stays, whichever is right: what is changed is changed by stopping the old ones.
             earlier = itertools.takewhile(lambda each: not each.is_self, self.seen)
-            other = next((each.owner for each in earlier if "secret" in each.differs), None)
+            # One whose secret no key was proved under is itself the odd one, however early it came.
+            others = (each.owner for each in earlier if "secret" in each.differs)
+            other = next((each for each in others if not proved or self._others[each].secret in proved), None)
             problem = "" if other is None else OTHER_SECRET.format(who=other)
         if problem and problem != self._problem:
             log.error("not ready: %s; %s", problem, SECRET_HINT, extra={"code": "store_secret"})

@@ -317,6 +317,20 @@ async def test_a_run_waits_for_those_that_have_reserved_the_rest(store: Store, m
         assert not caught.value.is_retryable
 
 
+async def test_a_client_that_leaves_while_its_run_reserves_leaves_nothing_reserved(store: Store) -> None:
+    """The reservation is made all the same, and then given back: the next run begins at once."""
+    found = accounts(store, Clock())
+    await found.admit(client(budget=Budget(tokens=100)))
+    taking = asyncio.create_task(found.take(row(), [], 100))
+    await asyncio.sleep(0)
+    taking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    await asyncio.wait_for(found.take(row(run_id="run_2"), [], 100), 10.0)
+    found.give_back(row(run_id="run_2"))
+    await found.close()
+
+
 async def test_a_run_that_waits_too_long_may_ask_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget is not used up, only reserved: so it is told when to come back."""
     monkeypatch.setattr(access_accounts, "RESERVE_WAIT_S", 0.05)

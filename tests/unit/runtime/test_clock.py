@@ -107,3 +107,12 @@ async def test_a_wrong_clock_is_logged_once_until_it_is_right(caplog: pytest.Log
             await clock.measure(machine.database())
     line = "this machine's clock is {} that of the database, whose time holds; set both by NTP"
     assert caplog.messages == [line.format("3600 s ahead of"), line.format("10 s behind")]
+
+
+async def test_a_function_that_was_handed_out_before_the_first_measurement_goes_by_it_too() -> None:
+    """Stores and workspaces are given `clock.now` when they are made."""
+    machine = Machine(wrong_s=3_600.0)
+    clock = SharedClock(machine)
+    now = clock.now
+    assert await clock.measure(machine.database())
+    assert now() == clock.now() == DATABASE_S + machine.at

@@ -133,3 +133,19 @@ async def test_a_look_that_hangs_is_an_answer(health: StoreHealth, clock: Clock)
         assert _code(health) == "store_unavailable"
     finally:
         await health.close()
+
+
+async def test_a_probe_that_breaks_is_a_failure_and_ends_nothing(
+    health: StoreHealth, store: FailingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the process would never be ready again."""
+
+    async def broken() -> None:
+        raise OSError("the disk does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "probe", broken)
+        await health.look()
+        assert _code(health) == "store_unavailable"
+    await health.look()
+    assert _code(health) is None

@@ -90,6 +90,26 @@ async def test_who_is_alone_writes_nothing_until_another_comes() -> None:
         await store.close()
 
 
+async def test_one_with_another_secret_than_the_keys_makes_no_other_unready() -> None:
+    """However early it came: the secret that keys were proved under is the right one."""
+    store = MemoryStore()
+    await store.open()
+    try:
+        odd, good = (
+            Replicas(store, Clock(), Metrics(), secret, lambda _, each=secret: Facts(secret=each))
+            for secret in ("odd", "good")
+        )
+        await odd.beat()
+        await store.replicas.note_secret("good")
+        await good.beat()
+        await odd.beat()
+        assert good.problem is None
+        assert odd.problem is not None
+        assert odd.problem.info.code == "store_secret"
+    finally:
+        await store.close()
+
+
 async def test_others_have_a_tool_only_with_its_effect_and_source() -> None:
     """All of those that are asked for, at one and the same process."""
     store = MemoryStore()

@@ -66,7 +66,10 @@ def holder_of(path: Path) -> str:
 
 def _open_files(path: str) -> Iterator[tuple[int, set[str]]]:
     """Yield each other process that has files open whose names begin so, and those files."""
+    here = _read_link("/proc/self/ns/mnt")
     for pid in _processes():
+        if _read_link(f"/proc/{pid}/ns/mnt") != here:
+            continue  # the same path is another file in a container
         links = {link for fd in _descriptors(pid) if (link := _read_link(fd)).startswith(path)}
         if links and pid != os.getpid():
             yield pid, links

@@ -60,7 +60,10 @@ class JournalFiles:
     def problem(self) -> str:
         """Say which file is not the one that was opened; nothing where all are. It costs three calls of the system."""
         for path, opened in self._opened.items():
-            found = identity(path)
+            try:
+                found = _identity(path)
+            except OSError:
+                continue  # it cannot be known just now, which is no damage; the next look tells
             if found != opened:
                 return f"its {self._paths[path]} was {'deleted' if found is None else 'replaced'} while it was open"
         return ""
@@ -69,7 +72,10 @@ class JournalFiles:
     def are_replaced(self) -> bool:
         """Tell whether other processes may have written since one of the files was replaced: an empty log says not."""
         others = [path for path, opened in self._opened.items() if identity(path) not in (opened, None)]
-        return any(not path.endswith("-wal") or os.path.getsize(path) for path in others)
+        try:
+            return any(not path.endswith("-wal") or os.path.getsize(path) for path in others)
+        except OSError:
+            return False  # it is gone again
 
     def close(self) -> None:
         """Let others open the files again."""
@@ -80,10 +86,21 @@ class JournalFiles:
 
 
 def identity(path: str | bytes) -> Identity | None:
-    """Return which file a path leads to, None where there is none."""
+    """Return which file a path leads to, None where there is none or it cannot be known."""
+    try:
+        return _identity(path)
+    except OSError:
+        return None
+
+
+def _identity(path: str | bytes) -> Identity | None:
+    """Return which file a path leads to, None where there is none.
+
+    Raises: OSError, when it cannot be known.
+    """
     try:
         found = os.stat(path)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_dev, found.st_ino
 

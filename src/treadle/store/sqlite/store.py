@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -83,6 +82,9 @@ class SqliteStore:
         self._polling: SimpleQueue[apsw.Connection] = SimpleQueue()
         self._watch = Watch(self._data_version if self._reading else None, self._changes)
         self._readers = ThreadPoolExecutor(READERS + 1, thread_name_prefix="treadle-store-reader")
+        # Slow reads of others must not make a healthy store look as if it did not answer.
+        self._probing: SimpleQueue[apsw.Connection] = SimpleQueue()
+        self._prober = ThreadPoolExecutor(1, thread_name_prefix="treadle-store-probe")
 
     @property
     def path(self) -> str:
@@ -135,6 +137,7 @@ class SqliteStore:
                 await asyncio.get_running_loop().run_in_executor(closer, self._disconnect)
             self._writer = None
         self._readers.shutdown(wait=False)
+        self._prober.shutdown(wait=False)
 
     @property
     def queued(self) -> int:
@@ -155,15 +158,22 @@ class SqliteStore:
 
         Raises: StoreError.
         """
-        await self.ping()
         writer = self._open_writer()
         if self._path == MEMORY:
             return
-        free = (await self._off_loop(lambda: shutil.disk_usage(Path(self._path).absolute().parent))).free
+        try:
+            free = await asyncio.get_running_loop().run_in_executor(self._prober, self._probe)
+        except OSError as error:
+            raise StoreError(f"the store {self._path}: {error}", code="store_io") from None
         if free < FREE_BYTES_MIN:
             raise store_error(apsw.FullError(f"{free} bytes are free"), self._path)
         if not writer.is_well:
             await self._jot(_write_something)
+
+    def _probe(self) -> int:
+        """Read something by a connection that nobody else uses, and return how many bytes are free on the disk."""
+        self._with(self._probing, lambda connection: select(connection, "SELECT max(version) FROM schema_migrations"))
+        return shutil.disk_usage(os.path.dirname(os.path.realpath(self._path))).free
 
     def hold_off(self, error: StoreError | None) -> None:
         """Refuse nothing: a file is never away, and what fails with it fails at once."""
@@ -572,6 +582,7 @@ class SqliteStore:
         # Reads that were asked for before the writer closed are done first. Taking their connections from them one by
         # one would not do: a read that waits for one may be overtaken each time.
         self._readers.shutdown(wait=True)
+        self._prober.shutdown(wait=True)
         if not self._health.may_checkpoint:
             for connection in self._opened:
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -580,7 +591,7 @@ class SqliteStore:
 
     def _pools(self) -> list[SimpleQueue[apsw.Connection]]:
         """Return where each reading connection waits for work."""
-        return [*[self._idle] * self._reading, self._polling] if self._reading else []
+        return [*[self._idle] * self._reading, self._polling, self._probing] if self._reading else []
 
 
 def _write_something(connection: apsw.Connection) -> None:

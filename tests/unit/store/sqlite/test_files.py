@@ -1,6 +1,7 @@
 """The files of a journal: made once, opened by SQLite alone, and noticed when they are not what they were."""
 
 import asyncio
+import errno
 import os
 import shutil
 import sqlite3
@@ -132,6 +133,24 @@ def test_threads_make_a_file_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert (failures, path.stat().st_size) == ([], 0)
+
+
+def test_a_file_that_cannot_be_looked_at_just_now_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of the disk that passes is no damage: the journal would stay closed until somebody starts it anew."""
+    for each in files.SUFFIXES:
+        (tmp_path / f"a.db{each}").write_bytes(b"x")
+    watched = files.JournalFiles(str(tmp_path / "a.db"))
+
+    def failing(path: object) -> os.stat_result:
+        raise OSError(errno.EIO, "it cannot be read")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", failing)
+        assert watched.problem() == ""
+    assert watched.problem() == ""
+    watched.close()
 
 
 @pytest.mark.parametrize(("suffix", "what"), files.SUFFIXES.items())
