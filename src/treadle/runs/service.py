@@ -292,7 +292,7 @@ class Runs:
             if row.background:
                 # Only these take room: whoever waits for some need not look after every other run.
                 self._has_room.set()
-            if row.idempotency_key is not None and not row.store:
+            if row.idempotency_key is not None and not row.store and not live.is_lost:
                 self._remember(live)
 
     def _remember(self, live: LiveRun) -> None:

@@ -289,6 +289,8 @@ def _next_frame(numbered: Numbered, numbering: Numbering, after: int) -> bytes:
     if not numbered.stands:
         return _frame(event)
     number = numbering.take(event)
+    if number < after and type(event) is RunEnded and event.status in ("failed", "cancelled"):
+        return _frame(event)  # the client names events that this run never had, and must not take it for a success
     if number <= after:
         return b""
     if type(event) is RunRecovered:

@@ -330,6 +330,10 @@ class Reply:
         frames = self._telling.hear(batch) if self._is_visible else self._uncover(batch)
         if frames is None:
             return False
+        if self._telling.ended is not None:
+            # An answer that diverges ends here: whoever reads finds the end, sends these, and leaves the run.
+            self._frames += frames
+            return False
         self._taken += len(batch)
         if frames:
             edge.write_now(b"".join(frames))

@@ -106,7 +106,7 @@ class OneRun:
     `step` is how far the numbers of frames leap when the run is recovered.
     """
 
-    __slots__ = ("_encoder", "_frames", "_retell", "_run_id", "_step", "ended")
+    __slots__ = ("_encoder", "_frames", "_is_numbered", "_retell", "_run_id", "_step", "ended")
 
     def __init__(
         self, encoder: Encoder, retell: Retell | None = None, frames: Frames | None = None, *, step: int = NUMBER_STEP
@@ -116,6 +116,7 @@ class OneRun:
         self._retell = retell
         self._run_id = ""
         self._step = step
+        self._is_numbered = False
         self.ended: RunEnded | None = None
 
     def feed(self, numbered: Numbered) -> list[bytes]:
@@ -154,11 +155,19 @@ class OneRun:
         frames = self._frames
         if type(event) not in _ENCODED:
             self._meet(event)
+            if frames.has_diverged:
+                return self._diverge()
         if type(event) is RunEnded:
             if frames.is_matching:
                 return self._end_early(event) if event.status in ("failed", "cancelled") else self._diverge()
             self.ended = event
-        sent = self._write_rest(event) if frames.is_matching else frames.take(self._encoder.feed(event), event)
+        if frames.is_matching:
+            sent = self._write_rest(event)
+        else:
+            written = self._encoder.feed(event)
+            sent = frames.take(written, event)
+            if type(event) is RunEnded and frames.missing and event.status in ("failed", "cancelled"):
+                sent = written  # the client names frames that this run never had, and must not take it for a success
         return self._diverge() if frames.has_diverged else sent
 
     def _meet(self, event: RunEvent) -> None:
@@ -166,8 +175,13 @@ class OneRun:
         if type(event) is RunStarted:
             self._run_id = event.run_id
         elif type(event) is RunRecovered:
-            self._recover(self._step)
-        elif type(event) is RoundBroken and self._frames.missing and not self._frames.is_matching:
+            self._is_numbered = True
+            if self._step:
+                # Else clients were shown only what the journal has, and their numbers are still true.
+                self._recover(self._step)
+        elif (
+            type(event) is RoundBroken and not (self._is_numbered or self._frames.is_matching) and self._frames.missing
+        ):
             # The journal of an older Treadle does not say that a run was recovered.
             self._recover(0)
 

@@ -288,12 +288,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse_framing(self) -> None:
         """Refuse a body whose chunk extensions or trailers have no end, also one that nobody waits for any more."""
-        if self.cycle.response_complete:
-            self._is_refused = True
-            self.transport.close()
-        else:
-            message = f"The trailers or chunk extensions of the body are over {FRAMING_BYTES_MAX} bytes."
-            self._refuse(431, "trailers_too_large", message)
+        message = f"The trailers or chunk extensions of the body are over {FRAMING_BYTES_MAX} bytes."
+        self._refuse(431, "trailers_too_large", message)
 
     def on_message_begin(self) -> None:
         """Begin to read a head; what uvicorn makes here of what is known so far is made once all of it is."""
@@ -325,13 +321,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._ignored_upgrade = None
         if b"://" in self.url and not self.url.startswith(b"/"):
             self.headers = _take_authority(self.url, self.headers)
+        path, raw_path, query = (_read_url if b"?" in self.url else _known_url)(self.root_path, self.url)
         if self._is_head_begun:
             self._stop_waiting()
         self._head_bytes = self._framing_bytes = 0
         self._is_head_begun = False
         self._due_at = _NEVER
         self._is_in_body = True
-        path, raw_path, query = (_read_url if b"?" in self.url else _known_url)(self.root_path, self.url)
         scope: dict[str, object] = {
             "type": "http",
             "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
@@ -358,7 +354,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.append((cycle, self.app))  # pyright: ignore[reportUnknownArgumentType]
         else:
-            self._refuse(400, "too_many_pipelined", f"More than {PIPELINED_MAX} requests wait behind one another.")
+            raise _RefusedHead(
+                400, "too_many_pipelined", f"More than {PIPELINED_MAX} requests wait behind one another."
+            )
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body, unless nobody wants it any more."""
@@ -454,6 +452,10 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer without an application, and close once the client has had time to read that."""
         self._stop_waiting()
         self._is_refused = True
+        if self._is_in_body and self.cycle.response_complete:
+            # The request was answered before its body came: another answer would be taken for that to the next one.
+            self.transport.close()
+            return
         cycle = self._answering
         if cycle is not None and not cycle.response_complete:
             if cycle.response_started or self.transport.is_closing():
