@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from treadle.server.edge.protocol import bounded
+from treadle.server.edge.protocol import PIPELINED_MAX, bounded
 from unit.server.edge.test_protocol import serving
 
 GET = b"GET /a HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -156,3 +156,33 @@ async def test_a_request_that_asks_for_another_protocol_is_served_in_this_one(cu
 def test_without_a_number_connections_are_not_bounded() -> None:
     """The bound belongs to whoever starts the server, who knows how many files may be open."""
     assert bounded(1.0).keywords["bounds"].connections_max > 1_000_000  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("behind", [b"0\r\nconnection: close\r\n\r\n", b"zz\r\n"], ids=["a trailer", "a bad chunk"])
+async def test_no_answer_follows_the_one_that_came_before_the_body(behind: bytes) -> None:
+    """A client would take it for the answer to its next request."""
+    async with serving(app=Recording()) as port:
+        reader, writer = await _ask(port, CHUNKED.replace(b"/body", b"/early"))
+        assert await _status(reader) == 401
+        assert await asyncio.wait_for(reader.readexactly(2), 20) == b"ok"
+        writer.write(behind)
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+        writer.close()
+
+
+@pytest.mark.parametrize("upgrade", [b"", b"connection: upgrade\r\nupgrade: h2c\r\n"], ids=["plain", "upgrade"])
+async def test_too_many_requests_in_one_piece_are_refused_once(
+    upgrade: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The parser stops at the first that is too many."""
+    many = GET.replace(b"/a", b"/held").replace(b"\r\n\r\n", b"\r\n" + upgrade + b"\r\n") * (PIPELINED_MAX + 40)
+    app = Recording()
+    async with serving(app=app) as port:
+        reader, writer = await _ask(port, many)
+        answer = await asyncio.wait_for(reader.read(), 20)
+        app.released.set()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"too_many_pipelined" in answer
+    assert caplog.records == []
