@@ -501,3 +501,54 @@ def test_a_lone_half_in_arguments_stays_the_escape_that_it_was() -> None:
     raw = [json.dumps(calls(piece)) for piece in pieces]
     body = "".join(f"data: {each}\n\n" for each in raw).encode() + stream(finish("tool_calls"), DONE)
     assert answer(decode(Decoder(CountingIds()), body)).items == (("call", "f", '{"x":"\U0001f600 \\ud800"}'),)
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        b"data: null\n\n",
+        b'data: {"id":"x","object":"chat.completion.chunk","choices":null,"usage":null}\n\n',
+        b" \n",
+        frame(chunk({"function_call": {}})),
+        frame(chunk({"function_call": {"name": None, "arguments": None}})),
+        frame(chunk({"tool_calls": {}})),
+        frame(chunk({"tool_calls": [None]})),
+        frame(chunk({"tool_calls": [{"index": 0, "function": {"arguments": ""}}]})),
+    ],
+)
+def test_what_says_nothing_breaks_nothing(quiet: bytes) -> None:
+    """Null chunks, and pieces of calls that no call comes of."""
+    result = answer(decode(Decoder(CountingIds()), stream(text("Hi")) + quiet + stream(finish("stop"), DONE)))
+    assert (result.items, result.stop, result.notes) == ((("text", "Hi"),), "done", ())
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        b'data: {"id":"x","chokces":[{"delta":{"content":"a"}}]}\n\n',
+        frame(chunk({"tool_calls": [{"index": 0, "functioo": {"name": "f", "arguments": "{}"}}]})),
+        frame(chunk({"tool_calls": [{"index": 0, "function": {"namf": "f"}}]})),
+    ],
+)
+def test_what_may_stand_in_an_unknown_field_is_not_nothing(lost: bytes) -> None:
+    """A damaged name of a field hides what it holds."""
+    body = stream(text("Hi")) + lost + stream(finish("tool_calls"), DONE)
+    assert _error(body).code == "upstream_broken_stream"
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"data: [done]\n\n",
+        b"data: DONE\n\n",
+        b"event: done\n\n",
+        b'data: {"cost":"0"}\n\n',
+        b'data: {"x_groq":{"id":"a"}}\n\n',
+        b"0\n\n",
+    ],
+)
+def test_what_stands_behind_the_finish_reason_takes_nothing_back(junk: bytes) -> None:
+    """The answer is whole; before its reason the same is damage."""
+    result = answer(decode(Decoder(CountingIds()), stream(text("Hi"), finish("stop")) + junk + stream(DONE)))
+    assert (result.items, result.stop, result.notes) == ((("text", "Hi"),), "done", ("bad_frame",))
+    assert _error(stream(text("Hi")) + junk + stream(finish("stop"), DONE)).code == "upstream_broken_stream"
