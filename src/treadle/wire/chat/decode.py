@@ -90,6 +90,7 @@ class Decoder(AnswerDecoder):
     _sequence: str = ""
     _oddities: Oddities | None = None
     _has_thoughts: bool = False
+    _index: int = 0
     _kept: frozenset[str] = frozenset()
 
     def __init__(
@@ -202,7 +203,7 @@ class Decoder(AnswerDecoder):
         if chunk.usage is not None:
             self._usage = read_usage(chunk.usage) or self._usage
         for choice in chunk.choices or ():
-            if choice.index not in _FIRST:
+            if (choice.index not in _FIRST or self._index) and not self._is_ours(choice, chunk):
                 if choice.delta is not None:
                     # One choice was asked for: what stands under another number was meant for it, or for nobody.
                     self._assembly.meter.spoil("a piece belongs to a choice that was not asked for")
@@ -215,7 +216,7 @@ class Decoder(AnswerDecoder):
                 content = delta.get("content")
                 # Where text never comes alone, it is not tried again and again.
                 is_text = type(content) is str and content != "" and choice.logprobs is None
-                self._is_telling = is_text and self._misses < MISSES_MAX
+                self._is_telling = is_text and self._misses < MISSES_MAX and not self._index
                 if delta or choice.logprobs is not None:
                     self._read_delta(delta, choice.logprobs)
             elif choice.message is not None and not self._has_deltas:
@@ -224,6 +225,21 @@ class Decoder(AnswerDecoder):
                 self._usage = read_usage(choice.usage) or self._usage
             if choice.finish_reason is not None:
                 self._read_reason(choice)
+
+    def _is_ours(self, choice: ChoiceIn, chunk: ChunkIn) -> bool:
+        """Tell whether a choice that may not be the first goes on with the answer: LiteLLM counts blocks in its index.
+
+        Then it is alone in its chunk and only counts on; under the first index again comes nothing but the end.
+        """
+        index, delta = 0 if choice.index in _FIRST else choice.index, choice.delta
+        if index == 0:
+            return not delta or not any(value for name, value in delta.items() if name != "role")
+        is_alone = delta is not None and len(as_list(chunk.choices)) == 1
+        if not is_alone or type(index) is not int or index - self._index not in (0, 1) or self._reason is not None:
+            return False
+        self._index = index
+        self._assembly.note("choice_counted", "repaired", "the index of the only choice counts on")
+        return True
 
     def _read_reason(self, choice: ChoiceIn | TextChoiceIn) -> None:
         """Read why the answer ends; never let a second reason turn a cut answer into a good one."""
