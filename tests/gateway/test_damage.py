@@ -25,7 +25,7 @@ DAMAGES = {
     "words": b"upstream overloaded\n\n",
     "detail": b'data: {"detail":"overloaded"}\n\n',
     "calls_in_words": chunk({"tool_calls": "oops"}),
-    "no_choices": b'data: {"id":"c1","object":"chat.completion.chunk","choices":null}\n\n',
+    "no_choices": b'data: {"id":"c1","object":"chat.completion.chunk","chokces":[]}\n\n',
     "list": b"data: [1,2]\n\n",
     "not_utf8": b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"\xff"}}]}\n\n',
     "two_in_a_line": b'data: {"choices":[]}{"choices":[]}\n\n',

@@ -76,7 +76,8 @@ def wrong(stream: Recorded, damaged: Damaged, size: int = 1 << 30) -> str:
     """Say what is wrong about what Treadle makes of a damaged stream; nothing where all is as it must be."""
     got = heard(stream.protocol, damaged.body, size)
     frames = read(damaged.body)
-    is_meant = (got.text, got.calls) == (stream.text, stream.calls)
+    # In Responses white space around a text may differ between its pieces and its whole.
+    is_meant = (got.text.strip(), got.calls) == (stream.text.strip(), stream.calls)
     if frames is None or stream.protocol == "responses":
         # What cannot be read, or what contradicts itself, ends no answer well unless nothing of it was lost.
         if got.is_whole and not is_meant:
@@ -103,7 +104,7 @@ def read(body: bytes) -> list[dict[str, Any]] | None:
     called = ""
     for line in [*lines, ""]:
         name, _, value = line.partition(":")
-        if line and name not in FIELDS:
+        if line.strip() and name not in FIELDS:
             return None
         if name == "event":
             called = value.removeprefix(" ")

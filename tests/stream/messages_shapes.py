@@ -266,7 +266,7 @@ SHAPES: tuple[Shape, ...] = (
         22,
         "sparse_indexes",
         (*called(2, "toolu_a", "get_weather", PARIS), *called(5, "toolu_b", "get_time", CET), *end("tool_use")),
-        Answer(items=(WEATHER,), error=BROKEN),
+        _calls(WEATHER, TIME, notes=("block_gap",)),
     ),
     _shape(
         23,
@@ -542,8 +542,8 @@ MORE_SHAPES: tuple[Shape, ...] = (
     _shape(
         0,
         "end_of_a_block_that_never_began",
-        (*said(0, "Hi"), stop(1), *end("tool_use")),
-        Answer(error=BROKEN),
+        (*said(0, "Hi"), stop(1), *end()),
+        _text("Hi", notes=("block_stop_stray",)),
     ),
     _shape(
         0,

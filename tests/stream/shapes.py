@@ -468,8 +468,8 @@ MORE_SHAPES: tuple[Shape, ...] = (
     _shape(
         0,
         "second_choice",
-        (text("Hi"), {"choices": [{"index": 1, "delta": {"content": "Ho"}}]}, finish("stop"), DONE),
-        Answer(error=BROKEN),
+        (text("Hi"), {"choices": [{"index": 1, "delta": {"content": "Ho"}}]}, text("!"), finish("stop"), DONE),
+        Answer(error=BROKEN, notes=("choice_counted",)),
     ),
     _shape(
         0,

@@ -214,7 +214,7 @@ class SseReader:
             self._event = value.decode("utf-8", "replace")
         elif name == b"id" and b"\0" not in value:
             self._id = value.decode("utf-8", "replace")
-        elif self._tells_damage and name not in _PASSED_OVER:
+        elif self._tells_damage and name not in _PASSED_OVER and line.strip():
             said = line[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
             frames.append(Frame(damage=f"a line is no field of an event stream: {said!r}"))
 

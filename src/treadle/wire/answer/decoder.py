@@ -31,7 +31,6 @@ class AnswerDecoder(ABC):
         self._terminal: Finished | Failed | None = None
         self._ledger = ledger
         self._intake = Intake()
-        self._is_at_end = False
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete."""
@@ -53,7 +52,6 @@ class AnswerDecoder(ABC):
         if self._terminal is not None:
             return []
         frames = self._intake.finish()
-        self._is_at_end = True
         if self._intake.is_document:
             if frames[0].damage:
                 self._damage(frames[0].damage)
@@ -87,7 +85,7 @@ class AnswerDecoder(ABC):
             return
         ledger = self._ledger
         if ledger.meter.damage is not None:
-            self._damage(ledger.meter.damage)
+            self._break(ledger.meter.damage)
         elif ledger.overflow is not None:
             self._fail(too_large(ledger.overflow))
 
@@ -99,11 +97,15 @@ class AnswerDecoder(ABC):
     def _damage(self, what: str) -> None:
         """Break an answer of which something was lost or garbled: what it was, nothing here can know.
 
-        A frame that is cut with the connection takes nothing from an answer that was said to be over.
+        What stands behind an answer that was said to be over takes nothing from it.
         """
-        if self._is_at_end and self._is_whole and not self._intake.is_document:
+        if self._is_whole and not self._intake.is_document:
             self._ledger.note("bad_frame", "dropped", f"behind the end of the answer: {what}")
-        elif self._terminal is None:
+        else:
+            self._break(what)
+
+    def _break(self, what: str) -> None:
+        if self._terminal is None:
             self._fail(BrokenStream(f"The upstream's answer is damaged: {what}.").info)
 
     @abstractmethod

@@ -42,9 +42,9 @@ class ChoiceIn(msgspec.Struct, frozen=True, gc=False):
 
 
 class ChunkIn(msgspec.Struct, frozen=True, gc=False):
-    """One chunk of a stream, or a whole answer."""
+    """One chunk of a stream, or a whole answer. Choices that are null are none; those not there may be lost."""
 
-    choices: list[ChoiceIn] | None = None
+    choices: list[ChoiceIn] | msgspec.UnsetType | None = msgspec.UNSET
     usage: Any = None
     error: Any = None
     object: Any = None

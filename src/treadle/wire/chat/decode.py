@@ -90,6 +90,7 @@ class Decoder(AnswerDecoder):
     _sequence: str = ""
     _oddities: Oddities | None = None
     _has_thoughts: bool = False
+    _index: int = 0
     _kept: frozenset[str] = frozenset()
 
     def __init__(
@@ -161,12 +162,12 @@ class Decoder(AnswerDecoder):
 
     def _read_data(self, data: str, name: str = "") -> None:
         chunk = read_chunk(data)
-        if chunk is not None and (chunk.choices is not None or chunk.error or chunk.object == "error"):
+        if chunk is not None and (chunk.choices or chunk.choices == [] or chunk.error or chunk.object == "error"):
             self._read_chunk(chunk, is_error=name == "error")
         elif name == "error" or (chunk is not None and (chunk.detail or chunk.message)):
             said = data if chunk is None else chunk.message or chunk.detail
             self._fail(read_error({"message": said, "code": None if chunk is None else chunk.code}))
-        elif chunk is not None and read_usage(chunk.usage) is not None:
+        elif chunk is not None and (chunk.choices is None or read_usage(chunk.usage) is not None):
             self._read_chunk(chunk)
         elif chunk is not None and name not in _UNNAMED and not is_keep_alive(name, data):
             self._assembly.note("unknown_event", "dropped", "an event of a kind that is not known")
@@ -202,7 +203,7 @@ class Decoder(AnswerDecoder):
         if chunk.usage is not None:
             self._usage = read_usage(chunk.usage) or self._usage
         for choice in chunk.choices or ():
-            if choice.index not in _FIRST:
+            if (choice.index not in _FIRST or self._index) and not self._is_ours(choice, chunk):
                 if choice.delta is not None:
                     # One choice was asked for: what stands under another number was meant for it, or for nobody.
                     self._assembly.meter.spoil("a piece belongs to a choice that was not asked for")
@@ -215,7 +216,7 @@ class Decoder(AnswerDecoder):
                 content = delta.get("content")
                 # Where text never comes alone, it is not tried again and again.
                 is_text = type(content) is str and content != "" and choice.logprobs is None
-                self._is_telling = is_text and self._misses < MISSES_MAX
+                self._is_telling = is_text and self._misses < MISSES_MAX and not self._index
                 if delta or choice.logprobs is not None:
                     self._read_delta(delta, choice.logprobs)
             elif choice.message is not None and not self._has_deltas:
@@ -224,6 +225,21 @@ class Decoder(AnswerDecoder):
                 self._usage = read_usage(choice.usage) or self._usage
             if choice.finish_reason is not None:
                 self._read_reason(choice)
+
+    def _is_ours(self, choice: ChoiceIn, chunk: ChunkIn) -> bool:
+        """Tell whether a choice that may not be the first goes on with the answer: LiteLLM counts blocks in its index.
+
+        Then it is alone in its chunk and only counts on; under the first index again comes nothing but the end.
+        """
+        index, delta = 0 if choice.index in _FIRST else choice.index, choice.delta
+        if index == 0:
+            return not delta or not any(value for name, value in delta.items() if name != "role")
+        is_alone = delta is not None and len(as_list(chunk.choices)) == 1
+        if not is_alone or type(index) is not int or index - self._index not in (0, 1) or self._reason is not None:
+            return False
+        self._index = index
+        self._assembly.note("choice_counted", "repaired", "the index of the only choice counts on")
+        return True
 
     def _read_reason(self, choice: ChoiceIn | TextChoiceIn) -> None:
         """Read why the answer ends; never let a second reason turn a cut answer into a good one."""
@@ -256,6 +272,8 @@ class Decoder(AnswerDecoder):
         if calls is not None and not meter.is_over:
             self._read_calls(calls)
         legacy = [] if delta.get("function_call") is None or meter.is_over else [{"function": delta["function_call"]}]
+        if legacy and self._has_deltas and _is_empty(legacy[0]):
+            return
         if legacy and (self._has_deltas or self._readable(legacy)):
             self._note_odd(self._odd().look_legacy())
             self._assembly.begin_calls()
@@ -337,6 +355,8 @@ class Decoder(AnswerDecoder):
         if self._goes_on(given):
             return
         calls: list[Any] = given if isinstance(given, LIST) else [given]
+        if self._has_deltas and all(map(_is_empty, calls)):
+            return
         if self._has_deltas and not all(map(_is_call, calls)):
             self._assembly.meter.spoil("what stands for a call is none")
             return
@@ -386,7 +406,8 @@ class Decoder(AnswerDecoder):
     @property
     def _is_whole(self) -> bool:
         """Tell whether all of the answer has been said already: its reason comes last, usage may follow."""
-        return self._reason is not None
+        is_cut, calls_stand = self._stop() in CUTS, self._assembly.calls_are_complete
+        return self._reason is not None and (is_cut or calls_stand)
 
     def _end(self, *, is_said: bool) -> None:
         assembly = self._assembly
@@ -445,6 +466,16 @@ def _is_call(value: Any) -> bool:
     if body is None:
         return True
     return isinstance(body, OBJECT) and isinstance(body.get("arguments"), str | dict | NoneType)
+
+
+def _is_empty(value: Any) -> bool:
+    """Tell whether a piece of a call says nothing; one with a field that is not known may say it there."""
+    call: Any = {} if value is None else value
+    if not isinstance(call, OBJECT) or not call.keys() <= {"index", "id", "type", "function"} or call.get("id"):
+        return False
+    body: Any = call.get("function") or {}
+    is_plain = isinstance(body, OBJECT) and body.keys() <= {"name", "arguments"}
+    return is_plain and all(word in (None, "") for word in body.values())
 
 
 def _says_something(call: dict[str, Any]) -> bool:

@@ -1,9 +1,9 @@
 """Blocks of an answer become item events.
 
 A block is found by its index and kind, so that a reused index and pieces of several blocks in turn do no harm. Blocks
-that begin behind a gap, end without a beginning or never end, and pieces of blocks that are not open, say that
-something was lost. Texts that follow each other are parts of one message. An item is done in the order in which it was
-added. Nothing here knows events of the wire or frames.
+that never end, and pieces of blocks that are not open, say that something was lost; indexes that are left out do not.
+Texts that follow each other are parts of one message. An item is done in the order in which it was added. Nothing here
+knows events of the wire or frames.
 """
 
 from typing import Any, cast
@@ -166,6 +166,11 @@ class Assembly(Ledger):
         """Tell whether every call has arguments that are a complete object, or none at all."""
         return all(_is_whole(draft) for draft in self._order if isinstance(draft, _Call))
 
+    @property
+    def has_open(self) -> bool:
+        """Tell whether a block has begun and not ended."""
+        return bool(self._open)
+
     def start(self, index: Any, block: BlockIn, raw: msgspec.Raw) -> None:
         """Begin a block."""
         kind = _KINDS.get(block.type if isinstance(block.type, str) else "", "opaque")
@@ -173,6 +178,9 @@ class Assembly(Ledger):
         before = self._open.get((index, kind))
         if before is not None and kind == "call" and said_id and before.said_id == said_id:
             self.note("block_repeated", "dropped", "a call was announced twice")
+            return
+        if before is not None and index is not None and _says_nothing(kind, block):
+            self.note("block_repeated", "dropped", "a block was announced twice")
             return
         if type(index) is int:
             self._count(index)
@@ -210,7 +218,7 @@ class Assembly(Ledger):
     def stop(self, index: Any) -> None:
         """End the blocks of an index."""
         if not self._stop(index) and index not in self._ended:
-            self._meter.spoil("a block ends that has not begun")
+            self.note("block_stop_stray", "dropped", "a block ended that had not begun")
         self._ended.add(index)
         self._emit_done()
 
@@ -231,10 +239,10 @@ class Assembly(Ledger):
         self._note_left()
 
     def _count(self, index: int) -> None:
-        """Take note of where a block stands: each follows the one before, or repeats an index where none counts."""
+        """Take note of where a block stands: some servers leave indexes out though no block is missing."""
         last = self._last_index
         if last is not None and index > last + 1:
-            self._meter.spoil("a block is missing before another one")
+            self.note("block_gap", "kept", "the indexes of blocks leave numbers out")
         self._last_index = index if last is None else max(last, index)
 
     def _stop(self, index: Any) -> bool:
@@ -422,6 +430,12 @@ class Assembly(Ledger):
         if isinstance(draft, _Call):
             return self.is_cut or not _is_said_whole(draft)
         return isinstance(draft, _Message)
+
+
+def _says_nothing(kind: str, block: BlockIn) -> bool:
+    """Tell whether the announcement of a block brings nothing along; llama.cpp repeats it in its last batch."""
+    given = (block.text, block.thinking, block.signature, block.data, block.citations)
+    return kind in ("text", "thinking") and not any(given)
 
 
 def _part(text: str, citations: list[msgspec.Raw]) -> TextPart | None:

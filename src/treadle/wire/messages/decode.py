@@ -3,6 +3,7 @@
 Exactly one Finished or Failed comes last, from `finish` at the latest. Nothing an upstream sends raises.
 """
 
+import json
 from typing import Any, cast
 
 import msgspec
@@ -12,7 +13,7 @@ from treadle.canon.events import Finished, Stop
 from treadle.canon.ids import IdSource
 from treadle.canon.json import cut_text
 from treadle.wire.answer.decoder import AnswerDecoder
-from treadle.wire.answer.keepalives import is_keep_alive
+from treadle.wire.answer.keepalives import TYPES, is_keep_alive
 from treadle.wire.answer.ledger import CUTS, Bounds, Maker
 from treadle.wire.messages.assemble import Assembly
 from treadle.wire.messages.event import (
@@ -52,6 +53,8 @@ _EVENTS = frozenset(
 )
 """The events of a stream; others may come, and are noted."""
 
+_PAYLOADS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+
 STOPS: dict[str, Stop] = {
     "end_turn": "done",
     "compaction": "done",
@@ -82,6 +85,7 @@ class Decoder(AnswerDecoder):
         super().__init__(self._assembly)
         self._reason: str | None = None
         self._sequence = ""
+        self._is_ending = False
         self._counts: dict[str, int] = {}
 
     def _read_document(self, data: str) -> None:
@@ -106,14 +110,16 @@ class Decoder(AnswerDecoder):
             self._read_other(name, data)
             return
         kind = event.type if isinstance(event.type, str) else name
-        if name != kind and name in _EVENTS:
+        if name == "error" and kind not in _EVENTS:
+            self._fail(read_error(event.error or {"type": kind, "message": as_text(event.message)}))
+        elif name != kind and name in _EVENTS:
             self._damage(f"an event is called {name}, and is another one")
         elif kind == "content_block_delta" and event.error is None:
             # What nearly every event of a stream is.
-            if event.delta is not None:
-                self._assembly.add(_key(event.index), event.delta)
-            else:
+            if event.delta is None:
                 self._damage("a piece of a block holds nothing")
+            elif not _is_unsaid(event.delta, data):
+                self._assembly.add(_key(event.index), event.delta)
         elif kind:
             self._read_event(event, kind)
         else:
@@ -142,7 +148,7 @@ class Decoder(AnswerDecoder):
             self._read_ending(event.delta or DeltaIn())
         elif kind == "message_stop":
             self._end(is_said=True)
-        elif kind != "ping":
+        elif kind not in TYPES:
             assembly.note("unknown_event", "dropped", "an event of a type that is not known")
 
     def _read_start(self, event: EventIn) -> None:
@@ -183,6 +189,7 @@ class Decoder(AnswerDecoder):
     def _read_ending(self, delta: DeltaIn) -> None:
         """Read how the message ends; what is said about it beside the reason is told."""
         self._read_reason(delta.stop_reason)
+        self._is_ending = self._reason is not None
         self._sequence = as_text(delta.stop_sequence) or self._sequence
         details = cast("dict[str, Any]", delta.stop_details) if isinstance(delta.stop_details, dict) else {}
         said = as_text(details.get("explanation")) or as_text(details.get("category"))
@@ -196,8 +203,11 @@ class Decoder(AnswerDecoder):
 
     @property
     def _is_whole(self) -> bool:
-        """Tell whether all of the answer has been said already: its reason stands behind the last block."""
-        return self._reason is not None
+        """Tell whether all of the answer has been said already: its reason stands behind the last block.
+
+        A reason that comes with the beginning of a message says nothing about where it ends.
+        """
+        return self._is_ending and not self._assembly.has_open
 
     def _end(self, *, is_said: bool) -> None:
         assembly = self._assembly
@@ -225,6 +235,17 @@ class Decoder(AnswerDecoder):
         if self._assembly.has_calls:
             return "calls"
         return "done" if stop == "calls" else stop
+
+
+def _is_unsaid(delta: DeltaIn, data: str) -> bool:
+    """Tell whether a piece says nothing: relays leave out a text that is empty.
+
+    One with a field that is not known is another one: its text may stand there.
+    """
+    if delta.text is not None or delta.partial_json is not None or delta.thinking is not None:
+        return False
+    payload = _PAYLOADS.get(delta.type if isinstance(delta.type, str) else "")
+    return payload is not None and json.loads(data)["delta"].keys() <= {"type", payload}
 
 
 def _key(index: Any) -> Any:

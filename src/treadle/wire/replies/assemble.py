@@ -177,6 +177,8 @@ class Assembly(Ledger):
             if not draft.is_closed:
                 self._close(draft)
         self._emit_done(is_over=True)
+        if any(draft.is_respelt for _, draft in self._drafts):
+            self.note("whole_differs", "kept", "an item was said again with other white space or spelling")
         self._note_left()
 
     def _check_end(self, call: CallDraft, *, is_cut: bool) -> None:
@@ -374,8 +376,13 @@ def _family(item: ItemIn) -> Family:
 
 
 def _placed(place: Place, item: ItemIn) -> Place:
-    """Return the place of an item event: the item's own id is the one that its pieces use."""
+    """Return the place of an item event: the item's own id is the one that its pieces use.
+
+    Pieces of llama.cpp name a call that has no id, and stands at no place, by its call_id.
+    """
     item_id = word_of(item.id)
+    if not item_id and place.is_empty and _family(item) == "call":
+        item_id = word_of(item.call_id)
     return msgspec.structs.replace(place, item_id=item_id) if item_id else place
 
 

@@ -14,7 +14,7 @@ from treadle.canon.ids import IdSource
 from treadle.canon.items import CallKind
 from treadle.canon.usage import Usage
 from treadle.wire.answer.decoder import AnswerDecoder
-from treadle.wire.answer.keepalives import is_keep_alive
+from treadle.wire.answer.keepalives import TYPES, is_keep_alive
 from treadle.wire.answer.ledger import Bounds, Maker
 from treadle.wire.replies.assemble import Assembly
 from treadle.wire.replies.drafts import KINDS, Voice, final_of, objects_of
@@ -55,7 +55,7 @@ _TERMINALS = {
 _STATUSES = frozenset({"completed", "incomplete", "failed", "cancelled"})
 _UNFINISHED = frozenset({"queued", "in_progress"})
 
-_QUIET = frozenset({"response.created", "response.queued", "response.in_progress", "ping", "keepalive"})
+_QUIET = frozenset({"response.created", "response.queued", "response.in_progress", *TYPES})
 _PROGRESS = (
     "response.content_part.added",
     "response.reasoning_summary_part.added",
@@ -107,6 +107,8 @@ class Decoder(AnswerDecoder):
         super().__init__(self._assembly)
         self._strangers: set[str] = set()
         self._number: int | None = None
+        self._idle = -1
+        self._has_restarted = False
         self._is_counting = False
 
     def _read_frame(self, name: str, data: str) -> None:
@@ -115,6 +117,9 @@ class Decoder(AnswerDecoder):
         event = read_event(data)
         if event is not None and event.type and event.type != name and (name in _HANDLERS or name in _TERMINALS):
             self._damage(f"an event is called {name}, and is another one")
+        elif name == "error" and event is not None and event.type and event.type not in _KNOWN:
+            code = msgspec.Raw(msgspec.json.encode(event.type)) if is_null(event.code) else event.code
+            self._fail(read_failure(event.error, code, event.message))
         elif event is not None and (event.type or name or not is_null(event.error)):
             self._read_event(event.type or name, event)
         elif name == "error":
@@ -125,16 +130,26 @@ class Decoder(AnswerDecoder):
             self._damage(f"a frame of {len(data)} characters is no event")
 
     def _count(self, number: int | None, kind: str) -> bool:
-        """Take note of an event's number; tell whether it is one behind the last, where the upstream counts at all.
+        """Take note of an event's number; tell whether none was left out, where the upstream counts at all.
 
-        Upstreams leave the numbers out or give all events the same one, so that only one that was seen to count can
-        be seen to leave a gap. What says nothing may come under the last number again, as Treadle itself sends it.
+        Upstreams leave the numbers out, give all events the same one or begin again, so that only one that was seen to
+        count, and never to go back, can be seen to leave a gap. What says nothing may come under the last number
+        again, as Treadle itself sends it.
         """
         last = self._number
-        if number is None or (number == last and (kind in _QUIET or not self._is_counting)):
+        if number is None or self._has_restarted:
             return True
-        self._number = number
-        is_next = last is not None and number == last + 1
+        if kind in TYPES:
+            # Gateways put them in between: some take a number, some take one that comes again.
+            self._idle += number == self._idle + 1
+            return True
+        if number == last and (kind in _QUIET or not self._is_counting):
+            return True
+        is_next = last is not None and number in (last + 1, self._idle + 1)
+        if last is not None and number <= last and not is_next:
+            self._has_restarted = True
+            return True
+        self._number = self._idle = number
         if self._is_counting and not is_next:
             self._damage(f"the event {number} came behind the event {last}")
             return False
@@ -294,6 +309,7 @@ class Decoder(AnswerDecoder):
 
 
 _HANDLERS = Decoder.handlers()
+_KNOWN = {"error", *_HANDLERS, *_TERMINALS}
 
 
 def _place(event: EventIn) -> Place:

@@ -3,8 +3,9 @@
 A draft knows nothing of the items beside it and emits nothing itself: what may go out it gives to `send`.
 """
 
+import json
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -70,6 +71,11 @@ class _Draft:
         """Tell whether the upstream said in the end something else than it streamed."""
         return False
 
+    @property
+    def is_respelt(self) -> bool:
+        """Tell whether the upstream said the same in the end in another spelling; what was streamed stands."""
+        return False
+
     def learn(self, item: ItemIn) -> None:
         """Take what names the item."""
 
@@ -103,6 +109,11 @@ class SpokenDraft(_Draft):
         """Tell whether a whole text was another one than the streamed."""
         return self.row.disagrees
 
+    @property
+    def is_respelt(self) -> bool:
+        """Tell whether a whole text had other white space around it."""
+        return self.row.is_respelt
+
     def settle(self, item: ItemIn) -> None:
         """Take the whole texts."""
         for finals in self._finals(item):
@@ -125,8 +136,8 @@ class SpokenDraft(_Draft):
         finals = [final for group in self._finals(item) for final in group]
         kinds: set[PartKind] = {final.kind for final in finals}
         for kind in kinds:
-            text = "".join(final.text for final in finals if final.kind == kind)
-            if text and text != self.row.text(kind):
+            texts = [final.text for final in finals if final.kind == kind]
+            if any(texts) and not self.row.is_same(self.row.texts(kind), texts):
                 return True
         return False
 
@@ -223,7 +234,7 @@ class CallDraft(_Draft):
         self._extra: dict[str, msgspec.Raw] = {}
         self._said = Said(meter)
         self._waiting: list[str] = []
-        self._disagrees = False
+        self._disagrees = self._is_respelt = False
         self._is_said = self.is_left_out = False
 
     @property
@@ -235,6 +246,11 @@ class CallDraft(_Draft):
     def disagrees(self) -> bool:
         """Tell whether the whole arguments were others than the streamed ones."""
         return self._disagrees
+
+    @property
+    def is_respelt(self) -> bool:
+        """Tell whether the whole arguments were the same JSON in another spelling."""
+        return self._is_respelt
 
     @property
     def is_whole(self) -> bool:
@@ -276,7 +292,7 @@ class CallDraft(_Draft):
         elif self._said.begins(whole):
             self._argue(self._said.extend(whole))
         elif self.index >= 0:
-            self._disagrees = True
+            self._disagrees = self._disagrees or not self.has_said(whole)
         else:
             # Nothing of it was shown: the whole arguments are what the upstream means.
             self.arguments = FreeText() if self.kind == "custom" else Arguments()
@@ -334,8 +350,12 @@ class CallDraft(_Draft):
         return (bool(name) and name != self.name) or not self.has_said(self._whole(item))
 
     def has_said(self, whole: str) -> bool:
-        """Tell whether those are all of the arguments, or none are given."""
-        return not whole or whole == self._said.text
+        """Tell whether those are all of the arguments, or the same JSON spelt otherwise, or none are given."""
+        if not whole or whole == self._said.text:
+            return True
+        is_same = self.kind == "function" and _is_same_object(whole, self._said.text)
+        self._is_respelt = self._is_respelt or is_same
+        return is_same
 
     def _whole(self, item: ItemIn) -> str:
         return text_of(item.input if self.kind == "custom" else item.arguments)
@@ -399,6 +419,17 @@ def kind_of(item: ItemIn) -> str:
         return item.type
     told = (("function_call", item.arguments), ("custom_tool_call", item.input), ("message", item.content))
     return next((kind for kind, field in told if not is_null(field)), "")
+
+
+def _is_same_object(one: str, other: str) -> bool:
+    """Tell whether two texts are the same JSON object, whatever its spaces and the order of its fields."""
+    try:
+        values: list[Any] = [read_json(one), read_json(other)]
+    except BadJson:
+        return False
+    # Written again: 1, 1.0 and true are equal to Python, and not to a tool.
+    first, second = (json.dumps(value, sort_keys=True) if isinstance(value, dict) else None for value in values)
+    return first is not None and first == second
 
 
 def _message_finals(item: ItemIn) -> list[list[Spoken]]:

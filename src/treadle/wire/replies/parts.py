@@ -97,7 +97,7 @@ class PartRow:
 
     def __init__(self, send: Callable[[Part, str], None], meter: Meter) -> None:
         self.parts: list[Part] = []
-        self.disagrees = False
+        self.disagrees = self.is_respelt = False
         self._send = send
         self._meter = meter
         self._keys: dict[tuple[PartKind, int], Part] = {}
@@ -120,11 +120,19 @@ class PartRow:
     def contradicts(self, key: int, whole: Spoken) -> bool:
         """Tell whether the whole text of a part that is closed is another one than it has."""
         part = self._keys.get((whole.kind, key))
-        return part is not None and bool(whole.text) and part.said.text != whole.text
+        return part is not None and bool(whole.text) and not self.is_same([part.said.text], [whole.text])
 
-    def text(self, kind: PartKind) -> str:
+    def is_same(self, said: list[str], whole: list[str]) -> bool:
+        """Tell whether texts are the same but for white space around them, and remember that they were respelt."""
+        if "".join(said) == "".join(whole):
+            return True
+        is_same = "".join(said).strip() == "".join(whole).strip() or _stripped(said) == _stripped(whole)
+        self.is_respelt = self.is_respelt or is_same
+        return is_same
+
+    def texts(self, kind: PartKind) -> list[str]:
         """Return all texts of a kind."""
-        return "".join(part.said.text for part in self.parts if part.kind == kind)
+        return [part.said.text for part in self.parts if part.kind == kind]
 
     def complete(self, key: int, whole: Spoken) -> None:
         """Take the whole text of a part, and close it."""
@@ -186,12 +194,12 @@ class PartRow:
     def _mend(self, part: Part, whole: str) -> None:
         if not part.said.begins(whole):
             if part.is_closed or part is self.parts[self._live]:
-                self.disagrees = True
+                self.disagrees = self.disagrees or not self.is_same([part.said.text], [whole])
                 return
             # Nothing of it went out: the whole text is what the upstream means.
             part.held, part.said = [], Said(self._meter)
         if len(whole) > part.said.chars and part.is_closed:
-            self.disagrees = True
+            self.disagrees = self.disagrees or not self.is_same([part.said.text], [whole])
             return
         self._pass(part, part.said.extend(whole))
 
@@ -217,3 +225,7 @@ class PartRow:
         held, part.held = "".join(part.held), []
         if held:
             self._send(part, held)
+
+
+def _stripped(texts: list[str]) -> str:
+    return "".join(text.strip() for text in texts)

@@ -501,3 +501,87 @@ def test_a_lone_half_in_arguments_stays_the_escape_that_it_was() -> None:
     raw = [json.dumps(calls(piece)) for piece in pieces]
     body = "".join(f"data: {each}\n\n" for each in raw).encode() + stream(finish("tool_calls"), DONE)
     assert answer(decode(Decoder(CountingIds()), body)).items == (("call", "f", '{"x":"\U0001f600 \\ud800"}'),)
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        b"data: null\n\n",
+        b'data: {"id":"x","object":"chat.completion.chunk","choices":null,"usage":null}\n\n',
+        b" \n",
+        frame(chunk({"function_call": {}})),
+        frame(chunk({"function_call": {"name": None, "arguments": None}})),
+        frame(chunk({"tool_calls": {}})),
+        frame(chunk({"tool_calls": [None]})),
+        frame(chunk({"tool_calls": [{"index": 0, "function": {"arguments": ""}}]})),
+    ],
+)
+def test_what_says_nothing_breaks_nothing(quiet: bytes) -> None:
+    """Null chunks, and pieces of calls that no call comes of."""
+    result = answer(decode(Decoder(CountingIds()), stream(text("Hi")) + quiet + stream(finish("stop"), DONE)))
+    assert (result.items, result.stop, result.notes) == ((("text", "Hi"),), "done", ())
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        b'data: {"id":"x","chokces":[{"delta":{"content":"a"}}]}\n\n',
+        frame(chunk({"tool_calls": [{"index": 0, "functioo": {"name": "f", "arguments": "{}"}}]})),
+        frame(chunk({"tool_calls": [{"index": 0, "function": {"namf": "f"}}]})),
+    ],
+)
+def test_what_may_stand_in_an_unknown_field_is_not_nothing(lost: bytes) -> None:
+    """A damaged name of a field hides what it holds."""
+    body = stream(text("Hi")) + lost + stream(finish("tool_calls"), DONE)
+    assert _error(body).code == "upstream_broken_stream"
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"data: [done]\n\n",
+        b"data: DONE\n\n",
+        b"event: done\n\n",
+        b'data: {"cost":"0"}\n\n',
+        b'data: {"x_groq":{"id":"a"}}\n\n',
+        b"0\n\n",
+    ],
+)
+def test_what_stands_behind_the_finish_reason_takes_nothing_back(junk: bytes) -> None:
+    """The answer is whole; before its reason the same is damage."""
+    result = answer(decode(Decoder(CountingIds()), stream(text("Hi"), finish("stop")) + junk + stream(DONE)))
+    assert (result.items, result.stop, result.notes) == ((("text", "Hi"),), "done", ("bad_frame",))
+    assert _error(stream(text("Hi")) + junk + stream(finish("stop"), DONE)).code == "upstream_broken_stream"
+
+
+def _at(index: int, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": delta, "finish_reason": reason}]}
+
+
+_F = {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"x":'}}]}
+_G = {"tool_calls": [{"index": 0, "id": "b", "function": {"name": "g", "arguments": "{}"}}]}
+_MORE = {"tool_calls": [{"index": 0, "function": {"arguments": "1}"}}]}
+
+
+@pytest.mark.parametrize("last", [0, 2])
+def test_an_index_of_the_only_choice_that_counts_on_is_no_other_choice(last: int) -> None:
+    """LiteLLM counts the blocks of Claude's answer there; each call gets its own arguments."""
+    chunks = [_at(0, {"content": "Hi"}), _at(1, _F), _at(1, _MORE), _at(2, _G), _at(last, {}, "tool_calls")]
+    result = answer(decode(Decoder(CountingIds()), stream(*chunks, DONE)))
+    assert (result.items, result.stop) == ((("text", "Hi"), ("call", "f", '{"x":1}'), ("call", "g", "{}")), "calls")
+    assert "choice_counted" in result.notes
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [_at(0, _F), _at(1, _G), _at(0, _MORE), _at(0, {}, "tool_calls")],
+        [_at(0, {"content": "a"}), _at(2, {"content": "b"}), _at(2, {}, "stop")],
+        [_at(0, {"content": "a"}), _at(1, {"content": "b"}), _at(0, {"content": "c"}), _at(0, {}, "stop")],
+        [_at(0, {"content": "a"}, "stop"), _at(1, {"content": "b"}, "stop")],
+        [{"choices": [_at(n, {"content": "a"})["choices"][0] for n in (0, 1)]}, _at(0, {}, "stop")],
+    ],
+)
+def test_a_choice_beside_the_first_breaks_the_answer(chunks: list[dict[str, Any]]) -> None:
+    """Indexes that go back, leave one out or come together are those of choices that nobody asked for."""
+    assert _error(stream(*chunks, DONE)).code == "upstream_broken_stream"

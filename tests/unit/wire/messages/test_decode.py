@@ -168,3 +168,62 @@ def test_an_error_in_the_shape_of_a_piece_is_an_error() -> None:
     """Whatever its type says."""
     broken = {**delta(0, "text_delta", text="x"), "error": {"type": "overloaded_error", "message": "busy"}}
     assert _error(_events(start(0), broken)) == "overloaded_error"
+
+
+def _told(events: list[Any]) -> tuple[str, list[str]]:
+    assert isinstance(events[-1], Finished)
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    return text, [event.note.code for event in events if isinstance(event, Noted)]
+
+
+@pytest.mark.parametrize(
+    ("values", "notes"),
+    [
+        ((*said(0, "Hi"), *said(2, "")), ["block_gap"]),
+        ((*said(0, "Hi"), stop(7)), ["block_stop_stray"]),
+        ((start(0), delta(0, "text_delta", text="H"), start(0), delta(0, "text_delta", text="i"), stop(0)), None),
+        ((start(0), delta(0, "text_delta"), delta(0, "text_delta", text=None), *said(1, "Hi"), stop(0)), []),
+        ((*said(0, "Hi"), start(1, "thinking"), delta(1, "thinking_delta"), start(1, "thinking"), stop(1)), None),
+    ],
+)
+def test_what_healthy_servers_do_to_blocks_is_only_noted(values: tuple[Any, ...], notes: list[str] | None) -> None:
+    """They leave indexes out, end what never began, repeat a beginning, and leave an empty text out."""
+    assert _told(_events(*values, *end())) == ("Hi", ["block_repeated"] if notes is None else notes)
+
+
+def test_a_piece_of_arguments_without_any_says_nothing() -> None:
+    """Relays leave empty texts out."""
+    events = _events(use(0, "t", "f"), delta(0, "input_json_delta"), args(0, '{"a":1}'), stop(0), *end("tool_use"))
+    assert [event.item.arguments for event in events if isinstance(event, ItemDone)] == ['{"a":1}']
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [{"partial_json": {"a": 1}}, {"partial_json": 1}, {"partial_jsoo": ""}, {"text": "x"}],
+)
+def test_a_piece_of_arguments_that_says_something_else_is_damage(piece: dict[str, Any]) -> None:
+    """Its text may stand in the field that is not known."""
+    events = _events(use(0, "t", "f"), delta(0, "input_json_delta", **piece), args(0, "{}"), stop(0), *end("tool_use"))
+    assert _error(events) == "upstream_broken_stream"
+
+
+@pytest.mark.parametrize("junk", [b"data: [done]\n\n", b"data: DONE\n\n", b"event: done\n\n", b"0\n\n"])
+def test_what_stands_behind_the_reason_takes_nothing_back(junk: bytes) -> None:
+    """The message is whole; before its reason, or while a block is open, it would not be."""
+    ending, last = end()
+    body = [stream(begin()), stream(*said(0, "Hi")), stream(ending), stream(last)]
+    assert _told(decode(Decoder(CountingIds()), b"".join([*body[:3], junk, body[3]]))) == ("Hi", ["bad_frame"])
+    early = decode(Decoder(CountingIds()), b"".join([*body[:2], junk, *body[2:]]))
+    assert _error(early) == "upstream_broken_stream"
+    opened = stream(begin(), start(0), ending) + junk + stream(stop(0), last)
+    assert _error(decode(Decoder(CountingIds()), opened)) == "upstream_broken_stream"
+
+
+@pytest.mark.parametrize(
+    "data", ['{"type":"overloaded_error","message":"Overloaded"}', '{"type":"x","error":{"type":"overloaded_error"}}']
+)
+def test_an_error_is_known_by_the_name_of_its_event(data: str) -> None:
+    """Its type is the error's own, as gateways send it."""
+    last = decode(Decoder(CountingIds()), f"event: error\ndata: {data}\n\n".encode())[-1]
+    assert isinstance(last, Failed)
+    assert last.error.code == "overloaded_error"

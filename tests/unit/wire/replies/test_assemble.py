@@ -163,8 +163,8 @@ def test_the_final_output_is_paired_by_ids_first_and_by_what_is_left_then() -> N
 def test_an_output_with_another_text_is_paired_where_there_is_one_for_each() -> None:
     """It is not said twice: it contradicts what was streamed, and the item never ends."""
     made = assembly()
-    made.add_text(at(3), 0, Spoken(kind="text", text=" one"))
-    made.end_output([raw({"type": "message", "id": "x", "content": "one"})])
+    made.add_text(at(3), 0, Spoken(kind="text", text="one"))
+    made.end_output([raw({"type": "message", "id": "x", "content": "two"})])
     made.finish()
     events = made.take()
     assert made.meter.damage == "an item ends otherwise than it was streamed"

@@ -145,3 +145,99 @@ def test_pieces_are_the_same_with_and_without_names_of_events() -> None:
     assert b"event:" in named
     assert read(named) == read(bare)
     assert "ac" in [part for kind, part, *_ in answer(read(named)).items if kind == "text"]
+
+
+LLAMA = '{"a":1}'
+
+
+@pytest.mark.parametrize("whole", [LLAMA, '{"a": 1}'])
+def test_a_call_is_named_by_its_call_id_where_it_has_no_other(whole: str) -> None:
+    """llama.cpp announces and ends calls without an id and a place; its pieces name them by the call_id."""
+    call = {"type": "function_call", "call_id": "fc_x", "name": "f"}
+    other = {"type": "function_call", "call_id": "fc_y", "name": "g"}
+    body = frames(
+        *(ev("output_item.added", item={**each, "arguments": "", "status": "in_progress"}) for each in (call, other)),
+        ev("function_call_arguments.delta", item_id="fc_x", delta=LLAMA),
+        ev("function_call_arguments.delta", item_id="fc_y", delta="{}"),
+        ev("output_item.done", item={**call, "arguments": whole, "status": "completed"}),
+        ev("output_item.done", item={**other, "arguments": "{}", "status": "completed"}),
+        completed({**call, "arguments": whole}, {**other, "arguments": "{}"}),
+    )
+    events = read(body)
+    assert isinstance(events[-1], Finished)
+    assert [(item.name, item.call_id, item.arguments) for item in items(events)] == [
+        ("f", "fc_x", LLAMA),
+        ("g", "fc_y", "{}"),
+    ]
+    notes = [event.note.code for event in events if isinstance(event, Noted)]
+    assert notes == ([] if whole == LLAMA else ["whole_differs"])
+
+
+def _numbered(*numbers: tuple[str, int]) -> bytes:
+    shown = {"text": text("x", 0, "m"), "keepalive": {"type": "keepalive"}, "ping": {"type": "ping"}}
+    told = [json.dumps({**shown[kind], "sequence_number": number}) for kind, number in numbers]
+    ending = {name: value for name, value in completed().items() if name != "sequence_number"}
+    return "".join(f"data: {data}\n\n" for data in [*told, json.dumps(ending)]).encode()
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        (("text", 0), ("text", 1), ("text", 2), ("keepalive", 3), ("text", 3), ("text", 4)),
+        (("text", 0), ("text", 1), ("text", 2), ("keepalive", 3), ("text", 4), ("text", 5)),
+        (("text", 0), ("text", 1), ("ping", 2), ("ping", 3), ("text", 4)),
+        (("text", 5), ("text", 6), ("text", 0), ("text", 1), ("text", 9)),
+        (("text", 5), ("text", 6), ("text", 6), ("text", 8)),
+    ],
+)
+def test_numbers_that_begin_again_or_count_keep_alives_break_nothing(kept: tuple[tuple[str, int], ...]) -> None:
+    """Only a leap forward is a loss."""
+    events = read(_numbered(*kept))
+    assert isinstance(events[-1], Finished)
+    told = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert told == "x" * sum(1 for kind, _ in kept if kind == "text")
+
+
+@pytest.mark.parametrize("numbers", [(0, 1, 3), (0, 1, 2, 9)])
+def test_a_leap_forward_of_the_numbers_is_a_loss(numbers: tuple[int, ...]) -> None:
+    """The upstream was seen to count."""
+    assert answer(read(_numbered(*(("text", n) for n in numbers)))).error == "upstream_broken_stream"
+
+
+@pytest.mark.parametrize(
+    ("streamed", "whole", "error"),
+    [
+        (LLAMA, '{ "a": 1 }', None),
+        ('{"a":1,"b":2}', '{"b":2,"a":1}', None),
+        (LLAMA, '{"a":2}', "upstream_broken_stream"),
+        (LLAMA, '{"a":true}', "upstream_broken_stream"),
+        (LLAMA, '{"a":1.0}', "upstream_broken_stream"),
+        ('{"a":1', '{"a": 1}', "upstream_broken_stream"),
+    ],
+)
+def test_the_same_arguments_may_be_spelt_otherwise(streamed: str, whole: str, error: str | None) -> None:
+    """What was streamed stands; other arguments break the answer."""
+    call = {**A, "arguments": whole}
+    events = read(frames(added({**A, "arguments": ""}), args(streamed), done(call), completed(call)))
+    assert answer(events).error == error
+    if error is None:
+        assert items(events)[0].arguments == streamed
+        assert [event.note.code for event in events if isinstance(event, Noted)] == ["whole_differs"]
+    else:
+        assert items(events) == []
+
+
+@pytest.mark.parametrize(("streamed", "whole"), [("Hi ", "Hi"), ("\n\nHi", "Hi"), ("Hi", " Hi")])
+def test_white_space_around_a_text_is_no_difference(streamed: str, whole: str) -> None:
+    """What was streamed stands."""
+    events = read(frames(added(message("")), text(streamed), done(message(whole)), completed(message(whole))))
+    assert isinstance(events[-1], Finished)
+    assert [item.content[0].text for item in items(events)] == [streamed]
+    assert [event.note.code for event in events if isinstance(event, Noted)] == ["whole_differs"]
+
+
+def test_an_error_is_known_by_the_name_of_its_event() -> None:
+    """Its type is the error's own, as gateways send it."""
+    last = read(b'event: error\ndata: {"type":"overloaded_error","message":"Overloaded"}\n\n')[-1]
+    assert isinstance(last, Failed)
+    assert last.error.message == "Overloaded"
