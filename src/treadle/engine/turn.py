@@ -210,6 +210,7 @@ class Turn:
         self._used_call_ids.difference_update([call.call_id for call in calls])
         self._next_base = self.base
         self._forget_call()
+        self._choice.again()  # what was forgotten met no tool choice
         return said
 
     def early(self) -> list[PlannedCall]:
