@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gateway.apis import text_of
-from treadle.canon.errors import ProtocolError
+from treadle.canon.errors import ErrorInfo, ProtocolError
 from treadle.canon.events import (
     NUMBER_STEP,
     ArgumentsDelta,
@@ -417,3 +417,23 @@ def test_a_call_with_another_id_is_another_answer() -> None:
             told = [STARTED, ROUND, RunRecovered(), BROKEN, ROUND, *call(call_id), done, end]
             rest = _told(_telling(protocol, Frames(position=_id_of(seen[-1]), shows_ids=True)), *told)
             assert (DIFFERENTLY in b"".join(rest)) == (call_id == "call_2")
+
+
+@pytest.mark.parametrize("protocol", [*MENDED, "responses"])
+def test_a_failed_end_reaches_a_client_that_names_more_than_the_run_had(protocol: ProtocolName) -> None:
+    """Else its stream would end without a word, as a finished answer does; a completed run just ends."""
+    failed = RunEnded(status="failed", ended_at=2.0, error=ErrorInfo(code="run_not_stored", message="It is gone."))
+    for end, is_told in ((failed, True), (COMPLETED, False)):
+        frames = Frames(position=Position(number=900), first=int(protocol != "responses"), shows_ids=True)
+        assert (b"It is gone." in b"".join(_told(_telling(protocol, frames), STARTED, end))) == is_told
+        assert is_told or b"error" not in b"".join(_told(_telling(protocol, frames), STARTED, end))
+
+
+def test_a_reader_in_the_background_goes_on_behind_a_recovery_by_its_number() -> None:
+    """It was shown only what the journal has, so that its number is still true: nothing is compared."""
+    told = [STARTED, ROUND, *_begun(0, "Hel"), RunRecovered(), BROKEN, ROUND, *_whole(0, "Hel", "lo"), COMPLETED]
+    whole = _told(MendedRun(_encoder("responses"), closes=True, step=0), *told)
+    for seen in range(1, len(whole)):
+        frames = Frames(position=Position(number=seen - 1), first=0, shows_ids=False)
+        rest = _told(MendedRun(_encoder("responses"), frames, closes=True, step=0), *told)
+        assert rest == whole[seen:], seen
