@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from treadle import tool
 from treadle.config import Settings, StoreSection, Upstream
 from treadle.network import Take
+from treadle.network.asgi import EDGE_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE
 from treadle.runtime import Runtime
 from treadle.server.app import App
-from treadle.server.http import EDGE_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.http import Answer, HttpClient
 
@@ -164,7 +164,7 @@ def cost_add(a: int, b: int) -> int:
 
 
 class Taking:
-    """A client of our own server that takes everything at once. Fits `http.Edge`."""
+    """A client of our own server that takes everything at once. Fits `asgi.Edge`."""
 
     is_flowing = True
 

@@ -11,6 +11,7 @@ import msgspec
 
 from treadle.canon.errors import Conflict, ErrorInfo, Exhausted, NotFound, StoreError, TreadleError, Unauthorised
 from treadle.canon.ids import REQUEST
+from treadle.network.asgi import Header, Receive, Scope, Send
 from treadle.runtime import Runtime
 from treadle.server import operations, pages, runs, sessions
 from treadle.server.apis import (
@@ -28,7 +29,7 @@ from treadle.server.apis import (
 from treadle.server.clients import routes as keys
 from treadle.server.console import again, page, scores, trace, wire
 from treadle.server.guard import Guard, sane_request_id
-from treadle.server.http import Exchange, Header, HttpError, Receive, Scope, Send
+from treadle.server.http import Exchange, HttpError
 from treadle.server.login import routes as logins
 from treadle.server.mcp import route as mcp
 from treadle.server.openapi import document as openapi

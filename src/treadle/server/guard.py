@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 from treadle.canon.errors import Forbidden
 from treadle.canon.ids import KEY
-from treadle.server.http import Exchange, Header, HttpError
+from treadle.network.asgi import Header
+from treadle.server.http import Exchange, HttpError
 
 HEADERS_MAX = 128
 HEADER_BYTES_MAX = 65_536

@@ -5,12 +5,11 @@ API whose path was called. Knows no route and starts no run.
 """
 
 import asyncio
-import functools
 import hashlib
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NotRequired, Protocol, Required, TypedDict, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -19,97 +18,28 @@ from treadle.access.client import ANYBODY, Client
 from treadle.access.rates import Hit
 from treadle.canon.errors import ErrorInfo, LimitExceeded, ProtocolError, RequestError
 from treadle.canon.json import type_errors, write_json
-from treadle.wire.errors import write_error
+from treadle.network.asgi import (
+    BEHIND_IN_SCOPE,
+    EDGE_IN_SCOPE,
+    GONE_IN_SCOPE,
+    WHOLE_IN_SCOPE,
+    Application,
+    Behind,
+    Edge,
+    Header,
+    Message,
+    Receive,
+    Scope,
+    Send,
+)
+from treadle.wire.errors import envelope_of, write_refusal
 from treadle.wire.fields import NAME_CHARS_MAX, open_body
 
 T = TypeVar("T")
 
-Header = tuple[bytes, bytes]
-
-
-class Scope(TypedDict):
-    """What of an ASGI scope Treadle reads."""
-
-    type: str
-    method: str
-    path: str
-    query_string: bytes
-    headers: Iterable[Header]
-    client: NotRequired[tuple[str, int] | None]
-    root_path: NotRequired[str]
-
-
-class Message(TypedDict, total=False):
-    """An ASGI message, either way."""
-
-    type: Required[str]
-    body: bytes
-    more_body: bool
-    status: int
-    headers: list[Header]
-
-
-class Start(TypedDict):
-    """The message that begins an answer."""
-
-    type: str
-    status: int
-    headers: list[Header]
-
-
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message | Start], Awaitable[None]]
-
-Application = Callable[[Any, Any, Any], Awaitable[None]]
-"""Any ASGI application: frameworks disagree about the types of its arguments."""
-
-
-class Edge(Protocol):
-    """An answer of our own server: sends at once, and in one write, what takes ASGI several steps that might wait."""
-
-    @property
-    def is_flowing(self) -> bool:
-        """Tell whether it is a stream that has begun, whose client takes what it is sent."""
-        ...
-
-    def is_asked_by(self, receive: Receive, send: Send) -> bool:
-        """Tell whether nobody stands between who answers and this server, and would miss what goes past them."""
-        ...
-
-    def take_now(self) -> bytes | None:
-        """Return the body of the request, if all of it is there."""
-        ...
-
-    def begin_now(self, status: int, headers: tuple[Header, ...], data: bytes, *, is_whole: bool) -> bool:
-        """Send the head of an answer, and all of its body or the beginning of its stream.
-
-        Where it cannot nothing has happened, and ASGI's way is open.
-        """
-        ...
-
-    def write_now(self, data: bytes) -> None:
-        """Send more of a stream that is flowing."""
-        ...
-
-
 HeardHead = Callable[[tuple[Header, ...]], None]
 CountBytes = Callable[[int], None]
 """Counts a piece of a body, or refuses it."""
-
-Behind = Callable[[], int]
-"""Says about how many bytes wait in memory for a client."""
-
-BEHIND_IN_SCOPE = "treadle.behind"
-"""Where the edge finds that out, while a client takes nothing."""
-
-EDGE_IN_SCOPE = "treadle.edge"
-"""Where our own server is found, for what it does at once."""
-
-WHOLE_IN_SCOPE = "treadle.whole"
-"""Whether the edge has the whole body, so that reading it cannot take long."""
-
-GONE_IN_SCOPE = "treadle.gone"
-"""Where the edge finds whom to tell that a client is gone; True, once it is."""
 
 CLIENT_IN_SCOPE = "treadle.client"
 """Where an application that answers for us finds who asks."""
@@ -139,22 +69,6 @@ _PROBLEM_CHARS_MAX = 500
 _NAMED_FIELD = re.compile(r"^Object (?:missing required|contains unknown) field `(?P<field>.*)`$", re.DOTALL)
 _RETRY_AFTER_S = 1.0
 _RETRY_AFTER_STATUSES = frozenset({429, 503, 529})
-_ENVELOPES: tuple[tuple[str, str], ...] = (
-    ("/v1/chat", "chat"),
-    ("/chat", "chat"),
-    ("/v1/responses", "responses"),
-    ("/responses", "responses"),
-    ("/v1/conversations", "responses"),
-    ("/conversations", "responses"),
-    ("/v1/messages", "messages"),
-    ("/messages", "messages"),
-    ("/v1beta", "gemini"),
-    ("/v1/tunedModels", "gemini"),
-    ("/tunedModels", "gemini"),
-    ("/v1/models", "models"),
-    ("/models", "models"),
-    ("/v1", "chat"),
-)
 
 
 class HttpError(RequestError):
@@ -470,24 +384,6 @@ def path_below(path: str, root: str) -> str:
     if not root or not f"{path}/".startswith(f"{root}/"):
         return path
     return path.removeprefix(root) or "/"
-
-
-@functools.lru_cache(maxsize=256)
-def envelope_of(path: str) -> str:
-    """Return the protocol in whose form errors on a path are written; `models` is shared by three."""
-    for prefix, protocol in _ENVELOPES:
-        if path.startswith(prefix):
-            return protocol
-    return "treadle"
-
-
-def write_refusal(envelope: str, error: ErrorInfo, request_id: str = "") -> bytes:
-    """Write an error in an envelope; Treadle's own has a place for the hint."""
-    if envelope != "treadle":
-        return write_error("chat" if envelope == "models" else envelope, error, request_id)
-    return write_json(
-        {"error": {"code": error.code, "message": error.message, "hint": error.hint, "param": error.param}}
-    )
 
 
 def _too_large(bytes_max: int) -> LimitExceeded:

@@ -16,7 +16,8 @@ from types import MappingProxyType
 import msgspec
 
 from treadle.canon.errors import NotFound
-from treadle.server.http import Exchange, Header
+from treadle.network.asgi import Header
+from treadle.server.http import Exchange
 from treadle.server.scripts.join import join
 from treadle.server.scripts.squeeze import squeeze
 from treadle.server.service import Service

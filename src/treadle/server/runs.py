@@ -29,10 +29,11 @@ from treadle.canon.json import OptionalRaw, write_json
 from treadle.canon.messages import Entry
 from treadle.canon.request import Options, Request, answer_form
 from treadle.canon.usage import Usage
+from treadle.network.asgi import Header
 from treadle.runs import RunHandle
 from treadle.server.clients.cursor import read_before
 from treadle.server.delivery.wishes import read_idempotency, read_last
-from treadle.server.http import Exchange, Header, HttpError, read_body, read_number
+from treadle.server.http import Exchange, HttpError, read_body, read_number
 from treadle.server.service import Service
 from treadle.server.stream import read, wants_fresh
 from treadle.store.journal import RunRow, RunSearch, SessionRow

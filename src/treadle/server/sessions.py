@@ -9,8 +9,9 @@ from treadle.canon.errors import ProtocolError
 from treadle.canon.ids import SESSION
 from treadle.canon.json import OptionalRaw
 from treadle.canon.messages import Entry
+from treadle.network.asgi import Header
 from treadle.server.clients.cursor import read_before
-from treadle.server.http import Exchange, Header, read_body, read_number
+from treadle.server.http import Exchange, read_body, read_number
 from treadle.server.service import Service
 from treadle.server.stream import read
 from treadle.store.export import write_run

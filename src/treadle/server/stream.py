@@ -27,6 +27,7 @@ from treadle.canon.events import (
 from treadle.canon.ids import IdSource
 from treadle.canon.request import Request
 from treadle.config import Settings
+from treadle.network.asgi import Header
 from treadle.server.delivery.audience import Audience, Source
 from treadle.server.delivery.position import Frames
 from treadle.server.delivery.presence import Presence
@@ -49,7 +50,7 @@ from treadle.server.delivery.wishes import (
     read_wishes,
     usual_wishes,
 )
-from treadle.server.http import EVENT_STREAM, JSON, NO_STORE, OFF_LOOP_BYTES, Exchange, Header, HttpError
+from treadle.server.http import EVENT_STREAM, JSON, NO_STORE, OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.service import Service
 from treadle.wire.adapt import fidelity
 from treadle.wire.codec import Encoder

@@ -31,7 +31,7 @@ from treadle.canon.json import write_json
 from treadle.canon.messages import item_of_entry
 from treadle.canon.request import Request, inherit
 from treadle.canon.tools import ToolSpec
-from treadle.server.http import Header
+from treadle.network.asgi import Header
 from treadle.server.service import Service
 from treadle.wire.fields import Fields, open_body
 

@@ -1,5 +1,6 @@
 """Error envelopes: one error as data, written as each API writes it. The HTTP status is the error's own."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -48,6 +49,43 @@ _GEMINI_STATUSES = {
     504: "DEADLINE_EXCEEDED",
     529: "UNAVAILABLE",
 }
+
+
+_PATHS: tuple[tuple[str, str], ...] = (
+    ("/v1/chat", "chat"),
+    ("/chat", "chat"),
+    ("/v1/responses", "responses"),
+    ("/responses", "responses"),
+    ("/v1/conversations", "responses"),
+    ("/conversations", "responses"),
+    ("/v1/messages", "messages"),
+    ("/messages", "messages"),
+    ("/v1beta", "gemini"),
+    ("/v1/tunedModels", "gemini"),
+    ("/tunedModels", "gemini"),
+    ("/v1/models", "models"),
+    ("/models", "models"),
+    ("/v1", "chat"),
+)
+"""Which API a path belongs to; the first prefix that fits counts."""
+
+
+@functools.lru_cache(maxsize=256)
+def envelope_of(path: str) -> str:
+    """Return the protocol in whose form errors on a path are written; `models` is shared by three."""
+    for prefix, protocol in _PATHS:
+        if path.startswith(prefix):
+            return protocol
+    return "treadle"
+
+
+def write_refusal(envelope: str, error: ErrorInfo, request_id: str = "") -> bytes:
+    """Write an error in an envelope; Treadle's own has a place for the hint."""
+    if envelope != "treadle":
+        return write_error("chat" if envelope == "models" else envelope, error, request_id)
+    return write_json(
+        {"error": {"code": error.code, "message": error.message, "hint": error.hint, "param": error.param}}
+    )
 
 
 def write_error(protocol: str, error: ErrorInfo, request_id: str = "") -> bytes:

@@ -7,8 +7,9 @@ import pytest
 
 from treadle.canon.errors import StoreError
 from treadle.canon.events import ItemDone, RunEvent
+from treadle.network.asgi import Message, Scope
 from treadle.server.app import TABLE, App, Routes
-from treadle.server.http import Exchange, Message, Scope
+from treadle.server.http import Exchange
 from treadle.wire import chat
 from unit.server.conftest import OpenApp
 from unit.server.held import HeldModel

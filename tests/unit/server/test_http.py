@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from treadle.canon.errors import ErrorInfo, LimitExceeded
-from treadle.server.http import Exchange, HttpError, Message, Scope, path_below
+from treadle.network.asgi import Message, Scope
+from treadle.server.http import Exchange, HttpError, path_below
 
 ALWAYS = [
     (b"x-content-type-options", b"nosniff"),

@@ -20,11 +20,12 @@ from treadle.canon.events import (
 )
 from treadle.canon.items import CallItem, MessageItem
 from treadle.canon.request import Note
+from treadle.network.asgi import EDGE_IN_SCOPE, Receive, Scope, Send
 from treadle.runs.feed import Feed
 from treadle.runtime import SystemClock
 from treadle.server.delivery.audience import Audience
 from treadle.server.delivery.telling import OneRun
-from treadle.server.http import EDGE_IN_SCOPE, JSON, OFF_LOOP_BYTES, Exchange, HttpError, Receive, Scope, Send
+from treadle.server.http import JSON, OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.stream import Manner, Reply, read
 from unit.server.visit import LOCAL, Silences, Visit
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.server.http import Message, Receive, Scope, Send
+from treadle.network.asgi import Message, Receive, Scope, Send
 from treadle.server.stream import Reply
 
 BOUND_S = 5.0

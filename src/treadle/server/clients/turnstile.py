@@ -12,8 +12,9 @@ from treadle.access.accounts import MINUTE_S
 from treadle.access.client import LOCAL, Client
 from treadle.access.rates import Hit
 from treadle.canon.errors import Exhausted
+from treadle.network.asgi import Header
 from treadle.runtime import Runtime
-from treadle.server.http import Exchange, Header
+from treadle.server.http import Exchange
 
 HOPS_MAX = 32
 """How many addresses of X-Forwarded-For are looked at, from the nearest."""

@@ -3,11 +3,12 @@
 import msgspec
 
 from treadle.canon.errors import NotFound, ProtocolError
+from treadle.network.asgi import Header
 from treadle.runs import RunHandle
 from treadle.runs.record.rounds import read_run
 from treadle.runs.record.tapes import tape_run
 from treadle.server.console.wire import endpoint_of
-from treadle.server.http import Exchange, Header, read_body
+from treadle.server.http import Exchange, read_body
 from treadle.server.runs import acting, find_run, view_of
 from treadle.server.service import Service
 from treadle.server.stream import read

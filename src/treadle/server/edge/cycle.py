@@ -1,4 +1,4 @@
-"""One request of a connection and the answer to it, as uvicorn has them, with what is done at once: see `http.Edge`.
+"""One request of a connection and the answer to it, as uvicorn has them, with what is done at once: see `asgi.Edge`.
 
 Thousands of streams may be open: what uvicorn makes for somebody to wait on is made here when somebody waits.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from treadle.server.http import Header, Receive, Send
+from treadle.network.asgi import Header, Receive, Send
 
 _BODILESS = frozenset({204, 304})
 _CONTROLS = bytes(each for each in (*range(32), 127) if each != ord("\t"))
@@ -69,7 +69,7 @@ _UNHEARD = Bell()
 
 
 class Cycle(RequestResponseCycle):
-    """Answers one request of a connection. Fits `http.Edge`: what `is_flowing` is a stream that it began at once.
+    """Answers one request of a connection. Fits `asgi.Edge`: what `is_flowing` is a stream that it began at once.
 
     What is so with every request in the beginning stands here and not in each of them. Most bodies come in one piece,
     which is the body; who has to wait for one `is_awaited` by, and has a bell of its own.

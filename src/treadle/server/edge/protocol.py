@@ -21,17 +21,9 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from treadle.canon.errors import ErrorInfo
+from treadle.network.asgi import BEHIND_IN_SCOPE, EDGE_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE, Behind, Header
 from treadle.server.edge.cycle import Cycle, Flow
-from treadle.server.http import (
-    BEHIND_IN_SCOPE,
-    EDGE_IN_SCOPE,
-    GONE_IN_SCOPE,
-    WHOLE_IN_SCOPE,
-    Behind,
-    Header,
-    envelope_of,
-    write_refusal,
-)
+from treadle.wire.errors import envelope_of, write_refusal
 
 log = logging.getLogger("treadle.server")
 

@@ -9,7 +9,8 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from treadle.access.client import Client
 from treadle.canon.errors import NotFound
 from treadle.canon.items import ResultItem
-from treadle.server.http import Exchange, Header
+from treadle.network.asgi import Header
+from treadle.server.http import Exchange
 from treadle.server.mcp.tools import make_server
 from treadle.server.service import Service
 from treadle.server.stream import read

@@ -7,11 +7,13 @@ from typing import Any, cast
 import msgspec
 
 from treadle.canon.json import write_json
+from treadle.network.asgi import Header
 from treadle.server.http import JSON as JSON_TYPE
-from treadle.server.http import Exchange, Header, envelope_of
+from treadle.server.http import Exchange
 from treadle.server.openapi import own, rest, vendors, work
 from treadle.server.openapi.operation import ANY, JSON, Content, Operation, Query, Schema, fields
 from treadle.server.service import Service
+from treadle.wire.errors import envelope_of
 
 TABLE: tuple[Operation, ...] = (
     *vendors.OPERATIONS,

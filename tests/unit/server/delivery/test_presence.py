@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from treadle.network.asgi import GONE_IN_SCOPE
 from treadle.server.delivery.presence import Presence
-from treadle.server.http import GONE_IN_SCOPE, Exchange
+from treadle.server.http import Exchange
 
 BOUND_S = 20.0
 NEVER_S = 3_600.0

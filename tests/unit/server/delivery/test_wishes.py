@@ -7,6 +7,7 @@ import pytest
 from treadle.canon.errors import ProtocolError
 from treadle.canon.request import Request, Surface
 from treadle.config import Route, ServerSection, Settings, ToolsSection
+from treadle.network.asgi import Message
 from treadle.server.delivery.position import Position
 from treadle.server.delivery.wishes import (
     answers_plainly,
@@ -15,7 +16,7 @@ from treadle.server.delivery.wishes import (
     read_wishes,
     usual_wishes,
 )
-from treadle.server.http import Exchange, Message
+from treadle.server.http import Exchange
 
 STREAMED = Request(protocol="chat", model="m", surface=Surface(stream=True))
 SETTINGS = Settings(server=ServerSection(reconnect_s=7.0))

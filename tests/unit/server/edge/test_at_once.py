@@ -9,8 +9,9 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from treadle.canon.errors import LimitExceeded
+from treadle.network.asgi import EDGE_IN_SCOPE
 from treadle.server.edge.protocol import BoundedProtocol
-from treadle.server.http import EDGE_IN_SCOPE, Exchange
+from treadle.server.http import Exchange
 from unit.server.edge.test_protocol import exchange, serving
 
 CLOSING = b"connection: close\r\n"
