@@ -14,21 +14,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from treadle.canon.errors import ConfigError, NotApproved, NotFound, RequestError, TreadleError
+from treadle.cli.terminal.exits import CANCELLED as CANCELLED
+from treadle.cli.terminal.exits import DENIED as DENIED
+from treadle.cli.terminal.exits import ERROR as ERROR
+from treadle.cli.terminal.exits import EXIT_CODES as EXIT_CODES
+from treadle.cli.terminal.exits import LIMIT as LIMIT
+from treadle.cli.terminal.exits import OK as OK
+from treadle.cli.terminal.exits import TERMINATED as TERMINATED
+from treadle.cli.terminal.exits import USAGE as USAGE
 
 if TYPE_CHECKING:
     from treadle.config import Loaded, Settings
-
-OK = 0
-ERROR = 1
-USAGE = 2
-DENIED = 3
-LIMIT = 4
-CANCELLED = 130
-TERMINATED = 143
-
-EXIT_CODES = """\
-exit codes: 0 done, 1 error, 2 usage or configuration, 3 a tool was denied, 4 a limit was reached,
-130 cancelled, 143 terminated"""
 
 _FLAG_KEYS = {
     "host": "server.host",

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from treadle.cli import command
+from treadle.cli.terminal import exits
 
 
 class Turns(Protocol):
@@ -52,7 +52,7 @@ class Interrupts:
     @property
     def exit_code(self) -> int:
         """Return the exit code of the signal that ended the program."""
-        return command.TERMINATED if self.is_terminated else command.CANCELLED
+        return exits.TERMINATED if self.is_terminated else exits.CANCELLED
 
     def _terminate(self) -> None:
         """End the turn, and the program after it."""

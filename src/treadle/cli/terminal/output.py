@@ -13,7 +13,7 @@ from treadle.canon.items import MessageItem
 from treadle.canon.json import write_json
 from treadle.canon.messages import call_summary
 from treadle.canon.usage import Usage
-from treadle.cli import command
+from treadle.cli.terminal import exits
 from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.lines import finished_line, line_of
 from treadle.cli.terminal.look import look_of
@@ -23,7 +23,7 @@ from treadle.cli.terminal.words import error_lines, limit_text, note_text
 if TYPE_CHECKING:
     from treadle.cli.talk.host import SessionInfo
 
-_STATUS_CODES = {"completed": command.OK, "cancelled": command.CANCELLED}
+_STATUS_CODES = {"completed": exits.OK, "cancelled": exits.CANCELLED}
 _CUT_WORDS = {"length": "the model reached its length limit", "filtered": "the provider's filter stopped the answer"}
 
 
@@ -135,13 +135,13 @@ class Writer:
         """Return how the turn ended, as a number."""
         result = self.result
         if self.limit is not None:
-            return command.LIMIT
-        code = _STATUS_CODES.get(result.status, command.ERROR)
-        if code != command.OK or result.error is not None:
-            return code or command.ERROR
+            return exits.LIMIT
+        code = _STATUS_CODES.get(result.status, exits.ERROR)
+        if code != exits.OK or result.error is not None:
+            return code or exits.ERROR
         if result.limit is not None:
-            return command.LIMIT
-        return command.DENIED if self._is_denied else command.OK
+            return exits.LIMIT
+        return exits.DENIED if self._is_denied else exits.OK
 
     def note(self, text: str) -> None:
         """Tell the person at the terminal."""
