@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, NotApproved, NotFound, RequestError, TreadleError
+from treadle.canon.errors import ConfigError, NotApproved, RequestError, TreadleError
 from treadle.cli.terminal.exits import CANCELLED as CANCELLED
 from treadle.cli.terminal.exits import DENIED as DENIED
 from treadle.cli.terminal.exits import ERROR as ERROR
@@ -77,20 +77,6 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key-env", metavar="NAME", help="the variable that holds the key for that server")
 
 
-def server_key(args: argparse.Namespace) -> str:
-    """Return the key for the server that the flags name; nothing when they name none.
-
-    Raises: ConfigError.
-    """
-    if not args.key_env:
-        return ""
-    if not (key := os.environ.get(args.key_env, "").strip()):
-        raise ConfigError(
-            f"the variable {args.key_env} is not set", param="--key-env", hint="it holds the server's key"
-        )
-    return key
-
-
 def add_record_flag(parser: argparse.ArgumentParser) -> None:
     """Add the flag that records what upstreams answer."""
     parser.add_argument("--record", metavar="DIR", help="record every upstream call in this folder, as cassettes")
@@ -151,6 +137,7 @@ def terminal_settings(args: argparse.Namespace) -> "Settings":
     import msgspec
 
     from treadle.config import for_terminal
+    from treadle.config.rules import check_model
 
     loaded = read_flags(args)
     settings = for_terminal(loaded.settings)
@@ -160,21 +147,6 @@ def terminal_settings(args: argparse.Namespace) -> "Settings":
         return settings
     local = msgspec.structs.replace(settings.tools.local, root=str(project_root(Path.cwd())))
     return msgspec.structs.replace(settings, tools=msgspec.structs.replace(settings.tools, local=local))
-
-
-def check_model(settings: "Settings") -> None:
-    """Refuse a model that nobody serves: without an upstream there is only the demo model, and it is no other.
-
-    Raises: NotFound.
-    """
-    from treadle.config.settings import DEMO_MODEL
-
-    if not settings.upstream and settings.model != DEMO_MODEL:
-        raise NotFound(
-            f"no upstream serves {settings.model!r}",
-            param="model",
-            hint="set OPENAI_API_KEY (or another provider's key) or write an [[upstream]]; -m demo needs neither",
-        )
 
 
 def asked_model(args: argparse.Namespace, settings: "Settings") -> str:

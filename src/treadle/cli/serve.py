@@ -57,10 +57,11 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until stopped."""
+    from treadle.config.rules import check_model
     from treadle.server.crew.post import read_post
 
     settings = command.read_flags(args).settings
-    command.check_model(settings)
+    check_model(settings)
     check_addresses(settings)
     post = read_post(os.environ)
     if post is None and settings.server.workers > 1:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
+from treadle.canon.errors import ConfigError, NotFound
 from treadle.config.problems import KEY_HINT, Problem, nearest, origin_of
 from treadle.config.settings import CASSETTE, DEMO_MODEL, SQLITE, TIERS, Mcp, Settings, ToolRule, Upstream
 from treadle.store.address import PostgresAddress, is_postgres
@@ -39,6 +39,19 @@ def find_contradictions(settings: Settings, origins: Mapping[str, str]) -> list[
         *_policy_problems(settings),
     ]
     return [msgspec.structs.replace(problem, origin=_origin(problem.path, origins)) for problem in problems]
+
+
+def check_model(settings: Settings) -> None:
+    """Refuse a model that nobody serves: without an upstream there is only the demo model, and it is no other.
+
+    Raises: NotFound.
+    """
+    if not settings.upstream and settings.model != DEMO_MODEL:
+        raise NotFound(
+            f"no upstream serves {settings.model!r}",
+            param="model",
+            hint="set OPENAI_API_KEY (or another provider's key) or write an [[upstream]]; -m demo needs neither",
+        )
 
 
 def _origin(path: str, origins: Mapping[str, str]) -> str:

@@ -7,7 +7,6 @@ import pytest
 
 from treadle.canon.errors import NotFound, TreadleError
 from treadle.cli import command
-from treadle.config import Settings, Upstream
 
 
 @pytest.fixture(autouse=True)
@@ -76,29 +75,15 @@ def test_a_root_that_was_configured_is_kept(here: Path) -> None:
     assert command.terminal_settings(parse("--config", "treadle.toml")).tools.local.root == "sub"
 
 
-@pytest.mark.parametrize(("model", "is_served"), [("demo", True), ("gpt-5", False)])
-def test_without_an_upstream_there_is_only_the_demo_model(model: str, is_served: bool) -> None:
-    """Another name is refused with a way out: the answer would pass for that model's."""
-    settings = Settings(default_model=model)
-    if is_served:
-        command.check_model(settings)
-        return
-    with pytest.raises(NotFound, match="no upstream serves 'gpt-5'") as caught:
-        command.check_model(settings)
-    assert "-m demo" in (caught.value.hint or "")
-    assert command.exit_code(caught.value) == 2
-
-
-def test_with_an_upstream_any_name_may_be_asked() -> None:
-    """Which models it serves only the upstream knows."""
-    upstream = Upstream(name="a", base_url="http://127.0.0.1:1/v1")
-    command.check_model(Settings(default_model="gpt-5", upstream=(upstream,)))
-
-
 def test_outside_a_repository_the_root_is_the_folder(here: Path) -> None:
     """Without a .git anywhere above, nothing above is opened up."""
     assert command.project_root(here) in (here, *here.parents)
     assert command.terminal_settings(parse()).tools.local.root == str(command.project_root(here))
+
+
+def test_a_model_that_nobody_serves_is_a_mistake_of_usage() -> None:
+    """As any flag that cannot be followed."""
+    assert command.exit_code(NotFound("no upstream serves it", param="model")) == 2
 
 
 def test_an_error_is_harmless_for_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

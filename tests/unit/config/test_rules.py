@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import ConfigError
-from treadle.config import load_settings
-from treadle.config.rules import is_loopback
+from treadle.canon.errors import ConfigError, NotFound
+from treadle.config import Settings, Upstream, load_settings
+from treadle.config.rules import check_model, is_loopback
 
 UPSTREAM = '[[upstream]]\nname = "a"\nbase_url = "http://127.0.0.1:1/v1"\n'
 MCP = '[[mcp]]\nname = "a"\ncommand = ["x"]\n'
@@ -95,3 +95,22 @@ def test_a_remote_host_needs_to_be_allowed() -> None:
 def test_loopback_is_told_from_the_rest(host: str, expected: bool) -> None:
     """Only addresses that no other machine reaches count."""
     assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(("model", "is_served"), [("demo", True), ("gpt-5", False)])
+def test_without_an_upstream_there_is_only_the_demo_model(model: str, is_served: bool) -> None:
+    """Another name is refused with a way out: the answer would pass for that model's."""
+    settings = Settings(default_model=model)
+    if is_served:
+        check_model(settings)
+        return
+    with pytest.raises(NotFound, match="no upstream serves 'gpt-5'") as caught:
+        check_model(settings)
+    assert "-m demo" in (caught.value.hint or "")
+    assert caught.value.param == "model"
+
+
+def test_with_an_upstream_any_name_may_be_asked() -> None:
+    """Which models it serves only the upstream knows."""
+    upstream = Upstream(name="a", base_url="http://127.0.0.1:1/v1")
+    check_model(Settings(default_model="gpt-5", upstream=(upstream,)))

@@ -44,8 +44,9 @@ async def _names(args: argparse.Namespace) -> list[str]:
     """Return the names, the default first. Raises: TreadleError."""
     if args.server:
         from treadle.cli.remote.elsewhere import Elsewhere
+        from treadle.cli.talk.opening import server_key
 
-        async with Elsewhere(args.server, command.server_key(args)) as host:
+        async with Elsewhere(args.server, server_key(args)) as host:
             return await host.models()
     from treadle.config import ToolsSection
     from treadle.runtime import Runtime

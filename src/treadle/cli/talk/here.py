@@ -13,7 +13,6 @@ from treadle.canon.messages import Entry
 from treadle.canon.request import Options, Request, answer_form
 from treadle.canon.tools import ServerTool
 from treadle.canon.usage import Usage
-from treadle.cli import command
 from treadle.cli.talk.host import FOLDER, Ask, Decision, ProposalInfo, RunInfo, SessionInfo
 
 if TYPE_CHECKING:
@@ -185,7 +184,9 @@ class Here:
 
         Raises: NotFound.
         """
-        command.check_model(msgspec.structs.replace(self._runtime.settings, default_model=name))
+        from treadle.config.rules import check_model
+
+        check_model(msgspec.structs.replace(self._runtime.settings, default_model=name))
         self._runtime.router.model_for(name)
 
     async def cost(self, run_id: str, model: str, usage: Usage | None) -> float | None:

@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
 
-from treadle.cli import command
+from treadle.canon.errors import ConfigError
 from treadle.cli.consent.allowed import FILE_NAME, Allowances
 from treadle.cli.consent.policy import Mode, Policy
 
@@ -28,7 +28,7 @@ async def opened_host(
     if args.server:
         from treadle.cli.remote.elsewhere import Elsewhere
 
-        async with Elsewhere(args.server, command.server_key(args)) as far:
+        async with Elsewhere(args.server, server_key(args)) as far:
             yield far
         return
     # Off the loop, so that a person who types already sees it.
@@ -46,3 +46,17 @@ def make_policy(mode: Mode, root: str) -> Policy:
     from treadle.config.reader import data_directory
 
     return Policy(mode, Allowances(os.path.realpath(root), data_directory(os.environ) / FILE_NAME))
+
+
+def server_key(args: argparse.Namespace) -> str:
+    """Return the key for the server that the flags name; nothing when they name none.
+
+    Raises: ConfigError.
+    """
+    if not args.key_env:
+        return ""
+    if not (key := os.environ.get(args.key_env, "").strip()):
+        raise ConfigError(
+            f"the variable {args.key_env} is not set", param="--key-env", hint="it holds the server's key"
+        )
+    return key

@@ -95,11 +95,12 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from treadle.cli.run import read_piped
     from treadle.cli.talk.interrupts import run_interruptible
+    from treadle.config.rules import check_model
     from treadle.guests.sandbox.engine import load_wasmtime
 
     load_wasmtime()
     settings = command.read_flags(args).settings
-    command.check_model(settings)
+    check_model(settings)
     command.quiet_logs()
     stdin = read_piped().encode("utf-8", "replace")
     return run_interruptible(lambda interrupts: _session(interrupts, settings, args, stdin))
