@@ -35,22 +35,22 @@ __all__ = [
 ]
 
 _HOME = {
-    "RunEnded": "canon.events",
-    "RunEvent": "canon.events",
-    "RunStarted": "canon.events",
-    "Runtime": "runtime",
-    "Settings": "config",
-    "TextDelta": "canon.events",
-    "Tool": "tools",
-    "ToolContext": "tools",
-    "ToolFinished": "canon.events",
-    "ToolStarted": "canon.events",
-    "TreadleError": "canon.errors",
-    "Usage": "canon.usage",
-    "file": "tools",
-    "image": "tools",
-    "load_settings": "config",
-    "tool": "tools",
+    "RunEnded": "treadle.canon.events",
+    "RunEvent": "treadle.canon.events",
+    "RunStarted": "treadle.canon.events",
+    "Runtime": "treadle.runtime",
+    "Settings": "treadle.config",
+    "TextDelta": "treadle.canon.events",
+    "Tool": "treadle.tools",
+    "ToolContext": "treadle.tools",
+    "ToolFinished": "treadle.canon.events",
+    "ToolStarted": "treadle.canon.events",
+    "TreadleError": "treadle.canon.errors",
+    "Usage": "treadle.canon.usage",
+    "file": "treadle.tools",
+    "image": "treadle.tools",
+    "load_settings": "treadle.config",
+    "tool": "treadle.tools",
 }
 
 
@@ -58,7 +58,7 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'treadle' has no attribute {name!r}")
-    return getattr(import_module(f"treadle.{home}"), name)
+    return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:
