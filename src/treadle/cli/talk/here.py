@@ -199,7 +199,7 @@ class Here:
 
     async def proposals(self) -> list[ProposalInfo]:
         """Return the open proposals of facts."""
-        from treadle.cli.workspace.print import review_lines
+        from treadle.cli.terminal.reviews import review_lines
 
         desk = self._runtime.workspaces
         found: list[ProposalInfo] = []

@@ -11,6 +11,7 @@ from treadle.canon.errors import NotApproved, RequestError, WorkspaceConflict
 from treadle.canon.json import BadJson, read_json
 from treadle.cli import command
 from treadle.cli.journal import opened
+from treadle.cli.terminal.reviews import diff_lines, review_lines, when
 from treadle.cli.workspace import print as out
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ async def _list(desk: "Workspaces", args: argparse.Namespace) -> int:
         print("no workspaces yet")
     else:
         cells = [("name", "version", "changed", "id")]
-        cells += [(row.name or "-", str(row.version), out.when(row.updated_at), row.id) for row in rows]
+        cells += [(row.name or "-", str(row.version), when(row.updated_at), row.id) for row in rows]
         out.print_lines(opened.aligned(cells))
     return command.OK
 
@@ -183,7 +184,7 @@ async def _proposals(desk: "Workspaces", args: argparse.Namespace) -> int:
         print("nothing waits for a decision")
     else:
         for each in reviews:
-            out.print_lines(out.review_lines(each))
+            out.print_lines(review_lines(each))
         for each in decided:
             out.print_lines(out.standing_lines(each))
     return command.OK
@@ -205,7 +206,7 @@ async def _confirm(desk: "Workspaces", args: argparse.Namespace) -> int:
         taken = await desk.confirm(args.workspace, args.proposal, consent, author=_author(args))
     except WorkspaceConflict:
         if not args.json:
-            out.print_lines(out.review_lines(await desk.review(args.workspace, args.proposal)))
+            out.print_lines(review_lines(await desk.review(args.workspace, args.proposal)))
         raise
     return _taken(args, taken)
 
@@ -230,7 +231,7 @@ async def _diff(desk: "Workspaces", args: argparse.Namespace) -> int:
     if args.json:
         command.print_json(differences)
     else:
-        out.print_lines(out.diff_lines(differences))
+        out.print_lines(diff_lines(differences))
     return command.OK
 
 
@@ -290,7 +291,7 @@ def _refuse(review: "Review", args: argparse.Namespace) -> None:
     Raises: WorkspaceConflict.
     """
     if not args.json:
-        out.print_lines(out.review_lines(review))
+        out.print_lines(review_lines(review))
     raise WorkspaceConflict(
         f"proposal `{review.proposal.id}` cannot be confirmed as it is: {review.obstacle}",
         param="proposal",
@@ -309,7 +310,7 @@ def _ask(review: "Review") -> None:
             param="version",
             hint=f"say what you have seen: --version {review.facts_version}, or --yes",
         )
-    out.print_lines(out.review_lines(review))
+    out.print_lines(review_lines(review))
     if input("make it fact? [y/N] ").strip().casefold() not in ("y", "yes"):
         raise NotApproved("nothing was changed")
 
@@ -330,7 +331,7 @@ def _user() -> str:
 
 def _taken(args: argparse.Namespace, taken: "Taken") -> int:
     record = taken.record
-    text = "\n".join([f"version {record.version}: {record.kind}", *out.diff_lines(record.diff)])
+    text = "\n".join([f"version {record.version}: {record.kind}", *diff_lines(record.diff)])
     return _tell(args, text, record)
 
 
