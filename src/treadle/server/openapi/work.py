@@ -3,6 +3,7 @@
 from typing import get_args
 
 from treadle.canon.tools import ToolPolicy
+from treadle.runtime.guests import GuestRun, GuestView
 from treadle.server.apis import approvals, guests, tools
 from treadle.server.openapi.operation import (
     ANY,
@@ -284,7 +285,7 @@ OPERATIONS = (
         route="/treadle/v1/guests",
         summary="List the session guests",
         tag="Guests",
-        answers=gives(fields(guests=listed(guests.GuestView), live=COUNT)),
+        answers=gives(fields(guests=listed(GuestView), live=COUNT)),
         reads=True,
     ),
     Operation(
@@ -294,6 +295,6 @@ OPERATIONS = (
         tag="Guests",
         body=guests.NewGuestRun,
         needs_body=False,
-        answers=gives(guests.GuestRun),
+        answers=gives(GuestRun),
     ),
 )

@@ -1,0 +1,104 @@
+"""What may be shown of session guests, and running one for a client: all that the server knows of WASM."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from treadle.guests.quarters import GuestModule
+from treadle.guests.sandbox.grant import Grant
+from treadle.guests.sandbox.limits import Stop
+from treadle.guests.service import Guests
+from treadle.guests.stage.desk import Admit, Sender
+from treadle.guests.stage.lines import LEVELS, Said
+from treadle.guests.stage.program import Ended
+
+
+class FolderView(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder that a guest was granted, by the name it has for the guest."""
+
+    path: str
+    is_writable: bool
+
+
+class GuestView(msgspec.Struct, frozen=True, kw_only=True):
+    """A configured guest: where it runs, what it was granted, and within which limits."""
+
+    name: str
+    model: str
+    isolation: str
+    engine: str
+    grants: tuple[str, ...]
+    folders: list[FolderView]
+    env: list[str]
+    cpu_s: float
+    wall_s: float
+    memory_bytes_max: int
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that the guest logged."""
+
+    level: str
+    text: str
+
+
+class GuestRun(msgspec.Struct, frozen=True, kw_only=True):
+    """How a guest ended, what it printed and logged, and the runs that it made."""
+
+    guest: str
+    status: str
+    exit_code: int | None
+    stop: Stop | None
+    output: str
+    errors: str
+    log: list[LogLine]
+    runs: tuple[str, ...]
+    cpu_s: float
+    wall_s: float
+    host_calls: int
+
+
+def describe_guest(module: GuestModule) -> GuestView:
+    """Return what may be known of a guest: no path of this machine, and of variables only their names."""
+    wasi = module.wasi or Grant()
+    return GuestView(
+        name=module.name,
+        model=module.model,
+        isolation=module.isolation,
+        engine=module.engine,
+        grants=module.grants,
+        folders=[FolderView(path=folder.guest, is_writable=folder.is_writable) for folder in wasi.folders],
+        env=[name for name, _ in wasi.env],
+        cpu_s=module.limits.cpu_s,
+        wall_s=module.limits.wall_s,
+        memory_bytes_max=module.limits.memory_bytes_max,
+    )
+
+
+async def run_guest(
+    guests: Guests, module: GuestModule, *, stdin: bytes, key_id: str, allowed: tuple[str, ...] | None, admit: Admit
+) -> GuestRun:
+    """Run a guest to its end for a client; being cancelled stops it.
+
+    Raises: BadGuest, TooManyGuests, ConfigError.
+    """
+    said: list[Said] = []
+    sender = Sender(key_id=key_id, allowed=allowed, admit=admit)
+    ended = await guests.run(module, stdin=stdin, hear=said.append, sender=sender)
+    return _view(module, ended, said)
+
+
+def _view(module: GuestModule, ended: Ended, said: Sequence[Said]) -> GuestRun:
+    return GuestRun(
+        guest=module.name,
+        status="completed" if ended.stop is None else "stopped",
+        exit_code=ended.exit_code,
+        stop=ended.stop,
+        output="".join(each.text for each in said if each.stream == "stdout"),
+        errors="".join(each.text for each in said if each.stream == "stderr"),
+        log=[LogLine(level=LEVELS[each.level], text=each.text) for each in said if each.stream == "log"],
+        runs=ended.run_ids,
+        cpu_s=ended.cpu_s,
+        wall_s=ended.wall_s,
+        host_calls=ended.host_calls,
+    )
