@@ -49,7 +49,7 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     metadata: OptionalRaw = None
 
 
-class Fork(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SessionFork(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of POST …/fork: a name, and the run of the session to go on from."""
 
     name: str | None = None
@@ -146,7 +146,7 @@ async def fork(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound, Conflict.
     """
     body = await service.body(exchange)
-    wanted = await read(body or b"{}", lambda data: read_body(data, Fork))
+    wanted = await read(body or b"{}", lambda data: read_body(data, SessionFork))
     source = await _find(service, exchange)
     row = _new_row(service, exchange, "", None)
     await _answer_created(exchange, await fork_session(_store(service), source, row, at=wanted.at, name=wanted.name))

@@ -18,7 +18,7 @@ from treadle.store.sessions import chain_of
 from treadle.upstream.cassette.tape import write_cassette
 
 
-class Fork(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunFork(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of POST …/fork: just before which round, and with which model if not the same."""
 
     round: int = 1
@@ -36,7 +36,7 @@ async def fork(service: Service, exchange: Exchange) -> None:
 
     Raises: ProtocolError, NotFound, RequestError for a round that the run does not have.
     """
-    wanted = await read(await service.body(exchange) or b"{}", lambda body: read_body(body, Fork))
+    wanted = await read(await service.body(exchange) or b"{}", lambda body: read_body(body, RunFork))
     row = await find_run(service, exchange, exchange.params["run_id"])
     await service.admit(acting(exchange, row), wanted.model or row.model)
     handle = await service.runtime.runs.fork(
