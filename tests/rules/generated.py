@@ -12,7 +12,7 @@ from typing import cast, get_args
 import msgspec
 
 from hostile.rows import table as bad_inputs
-from rules import reference, test_cost
+from rules import readmes, reference, test_cost
 from rules.endings import endings
 from rules.tree import ROOT, files, shown
 from treadle.canon.tools import SANDBOXES, ToolPolicy
@@ -266,13 +266,15 @@ def _renewed(match: re.Match[str]) -> str:
 
 
 def main() -> None:
-    """Rewrite every generated text."""
+    """Rewrite every generated text, and the READMEs of the source."""
     for path in documents():
         old = path.read_text(encoding="utf-8")
         new = _BLOCK.sub(_renewed, old)
         if new != old:
             path.write_text(new, encoding="utf-8")
             print(f"rewrote {shown(path)} in {ROOT.name}")
+    for path in readmes.renew():
+        print(f"renewed {shown(path)} in {ROOT.name}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""Settings: one frozen struct tree from TOML, environment and flags."""
+"""Settings: one frozen struct tree from TOML, environment and flags.
+
+Nothing here opens a socket, a store or a tool; keys of providers are only ever named by environment variable, never
+held.
+"""
 
 from treadle.config.example import write_example as write_example
 from treadle.config.reader import Loaded as Loaded

@@ -1,4 +1,7 @@
-"""The life of a run, from the request that starts it to the last reader of its events."""
+"""The life of a run, from the request that starts it to the last reader of its events.
+
+It joins engine, upstream, tools and store; it knows no HTTP and no protocol's spelling.
+"""
 
 from treadle.runs.live import RunHandle
 from treadle.runs.rooms import Instead, Rooms, RunsOptions

@@ -1,4 +1,8 @@
-"""What Treadle says of itself: metrics, log lines, spans; and what must never be written."""
+"""What Treadle says of itself: metrics, log lines, spans; and what must never be written.
+
+It hears events and numbers; it asks nobody for anything, and sends nothing that the settings do not name a receiver
+for.
+"""
 
 from treadle.telemetry.context import ModelCall, model_call, trace_parent, upstream_request
 from treadle.telemetry.logs import Gathered, JsonLines, say

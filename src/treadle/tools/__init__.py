@@ -1,4 +1,7 @@
-"""Tools that Treadle runs: functions made into tools, held in a registry, run within their policy."""
+"""Tools that Treadle runs: functions made into tools, held in a registry, run within their policy.
+
+No wire word, no database, no other sibling; a failing tool is an Outcome, never an exception.
+"""
 
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import file, image

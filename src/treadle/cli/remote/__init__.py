@@ -1,1 +1,4 @@
-"""Conversations at a Treadle elsewhere, over its own HTTP API."""
+"""Conversations at a Treadle elsewhere, over its own HTTP API.
+
+No store is opened here.
+"""

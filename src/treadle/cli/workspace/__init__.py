@@ -1,1 +1,4 @@
-"""`treadle ws`: workspaces in the terminal."""
+"""`treadle ws`: workspaces in the terminal.
+
+The rules are in the workspace room.
+"""

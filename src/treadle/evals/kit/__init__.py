@@ -1,1 +1,4 @@
-"""The tools of the toolkit beside those of the workspace: plain ones, a small world of things, and distractors."""
+"""The tools of the toolkit beside those of the workspace: plain ones, a small world of things, and distractors.
+
+Deterministic, in memory.
+"""

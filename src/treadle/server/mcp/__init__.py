@@ -1,1 +1,4 @@
-"""Treadle's tools for MCP clients. The SDK is imported when the first of them comes."""
+"""Treadle's tools for MCP clients. The SDK is imported when the first of them comes.
+
+Every call is a run: one policy, one journal.
+"""

@@ -1,1 +1,4 @@
-"""What the server answers, as an OpenAPI document: one table of operations, and the document made of it."""
+"""What the server answers, as an OpenAPI document: one table of operations, and the document made of it.
+
+A route that is not in the table fails a test.
+"""

@@ -1,1 +1,4 @@
-"""Copies of a journal, and journals made from copies: one module for each engine."""
+"""Copies of a journal, and journals made from copies: one module for each engine.
+
+Nothing here knows a run.
+"""

@@ -1,1 +1,4 @@
-"""Tickets of logins that are good no more."""
+"""Tickets of logins that are good no more.
+
+What a ticket says is not known here.
+"""

@@ -1,4 +1,7 @@
-"""Tools of MCP servers, over stdio and streamable HTTP. Importing this does not import the SDK."""
+"""Tools of MCP servers, over stdio and streamable HTTP. Importing this does not import the SDK.
+
+A server is a stranger: everything it says has a bound.
+"""
 
 from treadle.tools.mcp.names import join_name
 from treadle.tools.mcp.options import ServerOptions

@@ -1,4 +1,7 @@
-"""Commands in a sandbox: levels found by a real probe, one helper process that kills all it started."""
+"""Commands in a sandbox: levels found by a real probe, one helper process that kills all it started.
+
+`execd` and what it imports run in a bare helper process: standard library only, nothing else of Treadle.
+"""
 
 from treadle.tools.sandbox.client import Rules, Sandbox
 from treadle.tools.sandbox.level import Choice, Found, choose_level, describe, find_level, shortfalls

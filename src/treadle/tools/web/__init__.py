@@ -1,4 +1,7 @@
-"""Guarded egress for tools, and `http_get` behind it."""
+"""Guarded egress for tools, and `http_get` behind it.
+
+Nothing here reads a proxy, a cookie or a credential from anywhere.
+"""
 
 from treadle.tools.web.address import Policy
 from treadle.tools.web.client import Fetched, GuardedClient

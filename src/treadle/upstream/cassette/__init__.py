@@ -1,4 +1,7 @@
-"""Cassettes: upstream calls as the network carried them, recorded to files and played from them."""
+"""Cassettes: upstream calls as the network carried them, recorded to files and played from them.
+
+A request is found by its path and the canonical JSON of its body; secrets are taken out before anything is written.
+"""
 
 from treadle.upstream.cassette.client import TapedClient
 from treadle.upstream.cassette.play import Player

@@ -1,4 +1,7 @@
-"""The demo model: deterministic and offline, it calls the tool that fits the text and answers from the result."""
+"""The demo model: deterministic and offline, it calls the tool that fits the text and answers from the result.
+
+Rules and tables only, no randomness.
+"""
 
 from treadle.upstream.demo.model import DemoModel
 

@@ -1,4 +1,7 @@
-"""What keeps a sick endpoint from being asked, and a well one from being asked too often: breaker, budget, places."""
+"""What keeps a sick endpoint from being asked, and a well one from being asked too often: breaker, budget, places.
+
+No protocol, no socket.
+"""
 
 from treadle.upstream.ward.breaker import BreakerRules
 from treadle.upstream.ward.model import Bed, GuardedModel

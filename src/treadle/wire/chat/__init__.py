@@ -1,4 +1,7 @@
-"""The Chat Completions API in both directions: towards clients and towards upstreams."""
+"""The Chat Completions API in both directions: towards clients and towards upstreams.
+
+No IO, no clock; nothing here runs a tool or decides what a run does next.
+"""
 
 from treadle.wire.chat.decode import Decoder
 from treadle.wire.chat.encode import Choices, Encoder

@@ -1,4 +1,8 @@
-"""Calls that models wrote as text, made calls again."""
+"""Calls that models wrote as text, made calls again.
+
+A dialect that only renames tags is a row and needs no code. Nothing is completed, nothing is evaluated, all of it is
+linear.
+"""
 
 from collections.abc import Sequence
 from typing import Any, cast

@@ -1,4 +1,8 @@
-"""Gemini's generateContent API in both directions: towards clients and towards upstreams."""
+"""Gemini's generateContent API in both directions: towards clients and towards upstreams.
+
+Both spellings of a field are read everywhere, camelCase is written. No IO, no clock; nothing here runs a tool or
+decides what a run does next.
+"""
 
 from treadle.wire.gemini.decode import Decoder
 from treadle.wire.gemini.encode import Candidates, Encoder

@@ -1,4 +1,7 @@
-"""The Anthropic Messages API in both directions: towards clients and towards upstreams."""
+"""The Anthropic Messages API in both directions: towards clients and towards upstreams.
+
+No IO, no clock; nothing here runs a tool or decides what a run does next.
+"""
 
 from treadle.wire.messages.decode import Decoder
 from treadle.wire.messages.encode import Encoder

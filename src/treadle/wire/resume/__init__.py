@@ -1,4 +1,7 @@
-"""Answers that were broken off and are told on."""
+"""Answers that were broken off and are told on.
+
+Pure.
+"""
 
 from treadle.wire.resume.mend import DIVERGED, Mend, diverged
 
