@@ -313,7 +313,7 @@ class Assembly(Ledger):
                 call.is_closed = True
                 continue
             if call.index < 0:
-                call.slot.name = call.slot.name or self._unnamed(is_streamed=False)
+                call.slot.name = call.slot.name or self._unnamed()
                 self._show_call(call)
             self._close_call(call)
         self._emit_done()
