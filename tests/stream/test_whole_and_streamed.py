@@ -18,7 +18,7 @@ from treadle.wire.protocols import UPSTREAMS
 
 
 def meant(protocol: str, body: bytes) -> tuple[Any, ...]:
-    """Return what a reply amounts to: its items but for the ids that were drawn, and how it ended.
+    """Return what a reply amounts to: its items with the ids that were drawn, and how it ended.
 
     Of an answer that failed the items say nothing: those of a stream were told before anybody knew.
     """
@@ -28,13 +28,7 @@ def meant(protocol: str, body: bytes) -> tuple[Any, ...]:
         return (end.error.code, "" if end.error.code == BrokenStream.code else end.error.message)
     assert isinstance(end, Finished)
     items = [event.item for event in events if isinstance(event, ItemDone)]
-    return (*map(_plain, items), end)
-
-
-def _plain(item: Any) -> Any:
-    fields: dict[str, Any] = json.loads(msgspec.json.encode(item))
-    drawn = {"id": "", "call_id": fields.get("upstream_id") and fields["call_id"]}
-    return {**fields, **{name: value for name, value in drawn.items() if name in fields}}
+    return (*(json.loads(msgspec.json.encode(item)) for item in items), end)
 
 
 def agree(whole: tuple[Any, ...], streamed: tuple[Any, ...]) -> bool:
