@@ -124,6 +124,11 @@ class Ledger:
         """Say what is over its bound, if anything is."""
         return self._meter.overflow
 
+    @property
+    def extent(self) -> tuple[int, ...]:
+        """Return how much of the answer there is, in numbers that grow with each piece of it."""
+        return (self._meter.bytes_held,)
+
     def take(self) -> list[ModelEvent]:
         """Return the events since the last time."""
         events, self.events = self.events, []

@@ -168,6 +168,11 @@ class Assembly(Ledger):
         return all(_is_whole(draft) for draft in self._order if isinstance(draft, _Call))
 
     @property
+    def extent(self) -> tuple[int, ...]:
+        """Return how much of the answer there is: a call may begin without a byte of arguments."""
+        return (self._meter.bytes_held, self._started)
+
+    @property
     def has_open(self) -> bool:
         """Tell whether a block has begun and not ended."""
         return bool(self._open)

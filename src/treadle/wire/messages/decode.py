@@ -122,6 +122,8 @@ class Decoder(AnswerDecoder):
                 self._assembly.add(_key(event.index), event.delta)
         elif kind:
             self._read_event(event, kind)
+        elif event.error is not None or event.detail is not None:
+            self._fail(read_error(event.error or event.detail))
         else:
             self._read_other(name, data)
 
