@@ -30,7 +30,7 @@ from treadle.canon.items import AnyItem, AnyPart, CallItem, MessageItem, Reasoni
 from treadle.canon.json import BadJson, canonical_json, read_json
 from treadle.canon.memo import Memo
 from treadle.canon.plan import Plan
-from treadle.canon.request import Note, NoteAction
+from treadle.canon.request import Note, NoteAction, is_json_wanted
 from treadle.canon.tools import ToolSpec
 from treadle.wire.dialects.calls import object_of
 from treadle.wire.dialects.grammar import Dialect, Tier
@@ -166,7 +166,7 @@ SEARCHES_MAX = 64
 
 def _search(plan: Plan, rules: RepairRules) -> _Search:
     # What shall be JSON is the answer and no call.
-    is_json = plan.options.output_schema is not None or "response_format" in plan.options.extra
+    is_json = is_json_wanted(plan.options)
     kept, key = _SEARCHES.of(plan.tools), (id(rules), plan.model, is_json)
     found = kept.get(key)
     if found is not None and found.rules is rules:
