@@ -93,6 +93,42 @@ def test_at_a_limit_there_is_an_answer(api: str, last: str, stream: bool, tmp_pa
         assert json.loads(gateway.upstream.received[-1].body)["tool_choice"] == "none"
 
 
+FORM = {"type": "object", "properties": {"rings": {"type": "integer"}}, "required": ["rings"]}
+FORMS: dict[str, dict[str, Any]] = {
+    "chat": {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": FORM}}},
+    "responses": {"text": {"format": {"type": "json_schema", "name": "answer", "schema": FORM}}},
+    "messages": {"output_config": {"format": {"type": "json_schema", "schema": FORM}}},
+    "gemini": {"generationConfig": {"responseMimeType": "application/json", "responseJsonSchema": FORM}},
+}
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("api", APIS)
+def test_at_a_limit_nothing_is_said_in_words_where_the_answer_shall_be_json(
+    api: str, stream: bool, tmp_path: Path
+) -> None:
+    """A client that parses the answer gets an error of its protocol that names the limit, and no text to parse."""
+    script = Script(turns=(ScriptTurn(calls=(CALLED,)), ScriptTurn(calls=(CALLED,)), ScriptTurn(text=" ")))
+    limits = LimitsSection(identical_repeats_max=2)
+    with Gateway(script, tmp_path, tools=[ring], limits=limits) as gateway:
+        answer = ask(gateway, api, stream=stream, **FORMS[api])
+        assert "The model gave no final answer in the form" in answer.text
+        assert REASON in answer.text
+        assert "limit_reached" in answer.text or api in ("messages", "gemini")
+        if stream:
+            assert said(api, answer, stream=True).strip() == ""
+        else:
+            assert (answer.status_code, answer.headers["x-should-retry"]) == (422, "false")
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_model_that_answers_in_json_at_a_limit_is_not_interrupted(api: str, tmp_path: Path) -> None:
+    """Its answer is the client's, as without a limit."""
+    script = Script(turns=(ScriptTurn(calls=(CALLED,)), ScriptTurn(calls=(CALLED,)), ScriptTurn(text='{"rings":2}')))
+    with Gateway(script, tmp_path, tools=[ring], limits=LimitsSection(identical_repeats_max=2)) as gateway:
+        assert json.loads(said(api, ask(gateway, api, **FORMS[api]), stream=False)) == {"rings": 2}
+
+
 def test_a_calls_text_stays_where_the_client_wants_no_calls(tmp_path: Path) -> None:
     """Only Treadle's own closing question is looked through: an answer about calls is an answer."""
     text = 'Write <tool_call>\n{"name": "ring", "arguments": {}}\n</tool_call> for it.'

@@ -121,6 +121,12 @@ ENDINGS: tuple[Ending, ...] = (
         note="without any reader the run is cancelled",
     ),
     Ending(name="limit", what="a limit on rounds, calls or repeats", form="answer", end=_LIMITED),
+    Ending(
+        name="limit_json",
+        what="any limit, where the answer shall be JSON and there is none",
+        form="error",
+        end=_failed("limit_reached", 422, "Tool call limit reached (2)."),
+    ),
     Ending(name="wall_time", what="the time of the run is over while the model speaks", form="cut", end=_OUT_OF_TIME),
     Ending(
         name="idle_time",

@@ -5,6 +5,7 @@
         ProtocolError           400     the body does not follow the protocol; names the field
         UnsupportedFeature      400     the protocol allows it, Treadle (or the route) does not
         LimitExceeded           413     a bound on the request itself
+        NoAnswer                422     a limit of the run came before its answer, which had to be JSON
         Unauthorised            401     no key, or a wrong one
         Forbidden               403     a Host, Origin or scope that is not allowed
         NotFound                404     no such model, response, run or path
@@ -120,6 +121,13 @@ class LimitExceeded(RequestError):
 
     code = "request_too_large"
     status = 413
+
+
+class NoAnswer(RequestError):
+    """A limit ended the run before the model answered, and nobody else can answer in the form that was asked for."""
+
+    code = "limit_reached"
+    status = 422
 
 
 class Unauthorised(RequestError):

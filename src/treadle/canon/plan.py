@@ -14,7 +14,7 @@ from treadle.canon.folds import F, Folds
 from treadle.canon.items import AnyItem
 from treadle.canon.json import canonical_json
 from treadle.canon.memo import Memo
-from treadle.canon.request import Options
+from treadle.canon.request import Options, is_json_wanted
 from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
 
 
@@ -47,13 +47,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Planner:
-    """Makes the plans of one run: the history, `items`, only grows, so each of them is encoded and hashed once."""
+    """Makes the plans of one run: the history, `items`, only grows, so each of them is encoded and hashed once.
+
+    Under some options `is_json_wanted`: the answer shall be JSON.
+    """
 
     def __init__(self, model: str, tools: tuple[ToolSpec, ...], options: Options, *, is_strict: bool = False) -> None:
         self._is_strict = is_strict
         self._model = model
         self._tools = tools
         self._options = options
+        self.is_json_wanted = is_json_wanted(options)
         self.items: list[AnyItem] = []
         self._folds: Folds | None = None
         self._hash = hashlib.sha256(b'{"items":[')

@@ -116,6 +116,11 @@ def inherit(request: Request, previous: Request) -> Request:
     )
 
 
+def is_json_wanted(options: Options) -> bool:
+    """Tell whether the answer shall be JSON, by a schema or without one."""
+    return options.output_schema is not None or "response_format" in options.extra
+
+
 def answer_form(schema: msgspec.Raw) -> msgspec.Raw:
     """Return a JSON Schema as `Options.output_schema` names the form of an answer."""
     return msgspec.Raw(msgspec.json.encode({"type": "json_schema", "name": "answer", "schema": schema}))

@@ -6,6 +6,7 @@ are journalled and replayed like these.
 
 from collections.abc import Sequence
 
+from treadle.canon.errors import ErrorInfo, NoAnswer
 from treadle.canon.events import ItemAdded, ItemDone, ModelEvent, Noted, RefusalDelta, RunEvent, TextDelta
 from treadle.canon.items import AnyItem, CallItem, MessageItem, RefusalPart, ResultItem, TextPart, text_of
 from treadle.canon.request import Note
@@ -33,6 +34,19 @@ def limit_answer(reason: str, items: Sequence[AnyItem]) -> str:
         lines.append(f"- {left} earlier, not shown here")
     lines += [_line(names.get(result.call_id), result) for result in results[-CALLS_SHOWN:]]
     return "\n".join(lines)
+
+
+def no_answer(reason: str, items: Sequence[AnyItem]) -> ErrorInfo:
+    """Return the error of a run that a limit ended before its answer, where that shall be JSON.
+
+    An answer in words would be one that its reader cannot parse, and one in JSON would be invented.
+    """
+    results = sum(type(item) is ResultItem for item in items)
+    done = "No tool had been called." if not results else f"Tool calls answered before that: {results}."
+    return NoAnswer(
+        f"{reason} The model gave no final answer in the form that was asked for. {done}",
+        hint="raise the limit, or ask without a form for the answer: then it says what was done so far",
+    ).info
 
 
 def has_said(said: Sequence[RunEvent], done: Sequence[AnyItem]) -> bool:

@@ -60,7 +60,7 @@ from treadle.engine.approval import (
     taint_for,
 )
 from treadle.engine.choice import Choice
-from treadle.engine.closing import closing_line, closing_message, has_said, limit_answer
+from treadle.engine.closing import closing_line, closing_message, has_said, limit_answer, no_answer
 from treadle.engine.decisions import AskAgain, AskModel, Carried, Decision, End, PlannedCall, RunTools
 from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
 from treadle.engine.repeated import Repeated, as_begun
@@ -231,13 +231,16 @@ class Turn:
         if self.error is not None or self.finish is None:
             return []
         if self._final:
-            return [] if has_said(self.said, self._done) else self._limit_answer()
+            is_answered = self._planner.is_json_wanted or has_said(self.said, self._done)
+            return [] if is_answered else self._limit_answer()
         note = self._choice.complaint(self.finish.stop)
         return [] if note is None else [Noted(note=note)]
 
     def run_out(self) -> list[ModelEvent]:
         """Take note that the time is used up in the middle of a model call; return what Treadle adds to it."""
         self.budget.reach("wall_time")
+        if self._planner.is_json_wanted:
+            return []
         for event in reversed(self.said):
             if type(event) is TextDelta and type(self._open.get(event.index)) is MessageItem:
                 return closing_line(self.budget.reason(), event.index - self.base, event.part)
@@ -247,12 +250,17 @@ class Turn:
         text = limit_answer(self.budget.reason(), self._planner.items[self._start :])
         return closing_message(text, self._next_base - self.base, self._ids.new(MESSAGE))
 
+    def _no_answer(self) -> ErrorInfo:
+        return no_answer(self.budget.reason(), self._planner.items[self._start :])
+
     def decide(self) -> Decision:
         """Say what follows now that the model call has ended."""
         if self._is_interrupted:
             return self._recover()
         if self.error is not None or self.finish is None:
             return self._end("failed", "done", error=self.error)
+        if self._final and self._planner.is_json_wanted and not has_said(self.said, self._done):
+            return self._end("failed", "done", error=self._no_answer())
         stop = self.finish.stop
         if stop in ("length", "filtered"):
             return self._end("incomplete", stop)
@@ -311,6 +319,8 @@ class Turn:
     def expire(self) -> End:
         """End the run in the middle of a model call because its time is used up."""
         self.budget.reach("wall_time")
+        if self._planner.is_json_wanted:
+            return self._end("failed", "done", error=self._no_answer())
         return self._end("incomplete", "length")
 
     def abort(self, error: ErrorInfo | None = None) -> End:

@@ -29,7 +29,8 @@ _REQUEST_REFUSED = "upstream_refused_request"
 _REQUEST_FAULTS = re.compile(
     r"failed to parse tool call arguments|image input is not supported|mmproj|failed to (?:load|decode) image"
     r"|jinja|chat template|conversation roles must alternate|roles must alternate|unsupported content\[\]\.type"
-    r"|only user, assistant and tool roles|system message must be at the beginning",
+    r"|only user, assistant and tool roles|system message must be at the beginning|value is not callable"
+    r"|json schema conversion failed|unrecognized schema|failed to parse grammar|unable to generate parser",
     re.IGNORECASE,
 )
 """What servers answer with 500 although it is the request that cannot be served. All seen with llama.cpp's server."""

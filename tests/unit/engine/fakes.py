@@ -191,6 +191,7 @@ class Bench:
         limits: Limits | None = None,
         history: Sequence[AnyItem] = (),
         verdict: Verdict | None = None,
+        options: Options | None = None,
         **turn: object,
     ) -> None:
         self.model = model
@@ -201,7 +202,7 @@ class Bench:
         self.events: list[Numbered] = []
         limits = limits or Limits()
         table = {offer.spec.name: offer for offer in offers}
-        self.planner = Planner("m", tuple(offer.spec for offer in offers), Options())
+        self.planner = Planner("m", tuple(offer.spec for offer in offers), options or Options())
         self.planner.add([*history, text_message("user", "go")])
         ids = CountingIds()
         self.turn = Turn(self.planner, table, limits=limits, ids=ids, **turn)

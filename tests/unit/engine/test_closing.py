@@ -3,10 +3,12 @@
 import asyncio
 import time
 
+import msgspec
 import pytest
 
 from treadle.canon.events import Finished, ItemAdded, ItemDone, Noted, TextDelta
 from treadle.canon.items import CallItem, MessageItem, ResultItem, TextPart, text_of, text_result
+from treadle.canon.request import Options
 from treadle.engine.closing import limit_answer
 from treadle.engine.limits import Limits
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, ok, say, server
@@ -77,6 +79,40 @@ async def test_time_that_is_up_amid_a_call_is_said_behind_it():
         1,
         "The time for this run is used up. No tool had been called.",
     )
+
+
+FORMS = [
+    Options(output_schema=msgspec.Raw(b'{"type":"json_object"}')),
+    Options(extra={"response_format": msgspec.Raw(b'{"type":"grammar"}')}),
+]
+
+
+@pytest.mark.parametrize("options", FORMS, ids=["schema", "kind of its own"])
+@pytest.mark.parametrize("last", [[[Finished(stop="done")]], ask_for(call("add", call_id="c9"), stop="length")])
+async def test_where_the_answer_shall_be_json_a_limit_without_one_is_an_error(last, options):
+    """No text is added that the client would parse: the error names the limit and how much was done."""
+    tools = FakeToolbox(add=ok("2"))
+    limits = Limits(max_iterations=2)
+    bench = Bench(FakeModel(*ADDS[:2], last), tools, server("add"), limits=limits, options=options)
+    ended = await bench.run()
+    assert (ended.status, ended.limit) == ("failed", "max_iterations")
+    assert (ended.error.code, ended.error.status, ended.error.retryable) == ("limit_reached", 422, False)
+    assert ended.error.message == (
+        "Tool call limit reached (2). The model gave no final answer in the form that was asked for."
+        " Tool calls answered before that: 2."
+    )
+    assert (bench.of(TextDelta), bench.of(Noted)) == ([], [])
+
+
+async def test_time_that_is_up_amid_json_adds_nothing_to_it():
+    """What was said stays as it was, and the run ends in an error."""
+    half = MessageItem(id="msg_1", role="assistant")
+    said = [ItemAdded(index=0, item=half), TextDelta(index=0, text='{"a":')]
+    bench = Bench(FakeModel([said], hold=asyncio.Event()), limits=Limits(wall_s=0.01), options=FORMS[0])
+    bench.clock.monotonic = time.monotonic
+    ended = await bench.run()
+    assert (ended.status, ended.limit, ended.error.code) == ("failed", "wall_time", "limit_reached")
+    assert [event.text for event in bench.of(TextDelta)] == ['{"a":']
 
 
 def test_many_calls_and_long_results_are_shortened_and_counted():

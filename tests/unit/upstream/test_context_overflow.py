@@ -47,9 +47,19 @@ def test_an_overflow_amid_an_answer_is_the_same_error(server: str) -> None:
     assert cleaned.message.lower().endswith(said.lower())
 
 
+def test_the_sizes_are_such_that_the_request_does_not_fit() -> None:
+    """Clients reckon with them how much to leave out: what the answer may use counts where the server counts it."""
+    sizes = {server: (row["used"], row["limit"]) for server, row in ANSWERS.items() if row["used"] and row["limit"]}
+    assert len(sizes) > 30
+    assert {server: pair for server, pair in sizes.items() if pair[0] < pair[1]} == {}
+
+
 @pytest.mark.parametrize(
     "said",
     [
+        "max_tokens=140000 cannot be greater than max_model_len=max_total_tokens=131072. Please request fewer tokens.",
+        "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
+        "too many tokens: max tokens must be less than or equal to 4096, the maximum output for this model",
         "Request too large for gpt-4.1 in organization org-1 on tokens per min (TPM): Limit 30000, Requested 41000.",
         "Rate limit reached: 8192 tokens per minute exceeds the maximum number of tokens allowed",
         "the file is too large",

@@ -109,6 +109,10 @@ def test_message_and_code_are_found_in_the_shapes_providers_use(body, message, c
     [
         "Failed to parse tool call arguments as JSON: [json.exception.parse_error.101] parse error at line 1, column 2",
         "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+        "JSON schema conversion failed:\\nUnrecognized schema: true",
+        "Failed to initialize samplers: failed to parse grammar",
+        "Unable to generate parser for this template. Automatic parser generation failed",
+        "Value is not callable: null at row 1, column 72",
         "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/...",
     ],
 )

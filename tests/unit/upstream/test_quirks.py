@@ -390,10 +390,6 @@ SEEN: dict[str, bytes] = {
     "no_done": chunk('{"content":"x"}') + chunk("{}", '"stop"') + USED,
 }
 WITH_OTHERS: dict[str, tuple[bytes, set[str]]] = {
-    "no_name": (
-        b'{"choices":[{"message":{"tool_calls":[{"id":"x","function":{"arguments":"{}"}}]},"finish_reason":"tool_calls"}]}',
-        {"usage_missing"},
-    ),
     "legacy_function_call": (
         chunk('{"function_call":{"name":"time","arguments":"{}"}}') + chunk("{}", '"function_call"') + DONE,
         {"call_without_id"},

@@ -227,9 +227,6 @@ QUIRKS: dict[str, Quirk] = {
     "grown_name": Quirk(
         symptom="a name that grows from piece to piece", source="own evaluations", codes=("name_grown", "name_joined")
     ),
-    "no_name": Quirk(
-        symptom="a call without a name", source="llamastack/llama-stack#5043", codes=("call_without_name",)
-    ),
     "legacy_function_call": Quirk(
         symptom="calls as the legacy function_call", source="own evaluations", codes=("legacy_call",)
     ),

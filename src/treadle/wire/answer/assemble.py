@@ -64,6 +64,11 @@ class Assembly(Ledger):
         return all(call.slot.name for call in self._calls.values())
 
     @property
+    def extent(self) -> tuple[int, ...]:
+        """Return how much of the answer there is: a call may begin without a byte of arguments."""
+        return (self._meter.bytes_held, len(self._order), len(self._calls))
+
+    @property
     def is_speaking(self) -> bool:
         """Tell whether a message is open."""
         return type(self._speaking) is MessageDraft
@@ -313,7 +318,7 @@ class Assembly(Ledger):
                 call.is_closed = True
                 continue
             if call.index < 0:
-                call.slot.name = call.slot.name or self._unnamed(is_streamed=False)
+                call.slot.name = call.slot.name or self._unnamed()
                 self._show_call(call)
             self._close_call(call)
         self._emit_done()

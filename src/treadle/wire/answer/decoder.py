@@ -31,6 +31,7 @@ class AnswerDecoder(ABC):
         self._terminal: Finished | Failed | None = None
         self._ledger = ledger
         self._intake = Intake()
+        self._passed_over: tuple[str, tuple[int, ...]] | None = None
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete."""
@@ -97,10 +98,11 @@ class AnswerDecoder(ABC):
     def _damage(self, what: str) -> None:
         """Break an answer of which something was lost or garbled: what it was, nothing here can know.
 
-        What stands behind an answer that was said to be over takes nothing from it.
+        What stands behind an answer that was said to be over takes nothing from it, unless more of it follows.
         """
         if self._is_whole and not self._intake.is_document:
             self._ledger.note("bad_frame", "dropped", f"behind the end of the answer: {what}")
+            self._passed_over = self._passed_over or (what, self._ledger.extent)
         else:
             self._break(what)
 
@@ -130,6 +132,8 @@ class AnswerDecoder(ABC):
         """End the answer, if it is within its bounds."""
         if self._ledger.meter.is_over:
             self._check_bounds()
+        if self._passed_over is not None and self._passed_over[1] != self._ledger.extent:
+            self._break(self._passed_over[0])
         if self._terminal is None:
             self._terminal = terminal
             self._ledger.events.append(terminal)

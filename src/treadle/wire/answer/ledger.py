@@ -124,6 +124,11 @@ class Ledger:
         """Say what is over its bound, if anything is."""
         return self._meter.overflow
 
+    @property
+    def extent(self) -> tuple[int, ...]:
+        """Return how much of the answer there is, in numbers that grow with each piece of it."""
+        return (self._meter.bytes_held,)
+
     def take(self) -> list[ModelEvent]:
         """Return the events since the last time."""
         events, self.events = self.events, []
@@ -155,12 +160,9 @@ class Ledger:
         said = cut_text(mend_text(name), NAME_BYTES_MAX) or "unknown"
         self.note("call_cut", "dropped", f"a call of {said!r} was cut off after {size} bytes of its arguments")
 
-    def _unnamed(self, *, is_streamed: bool) -> str:
-        """Return the name of a call that has none; in a stream its name was lost."""
-        if is_streamed:
-            self._meter.spoil("a call has no name")
-        else:
-            self.note("call_without_name", "repaired", f"a call without a name is called {UNNAMED!r}")
+    def _unnamed(self) -> str:
+        """Return a name for a call that has none, which nobody hears: it was lost, and with it the answer."""
+        self._meter.spoil("a call has no name")
         return UNNAMED
 
     def _call_id(self, upstream_id: str, *, is_needed: bool = True) -> str:

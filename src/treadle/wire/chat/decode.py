@@ -204,12 +204,9 @@ class Decoder(AnswerDecoder):
             self._usage = read_usage(chunk.usage) or self._usage
         for choice in chunk.choices or ():
             if (choice.index not in _FIRST or self._index) and not self._is_ours(choice, chunk):
-                if choice.delta is not None:
-                    # One choice was asked for: what stands under another number was meant for it, or for nobody.
-                    self._assembly.meter.spoil("a piece belongs to a choice that was not asked for")
-                    return
-                self._assembly.note("extra_choice", "dropped", "another choice than the first", "choices")
-                continue
+                # One choice was asked for: what stands under another number was meant for it, or for nobody.
+                self._assembly.meter.spoil("a piece belongs to a choice that was not asked for")
+                return
             delta = choice.delta
             if delta is not None:
                 self._has_deltas = True
@@ -235,6 +232,9 @@ class Decoder(AnswerDecoder):
         if index == 0:
             return not delta or not any(value for name, value in delta.items() if name != "role")
         is_alone = delta is not None and len(as_list(chunk.choices)) == 1
+        if index != self._index and delta and delta.get("role"):
+            # So begins another answer.
+            return False
         if not is_alone or type(index) is not int or index - self._index not in (0, 1) or self._reason is not None:
             return False
         self._index = index
@@ -414,7 +414,7 @@ class Decoder(AnswerDecoder):
         if self._reason is None and not (is_said and assembly.has_calls and assembly.calls_are_complete):
             self._cut_off()
             return
-        if self._has_deltas and not assembly.calls_are_named:
+        if self._has_deltas and self._stop() not in CUTS and not assembly.calls_are_named:
             self._fail(BrokenStream("The upstream's answer is damaged: a call has no name.").info)
             return
         if not is_said:

@@ -26,11 +26,11 @@ from treadle.canon.events import (
     TextDelta,
 )
 from treadle.canon.ids import CALL, CALL_ITEM
-from treadle.canon.items import AnyItem, AnyPart, CallItem, MessageItem, ResultItem, TextPart, text_of
+from treadle.canon.items import AnyItem, AnyPart, CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_of
 from treadle.canon.json import BadJson, canonical_json, read_json
 from treadle.canon.memo import Memo
 from treadle.canon.plan import Plan
-from treadle.canon.request import Note, NoteAction
+from treadle.canon.request import Note, NoteAction, is_json_wanted
 from treadle.canon.tools import ToolSpec
 from treadle.wire.dialects.calls import object_of
 from treadle.wire.dialects.grammar import Dialect, Tier
@@ -166,7 +166,7 @@ SEARCHES_MAX = 64
 
 def _search(plan: Plan, rules: RepairRules) -> _Search:
     # What shall be JSON is the answer and no call.
-    is_json = plan.options.output_schema is not None or "response_format" in plan.options.extra
+    is_json = is_json_wanted(plan.options)
     kept, key = _SEARCHES.of(plan.tools), (id(rules), plan.model, is_json)
     found = kept.get(key)
     if found is not None and found.rules is rules:
@@ -183,6 +183,7 @@ class Scanner:
     """Looks for calls of a plan's tools in the text of one answer."""
 
     _thoughts: TextScanner | None = None
+    _thought_id: str = ""
     _heard: Heard | None = None
     _has_text: bool = False
 
@@ -236,6 +237,8 @@ class Scanner:
         for index, message in self._open.items():
             self._end_parts(message, index, told)
         item = event.item
+        if type(item) is ReasoningItem:
+            self._thought_id = item.id
         if type(item) is MessageItem and item.role == "assistant":
             self._open[event.index] = _Message(event)
         else:
@@ -409,7 +412,7 @@ class Scanner:
             self._late = None
         if self._thoughts is not None and not (self._found or self._calls or self._has_text):
             self._thought += [each for each in self._thoughts.finish() if isinstance(each, Found)]
-            self._found += [("", each) for each in self._thought if each.calls and not self._is_heard(each.raw)]
+            self._found += [(self._thought_id, each) for each in self._thought if each.calls and not self._is_heard(each.raw)]
         if self._found:
             recovered = self._recovered()
             told += recovered
@@ -422,13 +425,14 @@ class Scanner:
         events: list[ModelEvent] = []
         number = 0
         called = {_signature(*call) for call in self._calls}
-        for message_id, found in self._found:
+        for item_id, found in self._found:
             for place, call in enumerate(found.calls):
                 if _signature(call.name, call.arguments) in called:
                     events.append(_noted(DUPLICATED, "dropped", f"{call.name} came as a call too", found))
                     continue
                 number += 1
-                name = f"{message_id.partition('_')[2] or self._next_index}x{number}"
+                # From the item around it: the same again in a replay, and another in every other answer.
+                name = f"{item_id.partition('_')[2]}x{number}"
                 item = CallItem(
                     id=f"{CALL_ITEM}_{name}",
                     call_id=f"{CALL}_{name}",
@@ -470,7 +474,7 @@ class Scanner:
         if not raw:
             return [*late, *events]
         notes = [_noted(NOT_RECOVERED, "kept", "the answer was cut, so that its calls are text", self._found[0][1])]
-        return [*notes, *_with_text(late, raw, self._next_index), *events]
+        return [*notes, *_with_text(late, raw, self._next_index, self._found[0][0]), *events]
 
     @staticmethod
     def feeders() -> "dict[type[ModelEvent], Callable[[Scanner, Any, list[ModelEvent]], None]]":
@@ -513,12 +517,12 @@ def mended_arguments(call: CallItem, tools: Tools) -> str | None:
     return None if made is None or made == right else write_arguments(made)
 
 
-def _with_text(late: list[ModelEvent], raw: str, index: int) -> list[ModelEvent]:
-    """Put text back at the end of the last message, or into a message of its own."""
+def _with_text(late: list[ModelEvent], raw: str, index: int, item_id: str) -> list[ModelEvent]:
+    """Put text back at the end of the last message, or into the one that was not told as there was nothing else."""
     place = next((n for n in range(len(late) - 1, -1, -1) if _is_message_done(late[n])), None)
     if place is None:
-        item = MessageItem(role="assistant", content=(TextPart(text=raw),))
-        begun = ItemAdded(index=index, item=MessageItem(role="assistant"))
+        item = MessageItem(id=item_id, role="assistant", content=(TextPart(text=raw),))
+        begun = ItemAdded(index=index, item=MessageItem(id=item_id, role="assistant"))
         return [*late, begun, TextDelta(index=index, text=raw), ItemDone(index=index, item=item)]
     done = late[place]
     assert isinstance(done, ItemDone)

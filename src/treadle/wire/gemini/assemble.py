@@ -289,7 +289,7 @@ class Assembly(Ledger):
     def _show(self, call: _Call) -> None:
         self._fall_silent()
         if not call.name:
-            call.name = self._unnamed(is_streamed=self.is_streamed)
+            call.name = self._unnamed()
         final = call.arguments()
         if call.id and any(said.upstream_id == call.id and _is_alike(said, call, final) for said in self.calls):
             self.note("call_repeated", "dropped", "a call came twice, with its id")

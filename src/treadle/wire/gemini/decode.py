@@ -84,6 +84,9 @@ class Decoder(AnswerDecoder):
         if chunks is None:
             self._fail(BrokenStream("The upstream's answer is not a response of Gemini.").info)
         for chunk in chunks or ():
+            what = "" if chunk.get("error") else misshapen(documented(chunk))
+            if what and self._terminal is None:
+                self._damage(what)
             self._read_chunk(chunk)
 
     def _read_frame(self, name: str, data: str) -> None:
@@ -139,10 +142,7 @@ class Decoder(AnswerDecoder):
 
     def _read_candidate(self, candidate: dict[str, Any]) -> None:
         if candidate.get("index") not in (0, None):
-            if self._assembly.is_streamed:
-                self._assembly.meter.spoil("a part belongs to a candidate that was not asked for")
-                return
-            self._assembly.note("extra_candidate", "dropped", "another candidate than the first", "candidates")
+            self._assembly.meter.spoil("a part belongs to a candidate that was not asked for")
             return
         for part in as_list(as_object(candidate.get("content")).get("parts")):
             self._read_part(as_object(part))
@@ -205,10 +205,7 @@ class Decoder(AnswerDecoder):
             self._assembly.add_part(shown, len(raw))
 
     def _drop_part(self) -> None:
-        if self._assembly.is_streamed:
-            self._assembly.meter.spoil("a part is not as it should be")
-            return
-        self._assembly.note("part_dropped", "dropped", "a part that is not as it should be")
+        self._assembly.meter.spoil("a part is not as it should be")
 
     def _blobs(self, signature: str) -> tuple[Blob, ...]:
         if not signature:

@@ -90,6 +90,7 @@ class _Call(_Draft):
         self.call = call
         self.is_left_out = False
         self.whole = ""
+        self.is_said = False
         self.arguments = Arguments()
         self.final: FinalArguments | None = None
 
@@ -167,6 +168,11 @@ class Assembly(Ledger):
         return all(_is_whole(draft) for draft in self._order if isinstance(draft, _Call))
 
     @property
+    def extent(self) -> tuple[int, ...]:
+        """Return how much of the answer there is: a call may begin without a byte of arguments."""
+        return (self._meter.bytes_held, self._started)
+
+    @property
     def has_open(self) -> bool:
         """Tell whether a block has begun and not ended."""
         return bool(self._open)
@@ -184,7 +190,7 @@ class Assembly(Ledger):
             return
         if type(index) is int:
             self._count(index)
-        if self.is_streamed and not isinstance(block.type, str):
+        if not isinstance(block.type, str):
             self._meter.spoil("a block has no kind")
             return
         if [key for key in self._open if key[0] == index and index is not None]:
@@ -289,7 +295,7 @@ class Assembly(Ledger):
 
     def _call(self, block: BlockIn, item_id: str, raw: msgspec.Raw) -> CallItem:
         upstream_id = as_text(block.id)
-        name = as_text(block.name) or self._unnamed(is_streamed=self.is_streamed)
+        name = as_text(block.name) or self._unnamed()
         call_id = self._call_id(upstream_id)
         rest = {key: value.copy() for key, value in OBJECT.decode(raw).items() if key not in _CALL_FIELDS}
         extra = Extra(protocol=PROTOCOL, fields=rest) if rest and self._has_room(json_text(rest)) else None
@@ -403,6 +409,8 @@ class Assembly(Ledger):
 
     def _close_call(self, call: _Call, late: str) -> None:
         self._argue(call, late)
+        # `{}` is how every call begins: alone it does not say that the arguments are whole.
+        call.is_said = bool(call.arguments.size) or call.whole != "{}"
         if not call.arguments.size:
             self._argue(call, call.whole)
         call.final = final = call.arguments.finish()
@@ -462,8 +470,7 @@ def _is_whole(draft: _Call) -> bool:
 
 def _is_said_whole(call: _Call) -> bool:
     """Tell whether a call has all of its arguments for sure: an object that was said, and not merely begun with."""
-    is_said = bool(call.arguments.size) or call.whole != "{}"
-    return is_said and call.final is not None and _is_object(call.final.text)
+    return call.is_said and call.final is not None and _is_object(call.final.text)
 
 
 def _is_object(text: str) -> bool:

@@ -122,6 +122,8 @@ class Decoder(AnswerDecoder):
                 self._assembly.add(_key(event.index), event.delta)
         elif kind:
             self._read_event(event, kind)
+        elif event.error is not None or event.detail is not None:
+            self._fail(read_error(event.error or event.detail))
         else:
             self._read_other(name, data)
 
@@ -162,17 +164,16 @@ class Decoder(AnswerDecoder):
         for position, raw in enumerate(blocks):
             key = ("whole", position)
             self._start(key, raw)
-            self._assembly.stop(key)
-            self._check_bounds()
+            if self._terminal is None:
+                self._assembly.stop(key)
+                self._check_bounds()
             if self._terminal is not None:
                 return
 
     def _start(self, key: Any, raw: msgspec.Raw) -> None:
         block = read_block(raw)
-        if block is None and self._assembly.is_streamed:
+        if block is None:
             self._damage("a block cannot be read")
-        elif block is None:
-            self._assembly.note("bad_block", "dropped", "a block that cannot be read")
         else:
             self._assembly.start(key, block, raw)
 

@@ -71,6 +71,7 @@ class EventIn(msgspec.Struct, frozen=True):
     message: MessageIn | str | None = None
     usage: Any = None
     error: Any = None
+    detail: Any = None
     content: list[msgspec.Raw] | None = None
     stop_reason: Any = None
     stop_sequence: Any = None

@@ -204,10 +204,7 @@ class Assembly(Ledger):
         item = read(ITEM, raw)
         if item is not None and kind_of(item):
             return item
-        if self.is_streamed:
-            self._meter.spoil("an item is none")
-        else:
-            self.note("bad_item", "dropped", "an output item that is not an object with a type")
+        self._meter.spoil("an item is none")
         return None
 
     def _begin(self, place: Place, item: ItemIn, raw: msgspec.Raw) -> None:
@@ -310,7 +307,7 @@ class Assembly(Ledger):
 
     def _close_call(self, call: CallDraft) -> None:
         if not call.name:
-            call.name = self._unnamed(is_streamed=self.is_streamed)
+            call.name = self._unnamed()
         if call.index < 0:
             self._show(call)
         call.close()

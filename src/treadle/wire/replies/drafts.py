@@ -103,6 +103,7 @@ class SpokenDraft(_Draft):
         super().__init__(item_id, send, meter)
         self.row = PartRow(self._say, meter)
         self._finals = finals
+        self._is_settled = False
 
     @property
     def disagrees(self) -> bool:
@@ -116,12 +117,13 @@ class SpokenDraft(_Draft):
 
     def settle(self, item: ItemIn) -> None:
         """Take the whole texts."""
+        self._is_settled = True
         for finals in self._finals(item):
             self.row.settle(finals)
 
     def close(self) -> None:
         """Close all parts."""
-        if not self.row.parts and self.announced is not None:
+        if not self.row.parts and self.announced is not None and not self._is_settled:
             self.settle(self.announced)
         self.row.close()
         super().close()

@@ -47,9 +47,9 @@ class Open(Ledger):
         """Say what was not said."""
         self._note_left()
 
-    def unnamed(self, *, is_streamed: bool) -> str:
+    def unnamed(self) -> str:
         """Name a call without a name."""
-        return self._unnamed(is_streamed=is_streamed)
+        return self._unnamed()
 
     def mend(self, final: FinalArguments | None) -> None:
         """Say what was mended."""
@@ -133,16 +133,15 @@ def test_arguments_have_a_bound_of_their_own() -> None:
     assert ledger.overflow == "the arguments of a call are over 4 bytes"
 
 
-def test_a_call_without_a_name_gets_one_and_mended_arguments_are_told() -> None:
-    """Each by a note; arguments that came whole are nothing to speak of."""
+def test_mended_arguments_are_told_and_a_call_without_a_name_is_damage() -> None:
+    """Arguments that came whole are nothing to speak of."""
     ledger = Open()
-    assert ledger.unnamed(is_streamed=False) == UNNAMED
     ledger.mend(None)
     ledger.mend(FinalArguments(text="{}", rest=""))
     ledger.mend(FinalArguments(text="{}", rest="", repair="quoted_arguments"))
     ledger.mend(FinalArguments(text="{}", rest="", repair="repeated_arguments"))
-    assert ledger.codes() == ["call_without_name", "quoted_arguments", "repeated_arguments"]
-    assert ledger.unnamed(is_streamed=True) == UNNAMED
+    assert ledger.codes() == ["quoted_arguments", "repeated_arguments"]
+    assert ledger.unnamed() == UNNAMED
     assert (ledger.meter.damage, ledger.meter.is_over) == ("a call has no name", True)
 
 

@@ -93,6 +93,20 @@ def test_ids_come_from_the_message_and_the_order() -> None:
     assert first == again
 
 
+def thinking(text: str, item_id: str) -> list[ModelEvent]:
+    """Return the events of an answer that is nothing but reasoning."""
+    deltas = [ReasoningDelta(index=0, text=text[at : at + 3]) for at in range(0, len(text), 3)]
+    added = ItemAdded(index=0, item=ReasoningItem(id=item_id))
+    return [added, *deltas, ItemDone(index=0, item=ReasoningItem(id=item_id, text=(text,))), Finished(stop="done")]
+
+
+def test_ids_of_calls_in_thoughts_are_those_of_no_other_answer() -> None:
+    """They come from the reasoning and the order: the same in a replay, and others in the next turn."""
+    first, second = (calls(scan(thinking(CALL * 2, item_id), model="qwen3")) for item_id in ("rs_1", "rs_2"))
+    assert [call.call_id for call in (*first, *second)] == ["call_1x1", "call_1x2", "call_2x1", "call_2x2"]
+    assert [call.id for call in (*first, *second)] == ["fc_1x1", "fc_1x2", "fc_2x1", "fc_2x2"]
+
+
 def test_text_behind_a_call_flows_and_stays_in_the_message() -> None:
     """Visible text is not held because a call stands before it."""
     events = scan(answer(f"a {CALL} b"))
@@ -134,6 +148,7 @@ def test_a_message_that_was_only_a_call_comes_back_when_the_answer_was_cut() -> 
     events = scan(answer(CALL, stop="length"))
     assert messages(events) == [CALL]
     assert said(events) == CALL
+    assert [event.item.id for event in events if isinstance(event, ItemAdded | ItemDone)] == ["msg_7", "msg_7"]
 
 
 def test_a_broken_answer_gives_back_what_was_held() -> None:

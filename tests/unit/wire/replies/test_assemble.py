@@ -137,9 +137,8 @@ def test_what_is_held_unseen_counts_too() -> None:
 def test_notes_are_bounded_and_the_rest_counted() -> None:
     """A stream that is all wrong is not echoed line by line."""
     made = assembly()
-    made.is_streamed = False
     for _ in range(NOTES_MAX + 5):
-        made.end_item(at(0), raw(7))
+        made.note("odd", "dropped", "again")
     made.finish()
     events = [event.note for event in made.take() if isinstance(event, Noted)]
     assert len(events) == NOTES_MAX + 1
