@@ -86,6 +86,8 @@ BYPASSES = (
     "cat $OUT/secret; touch $OUT/secret",
     "cd ..; ls; rm -rf root outside home",
     f"mkfifo {NEW}; mknod {NEW} p",
+    "python3 -c 'import os; os.open(\"file\", os.O_TRUNC)'",
+    "python3 -c 'import os; os.open(\"file\", os.O_TRUNC | 3)'",
     f"python3 -c 'open(\"{NEW}\", \"w\")'",
     f"perl -e 'open F, \">{NEW}\"'",
     f"node -e 'require(\"fs\").writeFileSync(\"{NEW}\", \"\")'",
@@ -99,7 +101,7 @@ _PATHS = (
     *("file", "./file", '"file"', "fi'l'e", "f?le", "f*", "sub/inner", "sub", ".", "*", "link", "out", "out/secret"),
     *("script.sh", "./script.sh", "$OUT/secret", '"$OUT"', "$PWD/file", "hard", ".git/config", ".git/index", "a\\ b"),
     *(NEW, f"sub/{NEW}", f"$OUT/{NEW}", f"/tmp/{NEW}", f"/var/tmp/{NEW}", f"/dev/shm/{NEW}", f"~/{NEW}", f"$HOME/{NEW}"),
-    *("$TMPDIR/t", "$TMPDIR", "/dev/null", "/proc/self/fd/3", "/dev/fd/3", "/etc/passwd", "../outside/secret", "-"),
+    *("$TMPDIR/t", "$TMPDIR", "/dev/null", "/proc/self/fd/3", "/dev/fd/3", "../outside/script.sh", "../outside/secret", "-"),
 )
 _READS = (
     *("ls -la", "cat", "head -3", "wc -l", "stat", "grep -rn text", "find", "sort", "uniq", "cut -c1", "file", "diff"),
@@ -126,7 +128,7 @@ _STATEMENTS = (
     *("find . -maxdepth 0 -exec {c} ';'", "awk 'BEGIN{{system(\"{c}\")}}'", "setsid {c}", "( {c} & )", "cd {w} && {c}", "time {c}"),
 )
 _PYTHON = (
-    *("os.open(p, {flags})", "os.chmod(p, 0o777)", "os.chown(p, 1, 1)", "os.utime(p, (1, 1))", "os.truncate(p, 0)", "os.rename(p, q)"),
+    *("os.open(p, {flags})", "os.open(p, {mode} | 0o1000)", "raw(2, p.encode(), {mode} | 0o1000, 0)", "os.chmod(p, 0o777)", "os.chown(p, 1, 1)", "os.utime(p, (1, 1))", "os.truncate(p, 0)", "os.rename(p, q)"),
     *("os.unlink(p)", "os.link(p, q)", "os.symlink(p, q)", "os.mkdir(q)", "os.rmdir(p)", "os.mkfifo(q)", "os.mknod(q)", "os.replace(q, p)"),
     *("os.setxattr(p, 'user.x', b'1')", "os.removexattr(p, 'user.kept')", "os.fchmod(os.open(p, 0), 0o777)", "os.ftruncate(os.open(p, 0), 0)"),
     *("os.utime(os.open(p, 0), (1, 1))", "os.setxattr(os.open(p, 0), 'user.x', b'1')", "os.open('.', 0o20200001, 0o600)", "os.chmod('/proc/self/fd/%d' % os.open(p, 0o10000000), 0o777)"),
@@ -228,6 +230,8 @@ class Lines:
         match name:
             case "flags":
                 return pick((0, 1, 2, 3)) | pick((0, 0o1000)) | pick((0, 0o100, 0o2000, 0o10000000, 0o20200000))
+            case "mode":
+                return pick((0, 0, 1, 2, 3))
             case "control":
                 return pick((0x40086602, 0x401C5820, 0x40049409, 0x5412, 0x40087602, 0x50009401, 0x8901, self._random.getrandbits(32)))
             case "command":

@@ -72,7 +72,7 @@ class Scene:
 
     def __enter__(self) -> "Scene":
         _furnish(self.root, self.outside, self.home)
-        self._victim = subprocess.Popen(["sleep", "100000"], cwd=self.outside, preexec_fn=None)
+        self._victim = subprocess.Popen(["sleep", "100000"], cwd=self.outside)
         self._stack.callback(self._victim.wait)
         self._stack.callback(self._victim.kill)
         server = self._stack.enter_context(listening(("127.0.0.1", 0)))
@@ -89,6 +89,11 @@ class Scene:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    @property
+    def victim(self) -> int:
+        """Return a process outside that must not be touched."""
+        return self._victim.pid
 
     def classed(self, line: str) -> dict[str, Any] | None:
         """Return the arguments with which a line runs unasked in plan mode; None when it does not."""
