@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, RequestError, TreadleError
+from treadle.canon.errors import ConfigError, Conflict, RequestError, TreadleError
 from treadle.canon.events import (
     ApprovalRequested,
     ArgumentsDelta,
@@ -245,10 +245,16 @@ class _Turn:
         if policy.sandbox is None:
             policy.sandbox = await host.sandbox()
         decision = policy.decide(question_of(event, conversation.folder))
-        try:
-            await host.decide(event.approval_id, decision or Decision(approve=False, by="policy ask", reason=NOBODY))
-        except TreadleError as error:
-            self._writer.note(f"the question about {event.call.name} was not answered: {error.message}")
+        refusal = Decision(approve=False, by="policy ask", reason=NOBODY)
+        # A server that cannot run commands read-only refuses to: then it is as if nothing had agreed.
+        for answer in (decision or refusal, refusal):
+            try:
+                await host.decide(event.approval_id, answer)
+            except TreadleError as error:
+                self._writer.note(f"the question about {event.call.name} was not answered: {error.message}")
+                if answer.arguments is not None and not isinstance(error, Conflict):
+                    continue
+            return
 
     async def _count_cost(self, conversation: "Conversation") -> None:
         """Stop when what the rounds so far cost is over the limit; a cost that is not known can not be limited."""

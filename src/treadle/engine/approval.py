@@ -169,8 +169,14 @@ def refusal_of(record: DecisionRecord) -> Outcome | None:
             return failure("expired", "Not run: the question whether this call may run was not answered.")
 
 
-def mark_changed(outcome: Outcome, arguments: str) -> Outcome:
-    """Tell the model that its call ran with other arguments, in a field where the result is a JSON object."""
+def mark_changed(outcome: Outcome, record: DecisionRecord) -> Outcome:
+    """Tell the model where its call ran with other arguments, in a field where the result is a JSON object.
+
+    What a policy changes is how a call runs and not what it does; the tool itself tells the model of that.
+    """
+    arguments = record.arguments
+    if arguments is None or record.by.startswith(POLICY):
+        return outcome
     line = f"[arguments_changed] A person changed the arguments of this call before it ran: {arguments}"
     if outcome.parts:
         return msgspec.structs.replace(outcome, parts=(*outcome.parts, TextPart(text=line)))

@@ -533,8 +533,8 @@ class Loop:
                 outcome = await early.task
         if outcome is None:
             outcome = self._turn.out_of_time(has_started=True)
-        if planned.decision is not None and planned.decision.arguments is not None:
-            outcome = mark_changed(outcome, planned.decision.arguments)
+        if planned.decision is not None:
+            outcome = mark_changed(outcome, planned.decision)
         ended = early.ended if early is not None and early.ended is not None else self._ports.clock.monotonic()
         outcome = msgspec.structs.replace(outcome, duration_s=ended - begun)
         self._outcomes[call_id] = outcome

@@ -1,4 +1,4 @@
-"""What a person wants remembered: exactly these commands, or this tool; for the session, or for the project.
+"""What a person wants remembered: exactly this command line, or this tool; for the session, or for the project.
 
 Rules of a project are kept in the user's data directory, never in the project: what is in a repository was written by
 anybody. Nothing here decides; `policy` does.
@@ -18,18 +18,23 @@ FILE_NAME = "allowed.json"
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One rule: a command exactly as written in a folder, or (without a command) any call of a tool."""
+    """One rule: a whole command line as written in a folder, or (without a command) any call of a tool.
+
+    `sandbox` is the level that the command was shown with. A rule without one is of an older version, and holds no more.
+    """
 
     tool: str
     command: str = ""
     cwd: str = ""
+    sandbox: str = ""
 
     @property
     def words(self) -> str:
         """Say it."""
         if not self.command:
             return f"{self.tool}, whatever its arguments"
-        return f"exactly `{self.command}`" + ("" if self.cwd in ("", ".") else f" in {self.cwd}")
+        where = "" if self.cwd in ("", ".") else f" in {self.cwd}"
+        return f"exactly `{self.command}`{where}" + (f", sandbox {self.sandbox}" if self.sandbox else "")
 
 
 class Allowances:

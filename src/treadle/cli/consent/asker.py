@@ -63,8 +63,10 @@ class Asker:
             await asyncio.wait(waiting)
 
     async def _answer(self, question: Question) -> None:
+        may_decide_alone = True
         while True:
-            decision = self._policy.decide(question)
+            decision = self._policy.decide(question) if may_decide_alone else None
+            is_own = decision is not None
             if decision is None and not self._face.can_ask:
                 decision = Decision(approve=False, by="policy ask", reason=NOBODY, digest=question.digest)
             if decision is None:
@@ -77,6 +79,8 @@ class Asker:
             except TreadleError as error:
                 self._screen.error(error.operator_info)
                 if decision.arguments is not None:
+                    # A server that cannot run commands read-only refuses to: then the person is asked.
+                    may_decide_alone = may_decide_alone and not is_own
                     continue
             return
 

@@ -1,6 +1,7 @@
 """The terminal's answer to the question whether a call may run: yes, no, or ask the person.
 
-Pure but for the rules it is given. A call that follows untrusted output, or stood in text, is always asked about.
+Pure but for the rules it is given. A command is run read-only (not asked about, and the sandbox keeps it from changing
+anything), asked about, or denied. A call that follows untrusted output, or stood in text, is always asked about.
 """
 
 import os
@@ -9,23 +10,27 @@ from typing import Any, Literal, cast
 import msgspec
 
 from treadle.canon.events import ApprovalRequested
-from treadle.canon.json import BadJson, read_json
+from treadle.canon.json import BadJson, read_json, write_json
 from treadle.cli.consent.allowed import Allowances, Allowed, Scope
-from treadle.cli.consent.shell import Parsed, Simple, parse
+from treadle.cli.consent.shell import Parsed, parse
 from treadle.cli.talk.host import Decision
 
 Mode = Literal["plan", "ask", "auto-edit", "trust"]
 CYCLE: tuple[Mode, ...] = ("plan", "ask", "auto-edit")
 MODES: dict[Mode, str] = {
-    "plan": "nothing is changed: every call that needs approval is denied",
-    "ask": "a person is asked before files are written and commands run, unless they only read",
+    "plan": "nothing is changed: commands run read-only, every other call that needs approval is denied",
+    "ask": "a person is asked before files are written and commands run, unless they run read-only",
     "auto-edit": "files are written without asking; commands are asked about",
     "trust": "nothing is asked",
 }
 SHELL = "bash"
+READ_ONLY = "read_only"
+"""The argument of a command by which the decision travels to whichever process runs it."""
+BY_READ_ONLY = "policy read-only"
 EDITS = frozenset({"file_write", "file_edit"})
 LOCAL = "local"
 CONFINED_LEVEL = 1
+"""From this level on the sandbox can keep a command from changing anything."""
 REMEMBERED_LEVEL = 2
 
 
@@ -108,37 +113,35 @@ class Policy:
             return Decision(approve=True, by="policy trust", digest=question.digest)
         if question.is_plain and (rule := self._rule_for(question)):
             return Decision(approve=True, by=rule, digest=question.digest)
+        if question.is_plain and self.is_tried_read_only(question):
+            arguments = write_json({**question.arguments, READ_ONLY: True}).decode()
+            return Decision(approve=True, by=BY_READ_ONLY, digest=question.digest, arguments=arguments)
         if self.mode == "plan":
             reason = "the terminal is in plan mode: say what you would do; nothing is changed now"
+            if question.is_shell and (self.sandbox or 0) >= CONFINED_LEVEL:
+                reason += f". A command that only reads runs with {READ_ONLY} = true"
             return Decision(approve=False, by="policy plan", reason=reason, digest=question.digest)
         return None
 
     def _rule_for(self, question: Question) -> str:
         """Return by which rule a call may run unasked."""
-        if question.parsed is not None:
-            return self._shell_rule(question, question.parsed)
+        if question.is_shell:
+            rule = None if self.mode == "plan" else self._line_rule(question)
+            return "policy: remembered command" if rule is not None and rule in self.allowances else ""
         if question.is_edit and self.mode == "auto-edit":
             return "policy: auto-edit"
-        if self.mode != "plan" and not question.is_shell and Allowed(tool=question.tool) in self.allowances:
+        if self.mode != "plan" and Allowed(tool=question.tool) in self.allowances:
             return f"policy: remembered {question.tool}"
         return ""
 
-    def _shell_rule(self, question: Question, parsed: Parsed) -> str:
-        level = self.sandbox or 0
-        if parsed.hazards or not parsed.commands or level < CONFINED_LEVEL or question.arguments.get("network"):
-            return ""
-        if all(each.reads or each.words[:1] == ("cd",) for each in parsed.commands):
-            return "policy: it only reads"
-        if level < REMEMBERED_LEVEL or self.mode == "plan" or any(each.is_stateful for each in parsed.commands):
-            return ""
-        is_known = all(each.reads or rule_of(question, each) in self.allowances for each in parsed.commands)
-        return "policy: remembered commands" if is_known else ""
-
-    def status_of(self, question: Question, command: Simple) -> str:
-        """Say what is known of one simple command."""
-        if command.reads and not (question.parsed and question.parsed.hazards):
-            return "only reads"
-        return "remembered" if rule_of(question, command) in self.allowances else "NEW"
+    def is_tried_read_only(self, question: Question) -> bool:
+        """Tell whether a command runs read-only: the model asks for it, or it looks like one that only reads."""
+        if question.parsed is None or (self.sandbox or 0) < CONFINED_LEVEL or question.arguments.get("network"):
+            return False
+        wanted = question.arguments.get(READ_ONLY)
+        if wanted is not None:
+            return wanted is True
+        return bool(question.parsed.commands) and all(each.reads for each in question.parsed.commands)
 
     def rules_for(self, question: Question, scope: Scope) -> list[Allowed]:
         """Return what "always" would remember; nothing where nothing may be remembered."""
@@ -147,13 +150,17 @@ class Policy:
         if question.parsed is None:
             # Whatever its arguments may be: that is granted for a session, and never for good.
             return [] if question.is_shell or scope == "project" else [Allowed(tool=question.tool)]
-        parsed = question.parsed
-        news = [each for each in parsed.commands if not each.reads]
-        if parsed.hazards or not news or (self.sandbox or 0) < REMEMBERED_LEVEL or question.arguments.get("network"):
+        rule, parsed = self._line_rule(question), question.parsed
+        if rule is None or parsed.hazards or not parsed.commands:
             return []
-        if any(each.is_stateful for each in news) or (scope == "project" and any(each.is_far for each in news)):
-            return []
-        return [rule_of(question, each) for each in news]
+        return [] if scope == "project" and any(each.is_far for each in parsed.commands) else [rule]
+
+    def _line_rule(self, question: Question) -> Allowed | None:
+        """Return the rule that agrees to exactly this command line, in its folder and at the level it is shown with."""
+        level = self.sandbox or 0
+        if level < REMEMBERED_LEVEL or question.arguments.get("network"):
+            return None
+        return Allowed(tool=question.tool, command=question.command, cwd=question.cwd, sandbox=f"L{level}")
 
     def remember(self, question: Question, scope: Scope) -> list[Allowed]:
         """Remember what a person agreed to.
@@ -164,8 +171,3 @@ class Policy:
         for rule in rules:
             self.allowances.add(rule, scope)
         return rules
-
-
-def rule_of(question: Question, command: Simple) -> Allowed:
-    """Return the rule that agrees to exactly this simple command, in the folder it runs in."""
-    return Allowed(tool=question.tool, command=command.text, cwd=question.cwd)

@@ -1,6 +1,7 @@
-"""A command line taken apart: every simple command in it, and what forbids remembering any of them.
+"""A command line taken apart, to explain it to a person: every simple command in it, and what those do not show.
 
-Parsed by tree-sitter's grammar of bash. What it does not understand is a hazard, never a guess.
+Parsed by tree-sitter's grammar of bash. Nothing relies on that for safety: the sandbox keeps what is not asked about
+from writing. `is_explained` is false where bash may do more than the commands say; then only the line itself is shown.
 """
 
 import os
@@ -13,10 +14,8 @@ import msgspec
 from treadle.cli.consent.programs import (
     EXEC_FLAGS,
     RUNNERS,
-    STATEFUL,
-    has_writing_flags,
-    only_reads,
     reaches_far,
+    usually_reads,
     words,
 )
 
@@ -52,25 +51,29 @@ _SAFE_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _SETTING = frozenset({"for_statement", "c_style_for_statement"})
 _LITERALS = frozenset({"word", "raw_string", "string", "string_content", "number", "concatenation", "command_name"})
 _WORDLIKE = _LITERALS | {"comment", "variable_name", "file_redirect", "file_descriptor"}
-_GLOBS = ("*", "?", "[")
+_UNSURE = re.compile(r"[^\n\x20-\x7e]|[\\#$`{}!~]|<<|==|\[\[|\(\(|\]")
+"""Where a grammar and bash may read a line each in their own way."""
+_PIECE = re.compile(r"'[^']*'|\"[^\"]*\"|&>>?|[<>]+&?|&&|\|\||[;&|\n()]|[^'\"<>&;|\n()]+|.", re.DOTALL)
+_ENDS = frozenset({"&&", "||", ";", "&", "|", "\n", "(", ")"})
+_RESERVED = words("if then elif else fi while until do done time")
 _BRACES = re.compile(r"\{[^{}]*(,|\.\.)[^{}]*\}")
 
 
 class Simple(msgspec.Struct, frozen=True, kw_only=True):
-    """One simple command: its text with its redirections, its words, and whether it only reads."""
+    """One simple command: its text with its redirections, its words, and whether it usually only reads."""
 
     text: str
     words: tuple[str, ...] = ()
     reads: bool = False
     is_far: bool = False
-    is_stateful: bool = False
 
 
 class Parsed(msgspec.Struct, frozen=True, kw_only=True):
-    """A command line. With hazards nothing of it can be remembered, and none of it runs unasked."""
+    """A command line. With hazards it cannot be remembered; `is_explained` when its commands are all that it does."""
 
     commands: tuple[Simple, ...] = ()
     hazards: tuple[str, ...] = ()
+    is_explained: bool = False
 
 
 def parse(line: str, *, root: str = "") -> Parsed:
@@ -84,7 +87,32 @@ def parse(line: str, *, root: str = "") -> Parsed:
     reader.read(tree.root_node)
     if len(reader.commands) > COMMANDS_MAX:
         reader.hazards["it holds too many commands"] = None
-    return Parsed(commands=tuple(reader.commands[:COMMANDS_MAX]), hazards=tuple(reader.hazards))
+    commands, hazards = tuple(reader.commands[:COMMANDS_MAX]), tuple(reader.hazards)
+    is_explained = not hazards and _agrees(line, commands)
+    return Parsed(commands=commands, hazards=hazards, is_explained=is_explained)
+
+
+def _agrees(line: str, commands: tuple[Simple, ...]) -> bool:
+    """Tell whether a plain reading of the line gives these commands: cut at every operator outside of quotes.
+
+    A second, much simpler opinion. It gives up on everything that is read in more than one way.
+    """
+    if _UNSURE.search(line):
+        return False
+    segments = [""]
+    for piece in _PIECE.findall(line):
+        if piece in _ENDS:
+            segments.append("")
+        else:
+            segments[-1] += piece
+    found = [" ".join(_without_reserved(segment.split())) for segment in segments]
+    return sorted(filter(None, found)) == sorted(" ".join(each.text.split()) for each in commands)
+
+
+def _without_reserved(found: list[str]) -> list[str]:
+    while found and found[0] in _RESERVED:
+        found = found[1:]
+    return found
 
 
 @cache
@@ -146,7 +174,6 @@ class _Reader:
         loose = [child for child in node.named_children if child.type in ("word", "concatenation")]
         if any(_BRACES.search(_text(child)) for child in loose):
             self.hazards["braces are not known before it runs"] = None
-        may_be_flag = any(_text(child).startswith(_GLOBS) for child in loose) and has_writing_flags(program)
         if "/" not in program and os.path.basename(program) in RUNNERS:
             self.hazards[f"{program} runs another command"] = None
         if program in ("test", "["):
@@ -159,10 +186,8 @@ class _Reader:
             Simple(
                 text=_text(whole),
                 words=words,
-                # A file may be called like a flag: what a pattern stands for is not known before it runs.
-                reads=only_reads(words) and not may_be_flag and all(_is_harmless(redirect) for redirect in redirects),
+                reads=usually_reads(words) and all(_is_harmless(redirect) for redirect in redirects),
                 is_far=reaches_far(words),
-                is_stateful=program in STATEFUL,
             )
         )
 

@@ -57,9 +57,7 @@ def _rules_text(rules: "list[Allowed]") -> str:
     what = reveal(", ".join(rule.words for rule in rules)).replace("\n", "⏎")
     if len(what) <= RULES_CHARS_MAX:
         return what
-    return (
-        "exactly this command" if len(rules) == 1 else f"exactly the {len(rules)} commands above that do more than read"
-    )
+    return "exactly this"
 
 
 def card_lines(
@@ -73,7 +71,7 @@ def card_lines(
     lines: list[Line] = [("ask", title)]
     if question.is_shell:
         lines += [("plain", f"{INDENT}{reveal(line)}") for line in question.command.split("\n")]
-        lines += _commands(policy, question)
+        lines += _commands(question)
     elif question.is_edit:
         lines += _change(question, read, None if is_whole else DIFF_LINES_MAX)
     else:
@@ -88,22 +86,24 @@ def _conditions(policy: "Policy", question: "Question") -> str:
         return ""
     level = "unknown" if policy.sandbox is None else f"L{policy.sandbox}"
     network = "on" if question.arguments.get("network") else "off"
+    rights = "read-only, " if question.arguments.get("read_only") is True else ""
     timeout = question.arguments.get("timeout_s", 120)
     where = "" if question.cwd == "." else f", in {question.cwd}"
-    return f" (sandbox {level}, network {network}, timeout {timeout} s{where})"
+    return f" (sandbox {level}, {rights}network {network}, timeout {timeout} s{where})"
 
 
-def _commands(policy: "Policy", question: "Question") -> list[Line]:
+def _commands(question: "Question") -> list[Line]:
+    """Name the commands of a line, where they are all that it does; the line itself stands above in any case."""
     parsed = question.parsed
     if parsed is None:
         return []
     texts = [reveal(each.text).replace("\n", "⏎") for each in parsed.commands]
     width = min(max(map(len, texts), default=0), 50)
     lines: list[Line] = []
-    if len(texts) > 1 or parsed.hazards:
+    if len(texts) > 1 and parsed.is_explained:
         for number, (text, each) in enumerate(zip(texts, parsed.commands, strict=True), 1):
-            status = policy.status_of(question, each)
-            lines.append(("plain" if status == "NEW" else "dim", f"  {number} {text:<{width}}  {status}"))
+            style, status = ("dim", "usually only reads") if each.reads else ("plain", "NEW")
+            lines.append((style, f"  {number} {text:<{width}}  {status}"))
     return [*lines, *(("dim", f"  can not be remembered: {hazard}") for hazard in parsed.hazards)]
 
 

@@ -5,6 +5,7 @@ Everything is bounded: time, what the model reads, what is kept, and what is rea
 
 import asyncio
 import os
+import re
 from collections.abc import Callable, Coroutine
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
@@ -21,7 +22,8 @@ from treadle.tools.local.opener import FIXED, MASKED_FOLDERS, Root
 from treadle.tools.local.output import Shelf, end_on_character, keepable
 from treadle.tools.local.write import session_of
 from treadle.tools.sandbox import Sandbox
-from treadle.tools.sandbox.order import Ended
+from treadle.tools.sandbox.client import CWD_NAME
+from treadle.tools.sandbox.order import Ended, Order
 
 SHELL = "/bin/bash"
 TIMEOUT_S = 120.0
@@ -33,6 +35,11 @@ READ_BYTES_MAX = 67_108_864
 MASK_SEARCH_MAX = 20_000
 CWD_BYTES_MAX = 4_096
 _SCRIPT = 'trap \'pwd -P > "$TREADLE_CWD"\' EXIT\neval "$1"'
+READ_ONLY_NOTE = (
+    "This ran read-only: it could not write, change or send anything. If it has to, call bash again with "
+    '"read_only": false; a person is asked then.'
+)
+_REFUSED = re.compile("Read-only file system|Permission denied|Operation not permitted")
 _ENDINGS = {
     "timeout": "The command did not finish within {timeout_s:g} s and was ended.",
     "processes": "The command started too many processes and was ended.",
@@ -126,6 +133,15 @@ class Bash:
         self._sandbox = sandbox
         self._shelf = shelf
 
+    async def read(self, context: ToolContext, command: str, cwd: str, timeout_s: float) -> Answer:
+        """Run one command that can change nothing, and answer with what it wrote and its exit code."""
+        folder = self._folder(cwd)
+        async with self._sandbox.private() as place:
+            order = self._sandbox.reading(
+                _argv(command), cwd=folder, read=[self._root.real_path], place=place, timeout_s=timeout_s
+            )
+            return await self._play(context, order, place, folder)
+
     async def run(self, context: ToolContext, command: str, cwd: str, timeout_s: float, network: bool) -> Answer:
         """Run one command and answer with what it wrote and its exit code."""
         if network and not self._sandbox.rules.network:
@@ -134,29 +150,34 @@ class Bash:
         folder = self._folder(cwd)
         place = self._sandbox.scratch(session_of(context))
         order = self._sandbox.command(
-            [SHELL, "-c", _SCRIPT, "bash", command],
+            _argv(command),
             cwd=folder,
             write=[self._root.real_path],
             place=place,
             timeout_s=timeout_s,
             network=network,
         )
-        left = f"{place}/cwd"
-        order.env["TREADLE_CWD"] = left
         if order.level > 2:
             order.fixed.extend(self.fixed())
+        return await self._play(context, order, place, folder)
+
+    async def _play(self, context: ToolContext, order: Order, place: str, folder: str) -> Answer:
+        """Run an order in a folder and answer with what became of it."""
+        left = f"{place}/{CWD_NAME}"
+        order.env["TREADLE_CWD"] = left
+        if order.level > 2:
             order.masked.extend(await asyncio.to_thread(self.masked))
         written = Written(self._caps)
         ended = await self._sandbox.run(order, written.take)
         if ended.ending == "refused":
             raise ToolFailed(f"The sandbox could not be set up: {ended.message}", code="sandbox_failed")
-        return await self._answer(context, written, ended, timeout_s, self._moved(left, folder))
+        return await self._answer(context, written, ended, order, self._moved(left, folder))
 
     async def _answer(
-        self, context: ToolContext, written: Written, ended: Ended, timeout_s: float, moved: str | None
+        self, context: ToolContext, written: Written, ended: Ended, order: Order, moved: str | None
     ) -> Answer:
         def built(shown: Shown, handle: str | None) -> Answer:
-            return self._built(written, ended, timeout_s, moved, shown, handle)
+            return self._built(written, ended, order, moved, shown, handle)
 
         def fitted(handle: str | None) -> Answer:
             around = write_text(built(_LARGEST, handle), "s3")
@@ -172,7 +193,7 @@ class Bash:
         self,
         written: Written,
         ended: Ended,
-        timeout_s: float,
+        order: Order,
         moved: str | None,
         shown: Shown,
         handle: str | None,
@@ -188,10 +209,14 @@ class Bash:
         level = self._sandbox.found.name
         body["sandbox"] = level
         warnings = replaced_words(shown.replaced)
+        if order.read_only:
+            body["read_only"] = True
+            level += ", read-only"
+            warnings = (*warnings, READ_ONLY_NOTE) if _REFUSED.search(shown.text) else warnings
         ending = "output" if written.is_too_much else ended.ending
         if ending == "exited":
             return answer(body, f"exit {ended.code}, sandbox {level}", warnings=warnings)
-        words = _ENDINGS[ending].format(timeout_s=timeout_s)
+        words = _ENDINGS[ending].format(timeout_s=order.timeout_s)
         fault = Fault(code="timeout" if ending == "timeout" else f"{ending}_limit", message=words)
         return answer(body, f"{words} Sandbox {level}.", warnings=warnings, fault=fault)
 
@@ -257,6 +282,7 @@ def make_bash(
         cwd: str = ".",
         timeout_s: Annotated[float, msgspec.Meta(gt=0, le=TIMEOUT_MAX_S)] = TIMEOUT_S,
         network: bool = False,
+        read_only: bool | None = None,
     ) -> Answer:
         """Run a shell command in a sandbox. Its processes end with it; nothing stays in the background.
 
@@ -265,12 +291,22 @@ def make_bash(
             cwd: The folder to run it in, relative to the root. A cd does not last: use the cwd of the result.
             timeout_s: The seconds it may take.
             network: Ask for a network, which there is only where it was allowed.
+            read_only: True runs it without approval where it can write nothing and has no network; false says that it
+                must write. Left out, a command that usually only reads is run read-only.
         """
         if "\0" in command:
             raise ToolError("The command contains a NUL character.", code="invalid_command")
+        if read_only:
+            if network:
+                raise ToolError("A command that runs read-only has no network.", code="network_off")
+            return await tool.read(context, command, cwd, timeout_s)
         return await tool.run(context, command, cwd, timeout_s, network)
 
     return bash
+
+
+def _argv(command: str) -> list[str]:
+    return [SHELL, "-c", _SCRIPT, "bash", command]
 
 
 def _marked(data: bytes | bytearray) -> bytes:

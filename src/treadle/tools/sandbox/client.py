@@ -15,7 +15,7 @@ import socket
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -32,6 +32,8 @@ NOTE = b"order"
 CPU_FACTOR = 2
 SCRATCH_PREFIX = "treadle-scratch-"
 SCRATCH_MAX = 32
+CWD_NAME = "cwd"
+"""The file in a scratch space in which a shell leaves where it ended."""
 ROOMY_TMP = "/var/tmp"
 """Not /tmp, over which a command at L3 gets its own."""
 
@@ -183,6 +185,23 @@ class Sandbox:
             cpu_s=max(1, int(CPU_FACTOR * timeout_s)),
         )
 
+    def reading(self, argv: list[str], *, cwd: str, read: Sequence[str], place: str, timeout_s: float) -> Order:
+        """Order a command of the model's that can change nothing; `place` is its own and goes with it, see `private`.
+
+        Raises: ToolFailed, where nothing keeps it from changing something.
+        """
+        if self.found.level < 1:
+            raise ToolFailed("Nothing on this machine keeps a command from writing.", code="read_only_unavailable")
+        order = self.command(argv, cwd=cwd, write=(), place=place, timeout_s=timeout_s)
+        own = [f"{place}/home", f"{place}/tmp"]
+        return dataclasses.replace(
+            order,
+            read=[*order.read, *self.rules.write, *read],
+            write=[*own, f"{place}/{CWD_NAME}"],
+            vanishing=own if order.level > 2 else [],
+            read_only=True,
+        )
+
     def search(self, argv: list[str], *, cwd: str, read: Sequence[str], timeout_s: float) -> Order:
         """Order a program of our own that only reads: these folders and what programs are made of."""
         # Namespaces would only cost time: there is nothing in them that a program that may not write could use.
@@ -213,6 +232,17 @@ class Sandbox:
             self._scratch = Scratch()
         return self._scratch.place(key)
 
+    @contextlib.asynccontextmanager
+    async def private(self) -> AsyncIterator[str]:
+        """Give scratch space to one command, gone when that has ended."""
+        if self._scratch is None:
+            self._scratch = Scratch()
+        place = self._scratch.make()
+        try:
+            yield place
+        finally:
+            await asyncio.to_thread(_remove, place)
+
 
 class Scratch:
     """Folders for what commands keep between calls: one for each session, the oldest go first."""
@@ -228,17 +258,36 @@ class Scratch:
         """Remove everything."""
         self._closing()
 
+    def make(self) -> str:
+        """Return a new folder."""
+        place = tempfile.mkdtemp(dir=self._base)
+        for name in ("home", "tmp"):
+            os.mkdir(f"{place}/{name}")
+        with open(f"{place}/{CWD_NAME}", "x", encoding="ascii"):
+            pass
+        return place
+
     def place(self, key: str) -> str:
         """Return the folder of a key, made now if it is new."""
         place = self._places.pop(key, None)
         if place is None or not os.path.isdir(place):
-            place = tempfile.mkdtemp(dir=self._base)
-            for name in ("home", "tmp"):
-                os.mkdir(f"{place}/{name}")
+            place = self.make()
         self._places[key] = place
         while len(self._places) > SCRATCH_MAX:
             shutil.rmtree(self._places.pop(next(iter(self._places))), ignore_errors=True)
         return place
+
+
+def _remove(place: str) -> None:
+    """Remove a folder, also one in which a command made folders that not even their owner may list."""
+    shutil.rmtree(place, ignore_errors=True)
+    if os.path.lexists(place):
+        for folder, names, _ in os.walk(place):
+            for path in (os.path.join(folder, name) for name in names):
+                if not os.path.islink(path):
+                    with contextlib.suppress(OSError):
+                        os.chmod(path, 0o700)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _sweep(base: str) -> None:

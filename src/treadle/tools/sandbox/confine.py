@@ -57,17 +57,30 @@ def confine(order: Order) -> None:
 
     Raises: OSError.
     """
+    if order.read_only and order.level < 1:
+        raise OSError(errno.EOPNOTSUPP, "nothing keeps this command from writing")
     os.umask(0o022)
     _set_limits(order)
     if order.level > 0:
         kernel.drop_privileges()
         write = [*order.write, *([namespaces.SHARED_MEMORY] if order.level > 2 else [])]
-        landlock.restrict(order.abi, order.read, write, network=order.network)
+        if order.read_only:
+            landlock.restrict(order.abi, order.read, write, network=False, devices=landlock.READ_DEVICES)
+        else:
+            landlock.restrict(order.abi, order.read, write, network=order.network)
     # After the rules, so that a folder outside cannot be the working folder by a link that was swapped in.
     os.chdir(order.cwd)
     if order.level > 0:
         _check_inside(order)
-        seccomp.restrict(network=order.network, own_memory=order.level > 2)
+        own = order.level > 2
+        if order.read_only:
+            seccomp.restrict_to_reading(
+                own_memory=own,
+                own_processes=own or order.abi >= landlock.ABI_SCOPES,
+                truncation_is_guarded=order.abi >= landlock.ABI_TRUNCATES,
+            )
+        else:
+            seccomp.restrict(network=order.network, own_memory=own)
 
 
 def _check_inside(order: Order) -> None:

@@ -8,11 +8,15 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from treadle.tools.sandbox import kernel
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+ABI_TRUNCATES = 3
+"""From this version on emptying a file by opening it is guarded."""
+ABI_SCOPES = 6
+"""From this version on signals stay within."""
 ABI_FULL = 4
 """From this version on nothing that a sandbox of commands needs is missing but scopes."""
 _VERSION_FLAG = 1
@@ -30,6 +34,9 @@ _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _DEVICE = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
 _NEVER = _MAKE_CHAR | _MAKE_BLOCK | _MAKE_SOCK
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_ALL_DEVICES = dict.fromkeys(DEVICES, _DEVICE)
+READ_DEVICES = {"/dev/null": _DEVICE, "/dev/zero": _READ_FILE, "/dev/urandom": _READ_FILE}
+"""What is left of them for a command that may change nothing."""
 
 _GAPS = (
     (2, "files cannot be moved between folders"),
@@ -53,7 +60,9 @@ def gaps(abi: int) -> list[str]:
     return [words for since, words in _GAPS if abi < since]
 
 
-def restrict(abi: int, read: Iterable[str], write: Iterable[str], *, network: bool) -> None:
+def restrict(
+    abi: int, read: Iterable[str], write: Iterable[str], *, network: bool, devices: Mapping[str, int] = _ALL_DEVICES
+) -> None:
     """Keep this process to these folders and files, and from TCP unless `network`. A path that is not there is skipped.
 
     Raises: OSError.
@@ -69,8 +78,8 @@ def restrict(abi: int, read: Iterable[str], write: Iterable[str], *, network: bo
             _allow(rules, path, _READ & handled)
         for path in write:
             _allow(rules, path, handled & ~_NEVER)
-        for path in DEVICES:
-            _allow(rules, path, _DEVICE & handled)
+        for path, access in devices.items():
+            _allow(rules, path, access & handled)
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         kernel.call(RESTRICT_SELF, rules, 0)
     finally:

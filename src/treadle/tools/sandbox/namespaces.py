@@ -19,6 +19,7 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _ATTR_READ_ONLY = 1
 SHARED_MEMORY = "/dev/shm"
 SHARED_MEMORY_OPTIONS = b"size=256m,mode=1777"
+VANISHING_OPTIONS = b"size=256m,mode=700"
 PRIVATE_TMP = "/tmp"
 
 
@@ -47,6 +48,8 @@ def arrange(order: Order) -> None:
     fixed = [path for path in order.fixed if os.path.lexists(path) and not os.path.islink(path)]
     for path in fixed:
         _mount(path, path, None, _BIND)
+    for path in order.vanishing:
+        _mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV, VANISHING_OPTIONS)
     writable += _private_folders(order)
     _mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
     _set_read_only("/", recursive=True)

@@ -32,6 +32,10 @@ class Order:
 
     `read` and `write` are folders and files; `fixed` are read-only and `masked` unreadable although they lie in one
     that may be written. The last two need a mount namespace, as `scratch` does to be seen as /tmp.
+
+    `read_only` takes away what the folders alone do not: times, modes and attributes of files, signals to others,
+    every network, devices that do more than give bytes. `write` then holds nothing but scratch space of this one
+    command, and those of its folders that are also in `vanishing` are memory where there is a mount namespace.
     """
 
     argv: list[str]
@@ -45,6 +49,8 @@ class Order:
     masked: list[str] = dataclasses.field(default_factory=list[str])
     scratch: str = ""
     network: bool = False
+    read_only: bool = False
+    vanishing: list[str] = dataclasses.field(default_factory=list[str])
     timeout_s: float = 120.0
     term_s: float = 2.0
     cpu_s: int = 240

@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from treadle.tools.sandbox import kernel
 
-_LOAD, _JUMP_EQUAL, _JUMP_ABOVE, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _AND, _JUMP_EQUAL, _JUMP_ABOVE, _JUMP_BITS, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+_NONE = 0xFFFFFFFF
+"""Stands for the number of a call that a machine does not have."""
 _NR_AT, _ARCH_AT, _ARGS_AT = 0, 4, 16
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _X32 = 0x40000000
@@ -74,6 +76,77 @@ _REFUSED = {
 }
 _SHARED_MEMORY = {"shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180)}
 """Shared with every process of the user, unless there is a namespace of one's own."""
+_SHARED_BY_NUMBER = {
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "semctl": (66, 191),
+    "mq_unlink": (241, 181),
+}
+"""The same, for those who guess a number."""
+_METADATA = {
+    "chmod": (90, _NONE),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, _NONE),
+    "fchown": (93, 55),
+    "lchown": (94, _NONE),
+    "fchownat": (260, 54),
+    "utime": (132, _NONE),
+    "utimes": (235, _NONE),
+    "futimesat": (261, _NONE),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    "truncate": (76, 45),
+    "quotactl_fd": (443, 443),
+}
+"""What changes a file, or what is written beside it, without opening it for writing: Landlock does not see it."""
+_OTHERS = {
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+}
+"""What changes how another process of the user runs."""
+_SIGNALS = {
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424),
+}
+_READING_CONTROLS = (
+    *(0x5401, 0x802C542A),  # TCGETS, TCGETS2: is it a terminal?
+    *(0x540F, 0x5413),  # TIOCGPGRP, TIOCGWINSZ
+    *(0x541B, 0x5421, 0x5450, 0x5451),  # FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
+    *(0x80086601, 0x801C581F),  # FS_IOC_GETFLAGS, FS_IOC_FSGETXATTR
+)
+"""The only ioctls of a command that may change nothing: others make snapshots, set attributes, type into terminals."""
+_OWNING_CONTROLS = (8, 15, 10, 1024)
+"""F_SETOWN, F_SETOWN_EX and F_SETSIG have the kernel signal a process, F_SETLEASE makes writers of a file wait."""
+_OPEN, _OPENAT, _OPENAT2 = (2, _NONE), (257, 56), (437, 437)
+_FCNTL, _PRLIMIT = (72, 25), (302, 261)
+_MODE_BITS, _O_TRUNC = 0o3, 0o1000
 _SERVING = {"bind": (49, 200), "listen": (50, 201), "accept": (43, 202), "accept4": (288, 242)}
 _SOCKET, _CONNECT, _SENDTO, _SOCKETPAIR = (41, 198), (42, 203), (44, 206), (53, 199)
 _CLONE, _CLONE3, _IOCTL = (56, 220), (435, 435), (16, 29)
@@ -96,7 +169,10 @@ def restrict(*, network: bool, own_memory: bool) -> None:
 
     Raises: OSError.
     """
-    steps = program(platform.machine(), network=network, own_memory=own_memory)
+    _install(program(platform.machine(), network=network, own_memory=own_memory))
+
+
+def _install(steps: list[_Step]) -> None:
     code = b"".join(struct.pack("=HBBI", *step) for step in steps)
     buffer = ctypes.create_string_buffer(code, len(code))
     head = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(buffer)))
@@ -104,18 +180,61 @@ def restrict(*, network: bool, own_memory: bool) -> None:
     kernel.prctl(kernel.PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(head))
 
 
+def restrict_to_reading(*, own_memory: bool, own_processes: bool, truncation_is_guarded: bool) -> None:
+    """Install the filter of a command that may change nothing: what it opens is guarded elsewhere, all else is here.
+
+    Raises: OSError.
+    """
+    _install(
+        reading_program(
+            platform.machine(),
+            own_memory=own_memory,
+            own_processes=own_processes,
+            truncation_is_guarded=truncation_is_guarded,
+        )
+    )
+
+
+def reading_program(
+    machine: str, *, own_memory: bool, own_processes: bool, truncation_is_guarded: bool
+) -> list[_Step]:
+    """Write the filter of a command that may change nothing, for a machine.
+
+    Raises: KeyError, where there is no table.
+    """
+    column, _ = _ARCHES[machine]
+    steps: list[_Step] = []
+    for numbers in _METADATA.values():
+        steps += [_Step(_JUMP_EQUAL, 0, 1, numbers[column]), _refuse(errno.EROFS)]
+    others = {**_OTHERS, **({} if own_processes else _SIGNALS), **_SHARED_BY_NUMBER}
+    for numbers in others.values():
+        steps += [_Step(_JUMP_EQUAL, 0, 1, numbers[column]), _refuse()]
+    steps += _when(_IOCTL[column], _only(1, _READING_CONTROLS, errno.ENOTTY))
+    steps += _when(_FCNTL[column], _none_of(1, _OWNING_CONTROLS))
+    steps += _when(_PRLIMIT[column], _only(0, (0,)))
+    if not truncation_is_guarded:
+        steps += [_Step(_JUMP_EQUAL, 0, 1, _OPENAT2[column]), _refuse(errno.ENOSYS)]
+        steps += [*_when(_OPEN[column], _no_emptying(1)), *_when(_OPENAT[column], _no_emptying(2))]
+    return _filter(machine, steps, network=False, own_memory=own_memory)
+
+
 def program(machine: str, *, network: bool, own_memory: bool) -> list[_Step]:
     """Write the filter for a machine.
 
     Raises: KeyError, where there is no table.
     """
+    return _filter(machine, [], network=network, own_memory=own_memory)
+
+
+def _filter(machine: str, first: list[_Step], *, network: bool, own_memory: bool) -> list[_Step]:
     column, arch = _ARCHES[machine]
     steps = [_load(_ARCH_AT), _Step(_JUMP_EQUAL, 1, 0, arch), _Step(_RETURN, 0, 0, _KILL), _load(_NR_AT)]
     if machine == "x86_64":
         steps += [_Step(_JUMP_ABOVE, 0, 1, _X32), _refuse()]
+    steps += first
     refused = dict(_REFUSED)
     if not own_memory:
-        refused.update(_SHARED_MEMORY)
+        refused.update(_SHARED_MEMORY | _SHARED_BY_NUMBER)
     if not network:
         refused.update(_SERVING)
         refused["connect"] = _CONNECT
@@ -136,9 +255,16 @@ def _when(number: int, body: list[_Step]) -> list[_Step]:
     return [_Step(_JUMP_EQUAL, 0, len(body) + 1, number), *body, _Step(_RETURN, 0, 0, _ALLOW)]
 
 
-def _only(index: int, values: tuple[int, ...]) -> list[_Step]:
+def _only(index: int, values: tuple[int, ...], code: int = errno.EPERM) -> list[_Step]:
     checks = [_Step(_JUMP_EQUAL, len(values) - at, 0, value) for at, value in enumerate(values)]
-    return [_argument(index), *checks, _refuse()]
+    return [_argument(index), *checks, _refuse(code)]
+
+
+def _no_emptying(index: int) -> list[_Step]:
+    """Refuse to empty a file that is opened for reading: the kernel does it, and an old Landlock does not ask."""
+    # Neither for writing nor for both, which is also what the kernel makes of the fourth value of these bits.
+    modes = [_Step(_AND, 0, 0, _MODE_BITS), _Step(_JUMP_EQUAL, 2, 0, 1), _Step(_JUMP_EQUAL, 1, 0, 2)]
+    return [_argument(index), _Step(_JUMP_BITS, 0, 4, _O_TRUNC), *modes, _refuse(errno.EROFS)]
 
 
 def _none_of(index: int, values: tuple[int, ...]) -> list[_Step]:
