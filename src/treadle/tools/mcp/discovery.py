@@ -4,6 +4,7 @@ Everything a listing says is a stranger's text. Characters that people cannot se
 unfolds without end keeps its tool out, and nothing that is left out goes without a reason.
 """
 
+import logging
 import unicodedata
 from collections.abc import Awaitable, Callable
 from fnmatch import fnmatchcase
@@ -20,6 +21,8 @@ from treadle.tools.mcp.names import join_name
 from treadle.tools.mcp.options import ServerOptions
 from treadle.tools.mcp.policy import Hints, policy_of
 from treadle.tools.schema import BadSchema, Schema, Validator, every
+
+log = logging.getLogger("treadle.mcp")
 
 PAGES_MAX = 100
 LISTED_MAX = 10_000
@@ -91,7 +94,7 @@ def visible(text: str) -> str:
 
 def _tool(listed: types.Tool, options: ServerOptions, call: Call) -> Tool:
     schema = _schema(listed.input_schema)
-    output = _output(listed.output_schema)
+    output = _output(listed, options.name)
     policy, why = policy_of(_hints(listed.annotations), options)
     declared = ServerTool(
         spec=ToolSpec(
@@ -121,13 +124,14 @@ def _hints(annotations: types.ToolAnnotations | None) -> Hints:
     )
 
 
-def _output(given: dict[str, Any] | None) -> Validator | None:
+def _output(listed: types.Tool, server: str) -> Validator | None:
     """Return what judges structured results; one that cannot be used judges nothing, since no model sees it."""
-    if given is None:
+    if listed.output_schema is None:
         return None
     try:
-        return Validator(_bounded(given))
-    except BadSchema:
+        return Validator(_bounded(listed.output_schema))
+    except BadSchema as error:
+        log.warning("MCP server %s: the output schema of %r is not used: %s", server, listed.name, error)
         return None
 
 

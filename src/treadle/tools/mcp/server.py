@@ -138,7 +138,7 @@ class Server:
             ) from error
         if isinstance(result, types.InputRequiredResult):
             raise ToolFailed(self._wanting(result))
-        return read_result(result, output)
+        return await read_result(result, output)
 
     def _wanting(self, result: types.InputRequiredResult) -> str:
         """Say that a tool asks for more than its arguments, and for what."""
