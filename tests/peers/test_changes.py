@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,10 +80,13 @@ async def test_a_client_of_the_stateless_era_listens_for_changes(served: Gateway
 
 
 async def test_another_treadle_follows_the_changes(served: Gateway) -> None:
-    """What is added and taken away here is added and taken away there."""
+    """What is added here is added there once it was accepted; what is taken away here is gone there."""
     async with visit(ServerOptions(name="other", url=f"{served.origin}/mcp")) as seen:
         assert seen.names == ["mcp__other__first"]
         swap(served, [], [second])
+        await until(lambda: "second" in seen.server.left_out)
+        (waiting,) = seen.server.review()
+        assert seen.server.decide("second", waiting.digest, is_accepted=True)
         await until(lambda: seen.names == ["mcp__other__first", "mcp__other__second"])
         swap(served, ["first"], [])
         await until(lambda: seen.names == ["mcp__other__second"])
@@ -97,10 +102,14 @@ async def test_over_stdio_a_change_behind_treadle_reaches_its_client(tmp_path: P
         heard.append(message)
 
     flags = ["mcp", "--config", "treadle.toml", "--store", f"sqlite:///{tmp_path / 'runs.db'}"]
-    command = StdioServerParameters(command=sys.executable, args=["-m", "treadle.cli.main", *flags], cwd=tmp_path)
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "treadle.cli.main", *flags], cwd=tmp_path, env=dict(os.environ)
+    )
     async with Client(command, mode="legacy", message_handler=hear) as client:
         assert [each.name for each in (await client.list_tools()).tools] == ["mcp__x__act"]
         await client.call_tool("mcp__x__act", {})
+        accept = [sys.executable, "-m", "treadle.cli.main", "mcp", "accept", "x", *flags[1:]]
+        await until(lambda: b"grown" in subprocess.run(accept, cwd=tmp_path, capture_output=True).stdout)
         await until(lambda: any(isinstance(each, types.ToolListChangedNotification) for each in heard))
         assert [each.name for each in (await client.list_tools()).tools] == ["mcp__x__act", "mcp__x__grown"]
 

@@ -5,19 +5,21 @@ Everything wrong is said at once with its path, so that the model can repair its
 
 import json
 import re
-from typing import Any, Never, cast
+from typing import Any, cast
 
 import msgspec
 
 from treadle.canon.errors import InvalidArguments
 from treadle.canon.json import BadJson, cut_text, read_json, write_json
 from treadle.canon.tools import Fault
-from treadle.tools.schema import ERRORS_MAX, MESSAGE_BYTES_MAX, Validator, pointer
+from treadle.tools.compiled_schema import ERRORS_MAX, MESSAGE_BYTES_MAX, pointer
+from treadle.tools.schema import Validator
+from treadle.tools.schema_worker import CheckTimeout
 from treadle.tools.signature import Parameter
 from treadle.tools.threads import Threads
 
 Json = dict[str, Any] | list[Any] | str | float | bool | None
-FAULTS_WAIT_S = 2.0
+FAULTS_WAIT_S = 5.0
 _AT = re.compile(r"^(?P<reason>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
 
@@ -56,13 +58,18 @@ def read_arguments(text: str, bytes_max: int) -> dict[str, Any]:
     return value
 
 
-async def refuse_arguments(validator: Validator, name: str, arguments: dict[str, Any], threads: Threads) -> Never:
-    """Say all that is wrong with arguments that do not fit the schema.
+async def check_arguments(validator: Validator, name: str, arguments: dict[str, Any], threads: Threads) -> None:
+    """Hold arguments against the schema; the event loop is free meanwhile.
 
-    Raises: BadArguments, always.
+    Raises: BadArguments, saying all that is wrong with them.
     """
-    # Listing errors is eager and can take long on hostile input: off the loop, and not waited for without end.
-    listed = await threads.run(lambda: validator.faults(arguments), FAULTS_WAIT_S)
+    try:
+        if await validator.fits(arguments):
+            return
+        # Listing errors can take long on hostile input: off the loop, and not waited for without end.
+        listed = await threads.run(lambda: validator.faults(arguments), FAULTS_WAIT_S)
+    except CheckTimeout as error:
+        raise BadArguments(f"The arguments of {name} are refused: {error}. Send less, or simpler values.") from None
     faults = cast("list[Fault]", listed.value or [])
     raise BadArguments(f"The arguments do not fit the parameters of {name}.", tuple(faults))
 

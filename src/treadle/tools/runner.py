@@ -18,7 +18,7 @@ from treadle.canon.errors import OutputTooLarge, ToolError, ToolFailed, ToolTime
 from treadle.canon.items import CallItem
 from treadle.canon.json import cut_text, write_json
 from treadle.canon.tools import RC, CallContext, Outcome, is_person_only, listed_names, refuse_person_only
-from treadle.tools.arguments import read_arguments, refuse_arguments
+from treadle.tools.arguments import check_arguments, read_arguments
 from treadle.tools.context import UNSEEN, ToolContext
 from treadle.tools.envelope import (
     PLAIN,
@@ -109,8 +109,8 @@ class Runner:
         own = self._own(call, context, bytes_max) if tool.takes_context else UNSEEN
         try:
             arguments = read_arguments(call.arguments, self._limits.arguments_bytes_max)
-            if not tool.validator.is_valid(arguments):
-                await refuse_arguments(tool.validator, tool.name, arguments, self._threads)
+            if not tool.validator.fits_now(arguments):
+                await check_arguments(tool.validator, tool.name, arguments, self._threads)
             if policy.rate_per_min:
                 self._rates.take(tool.name, policy.rate_per_min, context.key_id, self._clock.monotonic())
             if policy.retries and policy.effect in _RETRIED_EFFECTS:

@@ -1,27 +1,23 @@
 """JSON Schemas: walking them, refusing the dangerous ones, and naming everything wrong with a value.
 
-Schemas may come from strangers (MCP servers, guests), so nothing is ever fetched, a regular expression has a
-backtracking limit, and a schema that unfolds without end is refused before it is compiled.
+Schemas may come from strangers (MCP servers, guests), so nothing is ever fetched, and a schema that unfolds without end
+is refused before it is compiled. jsonschema_rs holds the GIL while it works, so a thread would not keep the event loop
+free: only what is provably cheap is checked in this process, with patterns that run in linear time. All else is checked
+in a process that can be killed (`schema_worker`).
 """
 
+import asyncio
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Any, cast
 
-import jsonschema_rs
 import msgspec
 
-from treadle.canon.json import BadJson, check_bounds, cut_text, read_json, write_json
+from treadle.canon.json import read_json, write_json
 from treadle.canon.tools import Fault
+from treadle.tools.compiled_schema import BadSchema, Compiled, Schema, shorten
+from treadle.tools.schema_worker import WorkerSchema
 
-ERRORS_MAX = 20
-MESSAGE_BYTES_MAX = 300
 UNFOLDED_NODES_MAX = 10_000
-RECURSIVE_DEPTH_MAX = 8
-"""Listing the errors of a recursive schema may double with each level, so beyond this depth none are listed."""
-
-Schema = dict[str, Any]
-
 _ONE = (
     "additionalItems",
     "additionalProperties",
@@ -51,11 +47,12 @@ _TYPE_ALIASES = {
     "str": "string",
     "tuple": "array",
 }
-_PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000, size_limit=1 << 20, dfa_size_limit=1 << 20)
-
-
-class BadSchema(ValueError):
-    """The schema cannot be used; the message says why."""
+SCHEMA_BYTES_NEAR_MAX = 32_768
+PATTERNS_NEAR_MAX = 100
+STEPS_NEAR_MAX = 2_000_000
+"""Checking takes about 8 ns for a step at worst (an enum of objects, 2026-11), so less than 20 ms."""
+FAULT_STEPS_NEAR_MAX = 50_000
+"""Listing what is wrong takes about 300 ns for a step at worst (anyOf, 2026-11)."""
 
 
 def children(schema: Schema) -> Iterator[Schema]:
@@ -82,7 +79,7 @@ def resolve(root: Schema, reference: str) -> Schema | bool:
     Raises: BadSchema, for a reference that leaves the document or points nowhere.
     """
     if reference != "#" and not reference.startswith("#/"):
-        raise BadSchema(f'the reference "{_short(reference)}" is not a local one (#/…); nothing is fetched')
+        raise BadSchema(f'the reference "{shorten(reference)}" is not a local one (#/…); nothing is fetched')
     node: Any = root
     for token in reference.split("/")[1:]:
         key = token.replace("~1", "/").replace("~0", "~")
@@ -91,18 +88,25 @@ def resolve(root: Schema, reference: str) -> Schema | bool:
         elif isinstance(node, dict) and key in node:
             node = cast("Schema", node)[key]
         else:
-            raise BadSchema(f'the reference "{_short(reference)}" points nowhere')
+            raise BadSchema(f'the reference "{shorten(reference)}" points nowhere')
     if not isinstance(node, dict | bool):
-        raise BadSchema(f'the reference "{_short(reference)}" points at something that is not a schema')
+        raise BadSchema(f'the reference "{shorten(reference)}" points at something that is not a schema')
     return cast("Schema | bool", node)
 
 
-def unfold(root: Schema) -> bool:
-    """Walk the schema with its references followed, and tell whether it is recursive.
+class Unfolded(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a schema is with its references followed, and in how many places it refers to itself."""
+
+    nodes: int
+    recursions: int
+
+
+def unfold(root: Schema) -> Unfolded:
+    """Walk the schema with its references followed.
 
     Raises: BadSchema, when it unfolds into too many nodes or needs another document.
     """
-    nodes, is_recursive = 0, False
+    nodes, recursions = 0, 0
     stack: list[tuple[Schema, frozenset[str]]] = [(root, frozenset())]
     while stack:
         node, seen = stack.pop()
@@ -116,62 +120,109 @@ def unfold(root: Schema) -> bool:
             continue
         target = resolve(root, reference)
         if reference in seen or target is root:
-            is_recursive = True
+            recursions += 1
         elif isinstance(target, dict):
             stack.append((target, seen | {reference}))
-    return is_recursive
+    return Unfolded(nodes=nodes, recursions=recursions)
 
 
 class Validator:
-    """One schema, compiled once: says whether a value fits, and if not everything that is wrong."""
+    """One schema, compiled once: says whether a value fits, and if not everything that is wrong.
+
+    Raises: BadSchema, when it cannot be used, or cannot be compiled within the worker's bounds.
+    """
 
     def __init__(self, parameters: msgspec.Raw) -> None:
         schema = _read_schema(parameters)
-        self.is_recursive = unfold(schema)
-        self._properties = tuple(cast("Schema", schema.get("properties") or {}))
-        try:
-            self._compiled = jsonschema_rs.validator_for(
-                schema, offline=True, mask="the value", pattern_options=_PATTERNS
-            )
-        except ValueError as error:
-            raise BadSchema(_short(getattr(error, "message", str(error)))) from None
+        unfolded = unfold(schema)
+        self.is_recursive = unfolded.recursions > 0
+        self._nodes, self._recursions = unfolded.nodes, unfolded.recursions
+        text = write_json(schema)
+        written = max(1, sum(1 for _ in every(schema)))
+        self._weight = len(text) * max(1.0, unfolded.nodes / written)
+        self._near = self._compile_near(schema, len(text))
+        self._far = None if self._near is not None else WorkerSchema(text, is_recursive=self.is_recursive)
+        self._text = text
+
+    @property
+    def is_near(self) -> bool:
+        """Tell whether the schema is compiled in this process; the worker has the others."""
+        return self._near is not None
+
+    def fits_now(self, value: object) -> bool | None:
+        """Tell at once whether the value fits; None when only the worker may find out."""
+        if self._near is None or not self._is_cheap(value, STEPS_NEAR_MAX):
+            return None
+        return self._near.is_valid(value)
+
+    async def fits(self, value: object) -> bool:
+        """Tell whether the value fits; the event loop is free meanwhile.
+
+        Raises: CheckTimeout, when it takes too long to find out.
+        """
+        known = self.fits_now(value)
+        return await asyncio.to_thread(self.is_valid, value) if known is None else known
 
     def is_valid(self, value: object) -> bool:
-        """Tell whether the value fits; cheap, also when it does not."""
-        return self._compiled.is_valid(value)
+        """Tell whether the value fits; waits for the worker where that is needed.
+
+        Raises: CheckTimeout.
+        """
+        known = self.fits_now(value)
+        return self._worker.is_valid(value) if known is None else known
 
     def faults(self, value: object) -> list[Fault]:
-        """List what is wrong with the value, each with its JSON Pointer; bounded, and slow on hostile input."""
-        if self.is_recursive and _is_deeper(value, RECURSIVE_DEPTH_MAX):
-            return [Fault(code="invalid_arguments", path="", message="does not fit the schema, and nests deeply")]
-        found: list[Fault] = []
-        for error in self._compiled.iter_errors(value):
-            found.extend(self._spell(error))
-            if len(found) >= ERRORS_MAX:
-                break
-        return found[:ERRORS_MAX]
+        """List what is wrong with the value, each with its JSON Pointer; for a thread, since it waits for the worker.
 
-    def _spell(self, error: jsonschema_rs.ValidationError) -> list[Fault]:
-        kind, path = error.kind, list(error.instance_path)
-        match kind:
-            case jsonschema_rs.ValidationErrorKind.AdditionalProperties():
-                return [_fault([*path, name], self._unknown(name)) for name in kind.unexpected]
-            case jsonschema_rs.ValidationErrorKind.Required():
-                return [_fault([*path, str(kind.property)], "is required")]
-            case jsonschema_rs.ValidationErrorKind.AnyOf() | jsonschema_rs.ValidationErrorKind.OneOfNotValid():
-                reasons = [branch[0].message for branch in kind.context[:4] if branch]
-                return [_fault(path, "fits none of the alternatives: " + "; ".join(reasons))]
-            case _:
-                return [_fault(path, error.message)]
+        Raises: CheckTimeout.
+        """
+        if self._near is not None and self._is_cheap(value, FAULT_STEPS_NEAR_MAX):
+            return self._near.faults(value)
+        return self._worker.faults(value)
 
-    def _unknown(self, name: str) -> str:
-        near = get_close_matches(name, self._properties, 1)
-        return f'is not a known field; did you mean "{near[0]}"?' if near else "is not a known field"
+    @property
+    def _worker(self) -> WorkerSchema:
+        if self._far is None:
+            self._far = WorkerSchema(self._text, is_recursive=self.is_recursive)
+        return self._far
 
+    def _compile_near(self, schema: Schema, size: int) -> Compiled | None:
+        """Compile here what compiles quickly and runs in linear time."""
+        patterns = sum(_patterns(node) for node in every(schema))
+        if size > SCHEMA_BYTES_NEAR_MAX or patterns > PATTERNS_NEAR_MAX:
+            return None
+        try:
+            return Compiled(schema, is_recursive=self.is_recursive, is_linear=True)
+        except BadSchema:
+            if not patterns:
+                raise
+            # Perhaps only a pattern is not for the linear engine; the worker's words are those of the other one.
+            return None
 
-def pointer(path: list[str | int]) -> str:
-    """Write a path as a JSON Pointer."""
-    return "".join(f"/{str(token).replace('~', '~0').replace('/', '~1')}" for token in path)
+    def _is_cheap(self, value: object, steps_max: int) -> bool:
+        """Tell whether checking the value takes no more steps than that, by an estimate from above."""
+        nodes_max = int(steps_max / self._weight)
+        nodes = chars = deepest = 0
+        stack: list[tuple[Any, int]] = [(value, 0)]
+        while stack:
+            node, depth = stack.pop()
+            nodes += 1
+            deepest = max(deepest, depth)
+            if isinstance(node, str):
+                chars += len(node)
+            elif isinstance(node, dict):
+                fields = cast("dict[str, Any]", node)
+                chars += sum(map(len, fields))
+                stack.extend((each, depth + 1) for each in fields.values())
+            elif isinstance(node, list):
+                stack.extend((each, depth + 1) for each in cast("list[Any]", node))
+            elif isinstance(node, int):
+                chars += node.bit_length() // 4
+            if nodes + len(stack) > nodes_max + 1:
+                return False
+        # A recursive schema may go through each of its references to itself at every level of the value.
+        ways = self._recursions ** min(deepest, 32) if self._recursions > 1 else 1
+        return (nodes * self._weight + chars * self._nodes / 8) * ways <= steps_max
 
 
 def _inside(schema: Schema, listed: tuple[str, ...], named: tuple[str, ...]) -> Iterator[Schema]:
@@ -220,17 +271,8 @@ def _refuse_scopes(node: Schema, *, is_root: bool) -> None:
         raise BadSchema('a nested "$id" is not supported in the schema of a tool')
 
 
-def _is_deeper(value: object, depth_max: int) -> bool:
-    try:
-        check_bounds(write_json(value), depth_max=depth_max)
-    except BadJson:
-        return True
-    return False
-
-
-def _fault(path: list[str | int], message: str) -> Fault:
-    return Fault(code="invalid_arguments", path=_short(pointer(path)), message=_short(message))
-
-
-def _short(text: str) -> str:
-    return cut_text(text, MESSAGE_BYTES_MAX)
+def _patterns(node: Schema) -> int:
+    named = node.get("patternProperties")
+    # A value of the format "regex" is compiled to be checked.
+    own = ("pattern" in node) + (PATTERNS_NEAR_MAX + 1) * (node.get("format") == "regex")
+    return own + (len(cast("Schema", named)) if isinstance(named, dict) else 0)

@@ -7,7 +7,7 @@ import msgspec
 import pydantic
 import pytest
 
-from treadle.tools.arguments import BadArguments, Converter, read_arguments, refuse_arguments
+from treadle.tools.arguments import BadArguments, Converter, check_arguments, read_arguments
 from treadle.tools.schema import Validator
 from treadle.tools.signature import read_signature
 from treadle.tools.threads import Threads
@@ -158,7 +158,7 @@ async def test_errors_are_listed_off_the_loop_and_raised_together() -> None:
     validator = Validator(msgspec.Raw(b'{"required":["a","b"]}'))
     threads = Threads(1)
     with pytest.raises(BadArguments, match="parameters of f") as caught:
-        await refuse_arguments(validator, "f", {}, threads)
+        await check_arguments(validator, "f", {}, threads)
     assert sorted(fault.path or "" for fault in caught.value.faults) == ["/a", "/b"]
     threads.close()
 
@@ -173,7 +173,7 @@ async def test_a_list_of_errors_that_takes_too_long_is_not_waited_for(monkeypatc
     monkeypatch.setattr(validator, "faults", lambda _: free.wait(5) and [])
     threads = Threads(1)
     with pytest.raises(BadArguments) as caught:
-        await refuse_arguments(validator, "f", {}, threads)
+        await check_arguments(validator, "f", {}, threads)
     free.set()
     assert caught.value.faults == ()
     threads.close()

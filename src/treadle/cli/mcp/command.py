@@ -1,10 +1,11 @@
-"""`treadle mcp`: serve the tools to an MCP client over standard input and output; list and accept those of servers."""
+"""`treadle mcp`: serve the tools to an MCP client over standard input and output; list and decide those of servers."""
 
 import argparse
 import asyncio
 import logging
 import os
 import sys
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,8 +27,10 @@ serves the same at /mcp.
 examples:
   treadle mcp --tools my_tools.py        what an MCP client starts
   treadle mcp list                       the servers of [[mcp]], their tools, and what is left out and why
-  treadle mcp accept files               take the changed tools of a server as they are now
-  treadle mcp accept files read_file     only this one"""
+  treadle mcp review                     tools that are new or changed: old and new side by side, and the question
+  treadle mcp accept files               take the new and changed tools of a server as they are now
+  treadle mcp accept files read_file     only this one
+  treadle mcp refuse files read_file     leave it out for as long as it looks like this"""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,26 +46,28 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def describe(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.epilog = EPILOG
-    actions = ("serve", "list", "accept")
+    actions = ("serve", "list", "review", "accept", "refuse")
     parser.add_argument("action", nargs="?", choices=actions, default="serve", help="what to do (default: serve)")
-    parser.add_argument("server", nargs="?", metavar="SERVER", help="accept: the name of the server")
+    parser.add_argument("server", nargs="?", metavar="SERVER", help="review, accept, refuse: the server's name")
     parser.add_argument(
-        "names", nargs="*", metavar="TOOL", help="accept: its own names of tools (default: all changed)"
+        "names", nargs="*", metavar="TOOL", help="accept, refuse: its own names of tools (default: all that wait)"
     )
     command.add_config_flags(parser)
     command.add_json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve, list or accept."""
+    """Serve, list, review, accept or refuse."""
     settings = command.read_flags(args).settings
-    if args.server and args.action != "accept":
+    if args.server and args.action not in ("review", "accept", "refuse"):
         raise ConfigError(f"{args.action} takes no server", param="server")
     match args.action:
         case "list":
             return _list(settings, args.json)
-        case "accept":
-            return _accept(settings, args.server, args.names)
+        case "review":
+            return _review(settings, args.server, as_json=args.json)
+        case "accept" | "refuse":
+            return _decide(settings, args.server, args.names, is_accepted=args.action == "accept")
         case _:
             return _serve(settings)
 
@@ -136,20 +141,53 @@ def _row(server: "Server", tools: list[str]) -> Row:
     )
 
 
-def _accept(settings: "Settings", name: str | None, tools: list[str]) -> int:
-    """Accept the changed tools of a server as they were last seen."""
-    from treadle.config.mcp import options_of, pins_of
+def _place(settings: "Settings", name: str | None) -> str:
+    """Return where a server is, by its name.
+
+    Raises: NotFound, naming those there are.
+    """
+    from treadle.config.mcp import options_of
 
     server = next((each for each in settings.mcp if each.name == name), None)
     if server is None:
         known = ", ".join(each.name for each in settings.mcp) or "none"
         raise NotFound(f"there is no MCP server {name!r}", param="server", hint=f"there are: {known}")
-    place = options_of(server, os.environ).place
-    accepted = pins_of(settings, os.environ).accept(place, tools or None)
-    missing = [tool for tool in tools if tool not in accepted]
+    return options_of(server, os.environ).place
+
+
+def _decide(settings: "Settings", name: str | None, tools: list[str], *, is_accepted: bool) -> int:
+    """Accept or refuse tools of a server as they were last seen."""
+    from treadle.config.mcp import pins_of
+
+    place, pins = _place(settings, name), pins_of(settings, os.environ)
+    decided = (pins.accept if is_accepted else pins.refuse)(place, tools or None)
+    missing = [tool for tool in tools if tool not in decided]
     if missing:
-        raise NotFound(f"{name} has no changed tool {missing[0]!r}", hint="treadle mcp list shows what changed")
-    print(clean(f"accepted: {', '.join(accepted)}" if accepted else f"nothing changed at {name}"))
+        raise NotFound(f"{name} has no new or changed tool {missing[0]!r}", hint="treadle mcp review shows which wait")
+    word = "accepted" if is_accepted else "refused"
+    print(clean(f"{word}: {', '.join(decided)}" if decided else f"nothing waits at {name}"))
+    return command.OK
+
+
+def _review(settings: "Settings", name: str | None, *, as_json: bool) -> int:
+    """Show the tools that wait, old and new side by side, and ask about each where a person can answer."""
+    from treadle.cli.mcp.review import ask, lines_of
+    from treadle.config.mcp import pins_of
+
+    pins = pins_of(settings, os.environ)
+    names = [name] if name else [each.name for each in settings.mcp]
+    rows = [(each, place, row) for each in names for place in [_place(settings, each)] for row in pins.waiting(place)]
+    if as_json:
+        command.print_json([{"server": each, **msgspec.structs.asdict(row)} for each, _, row in rows])
+        return command.OK
+    waiting = [row for row in rows if row[2].kind != "refused" or name]
+    for each, place, row in waiting:
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            ask(pins, place, each, row)
+        else:
+            print("\n".join(lines_of(each, row, get_terminal_size((120, 24)).columns)))
+    if not waiting:
+        print("no tool waits: as the servers were last seen")
     return command.OK
 
 

@@ -14,9 +14,10 @@ from treadle.runs.setup import read_frame
 from treadle.store.approvals.kept import ApprovalRow, ApprovalStatus, Decision, RuleKind, RuleRow
 from treadle.store.journal import Store
 from treadle.tools.schema import BadSchema, Validator
+from treadle.tools.schema_worker import CheckTimeout
 
 REASON_CHARS_MAX = 2_000
-FAULTS_WAIT_S = 2.0
+FAULTS_WAIT_S = 5.0
 FAULTS_SHOWN_MAX = 10
 ARGUMENTS_BYTES_MAX = 1_048_576
 Scope = Literal["session", "project"]
@@ -166,11 +167,11 @@ async def _faults(parameters: msgspec.Raw, arguments: str) -> str:
     """Return what is wrong with arguments; empty when they fit. Listing it is bounded in time."""
     value: Any = read_json(arguments)
     try:
-        validator = Validator(parameters)
-        if validator.is_valid(value):
+        validator = await asyncio.to_thread(Validator, parameters)
+        if await validator.fits(value):
             return ""
         found = await asyncio.wait_for(asyncio.to_thread(validator.faults, value), FAULTS_WAIT_S)
-    except (BadSchema, TimeoutError) as error:
+    except (BadSchema, CheckTimeout, TimeoutError) as error:
         return str(error) or "they do not fit the schema"
     return "; ".join(f"{fault.path or '/'} {fault.message}" for fault in found[:FAULTS_SHOWN_MAX])
 

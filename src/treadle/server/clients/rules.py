@@ -40,6 +40,7 @@ RULES: tuple[Access, ...] = (
     Access("*", "/treadle/v1/keys", "treadle", "admin", "admin"),
     Access("*", "/treadle/v1/logins", "treadle", "admin", "admin"),
     Access("*", "/treadle/v1/evals", "treadle", "viewer", "operator"),
+    Access("*", "/treadle/v1/mcp", "treadle", "viewer", "operator"),
     Access("*", "/treadle/v1/upstreams", "treadle", "viewer", "operator"),
     Access("*", "/treadle/v1/replicas", "treadle", "viewer", "operator"),
     Access("*", "/treadle/v1/", "treadle"),

@@ -2,6 +2,7 @@
 
 from treadle.access.views import KeyView, MadeKey
 from treadle.runtime.replicas import Replica
+from treadle.server.apis.mcp_servers import McpServerView, ToolDecision
 from treadle.server.clients.routes import KeyPage, NewKey
 from treadle.server.login.routes import NewLink, Redeem
 from treadle.server.openapi.operation import (
@@ -31,6 +32,22 @@ OPERATIONS = (
         tag="Operations",
         answers=gives(fields(replicas=listed(Replica), waiting=listed(Waiting))),
         reads=True,
+    ),
+    Operation(
+        method="GET",
+        route="/treadle/v1/mcp",
+        summary="List the MCP servers and the tools of each that wait for a person",
+        tag="MCP",
+        answers=gives(fields(servers=listed(McpServerView))),
+        reads=True,
+    ),
+    Operation(
+        method="POST",
+        route="/treadle/v1/mcp/{server}",
+        summary="Accept or refuse a tool that is new or changed, as it was shown",
+        tag="MCP",
+        body=ToolDecision,
+        answers=gives(fields(tool=TEXT, accepted=FLAG)),
     ),
     Operation(
         method="GET",

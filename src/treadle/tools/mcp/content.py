@@ -17,6 +17,7 @@ from treadle.canon.json import cut_text, write_json
 from treadle.canon.tools import Envelope
 from treadle.tools.envelope import Answer
 from treadle.tools.schema import Validator
+from treadle.tools.schema_worker import CheckTimeout
 
 ERROR_BYTES_MAX = 4_000
 BLOCKS_MAX = 256
@@ -25,7 +26,7 @@ _UNKNOWN = "application/octet-stream"
 _NAME = re.compile(r"[^/\\?#]{1,120}$")
 
 
-def read_result(result: types.CallToolResult, output: Validator | None = None) -> Answer:
+async def read_result(result: types.CallToolResult, output: Validator | None = None) -> Answer:
     """Make an answer of a result; `output` is the schema that its structured content promised to fit.
 
     Raises: ToolFailed, for a result that says it is an error or breaks its own promise.
@@ -35,8 +36,8 @@ def read_result(result: types.CallToolResult, output: Validator | None = None) -
         words = "".join(part.text for part in parts if isinstance(part, TextPart)).strip()
         raise ToolFailed(cut_text(words, ERROR_BYTES_MAX) or "The tool failed and did not say why.")
     structured = result.structured_content
-    if output is not None and not output.is_valid(structured):
-        raise ToolFailed("The tool's structured content does not fit the schema that it declared.")
+    if output is not None:
+        await _check(structured, output)
     if structured is not None and not parts:
         return Answer(envelope=Envelope(ok=True, data=_raw(structured)))
     text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
@@ -44,6 +45,14 @@ def read_result(result: types.CallToolResult, output: Validator | None = None) -
     if structured is None and all(isinstance(part, TextPart) for part in parts):
         return Answer(envelope=Envelope(ok=True, data=data))
     return Answer(envelope=Envelope(ok=True, data=data), parts=_separated(parts))
+
+
+async def _check(structured: object, output: Validator) -> None:
+    try:
+        if not await output.fits(structured):
+            raise ToolFailed("The tool's structured content does not fit the schema that it declared.")
+    except CheckTimeout as error:
+        raise ToolFailed(f"The tool's structured content is refused: {error}.") from None
 
 
 def _parts(content: Sequence[types.ContentBlock]) -> tuple[AnyPart, ...]:

@@ -4,6 +4,7 @@ Everything a listing says is a stranger's text. Characters that people cannot se
 unfolds without end keeps its tool out, and nothing that is left out goes without a reason.
 """
 
+import logging
 import unicodedata
 from collections.abc import Awaitable, Callable
 from fnmatch import fnmatchcase
@@ -18,8 +19,11 @@ from treadle.canon.tools import ServerTool, ToolSpec
 from treadle.tools.function import NAME_CHARS_MAX, Tool, foreign_tool
 from treadle.tools.mcp.names import join_name
 from treadle.tools.mcp.options import ServerOptions
+from treadle.tools.mcp.pins import Look
 from treadle.tools.mcp.policy import Hints, policy_of
 from treadle.tools.schema import BadSchema, Schema, Validator, every
+
+log = logging.getLogger("treadle.mcp")
 
 PAGES_MAX = 100
 LISTED_MAX = 10_000
@@ -31,10 +35,14 @@ Call = Callable[[str, dict[str, Any], Any, Validator | None], Awaitable[object]]
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What a listing gave: tools by the server's own names, their digests, and what was left out and why."""
+    """What a listing gave: tools by the server's own names, how they look, and what was left out and why.
+
+    `others` are the digests of those that the configuration did not ask for.
+    """
 
     tools: dict[str, Tool]
-    digests: dict[str, str]
+    looks: dict[str, Look]
+    others: dict[str, str]
     left_out: dict[str, str]
 
 
@@ -57,11 +65,13 @@ async def read_listing(list_page: ListPage) -> list[types.Tool]:
 def choose(listed: list[types.Tool], options: ServerOptions, call: Call) -> Found:
     """Make tools of those that the allow-list lets in and that can be used."""
     tools: dict[str, Tool] = {}
-    digests: dict[str, str] = {}
+    looks: dict[str, Look] = {}
+    others: dict[str, str] = {}
     left_out: dict[str, str] = {}
     for each in listed:
         name = each.name
         if not any(fnmatchcase(name, pattern) for pattern in options.tools):
+            others[name] = digest_of(each)
             continue
         if name in tools or name in left_out:
             left_out[cut_text(name, NAME_CHARS_MAX)] = "the server lists two tools of this name"
@@ -72,15 +82,24 @@ def choose(listed: list[types.Tool], options: ServerOptions, call: Call) -> Foun
             continue
         try:
             tools[name] = _tool(each, options, call)
-            digests[name] = digest_of(each)
+            looks[name] = look_of(each)
         except (BadSchema, ConfigError, ValueError) as error:
             left_out[cut_text(name, NAME_CHARS_MAX)] = cut_text(str(error), 300)
-    return Found(tools=tools, digests={name: digests[name] for name in tools}, left_out=left_out)
+    return Found(tools=tools, looks={name: looks[name] for name in tools}, others=others, left_out=left_out)
 
 
 def digest_of(tool: types.Tool) -> str:
     """Hash all that the server says of a tool: one changed word changes it."""
     return fingerprint(tool.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def look_of(tool: types.Tool) -> Look:
+    """Return how a tool looks: its words, its schemas and its hints, each on lines of their own to be compared."""
+    said = tool.model_dump(mode="json", by_alias=True, exclude_none=True)
+    words = "\n".join(str(said.pop(key)) for key in ("title", "description") if said.get(key))
+    said.pop("name", None)
+    rest = msgspec.json.format(write_json(said), indent=2).decode()
+    return Look(digest=digest_of(tool), text=visible(f"{words}\n{rest}" if words else rest))
 
 
 def visible(text: str) -> str:
@@ -91,7 +110,7 @@ def visible(text: str) -> str:
 
 def _tool(listed: types.Tool, options: ServerOptions, call: Call) -> Tool:
     schema = _schema(listed.input_schema)
-    output = _output(listed.output_schema)
+    output = _output(listed, options.name)
     policy, why = policy_of(_hints(listed.annotations), options)
     declared = ServerTool(
         spec=ToolSpec(
@@ -121,13 +140,14 @@ def _hints(annotations: types.ToolAnnotations | None) -> Hints:
     )
 
 
-def _output(given: dict[str, Any] | None) -> Validator | None:
+def _output(listed: types.Tool, server: str) -> Validator | None:
     """Return what judges structured results; one that cannot be used judges nothing, since no model sees it."""
-    if given is None:
+    if listed.output_schema is None:
         return None
     try:
-        return Validator(_bounded(given))
-    except BadSchema:
+        return Validator(_bounded(listed.output_schema))
+    except BadSchema as error:
+        log.warning("MCP server %s: the output schema of %r is not used: %s", server, listed.name, error)
         return None
 
 

@@ -1,7 +1,8 @@
-"""Remembers what each tool of a server looked like when it was first seen, so that a later change is noticed.
+"""Remembers what the tools of a server looked like when a person's first listing was agreed to.
 
-A server can show a harmless tool, be approved, and then tell the model something else under the same name. So a tool
-whose words or schema changed stays out until somebody accepts it. The file is shared by the processes of a person.
+A server can show a harmless tool, be approved, and then tell the model something else, under the same name or a new
+one. So a tool that changed, or was not in the first listing, stays out until a person accepts it. The file is shared by
+the processes of a person.
 """
 
 import contextlib
@@ -11,21 +12,77 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
 
 import msgspec
 
 from treadle.canon.errors import ConfigError
-from treadle.canon.json import write_json
+from treadle.canon.json import cut_text, write_json
 
 if sys.platform != "win32":
     import fcntl
 
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
+TEXT_BYTES_MAX = 32_768
+"""What is kept of a tool's look to be compared by a person; the digest is of all of it."""
+
+CHANGED, NEW, REFUSED = (
+    "it changed since it was agreed to",
+    "it is new since the first listing",
+    "a person refused it",
+)
+Kind = Literal["changed", "new", "refused"]
+REASONS: Mapping[Kind, str] = {"changed": CHANGED, "new": NEW, "refused": REFUSED}
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """How a tool looks: a digest of all that its server says of it, and the words for a person."""
+
+    digest: str
+    text: str = ""
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that stays out: why, how it looked when it was agreed to (empty when it is new), and how it looks now.
+
+    A decision names `digest`, so that it is about what was read.
+    """
+
+    tool: str
+    kind: Kind
+    digest: str
+    before: str
+    now: str
+
+    @property
+    def reason(self) -> str:
+        """Return why it stays out."""
+        return REASONS[self.kind]
+
+
 class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What is known of one server's tools: the digest that counts, and that of a change nobody accepted yet."""
+    """What is known of one server's tools: digests that count, that wait and that were refused; their texts."""
 
     pinned: dict[str, str] = {}
     changed: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    texts: dict[str, str] = {}
+
+    def waiting(self, name: str) -> Waiting | None:
+        """Return why a tool stays out; None when it does not."""
+        digest = self.changed.get(name)
+        if digest is None:
+            return None
+        kind = "new" if name not in self.pinned else "changed"
+        return Waiting(
+            tool=name,
+            kind="refused" if self.refused.get(name) == digest else kind,
+            digest=digest,
+            before=self.texts.get(self.pinned.get(name, ""), ""),
+            now=self.texts.get(digest, ""),
+        )
 
 
 Known = dict[str, Seen]
@@ -39,30 +96,66 @@ class Pins:
         self._path = path
         self._memory: Known = {}
 
-    def check(self, place: str, digests: Mapping[str, str]) -> frozenset[str]:
-        """Return the tools that changed since they were pinned; those not seen before are pinned now.
+    def check(self, place: str, looks: Mapping[str, Look], others: Mapping[str, str] = NOTHING) -> dict[str, str]:
+        """Return the tools that stay out, and why. The first listing of a server that has tools is agreed to.
+
+        `others` are digests of what the configuration leaves out: known from the first listing on, but not waited for.
 
         Raises: ConfigError, when the file cannot be read or written.
         """
         with self._opened() as known:
             seen = known.setdefault(_key(place), Seen())
-            for name, digest in digests.items():
-                if seen.pinned.setdefault(name, digest) == digest:
+            if not seen.pinned:
+                seen.pinned = {**others, **{name: look.digest for name, look in looks.items()}}
+                seen.changed.clear()
+            for name, look in looks.items():
+                seen.texts[look.digest] = cut_text(look.text, TEXT_BYTES_MAX)
+                if seen.pinned.get(name) == look.digest:
                     seen.changed.pop(name, None)
                 else:
-                    seen.changed[name] = digest
-            return frozenset(name for name in digests if name in seen.changed)
+                    seen.changed[name] = look.digest
+            _forget_texts(seen)
+            found = {name: seen.waiting(name) for name in looks}
+            return {name: waiting.reason for name, waiting in found.items() if waiting is not None}
 
-    def accept(self, place: str, names: Iterable[str] | None = None) -> list[str]:
-        """Take changed tools as they were last seen (all of a server when none is named), and return their names.
+    def waiting(self, place: str) -> list[Waiting]:
+        """Return the tools of a server that stay out, as they were last seen.
 
         Raises: ConfigError.
         """
         with self._opened() as known:
             seen = known.get(_key(place), Seen())
-            wanted = [name for name in (list(seen.changed) if names is None else names) if name in seen.changed]
+            return [waiting for name in sorted(seen.changed) if (waiting := seen.waiting(name)) is not None]
+
+    def accept(self, place: str, names: Iterable[str] | None = None, digest: str | None = None) -> list[str]:
+        """Take tools as they were last seen, and return their names; None takes all that wait and were not refused.
+
+        With a digest only a tool that still looks like that.
+
+        Raises: ConfigError.
+        """
+        return self._decide(place, names, digest, is_accepted=True)
+
+    def refuse(self, place: str, names: Iterable[str] | None = None, digest: str | None = None) -> list[str]:
+        """Leave tools out for as long as they look as they were last seen, and return their names.
+
+        Raises: ConfigError.
+        """
+        return self._decide(place, names, digest, is_accepted=False)
+
+    def _decide(self, place: str, names: Iterable[str] | None, digest: str | None, *, is_accepted: bool) -> list[str]:
+        with self._opened() as known:
+            seen = known.get(_key(place), Seen())
+            waiting = [name for name in seen.changed if seen.refused.get(name) != seen.changed[name]]
+            wanted = waiting if names is None else [name for name in names if name in seen.changed]
+            wanted = [name for name in wanted if digest is None or seen.changed[name] == digest]
             for name in wanted:
-                seen.pinned[name] = seen.changed.pop(name)
+                if is_accepted:
+                    seen.pinned[name] = seen.changed.pop(name)
+                    seen.refused.pop(name, None)
+                else:
+                    seen.refused[name] = seen.changed[name]
+            _forget_texts(seen)
             return wanted
 
     @contextlib.contextmanager
@@ -82,6 +175,12 @@ class Pins:
         except (OSError, msgspec.MsgspecError) as error:
             hint = "delete the file to pin all tools as they are now"
             raise ConfigError(f"{self._path}: the pins of MCP tools cannot be kept: {error}", hint=hint) from error
+
+
+def _forget_texts(seen: Seen) -> None:
+    """Keep only texts of looks that somebody may still compare."""
+    used = {*seen.pinned.values(), *seen.changed.values()}
+    seen.texts = {digest: text for digest, text in seen.texts.items() if digest in used}
 
 
 def _key(place: str) -> str:

@@ -28,7 +28,7 @@ from treadle.tools.function import Tool
 from treadle.tools.mcp.content import read_result
 from treadle.tools.mcp.discovery import Found, choose, read_listing
 from treadle.tools.mcp.options import ServerOptions
-from treadle.tools.mcp.pins import Pins
+from treadle.tools.mcp.pins import Pins, Waiting
 from treadle.tools.mcp.result_types import with_result_types
 from treadle.tools.mcp.stdio import Process
 from treadle.tools.mcp.web import Web
@@ -89,7 +89,7 @@ class Server:
         self.state = "connecting"
         self.reason = ""
         self.left_out: dict[str, str] = {}
-        self.changed: frozenset[str] = frozenset()
+        self.waiting: dict[str, str] = {}
         self._environ = environ
         self._pins = pins
         self._publish = publish
@@ -100,6 +100,21 @@ class Server:
         self._broken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
+
+    def review(self) -> list[Waiting]:
+        """Return the tools that wait for a person, or were refused; reads a file.
+
+        Raises: ConfigError, when it cannot be read.
+        """
+        return self._pins.waiting(self.options.place)
+
+    def decide(self, tool: str, digest: str, *, is_accepted: bool) -> bool:
+        """Accept or refuse a tool as it was shown; tell whether it still looked like that. Writes a file.
+
+        Raises: ConfigError.
+        """
+        decide = self._pins.accept if is_accepted else self._pins.refuse
+        return bool(decide(self.options.place, [tool], digest))
 
     def start(self) -> None:
         """Begin to connect."""
@@ -138,7 +153,7 @@ class Server:
             ) from error
         if isinstance(result, types.InputRequiredResult):
             raise ToolFailed(self._wanting(result))
-        return read_result(result, output)
+        return await read_result(result, output)
 
     def _wanting(self, result: types.InputRequiredResult) -> str:
         """Say that a tool asks for more than its arguments, and for what."""
@@ -256,20 +271,23 @@ class Server:
         return await asyncio.to_thread(choose, listed, self.options, self.call)
 
     def _show(self, found: Found) -> None:
-        """Publish what may be used; what changed since it was first seen may not."""
-        self.changed = self._pins.check(self.options.place, found.digests)
-        self.left_out = found.left_out | dict.fromkeys(self.changed, "it changed since it was first seen")
+        """Publish what may be used; what changed or came since the first listing waits for a person."""
+        self.waiting = self._check(found)
+        self.left_out = found.left_out | self.waiting
         for name, why in self.left_out.items():
             log.warning("MCP server %s: the tool %r is left out: %s", self.options.name, name, why)
-        self._publish(self.options.source, [tool for name, tool in found.tools.items() if name not in self.changed])
+        self._publish(self.options.source, [tool for name, tool in found.tools.items() if name not in self.waiting])
 
     async def _until_news(self, found: Found) -> None:
         """Wait until the list must be read again or the connection broke; see whether changes were accepted."""
         await _first(self._broken, timeout_s=RELIST_PAUSE_S)
         while not (self._broken.is_set() or self._relist.is_set()):
-            await _first(self._broken, self._relist, timeout_s=ACCEPTED_POLL_S if self.changed else None)
-            if self.changed and self._pins.check(self.options.place, found.digests) != self.changed:
+            await _first(self._broken, self._relist, timeout_s=ACCEPTED_POLL_S if self.waiting else None)
+            if self.waiting and self._check(found) != self.waiting:
                 self._show(found)
+
+    def _check(self, found: Found) -> dict[str, str]:
+        return self._pins.check(self.options.place, found.looks, found.others)
 
     async def _hear(self, message: object) -> None:
         """Heed a notification of the handshake era."""

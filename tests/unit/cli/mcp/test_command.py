@@ -36,15 +36,47 @@ def test_a_changed_tool_is_shown_and_accepted(words: Path, capsys: pytest.Captur
     assert main(["mcp", "list", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["tools"] == ["mcp__bad__steady"]
-    assert row["left_out"] == {"shifty": "it changed since it was first seen"}
+    assert row["left_out"] == {"shifty": "it changed since it was agreed to"}
     assert main(["mcp", "accept", "bad", "steady"]) == 1
-    assert "has no changed tool 'steady'" in capsys.readouterr().err
+    assert "has no new or changed tool 'steady'" in capsys.readouterr().err
     assert main(["mcp", "accept", "bad"]) == 0
     assert capsys.readouterr().out == "accepted: shifty\n"
     assert main(["mcp", "accept", "bad"]) == 0
-    assert capsys.readouterr().out == "nothing changed at bad\n"
+    assert capsys.readouterr().out == "nothing waits at bad\n"
     assert main(["mcp", "list"]) == 0
     assert "mcp__bad__shifty" in capsys.readouterr().out
+
+
+def test_a_review_shows_old_and_new_side_by_side(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was agreed to stands left, what it is now right; control characters are shown and not obeyed."""
+    assert main(["mcp", "list"]) == 0
+    words.write_text("does evil \x1b[2J")
+    assert main(["mcp", "list"]) == 0
+    capsys.readouterr()
+    assert main(["mcp", "review"]) == 0
+    head, _, first, *_ = capsys.readouterr().out.splitlines()
+    assert head == "bad: shifty changed since it was agreed to"
+    assert [half.strip() for half in first.split(" | ")] == ["does good", "does evil [2J"]
+    assert main(["mcp", "review", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["server"], row["tool"], row["kind"]) == ("bad", "shifty", "changed")
+    assert row["before"].startswith("does good\n")
+
+
+def test_a_refused_tool_stays_out_and_may_be_taken_later(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not asked about again while it looks the same."""
+    assert main(["mcp", "list"]) == 0
+    words.write_text("does evil")
+    assert main(["mcp", "list"]) == 0
+    capsys.readouterr()
+    assert main(["mcp", "refuse", "bad", "shifty"]) == 0
+    assert capsys.readouterr().out == "refused: shifty\n"
+    assert main(["mcp", "review"]) == 0
+    assert capsys.readouterr().out == "no tool waits: as the servers were last seen\n"
+    assert main(["mcp", "accept", "bad"]) == 0
+    assert capsys.readouterr().out == "nothing waits at bad\n"
+    assert main(["mcp", "accept", "bad", "shifty"]) == 0
+    assert capsys.readouterr().out == "accepted: shifty\n"
 
 
 def test_a_server_that_is_down_is_said(words: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,6 +110,8 @@ DECISIONS: dict[str, str] = {
     "POST /treadle/v1/approvals/{approval_id}/decide": OWN,
     "GET /treadle/v1/tools": SHARED,
     "GET /treadle/v1/tools/{name*}": SHARED,
+    "GET /treadle/v1/mcp": ROLE,
+    "POST /treadle/v1/mcp/{server}": ROLE,
     "GET /treadle/v1/upstreams": ROLE,
     "GET /treadle/v1/replicas": ROLE,
     "GET /treadle/v1/guests": SHARED,
@@ -241,6 +243,7 @@ MISSING = {
     "proposal": "prop_" + "0" * 24,
     "approval_id": "appr_none",
     "rule_id": "rule_none",
+    "server": "none",
     "round": "1",
     "version": "1",
 }

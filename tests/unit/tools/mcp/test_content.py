@@ -1,5 +1,6 @@
 """Results of MCP tools become what a model reads: text, images, sounds, files, data."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -17,7 +18,7 @@ from treadle.tools.schema import Validator
 
 def read(*content: types.ContentBlock, **more: Any) -> Answer:
     """Read a result of these blocks."""
-    return read_result(types.CallToolResult(content=list(content), **more))
+    return asyncio.run(read_result(types.CallToolResult(content=list(content), **more)))
 
 
 def text(words: str) -> types.TextContent:
@@ -105,10 +106,10 @@ def test_data_that_breaks_the_declared_schema_is_a_failure() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     output = Validator(msgspec.Raw(write_json(schema)))
     good = types.CallToolResult(content=[], structured_content={"n": 1})
-    assert write_text(read_result(good, output)) == '{"n":1}'
+    assert write_text(asyncio.run(read_result(good, output))) == '{"n":1}'
     for bad in ({"n": "x"}, None):
         with pytest.raises(ToolFailed, match="does not fit the schema"):
-            read_result(types.CallToolResult(content=[], structured_content=bad), output)
+            asyncio.run(read_result(types.CallToolResult(content=[], structured_content=bad), output))
 
 
 def test_lone_surrogates_are_replaced() -> None:

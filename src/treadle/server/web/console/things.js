@@ -1,7 +1,8 @@
 // @ts-check
 // What Treadle works with: tools and how each may run, upstreams and how each does, guests.
 
-import { ago, count, duration, html, useEffect } from "../shared/ui.js";
+import { asTrouble, send } from "../shared/api.js";
+import { ago, count, duration, html, useEffect, useState } from "../shared/ui.js";
 import { address } from "./address.js";
 import { Code, Facts, Filters, Loading, State, Table, useLoaded } from "./parts.js";
 import { TextFilter } from "./runs.js";
@@ -31,6 +32,7 @@ export function Tools({ place }) {
     <${Loading} of=${loaded} label="Reading the tools">
       ${tools.map((/** @type {any} */ tool) => html`<${Tool} key=${tool.spec.name} tool=${tool} isOpen=${place.id === tool.spec.name} />`)}
       ${tools.length === 0 && html`<p class="nothing">${text ? "No tool fits." : "This server runs no tools of its own."}</p>`}
+      <${Servers} />
       ${off.length > 0 && html`<h2>Turned off</h2><ul class="plainlist">${off.map((/** @type {any} */ tool) => html`<li key=${tool.name}><code>${tool.name}</code> · ${tool.source} · ${tool.why}</li>`)}</ul>`}
     <//></section>`;
 }
@@ -49,6 +51,41 @@ function Tool({ tool, isOpen }) {
       rows=${Object.entries(policy).map(([name, value]) => [name, Array.isArray(value) ? value.join(", ") || "–" : String(value), tool.why?.[name] ?? ""])} />
     <${Code} text=${JSON.stringify(spec.parameters ?? {}, null, 2)} language="json" label="Parameters" />
   </details>`;
+}
+
+/** MCP servers, and their tools that are new or changed: old and new side by side, and the decision. */
+function Servers() {
+  const loaded = useFresh("/treadle/v1/mcp");
+  const [trouble, setTrouble] = useState(/** @type {any} */ (null));
+  const servers = loaded.data?.servers ?? [];
+  const decide = async (/** @type {any} */ server, /** @type {any} */ row, /** @type {boolean} */ accept) => {
+    setTrouble(null);
+    try {
+      await send("POST", `/treadle/v1/mcp/${encodeURIComponent(server.name)}`, { tool: row.tool, digest: row.digest, accept });
+    } catch (error) {
+      setTrouble(asTrouble(error));
+    }
+    loaded.reload();
+  };
+  if (servers.length === 0) return null;
+  return html`<h2>MCP servers</h2>
+    ${trouble && html`<p role="alert">${trouble.message}</p>`}
+    ${servers.map((/** @type {any} */ server) => html`<article class="card" key=${server.name} aria-label=${`MCP server ${server.name}`}>
+      <header><h3>${server.name} <${State} of=${server.state} mood=${server.state === "up" ? "good" : "bad"} /></h3><p class="small">${server.tools.length} tools${server.reason && ` · ${server.reason}`}</p></header>
+      ${server.waiting.map((/** @type {any} */ row) => html`<section key=${row.tool} aria-label=${`${row.tool} waits`}>
+        <h4><code>${row.tool}</code> <${State} of=${row.kind} mood=${row.kind === "refused" ? "bad" : "warn"} /> <span class="small">${row.reason}</span></h4>
+        <div class="sides"><div><span>Agreed to</span><pre>${row.before || (row.kind === "new" ? "(not there)" : "(not kept)")}</pre></div>
+          <div><span>Now</span><pre>${lines(row.before, row.now).map((one, n) => (one.isNew && row.before ? html`<mark key=${n}>${one.text}\n</mark>` : `${one.text}\n`))}</pre></div></div>
+        <div class="row actions"><button type="button" class="box" onClick=${() => decide(server, row, true)}>Accept ${row.tool}</button>
+          ${row.kind !== "refused" && html`<button type="button" class="box" onClick=${() => decide(server, row, false)}>Refuse ${row.tool}</button>`}</div>
+      </section>`)}
+    </article>`)}`;
+}
+
+/** Mark the lines that were not there before. @param {string} before @param {string} now */
+function lines(before, now) {
+  const known = new Set(before.split("\n"));
+  return now.split("\n").map((text) => ({ text, isNew: !known.has(text) }));
 }
 
 /** How every upstream does now. */
