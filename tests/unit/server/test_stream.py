@@ -11,6 +11,7 @@ from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import (
     ItemAdded,
     Numbered,
+    RoundBroken,
     RoundStarted,
     RunEnded,
     RunEvent,
@@ -23,7 +24,7 @@ from treadle.canon.request import Note
 from treadle.runs.feed import Feed
 from treadle.runtime import SystemClock
 from treadle.server.delivery.audience import Audience
-from treadle.server.delivery.telling import OneRun
+from treadle.server.delivery.telling import MendedRun, OneRun, Telling
 from treadle.server.http import EDGE_IN_SCOPE, JSON, OFF_LOOP_BYTES, Exchange, HttpError, Receive, Scope, Send
 from treadle.server.stream import Manner, Reply, read
 from unit.server.visit import LOCAL, Silences, Visit
@@ -142,12 +143,19 @@ class Fed(Handle):
         raise AssertionError("nobody reads")
 
 
-def _visit(handle: Handle, *, streams: bool, keep_alive_s: float = 60.0, manner: Manner | None = None) -> Visit:
+def _visit(
+    handle: Handle,
+    *,
+    streams: bool,
+    keep_alive_s: float = 60.0,
+    manner: Manner | None = None,
+    telling: Telling | None = None,
+) -> Visit:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
-        telling = OneRun(Encoder(streams=streams))
-        carried = Reply(exchange, cast("Any", handle), telling, manner or Manner(streams=streams), _audience())
+        told = telling or OneRun(Encoder(streams=streams))
+        carried = Reply(exchange, cast("Any", handle), told, manner or Manner(streams=streams), _audience())
         await carried.run(keep_alive_s)
 
     return Visit(app, "POST", "/v1/chat/completions", headers=[LOCAL])
@@ -201,6 +209,27 @@ async def test_a_stream_that_flows_is_written_in_the_turn_of_the_run() -> None:
     handle.tell(COMPLETED)
     await visit.done()
     assert visit.body == b"<RunStarted><ItemAdded><TextDelta><TextDelta><RunEnded>"
+
+
+@pytest.mark.parametrize("is_visible", [True, False])
+async def test_an_answer_that_diverges_ends_at_once(is_visible: bool) -> None:
+    """The run goes on, and with it what its reader would wait for: nothing that the client can use comes any more."""
+    handle = Fed()
+    manner = Manner(is_resumed=is_visible)
+    visit = _visit(handle, streams=True, manner=manner, telling=MendedRun(Encoder(streams=True)))
+    cast("Any", visit.scope)[EDGE_IN_SCOPE] = Edge(visit)
+    visit.begin()
+    handle.tell(STARTED, ROUND, *([MESSAGE, TextDelta(index=0, text="Hel")] if is_visible else []))
+    await handle.until_read()
+    if not is_visible:
+        handle.tell(MESSAGE, TextDelta(index=0, text="Hel"))
+        await visit.until(b"<TextDelta>")
+        await handle.until_read()
+    handle.tell(RoundBroken(round=1), ROUND, MESSAGE)
+    handle.tell(TextDelta(index=0, text="Good day"))
+    await visit.done()
+    assert visit.body == b"<RunStarted><ItemAdded><TextDelta><RoundBroken><RunEnded>"
+    assert (handle.feed.is_closed, handle.cancelled.is_set()) == (False, False)
 
 
 async def test_what_is_written_in_the_turn_of_the_run_breaks_the_silence() -> None:
