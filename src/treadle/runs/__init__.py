@@ -1,7 +1,8 @@
 """The life of a run, from the request that starts it to the last reader of its events."""
 
+from treadle.runs.idempotency import Idempotency, last_try
 from treadle.runs.live import RunHandle
 from treadle.runs.rooms import Instead, Rooms, RunsOptions
-from treadle.runs.service import Idempotency, Runs
+from treadle.runs.service import Runs
 
-__all__ = ["Idempotency", "Instead", "Rooms", "RunHandle", "Runs", "RunsOptions"]
+__all__ = ["Idempotency", "Instead", "Rooms", "RunHandle", "Runs", "RunsOptions", "last_try"]

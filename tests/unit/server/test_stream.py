@@ -1,13 +1,18 @@
 """A reply: when the status goes out, what a failure looks like, silence, and clients that go away."""
 
 import asyncio
+import contextlib
+import itertools
 import threading
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from treadle.canon.errors import ErrorInfo
+from treadle.canon import endings, errors
+from treadle.canon.endings import may_retry
+from treadle.canon.errors import ErrorInfo, TreadleError, UpstreamStatus
 from treadle.canon.events import (
     ItemAdded,
     Numbered,
@@ -324,6 +329,40 @@ async def test_a_run_that_was_lost_here_is_asked_for_again_under_its_key(is_keye
     await visit.done()
     said = (visit.status, visit.headers["x-should-retry"], visit.headers.get("retry-after"))
     assert said == ((503, "true", "2") if is_keyed else (503, "false", None))
+
+
+def _errors() -> dict[str, ErrorInfo]:
+    """Return every error that Treadle has, by its code, also as an upstream may word it."""
+    found = {each.code: each for each in vars(endings).values() if isinstance(each, ErrorInfo)}
+    found |= {each.end.error.code: each.end.error for each in endings.ENDINGS if each.end and each.end.error}
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, TreadleError)]
+    for kind in kinds:
+        with contextlib.suppress(TypeError):  # of some there are only such as say more
+            found.setdefault(kind.code, kind("why").info)
+    statuses = [UpstreamStatus("why", status=status) for status in (400, 401, 404, 408, 429, 500, 503, 529)]
+    return found | {f"upstream {each.upstream_status}": each.info for each in statuses}
+
+
+ERRORS = _errors()
+
+
+@pytest.mark.parametrize("code", ERRORS)
+async def test_no_failure_says_both_when_to_come_back_and_not_to(code: str) -> None:
+    """Whatever failed, with a time or without, whether tools have run, and whether the request has a key."""
+    for after_s, has_run_tools, is_keyed in itertools.product((None, 6.2), (False, True), (False, True)):
+        error = msgspec.structs.replace(ERRORS[code], retry_after_s=after_s or ERRORS[code].retry_after_s)
+        handle = Handle([STARTED, RunEnded(status="failed", error=error)])
+        handle.has_run_tools = has_run_tools
+        visit = await _visit(handle, streams=False, manner=Manner(streams=False, is_keyed=is_keyed)).run()
+        said, when = visit.headers.get("x-should-retry"), visit.headers.get("retry-after")
+        about = (after_s, has_run_tools, is_keyed)
+        assert visit.status == error.status
+        assert not (said == "false" and when), about
+        if may_retry(error, has_run_tools=has_run_tools, is_keyed=is_keyed):
+            assert said is None, about
+            assert when or error.status not in (429, 503, 529), about
+        else:
+            assert said == "false", about
 
 
 async def test_a_failure_that_retrying_cannot_help_says_so() -> None:
