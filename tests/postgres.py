@@ -88,8 +88,8 @@ class PostgresServer:
         return f"postgresql://{who}@/postgres?host={folder or self._folder}&schema={name}"
 
     def new_schema(self) -> str:
-        """Return a name that no schema has had."""
-        return f"s{next(self._schemas)}"
+        """Return a name that no schema has had, and that is none in SQL unless it is quoted."""
+        return f"Order-{next(self._schemas)}"
 
     async def empty(self, url: str) -> None:
         """Empty the tables of a schema, so that another test can use it: quicker than a new one."""

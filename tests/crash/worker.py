@@ -199,7 +199,7 @@ async def end_leases(place: str) -> None:
 
     address = PostgresAddress(place)
     connection = await asyncpg.connect(address.dsn)
-    await connection.execute(LEASES_END.format(schema=address.schema))
+    await connection.execute(LEASES_END.format(schema=address.quoted_schema))
     await connection.close()
 
 

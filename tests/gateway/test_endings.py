@@ -18,7 +18,7 @@ from google.genai import types as genai_types
 
 from gateway.gateway import Gateway
 from gateway.test_keys import key
-from treadle.canon.endings import ENDINGS, SERVER_STOPPING, Ending, failure_of, may_retry
+from treadle.canon.endings import ENDINGS, REVOKED, SERVER_STOPPING, Ending, failure_of, may_retry
 from treadle.canon.errors import StoreError
 from treadle.canon.items import ResultItem
 from treadle.canon.plan import Plan
@@ -177,20 +177,19 @@ def _responses(desk: Desk, streams: bool, headers: Mapping[str, str], background
     if not streams:
         yield Read(made.output_text, {"completed": "answer", "incomplete": "cut"}[made.status])
         return
-    has_error = False
+    code = ""
     with made:
         for event in made:
             if event.type == "response.output_text.delta":
                 yield Read(event.delta)
             elif event.type == "error":
-                assert event.code == "cancelled"
-                has_error = True
+                code = event.code
             elif event.type == "response.failed":
                 raise _said(event.response.error.code)
             elif event.type == "response.incomplete" and event.response.status == "cancelled":
-                assert has_error
                 assert [item.status for item in event.response.output] == ["incomplete"]
-                raise _said("cancelled")
+                assert code
+                raise _said(code)
             elif event.type in ("response.completed", "response.incomplete"):
                 yield Read("", {"completed": "answer", "incomplete": "cut"}[event.response.status])
 
@@ -364,6 +363,7 @@ def test_every_ending_is_brought_about() -> None:
     """The table and this file know the same ones."""
     assert {ending.name for ending in ENDINGS} == CAUSES.keys() | _NOT_HERE
     assert {ending.name for ending in ENDINGS if ending.end and ending.end.error is SERVER_STOPPING} == {"shutdown"}
+    assert {ending.name for ending in ENDINGS if ending.end and ending.end.error is REVOKED} == {"revoked_key"}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -392,7 +392,8 @@ def _check(ending: Ending, protocol: str, streams: bool, seen: Outcome) -> None:
     assert ending.end is not None
     failure = failure_of(ending.end)
     assert failure is not None
-    if protocol == "chat" or (protocol == "responses" and not streams):
+    # A stream of Responses that fails has a code of that API.
+    if protocol == "chat" or (protocol == "responses" and (not streams or ending.end.status == "cancelled")):
         assert seen.code == failure.code
     if streams:
         return
@@ -400,7 +401,7 @@ def _check(ending: Ending, protocol: str, streams: bool, seen: Outcome) -> None:
     if protocol != "gemini":
         retries = may_retry(failure, has_run_tools=False, is_keyed=False)
         assert (seen.headers.get("x-should-retry") is None) == retries
-        assert ("retry-after" in seen.headers) == (failure.status == 503)
+        assert ("retry-after" in seen.headers) == (retries and failure.status == 503)
 
 
 def test_choices_that_are_cancelled_end_in_one_error(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 from gateway.apis import APIS, BOUND_S, post, text_of
 from gateway.gateway import Gateway
 from treadle.config import ServerSection
+from treadle.store.audit import audit_run
 from treadle.tools import tool
 from treadle.tools.demo import DEMO_TOOLS
 from treadle.upstream.reply import Faults, ReplyCall
@@ -129,6 +130,63 @@ def test_a_failed_run_fails_again_under_its_key(tmp_path: Path) -> None:
     assert [(answer.status_code, answer.headers["x-should-retry"]) for answer in answers] == [(503, "false")] * 2
     assert answers[0].json() == answers[1].json()
     assert asked >= 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("api", APIS)
+def test_a_run_that_failed_for_nothing_is_tried_again_under_its_key(tmp_path: Path, api: str, stream: bool) -> None:
+    """The server stopped under it, and its client was told to try again: that must help, and it helps once."""
+    body = APIS[api].content(stream=stream)
+    headers = {**KEY, "x-treadle-on-disconnect": "continue"}
+    with Gateway(Script(turns=(ScriptTurn(text=ANSWER, faults=Faults(stall_s=60.0)),)), tmp_path) as gateway:
+        answers: list[httpx2.Response] = []
+        url = APIS[api].url(gateway, stream=stream)
+        asking = threading.Thread(
+            target=lambda: answers.append(httpx2.post(url, json=body, headers=headers, timeout=BOUND_S))
+        )
+        asking.start()
+        gateway.ask(_until_asked(gateway))
+        gateway.ask(gateway.runtime.runs.close())
+        asking.join(BOUND_S)
+    [stopped] = answers
+    assert b"server is stopping" in stopped.content
+    assert "x-should-retry" not in stopped.headers
+    with Gateway(Script(turns=(ScriptTurn(text=ANSWER),)), tmp_path) as gateway:
+        url = APIS[api].url(gateway, stream=stream)
+        again, once_more = (httpx2.post(url, json=body, headers=headers, timeout=BOUND_S) for _ in range(2))
+        assert len(gateway.upstream.received) == 1
+        other = httpx2.post(url, json=APIS[api].content(stream=stream, top_p=0.5), headers=headers, timeout=BOUND_S)
+        rows = gateway.ask(gateway.runtime.store.list_runs())
+        exported = [gateway.ask(gateway.runtime.store.evidence(row.id)) for row in rows]
+    assert (again.status_code, again.content) == (200, once_more.content)
+    assert again.headers["x-treadle-run"] == once_more.headers["x-treadle-run"]
+    assert text_of(api, again.content) == ANSWER if stream else ANSWER in again.text
+    assert other.status_code == 409
+    assert [row.status for row in rows] == ["completed", "failed"]
+    assert [audit_run(each).problems for each in exported] == [(), ()]
+
+
+async def _until_asked(gateway: Gateway) -> None:
+    while not gateway.upstream.received:
+        await gateway.runtime.clock.sleep(0.002)
+
+
+def test_who_wants_the_rest_of_a_failed_answer_gets_its_end(tmp_path: Path) -> None:
+    """It has seen the beginning of that one, and another try would be another answer."""
+    script = Script(turns=(ScriptTurn(faults=Faults(status=503)), ScriptTurn(text=ANSWER)))
+    asked = APIS["chat"]
+    with Gateway(script, tmp_path) as gateway:
+
+        def ask(**headers: str) -> httpx2.Response:
+            url, body = asked.url(gateway, stream=True), asked.content(stream=True)
+            return httpx2.post(url, json=body, headers={**KEY, **headers}, timeout=BOUND_S)
+
+        failed, rest, again = ask(), ask(**{"last-event-id": "1"}), ask()
+        resumed = ask(**{"last-event-id": "1"})
+    assert (failed.status_code, again.status_code) == (503, 200)
+    assert (rest.headers["x-treadle-run"], ANSWER in rest.text) == (failed.headers["x-treadle-run"], False)
+    assert text_of("chat", again.content) == ANSWER
+    assert resumed.headers["x-treadle-run"] == again.headers["x-treadle-run"]
 
 
 def test_what_is_not_stored_can_be_asked_for_again_for_a_while(rounds: Gateway) -> None:

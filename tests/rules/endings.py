@@ -45,10 +45,9 @@ def _row(ending: Ending) -> str:
 
 
 def _status(error: ErrorInfo) -> str:
-    hints = ["`retry-after`"] if error.status in _RETRY_AFTER else []
     if not may_retry(error, has_run_tools=False, is_keyed=False):
-        hints.append("`x-should-retry: false`")
-    return ", ".join([str(error.status), *hints])
+        return f"{error.status}, `x-should-retry: false`"
+    return f"{error.status}, `retry-after`" if error.status in _RETRY_AFTER else str(error.status)
 
 
 def _last_words(end: RunEnded, protocol: str) -> str:

@@ -81,6 +81,18 @@ async def test_a_key_is_revoked_once_and_for_ever(store: Store) -> None:
     assert await store.keys.find("lookupbob") == key("bob")
 
 
+async def test_of_several_keys_those_that_are_revoked_are_known(store: Store) -> None:
+    """By their ids, however odd; a name is none, and what is not there is not revoked."""
+    for name in ("ann", "bob", "cid"):
+        await store.keys.add(key(name))
+    await store.keys.revoke("ann", 5.0)
+    await store.keys.revoke("cid", 5.0)
+    asked = ["key_ann", "key_bob", "bob", "key_none", "key_\udc80", "key_a\0b"]
+    assert await store.keys.revoked(asked) == {"key_ann"}
+    assert await store.keys.revoked(["key_cid", "key_ann"]) == {"key_ann", "key_cid"}
+    assert await store.keys.revoked([]) == frozenset()
+
+
 async def test_an_id_is_nobody_else_s_name(store: Store) -> None:
     """A key that is named like another's id does not stand in for it."""
     await store.keys.add(key())

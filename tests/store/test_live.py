@@ -1,4 +1,4 @@
-"""The contract of live runs: chunks and waiting (J15), requests to cancel, pins."""
+"""The contract of live runs: chunks and waiting (J15), requests to cancel."""
 
 import asyncio
 
@@ -255,48 +255,3 @@ async def test_of_a_cancel_and_an_end_racing_one_is_first(store: Store) -> None:
     assert {type(outcome) for outcome in outcomes[::2]} == {bool}
     assert await store.cancel_requests(OWNER) == []
     assert {row.status for row in await store.list_runs()} == {"completed"}
-
-
-async def test_the_first_number_pinned_to_an_entry_stands(store: Store) -> None:
-    """Later ones hear which it is; each entry of each run has its own."""
-    journal = await start(store)
-    await start(store, "2")
-    assert await store.pins("run_1") == {}
-    assert await store.pin("run_1", 7, 42) == 42
-    assert await store.pin("run_1", 7, 43) == 42
-    assert await store.pin("run_1", 3, 0) == 0
-    assert await store.pin("run_2", 7, 44) == 44
-    assert await store.pins("run_1") == {3: 0, 7: 42}
-    await journal.finish([], COMPLETED)
-    assert await store.pin("run_1", 9, 50) == 50
-    assert await store.pins("run_1") == {3: 0, 7: 42, 9: 50}
-
-
-async def test_of_many_pins_racing_one_stands(store: Store) -> None:
-    """And all who tried hear the same number."""
-    await start(store)
-    stands = await asyncio.gather(*(store.pin("run_1", 1, number) for number in range(20)))
-    assert set(stands) == {(await store.pins("run_1"))[1]}
-
-
-async def test_an_unknown_run_is_not_pinned(store: Store) -> None:
-    """It is named, and it has no pins."""
-    with pytest.raises(NotFound, match="run_0"):
-        await store.pin("run_0", 1, 1)
-    assert await store.pins("run_0") == {}
-    assert await store.pins("run_\udc80") == {}
-
-
-@pytest.mark.parametrize("forget", ["delete", "purge", "expire"])
-async def test_pins_go_with_the_content_of_their_run(store: Store, forget: str) -> None:
-    """Deleted, purged or expired."""
-    journal = await start(store, expires_at=1_500.0)
-    await store.pin("run_1", 1, 5)
-    await journal.finish([], COMPLETED)
-    ways = {
-        "delete": lambda: store.delete_run("run_1"),
-        "purge": lambda: store.purge_run("run_1"),
-        "expire": lambda: store.expire(2_000.0),
-    }
-    await ways[forget]()
-    assert await store.pins("run_1") == {}

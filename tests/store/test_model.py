@@ -48,7 +48,6 @@ class ModelRun:
         self.entries: list[Entry] = []
         self.epochs: list[int] = []
         self.chunks: list[Chunk] = []
-        self.pins: dict[int, int] = {}
         self.key: str | None = None
         self.epoch = 1
         self.is_cancelled = False
@@ -157,7 +156,7 @@ class JournalMachine(RuleBasedStateMachine):
         run.chunks = []
         run.is_ended = True
         if forgets:
-            run.entries, run.epochs, run.pins = [], [], {}
+            run.entries, run.epochs = [], []
 
     @rule(
         journal=journals,
@@ -183,12 +182,6 @@ class JournalMachine(RuleBasedStateMachine):
         assert self.do(self.store.request_cancel(journal.run_id)) is is_live
         if run is not None and is_live:
             run.is_cancelled = True
-
-    @rule(journal=journals, seq=st.integers(1, 3), number=st.integers(0, 99))
-    def pin(self, journal: RunJournal, seq: int, number: int) -> None:
-        run = self.runs.get(journal.run_id)
-        outcome = self.outcome(self.store.pin(journal.run_id, seq, number))
-        assert outcome == ("not_found" if run is None else run.pins.setdefault(seq, number))
 
     @rule(journal=journals)
     def release(self, journal: RunJournal) -> None:
@@ -233,7 +226,7 @@ class JournalMachine(RuleBasedStateMachine):
         elif not run.is_ended:
             assert outcome == "conflict"
         else:
-            run.entries, run.epochs, run.pins = [], [], {}
+            run.entries, run.epochs = [], []
 
     @invariant()
     def the_journal_is_what_the_model_says(self) -> None:
@@ -245,7 +238,6 @@ class JournalMachine(RuleBasedStateMachine):
             assert (row.status == "completed") is run.is_ended
             assert self.do(self.store.entries(row.id)) == run.entries
             assert self.do(self.store.chunks(row.id)) == run.chunks
-            assert self.do(self.store.pins(row.id)) == run.pins
 
     @invariant()
     def every_chain_is_sound(self) -> None:

@@ -195,10 +195,11 @@ async def test_appends_wait_their_turn_for_a_while_only(proxy: Proxy, monkeypatc
 
 async def test_a_value_that_cannot_be_kept_is_the_callers_mistake(behind: PostgresStore) -> None:
     """It is refused at once, by name of what is wrong, and the store goes on."""
-    await start(behind)
+    journal = await start(behind)
     with pytest.raises(ProtocolError, match="cannot be kept"):
-        await behind.pin("run_1", 1, 2**80)
-    assert await behind.pin("run_1", 1, 7) == 7
+        await journal.tell(Chunk(first=2**80, count=1, data=b"[1]"), keep_from=1)
+    await journal.tell(Chunk(first=1, count=1, data=b"[1]"), keep_from=1)
+    assert [chunk.first for chunk in await behind.chunks("run_1")] == [1]
 
 
 async def test_killing_the_database_loses_nothing_that_was_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,15 +121,15 @@ async def test_a_long_transaction_holds_nothing_up(store: PostgresStore, level: 
 @pytest.mark.slow
 async def test_a_schema_that_is_away_is_an_error_until_it_is_back(store: PostgresStore) -> None:
     """Between the drop and the restore all work is refused; afterwards the same store goes on by itself."""
-    name = PostgresAddress(store.path).schema
+    name = PostgresAddress(store.path).quoted_schema
     journal = await begin(store, "1")
     async with session(store) as other:
-        await other.execute(f"ALTER SCHEMA {name} RENAME TO {name}_away")
+        await other.execute(f"ALTER SCHEMA {name} RENAME TO away")
         began = time.monotonic()
         works = (store.ping(), begin(store, "2"), journal.append([said("two")]))
         found = await asyncio.gather(*works, return_exceptions=True)
         assert time.monotonic() - began < BOUND_S
-        await other.execute(f"ALTER SCHEMA {name}_away RENAME TO {name}")
+        await other.execute(f"ALTER SCHEMA away RENAME TO {name}")
     codes = [each.info.code if isinstance(each, StoreError) else each for each in found]
     assert codes == ["store_schema_missing"] * 3
     await store.ping()

@@ -203,7 +203,7 @@ async def test_a_run_deleted_by_hand_takes_along_what_is_being_written(pair: Pai
     await start(left)
     await start(left, "2")
     writer, remover = [await connect(PostgresAddress(left.path)) for _ in range(2)]
-    schema = await writer.fetchval("SELECT current_schema()")
+    schema = await writer.fetchval("SELECT quote_ident(current_schema())")
     writing = writer.transaction()
     await writing.start()
     await writer.execute("UPDATE leases SET head = 2 WHERE run = (SELECT n FROM runs WHERE id = 'run_1')")

@@ -1,9 +1,12 @@
-"""What a revoked key leaves behind: the runs it has begun are asked to end, wherever they are driven."""
+"""What a revoked key leaves behind: the runs it has begun are asked to end, wherever they are driven, and say why."""
 
+from collections.abc import Iterable
 from typing import get_args
 
+from treadle.canon.endings import REVOKED
+from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import ENDED, Status
-from treadle.store.journal import RunSearch, Store
+from treadle.store.journal import RunRow, RunSearch, Store
 
 PAGE = 200
 _LIVE: tuple[Status, ...] = tuple(each for each in get_args(Status) if each not in ENDED)
@@ -23,3 +26,14 @@ async def stop_runs(store: Store, key_id: str) -> int:
                 stopped += await store.request_cancel(row.id)
             before = page[-1].id
     return stopped
+
+
+async def why_cancelled(store: Store, rows: Iterable[RunRow]) -> dict[str, ErrorInfo | None]:
+    """Return what each of these runs, which were asked to end, ends in: None where somebody cancelled it.
+
+    Raises: StoreError.
+    """
+    keys = {row.id: row.key_id for row in rows}
+    named = {key_id for key_id in keys.values() if key_id}
+    revoked = await store.keys.revoked(named) if named else frozenset[str]()
+    return {run_id: REVOKED if key_id in revoked else None for run_id, key_id in keys.items()}

@@ -13,6 +13,11 @@ from treadle.canon.errors import ErrorInfo
 from treadle.canon.events import RunEnded
 
 CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled before its answer was complete.", status=499)
+REVOKED = ErrorInfo(
+    code="revoked_api_key",
+    message="The run was cancelled before its answer was complete: its API key was revoked.",
+    status=401,
+)
 UNKNOWN = ErrorInfo(code="upstream_error", message="The run failed.", status=502)
 SERVER_STOPPING = ErrorInfo(
     code="server_stopping",
@@ -45,6 +50,10 @@ _FAILURES: dict[str, ErrorInfo | None] = {
 """What each last status means, where the run does not say more. `incomplete` has words of its own in each protocol."""
 
 
+CANCELS = frozenset({CANCELLED.code, REVOKED.code})
+"""Codes of errors by which a run counts as cancelled: somebody wanted it to end, and nothing broke."""
+
+
 def failure_of(ended: RunEnded) -> ErrorInfo | None:
     """Return the error that an end is to the client; None where the run has an answer."""
     usual = _FAILURES[ended.status]
@@ -57,7 +66,10 @@ GOES_ON = frozenset({"handed_over", "lease_lost", "store_unavailable"})
 
 def may_retry(error: ErrorInfo, *, has_run_tools: bool, is_keyed: bool) -> bool:
     """Tell whether the same request again helps and does nothing twice; `is_keyed` says that it finds the same run."""
-    return (is_keyed and error.code in GOES_ON) or (error.retryable and not has_run_tools)
+    if error.code in GOES_ON and (is_keyed or not error.retryable):
+        return is_keyed
+    # A time to come back is an upstream's own word that coming back helps, whatever its status.
+    return not has_run_tools and (error.retryable or error.retry_after_s is not None)
 
 
 Form = Literal["answer", "cut", "error", "broken"]
@@ -105,7 +117,7 @@ ENDINGS: tuple[Ending, ...] = (
         name="revoked_key",
         what="its key is revoked",
         form="error",
-        end=_CANCELLED,
+        end=RunEnded(status="cancelled", error=REVOKED),
         note="the next request is a 401 `revoked_api_key`",
     ),
     Ending(

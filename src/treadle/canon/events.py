@@ -13,7 +13,7 @@ import msgspec
 from treadle.canon.envelope import envelope_of
 from treadle.canon.errors import ErrorInfo
 from treadle.canon.items import AnyItem, CallItem, Extra, ResultItem
-from treadle.canon.json import OptionalRaw
+from treadle.canon.json import OptionalRaw, write_json
 from treadle.canon.request import Note
 from treadle.canon.tools import Envelope
 from treadle.canon.usage import Usage
@@ -158,7 +158,7 @@ class ToolStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="too
 class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool.finished"):
     """A server call has its result; it is durable. `sandbox` says where the tool ran, if it did.
 
-    `envelope` is the result in the one shape of all tools, `ok`, `data`, `warnings`, `errors`, and follows from it.
+    Where it is told as JSON it has an `envelope`: the result as `ok`, `data`, `warnings` and `errors`, as of any tool.
     """
 
     index: int
@@ -169,11 +169,11 @@ class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="to
     output_bytes: int = 0
     truncated: bool = False
     sandbox: str = ""
-    envelope: Envelope | None = None
 
-    def __post_init__(self) -> None:
-        """Make the envelope, whoever makes the event: live, from the journal, from another process."""
-        msgspec.structs.force_setattr(self, "envelope", envelope_of(self.result))
+    @property
+    def envelope(self) -> Envelope:
+        """Return the result in the one shape of all tools. It follows from the result, and is made when it is read."""
+        return envelope_of(self.result)
 
 
 class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval.requested"):
@@ -293,6 +293,14 @@ class Numbered(msgspec.Struct, frozen=True, kw_only=True):
     event: RunEvent
     seq: int = 0
     stands: bool = True
+
+
+def write_event(event: RunEvent) -> bytes:
+    """Write an event as JSON, as readers of a run's events get it: a result with its envelope."""
+    written = write_json(event)
+    if type(event) is not ToolFinished:
+        return written
+    return b'%b,"envelope":%b}' % (written[:-1], write_json(event.envelope))
 
 
 NUMBER_STEP = 2**24

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from treadle.canon.endings import CANCELS
 from treadle.canon.errors import ErrorInfo, UnknownTool
 from treadle.canon.events import (
     DELTAS,
@@ -325,7 +326,8 @@ class Turn:
 
     def abort(self, error: ErrorInfo | None = None) -> End:
         """End the run at once, wherever it is: cancelled, or failed with an error of Treadle's own."""
-        return self._end("cancelled" if error is None else "failed", "done", error=error)
+        is_wanted = error is None or error.code in CANCELS
+        return self._end("cancelled" if is_wanted else "failed", "done", error=error)
 
     def out_of_time(self, *, has_started: bool) -> Outcome:
         """Return what a call gets when the run's time is used up, before it started or while it ran."""

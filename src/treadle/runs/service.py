@@ -8,6 +8,7 @@ from typing import TypedDict, Unpack
 
 import msgspec
 
+from treadle.access.revocation import why_cancelled
 from treadle.canon.endings import SERVER_STOPPING
 from treadle.canon.errors import Conflict, NotFound, RequestError, StoreError, TreadleError
 from treadle.canon.events import ENDED, Numbered, Status
@@ -19,6 +20,7 @@ from treadle.runs.approval.carry import Carrier
 from treadle.runs.approval.taint import tainted_before
 from treadle.runs.cache.answers import Answers, CachedModel, is_repeatable
 from treadle.runs.history import History, Joined, read_history, write_down
+from treadle.runs.idempotency import Idempotency, check_same, last_try
 from treadle.runs.live import FarRun, LiveRun, OwnRun, RunHandle
 from treadle.runs.offers import Offers
 from treadle.runs.pairing import log_pairs
@@ -48,13 +50,6 @@ REMEMBERED_S = 120.0
 """How long a run that is not stored can still be attached to by its idempotency key, in this process."""
 
 _RESPONSE_PREFIX = {"chat": COMPLETION, "messages": MESSAGE}
-
-
-class Idempotency(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's word that requests under this key are one and the same; the sha256 tells whether they are."""
-
-    key: str
-    request_sha256: str
 
 
 class Only(TypedDict, total=False):
@@ -160,11 +155,11 @@ class Runs:
         """Start a run. It goes on whether or not anybody reads its events, and is written when this returns, unless
         whoever asked is answered in one piece: then it is with its first step, or very soon.
 
-        With an idempotency key that a run has already, return that run.
+        With an idempotency key that a run has already, return that run; one that failed for nothing is tried again.
         Raises: RequestError, StoreError.
         """
         if idempotency is not None:
-            found = await self._store.find_idempotent(idempotency.key, key_id=key_id)
+            idempotency, found = await last_try(self._store, idempotency, key_id)
             if found is not None:
                 return await self._attach_again(found, idempotency)
         is_placed = request.background and instead.is_movable and self._is_full()
@@ -217,13 +212,7 @@ class Runs:
 
         Raises: Conflict.
         """
-        if row.request_sha256 != idempotency.request_sha256:
-            raise Conflict(
-                "This idempotency key was used with another request.",
-                code="idempotency_key_reused",
-                param="idempotency-key",
-                hint="Use a new key for a new request.",
-            )
+        check_same(row, idempotency)
         handle = self.attach(row)
         if isinstance(handle, FarRun) and row.status in ENDED and not await self._store.entries(row.id, limit=1):
             raise Conflict(
@@ -589,8 +578,10 @@ class Runs:
                 continue
             try:
                 wanted = await self._store.cancel_requests(self._options.owner)
+                rows = [self._live[run_id].row for run_id in wanted if run_id in self._live]
+                causes = await why_cancelled(self._store, rows)
             except TreadleError:
                 continue
-            for run_id in wanted:
+            for run_id, why in causes.items():
                 if run_id in self._live:
-                    self._live[run_id].cancel()
+                    self._live[run_id].cancel(why)

@@ -44,11 +44,11 @@ def make_store(settings: Settings, clock: Clock, env: Mapping[str, str]) -> Stor
     """Return the store of the settings, not yet open. Raises: ConfigError."""
     url = settings.store.url
     if settings.store.persistence == "off":
-        return open_store(MEMORY, clock=clock.now)
+        return open_store(MEMORY, clock=clock.now, monotonic=clock.monotonic)
     if is_postgres(url):
         return open_store(url, clock=clock.now, password=env.get(settings.store.password_env, ""))
     path = sqlite_path(url) if url else data_directory(env) / STORE_NAME
-    return open_store(str(path), clock=clock.now)
+    return open_store(str(path), clock=clock.now, monotonic=clock.monotonic)
 
 
 def known_secrets(settings: Settings, endpoints: Sequence[Endpoint], env: Mapping[str, str]) -> list[str]:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from treadle.canon.endings import INTERNAL
 from treadle.canon.errors import StoreError, TreadleError
 from treadle.canon.tools import ServerTool, essence
 from treadle.config import Settings
@@ -116,6 +117,7 @@ class Replicas:
         self._written_at = 0.0
         self._alone_s = IDLE_BEAT_S
         self._problem = ""
+        self._failing = ""
         self.seen: tuple[Replica, ...] = ()
         self._others: dict[str, Facts] = {}
         metrics.show("treadle_replicas", "Processes that share the journal, this one included.", lambda: len(self.seen))
@@ -136,7 +138,7 @@ class Replicas:
         try:
             await self._store.replicas.leave(self._owner)
         except TreadleError as error:
-            log.debug("a replica that leaves is still listed", extra={"code": error.info.code})
+            log.warning("a replica that leaves is still listed: %s", error.message, extra={"code": error.info.code})
 
     @property
     def problem(self) -> StoreError | None:
@@ -171,10 +173,24 @@ class Replicas:
             await self._try()
 
     async def _try(self) -> None:
+        """Be seen and look, and log when that begins to fail, and when it works again."""
         try:
             await self.beat()
         except TreadleError as error:
-            log.debug("replicas not compared", extra={"code": error.info.code})
+            self._note_failure(error.info.code, error.message)
+        except Exception as error:  # one look must not be the last: nobody would notice that there are none any more
+            if self._failing != INTERNAL.code:
+                log.exception("replicas not compared")
+            self._note_failure(INTERNAL.code, str(error))
+        else:
+            if self._failing:
+                log.warning("replicas are compared again")
+            self._failing = ""
+
+    def _note_failure(self, code: str, why: str) -> None:
+        if code != self._failing:
+            log.warning("replicas not compared: %s", why, extra={"code": code})
+        self._failing = code
 
     async def beat(self) -> None:
         """Be seen, look at the others, and say what is new of them.

@@ -30,7 +30,7 @@ from treadle.server.apis import (
 from treadle.server.clients import routes as keys
 from treadle.server.console import again, page, scores, trace, wire
 from treadle.server.guard import Guard, sane_request_id
-from treadle.server.http import Exchange, HttpError
+from treadle.server.http import NO_RETRY, Exchange, HttpError
 from treadle.server.login import routes as logins
 from treadle.server.mcp import route as mcp
 from treadle.server.openapi import document as openapi
@@ -294,7 +294,7 @@ def _headers(error: TreadleError) -> tuple[Header, ...]:
         return ((b"www-authenticate", b"Bearer"),)
     is_taken = isinstance(error, Conflict) and error.info.code.startswith(("idempotency_", "approval_"))
     is_spent = isinstance(error, Exhausted) and not error.is_retryable
-    return ((b"x-should-retry", b"false"),) if is_taken or is_spent else ()
+    return (NO_RETRY,) if is_taken or is_spent else ()
 
 
 def _params(pattern: list[str], given: list[str]) -> dict[str, str] | None:

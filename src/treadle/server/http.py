@@ -67,6 +67,8 @@ _QUERY_BYTES_MAX = 8_192
 _NO_PARAMS: dict[str, str] = {}
 _PROBLEM_CHARS_MAX = 500
 _NAMED_FIELD = re.compile(r"^Object (?:missing required|contains unknown) field `(?P<field>.*)`$", re.DOTALL)
+NO_RETRY: Header = (b"x-should-retry", b"false")
+"""Tells the vendors' SDKs, which try most failures again of their own accord, that it would be of no use, or harm."""
 _RETRY_AFTER_S = 1.0
 _RETRY_AFTER_STATUSES = frozenset({429, 503, 529})
 
@@ -285,7 +287,9 @@ class Exchange:
         await self.answer(status, write_json(value), JSON, (NO_STORE, *headers))
 
     async def refuse(self, error: ErrorInfo, headers: tuple[Header, ...] = ()) -> None:
-        """Send an error in the envelope of the API that was called."""
+        """Send an error in the envelope of the API that was called. Who must not try again is told no time for it."""
+        if NO_RETRY in headers:
+            error = msgspec.structs.replace(error, retryable=False, retry_after_s=None)
         body = write_refusal(self.envelope, error, self.request_id)
         await self.answer(error.status, body, JSON, (NO_STORE, *_retry_after(error), *headers))
 

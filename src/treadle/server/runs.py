@@ -23,9 +23,10 @@ from treadle.canon.events import (
     RunRecovered,
     Status,
     last_number,
+    write_event,
 )
 from treadle.canon.items import AnyItem, text_message
-from treadle.canon.json import OptionalRaw, write_json
+from treadle.canon.json import OptionalRaw
 from treadle.canon.messages import Entry
 from treadle.canon.request import Options, Request, answer_form
 from treadle.canon.usage import Usage
@@ -307,7 +308,7 @@ async def _any_of(*tasks: "asyncio.Task[None]", timeout_s: float) -> bool:
 def _frame(event: RunEvent, number: int | None = None) -> bytes:
     """Write an event as a frame named after its tag, with its number if it has one."""
     name = cast("str", event.__struct_config__.tag)
-    return write_frame(write_json(event), name, None if number is None else str(number))
+    return write_frame(write_event(event), name, None if number is None else str(number))
 
 
 _KEPT_ALIVE = _frame(KeptAlive())

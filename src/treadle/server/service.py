@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 from treadle.access.client import Client
 from treadle.canon.errors import Exhausted, ProtocolError, UnsupportedFeature
 from treadle.canon.request import Request
-from treadle.runs import Idempotency, Instead, RunHandle
+from treadle.runs import Idempotency, Instead, RunHandle, last_try
 from treadle.runs.record.rounds import StoredRun
 from treadle.runtime import Runtime
 from treadle.server.clients.identity import Clients
@@ -137,7 +137,7 @@ class Service:
                 await runtime.accounts.admit(client)
         except Exhausted:
             # What was begun already is not begun again, so it costs nothing.
-            if idempotency is None or await runtime.store.find_idempotent(idempotency.key, key_id=key_id) is None:
+            if idempotency is None or (await last_try(runtime.store, idempotency, key_id))[1] is None:
                 raise
         allowed = client.grant.tools
         instead = EVERYTHING if "*" in allowed else Instead(allowed=allowed)

@@ -50,7 +50,7 @@ from treadle.server.delivery.wishes import (
     read_wishes,
     usual_wishes,
 )
-from treadle.server.http import EVENT_STREAM, JSON, NO_STORE, OFF_LOOP_BYTES, Exchange, HttpError
+from treadle.server.http import EVENT_STREAM, JSON, NO_RETRY, NO_STORE, OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.service import Service
 from treadle.wire.adapt import fidelity
 from treadle.wire.codec import Encoder
@@ -443,7 +443,7 @@ class Reply:
             return (*run_headers(source), (b"x-should-retry", b"true"))
         if may_retry(error, has_run_tools=source.has_run_tools, is_keyed=self._manner.is_keyed):
             return run_headers(source)
-        return (*run_headers(source), (b"x-should-retry", b"false"))
+        return (*run_headers(source), NO_RETRY)
 
 
 def run_headers(source: Source) -> tuple[Header, ...]:

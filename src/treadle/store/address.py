@@ -16,7 +16,10 @@ PASSWORD_ENV = "PGPASSWORD"
 
 _PASSWORD = re.compile(r"^(\w+://[^:@/?#]*):.*@", re.DOTALL)
 _PASSWORD_OPTION = re.compile(r"([?&](?:password|sslpassword)=)[^&]*", re.IGNORECASE)
-_SCHEMA_NAME = re.compile(r"^[a-z_][a-z0-9_]{0,62}$")
+_SCHEMA_BYTES_MAX = 63
+"""PostgreSQL cuts longer names off without a word."""
+_RESERVED = "pg_"
+"""How the names of PostgreSQL's own schemas begin."""
 
 
 class PostgresAddress:
@@ -35,10 +38,17 @@ class PostgresAddress:
         self.schema = ours.get("schema", SCHEMA)
         self.pool_size = _pool_size(ours.get("pool_size", str(POOL_SIZE)), self.shown)
         self.password = None if parts.password or "password" in dict(rest) else password or None
-        if not _SCHEMA_NAME.match(self.schema):
-            raise _wrong(self.shown, "schema must be lower-case letters, digits and _, at most 63 of them")
+        if not _is_schema_name(self.schema):
+            raise _wrong(
+                self.shown, "schema must be 1 to 63 bytes of printable text, and begin neither with pg_ nor with $"
+            )
         if not parts.hostname and "host" not in dict(rest) and parts.netloc.rpartition("@")[2]:
             raise _wrong(self.shown, "the host is missing")
+
+    @property
+    def quoted_schema(self) -> str:
+        """Return the name of the schema as it stands in SQL, whatever is in it."""
+        return '"' + self.schema.replace('"', '""') + '"'
 
     @property
     def secrets(self) -> list[str]:
@@ -60,6 +70,11 @@ def is_postgres(url: str) -> bool:
 def shown_url(url: str) -> str:
     """Return an address as it may be printed and logged: three stars stand for a password."""
     return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
+
+
+def _is_schema_name(name: str) -> bool:
+    is_named = name.isprintable() and 1 <= len(name.encode("utf-8", "replace")) <= _SCHEMA_BYTES_MAX
+    return is_named and not name.startswith((_RESERVED, "$"))
 
 
 def _pool_size(text: str, shown: str) -> int:

@@ -401,14 +401,6 @@ class Store(Protocol):
         """
         ...
 
-    async def pin(self, run_id: str, seq: int, number: int) -> int:
-        """Remember `number` for the entry `seq` of a run unless there is one already; return the one that stands."""
-        ...
-
-    async def pins(self, run_id: str) -> dict[int, int]:
-        """Return all numbers remembered by `pin`, by entry."""
-        ...
-
     async def audit(self, run_id: str) -> list[AuditLine]:
         """Return the entries of a run with the hash each carries and the one computed from what is stored.
 

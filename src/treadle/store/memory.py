@@ -42,8 +42,8 @@ _TAKEN = "SELECT 1 FROM runs WHERE id = ?1 OR response_id = ?2"
 class MemoryStore(SqliteStore):
     """Fits `journal.Store`. Use it from one event loop, between `open` and `close`."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(MEMORY, clock=clock)
+    def __init__(self, *, clock: Callable[[], float] = time.time, monotonic: Callable[[], float] | None = None) -> None:
+        super().__init__(MEMORY, clock=clock, monotonic=monotonic)
         self._held: dict[str, HeldRun] = {}
         self._unpaid: dict[str, str] = {}
         self._response_ids: set[str] = set()
@@ -141,7 +141,7 @@ class MemoryStore(SqliteStore):
         Raises: StoreError, when the store is closed.
         """
         super()._open_writer()
-        return self._clock()
+        return self._lease_clock()
 
     def wake(self, run_id: str) -> None:
         """Tell those who wait for a run that it was written to; for the runs held here."""

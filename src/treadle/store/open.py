@@ -9,9 +9,16 @@ from treadle.store.journal import Store
 from treadle.store.look import Look
 
 
-def open_store(place: str, *, clock: Callable[[], float] = time.time, password: str = "") -> Store:
+def open_store(
+    place: str,
+    *,
+    clock: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] | None = None,
+    password: str = "",
+) -> Store:
     """Return the store at `postgresql://…`, at the path of a SQLite file, or `:memory:`; it is not open yet.
 
+    By `monotonic` leases go on where the clock is set; PostgreSQL counts them by its own time.
     `password` is used where the address has none.
     Raises: StoreError, when the package for it is not installed; ConfigError, for an address that cannot be one.
     """
@@ -20,10 +27,10 @@ def open_store(place: str, *, clock: Callable[[], float] = time.time, password: 
     if place == MEMORY:
         from treadle.store.memory import MemoryStore
 
-        return MemoryStore(clock=clock)
+        return MemoryStore(clock=clock, monotonic=monotonic)
     from treadle.store.sqlite.store import SqliteStore
 
-    return SqliteStore(place, clock=clock)
+    return SqliteStore(place, clock=clock, monotonic=monotonic)
 
 
 async def look_at_store(address: PostgresAddress) -> Look:

@@ -6,9 +6,11 @@ import pytest
 
 from store.sample import run_row
 from treadle.access import revocation
-from treadle.access.revocation import stop_runs
+from treadle.access.revocation import stop_runs, why_cancelled
+from treadle.canon.endings import REVOKED
 from treadle.canon.events import RunEnded
 from treadle.store.journal import Store
+from treadle.store.keys.kept import Grant, KeyRow
 from treadle.store.open import open_store
 
 
@@ -38,6 +40,16 @@ async def test_every_run_of_the_key_is_asked_to_end(store: Store, monkeypatch: p
     assert [await stop_runs(store, "key_a") for _ in range(2)] == [5, 5]
     assert sorted(await store.cancel_requests("me")) == mine
     assert sorted(await store.cancel_requests("other")) == far
+
+
+async def test_runs_of_a_revoked_key_say_why_they_were_cancelled(store: Store) -> None:
+    """Those of another key, and of nobody, were cancelled by somebody."""
+    for name in ("a", "b"):
+        await store.keys.add(KeyRow(id=f"key_{name}", name=name, lookup=name, mac=b"x", created_at=0.0, grant=Grant()))
+    await store.keys.revoke("a", 1.0)
+    rows = [run_row("1", key_id="key_a"), run_row("2", key_id="key_b"), run_row("3", key_id="")]
+    assert await why_cancelled(store, rows) == {"run_1": REVOKED, "run_2": None, "run_3": None}
+    assert await why_cancelled(store, []) == {}
 
 
 async def test_what_has_ended_is_left_alone(store: Store) -> None:

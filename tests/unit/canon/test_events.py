@@ -2,8 +2,8 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from treadle.canon.events import ItemDone, RunEnded, RunStarted, TextDelta, ToolFinished, read_event
-from treadle.canon.items import CallItem, ResultItem
+from treadle.canon.events import ItemDone, RunEnded, RunStarted, TextDelta, ToolFinished, read_event, write_event
+from treadle.canon.items import CallItem, ResultItem, TextPart
 from treadle.canon.request import Options, Request, Surface
 from treadle.canon.tools import ToolSpec
 from treadle.canon.usage import Usage
@@ -29,6 +29,18 @@ def test_an_item_event_survives_json(item):
 def test_a_run_event_survives_json(event):
     """Run events decode to themselves by their type."""
     assert read_event(msgspec.json.encode(event)) == event
+
+
+def test_a_result_has_its_envelope_where_it_is_told_and_nowhere_else():
+    """What follows from the result is made for whoever reads it: a large result is held and measured once."""
+    large = "x" * 10_000
+    result = ResultItem(call_id="c", output=(TextPart(text=large),))
+    event = ToolFinished(index=1, call=CallItem(call_id="c", name="f"), result=result)
+    kept, told = msgspec.json.encode(event), write_event(event)
+    assert (kept.count(large.encode()), told.count(large.encode())) == (1, 2)
+    assert msgspec.json.decode(told)["envelope"] == {"ok": True, "data": large, "warnings": [], "errors": []}
+    assert read_event(told) == event
+    assert (event.envelope.ok, msgspec.json.decode(event.envelope.data)) == (True, large)
 
 
 def test_a_request_survives_json():

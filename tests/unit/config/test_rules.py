@@ -25,7 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("[server]\nhost = '0.0.0.0'\n", "treadle.toml:2: server.host: 0.0.0.0 can be reached from other machines"),
         ("[store]\nurl = 'data.db'\n", "treadle.toml:2: store.url: is not sqlite:///FILE"),
         ("[store]\nurl = 'sqlite:///'\n", "treadle.toml:2: store.url: is not sqlite:///FILE"),
-        ("[store]\nurl = 'postgresql://db/x?schema=A'\n", "treadle.toml:2: store.url: the store postgresql://db/x"),
+        ("[store]\nurl = 'postgresql://db/x?schema=pg_a'\n", "treadle.toml:2: store.url: the store postgresql://db/x"),
         ("[store]\nurl = 'postgresql://me:hidden@db/x?pool_size=0'\n", "store.url: the store postgresql://me:***@db/x"),
         ("[store]\npassword_env = 'a b'\n", "store.password_env: is not the name of an environment variable"),
         (MCP + MCP, "treadle.toml:5: mcp[1].name: the name 'a' is taken"),

@@ -1,8 +1,12 @@
 """What two processes of a journal differ in, and what each does about it."""
 
+import asyncio
+import logging
+
 import msgspec
 import pytest
 
+from treadle.canon.errors import StoreError
 from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
 from treadle.config import Route, Settings, StoreSection, Upstream
 from treadle.config.access import RatesSection
@@ -11,6 +15,7 @@ from treadle.store.memory import MemoryStore
 from treadle.telemetry import Metrics
 from unit.runtime.test_health import Clock
 
+BOUND_S = 20.0
 UP = Upstream(name="up", base_url="https://user:hunter2@api.example/v1", models=("m",), headers={"x-org": "hunter2"})
 BASE = Settings(store=StoreSection(persistence="off"), upstream=(UP,))
 
@@ -88,6 +93,56 @@ async def test_who_is_alone_writes_nothing_until_another_comes() -> None:
         assert [(each.owner, each.differs) for each in two.seen] == [("one", {"version": ("1",)}), ("two", {})]
     finally:
         await store.close()
+
+
+class Ticks(Clock):
+    """A clock on which whoever waits goes on when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sleeping = asyncio.Event()
+        self.tick = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for the next tick."""
+        self.sleeping.set()
+        await self.tick.wait()
+        self.tick.clear()
+
+
+@pytest.mark.parametrize("error", [StoreError("away"), ValueError("a bug")], ids=["store", "bug"])
+async def test_a_look_that_fails_is_logged_once_and_is_not_the_last(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else nobody would learn that replicas are not compared any more; when they are again, that is said too."""
+    store, clock = MemoryStore(), Ticks()
+    await store.open()
+    replicas = Replicas(store, clock, Metrics(), "one", lambda _: Facts(version="1"))
+
+    async def look_again() -> None:
+        async with asyncio.timeout(BOUND_S):
+            await clock.sleeping.wait()
+            clock.sleeping.clear()
+            clock.tick.set()
+            await clock.sleeping.wait()
+
+    async def broken() -> None:
+        raise error
+
+    try:
+        await replicas.open()
+        with monkeypatch.context() as patched:
+            patched.setattr(replicas, "beat", broken)
+            for _ in range(3):
+                await look_again()
+        await look_again()
+    finally:
+        await replicas.close()
+        await store.close()
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [line for line in said if line.startswith("replicas not compared:")] == [f"replicas not compared: {error}"]
+    assert said[-1] == "replicas are compared again"
+    assert [each.owner for each in replicas.seen] == ["one"]
 
 
 async def test_one_with_another_secret_than_the_keys_makes_no_other_unready() -> None:

@@ -1,16 +1,22 @@
 """A reply: when the status goes out, what a failure looks like, silence, and clients that go away."""
 
 import asyncio
+import contextlib
+import itertools
 import threading
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from treadle.canon.errors import ErrorInfo
+from treadle.canon import endings, errors
+from treadle.canon.endings import may_retry
+from treadle.canon.errors import ErrorInfo, TreadleError, UpstreamStatus
 from treadle.canon.events import (
     ItemAdded,
     Numbered,
+    RoundBroken,
     RoundStarted,
     RunEnded,
     RunEvent,
@@ -24,7 +30,7 @@ from treadle.network.asgi import EDGE_IN_SCOPE, Receive, Scope, Send
 from treadle.runs.feed import Feed
 from treadle.runtime import SystemClock
 from treadle.server.delivery.audience import Audience
-from treadle.server.delivery.telling import OneRun
+from treadle.server.delivery.telling import MendedRun, OneRun, Telling
 from treadle.server.http import JSON, OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.stream import Manner, Reply, read
 from unit.server.visit import LOCAL, Silences, Visit
@@ -143,12 +149,19 @@ class Fed(Handle):
         raise AssertionError("nobody reads")
 
 
-def _visit(handle: Handle, *, streams: bool, keep_alive_s: float = 60.0, manner: Manner | None = None) -> Visit:
+def _visit(
+    handle: Handle,
+    *,
+    streams: bool,
+    keep_alive_s: float = 60.0,
+    manner: Manner | None = None,
+    telling: Telling | None = None,
+) -> Visit:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
-        telling = OneRun(Encoder(streams=streams))
-        carried = Reply(exchange, cast("Any", handle), telling, manner or Manner(streams=streams), _audience())
+        told = telling or OneRun(Encoder(streams=streams))
+        carried = Reply(exchange, cast("Any", handle), told, manner or Manner(streams=streams), _audience())
         await carried.run(keep_alive_s)
 
     return Visit(app, "POST", "/v1/chat/completions", headers=[LOCAL])
@@ -202,6 +215,27 @@ async def test_a_stream_that_flows_is_written_in_the_turn_of_the_run() -> None:
     handle.tell(COMPLETED)
     await visit.done()
     assert visit.body == b"<RunStarted><ItemAdded><TextDelta><TextDelta><RunEnded>"
+
+
+@pytest.mark.parametrize("is_visible", [True, False])
+async def test_an_answer_that_diverges_ends_at_once(is_visible: bool) -> None:
+    """The run goes on, and with it what its reader would wait for: nothing that the client can use comes any more."""
+    handle = Fed()
+    manner = Manner(is_resumed=is_visible)
+    visit = _visit(handle, streams=True, manner=manner, telling=MendedRun(Encoder(streams=True)))
+    cast("Any", visit.scope)[EDGE_IN_SCOPE] = Edge(visit)
+    visit.begin()
+    handle.tell(STARTED, ROUND, *([MESSAGE, TextDelta(index=0, text="Hel")] if is_visible else []))
+    await handle.until_read()
+    if not is_visible:
+        handle.tell(MESSAGE, TextDelta(index=0, text="Hel"))
+        await visit.until(b"<TextDelta>")
+        await handle.until_read()
+    handle.tell(RoundBroken(round=1), ROUND, MESSAGE)
+    handle.tell(TextDelta(index=0, text="Good day"))
+    await visit.done()
+    assert visit.body == b"<RunStarted><ItemAdded><TextDelta><RoundBroken><RunEnded>"
+    assert (handle.feed.is_closed, handle.cancelled.is_set()) == (False, False)
 
 
 async def test_what_is_written_in_the_turn_of_the_run_breaks_the_silence() -> None:
@@ -296,6 +330,40 @@ async def test_a_run_that_was_lost_here_is_asked_for_again_under_its_key(is_keye
     await visit.done()
     said = (visit.status, visit.headers["x-should-retry"], visit.headers.get("retry-after"))
     assert said == ((503, "true", "2") if is_keyed else (503, "false", None))
+
+
+def _errors() -> dict[str, ErrorInfo]:
+    """Return every error that Treadle has, by its code, also as an upstream may word it."""
+    found = {each.code: each for each in vars(endings).values() if isinstance(each, ErrorInfo)}
+    found |= {each.end.error.code: each.end.error for each in endings.ENDINGS if each.end and each.end.error}
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, TreadleError)]
+    for kind in kinds:
+        with contextlib.suppress(TypeError):  # of some there are only such as say more
+            found.setdefault(kind.code, kind("why").info)
+    statuses = [UpstreamStatus("why", status=status) for status in (400, 401, 404, 408, 429, 500, 503, 529)]
+    return found | {f"upstream {each.upstream_status}": each.info for each in statuses}
+
+
+ERRORS = _errors()
+
+
+@pytest.mark.parametrize("code", ERRORS)
+async def test_no_failure_says_both_when_to_come_back_and_not_to(code: str) -> None:
+    """Whatever failed, with a time or without, whether tools have run, and whether the request has a key."""
+    for after_s, has_run_tools, is_keyed in itertools.product((None, 6.2), (False, True), (False, True)):
+        error = msgspec.structs.replace(ERRORS[code], retry_after_s=after_s or ERRORS[code].retry_after_s)
+        handle = Handle([STARTED, RunEnded(status="failed", error=error)])
+        handle.has_run_tools = has_run_tools
+        visit = await _visit(handle, streams=False, manner=Manner(streams=False, is_keyed=is_keyed)).run()
+        said, when = visit.headers.get("x-should-retry"), visit.headers.get("retry-after")
+        about = (after_s, has_run_tools, is_keyed)
+        assert visit.status == error.status
+        assert not (said == "false" and when), about
+        if may_retry(error, has_run_tools=has_run_tools, is_keyed=is_keyed):
+            assert said is None, about
+            assert when or error.status not in (429, 503, 529), about
+        else:
+            assert said == "false", about
 
 
 async def test_a_failure_that_retrying_cannot_help_says_so() -> None:

@@ -59,8 +59,11 @@ def test_a_password_in_the_address_wins_over_the_environment() -> None:
     ("url", "words"),
     [
         (f"postgresql://me:{WORD}[@db.example/x", "cannot be read"),
-        ("postgresql://db.example/x?schema=Mine", "schema must be"),
-        ("postgresql://db.example/x?schema=a;drop", "schema must be"),
+        ("postgresql://db.example/x?schema=", "schema must be"),
+        ("postgresql://db.example/x?schema=pg_mine", "schema must be"),
+        ("postgresql://db.example/x?schema=$user", "schema must be"),
+        ("postgresql://db.example/x?schema=a%00b", "schema must be"),
+        (f"postgresql://db.example/x?schema={'%C3%A4' * 32}", "schema must be"),
         ("postgresql://db.example/x?pool_size=0", "pool_size must be"),
         ("postgresql://db.example/x?pool_size=many", "pool_size must be"),
         (f"postgresql://me:{WORD}@:5432/x", "the host is missing"),

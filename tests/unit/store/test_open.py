@@ -26,7 +26,7 @@ def test_the_address_chooses_the_engine(tmp_path: Path) -> None:
 def test_a_wrong_address_is_refused() -> None:
     """By the key that it comes from."""
     with pytest.raises(ConfigError) as caught:
-        open_store("postgresql://db.example/x?schema=A")
+        open_store("postgresql://db.example/x?schema=pg_a")
     assert caught.value.param == "store.url"
 
 

@@ -12,6 +12,9 @@ from treadle.store.address import PostgresAddress, is_postgres
 from treadle.store.look import Look
 from treadle.store.open import look_at_store
 
+NO_SECRET = "the secret under which the keys of this journal were made is not here: they would be refused"
+_BRING_BACK = "bring back secret.key beside the journal, or set TREADLE_SECRET to the same text as the other processes"
+
 
 def check_replicas(settings: Settings, env: Mapping[str, str]) -> list[Check]:
     """Compare with the processes that were seen a moment ago; say nothing where there is none, or no journal yet."""
@@ -41,11 +44,13 @@ def _compare(settings: Settings, env: Mapping[str, str], seen: Look) -> list[Che
     from treadle.runtime.replicas import OTHER_KEYS, SECRET_HINT, Facts, differences, facts_of
 
     secret = _fingerprint(settings, env)
+    if secret is None and seen.secrets:
+        return [Check(name="replicas", state="broken", detail=NO_SECRET, advice=_BRING_BACK)]
     if secret and seen.secrets and secret not in seen.secrets:
         return [Check(name="replicas", state="broken", detail=OTHER_KEYS, advice=SECRET_HINT)]
     if not seen.replicas:
         return []
-    here = facts_of(settings, Runtime(settings).registry.tools(), secret)
+    here = facts_of(settings, Runtime(settings).registry.tools(), secret or "")
     found = {owner: differences(here, msgspec.json.decode(facts, type=Facts)) for owner, facts in seen.replicas}
     lines = [
         f"{owner} differs in {kind}: {', '.join(names)}"
@@ -63,13 +68,14 @@ def _compare(settings: Settings, env: Mapping[str, str], seen: Look) -> list[Che
     return [Check(name="replicas", state=state, detail="\n".join((count, *lines)), advice=advice)]
 
 
-def _fingerprint(settings: Settings, env: Mapping[str, str]) -> str:
-    """Return the fingerprint of the secret, where one is needed and lasts; none is made here."""
+def _fingerprint(settings: Settings, env: Mapping[str, str]) -> str | None:
+    """Return the fingerprint of the secret, empty where none is needed, None where it is missing; none is made here."""
     from treadle.access.keyring import fingerprint_of
     from treadle.server.clients.identity import asks_for_key
     from treadle.server.login.gate import asks_for_login
-    from treadle.server.login.secret import CHARS_MIN, VARIABLE, secret_for
+    from treadle.server.login.secret import present_secret, secret_for
 
-    given = env.get(VARIABLE, "")
-    is_needed = asks_for_key(settings) or asks_for_login(settings)
-    return fingerprint_of(secret_for("keys", given.encode())) if is_needed and len(given) >= CHARS_MIN else ""
+    if not (asks_for_key(settings) or asks_for_login(settings)):
+        return ""
+    found = present_secret(settings, env)
+    return None if found is None else fingerprint_of(secret_for("keys", found))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import msgspec
 
@@ -196,7 +197,7 @@ def _restore_postgres(
     if name != address.schema:
         raise Conflict(
             f"the copy holds the schema {name!r}, and the store is {address.schema!r}",
-            hint=f"restore it with ?schema={name} in the address",
+            hint=f"restore it with ?schema={quote(name, safe='')} in the address",
         )
     _waiting(lambda: restore(address, args.file, os.environ), tell)
 

@@ -2,6 +2,7 @@
 
 import logging
 
+from treadle.access.revocation import why_cancelled
 from treadle.canon.endings import INTERRUPTED
 from treadle.canon.errors import StoreError, TreadleError
 from treadle.canon.tools import GUEST
@@ -82,7 +83,7 @@ class Reviver:
         live.opening = record.opening
         live.journal = Continuation(journal, record.rest)
         if is_cancelled:
-            live.cancel()
+            live.cancel((await why_cancelled(self._store, [row]))[row.id])
         return live
 
     async def _take_seat(self, row: RunRow) -> Seat | None:

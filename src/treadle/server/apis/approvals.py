@@ -11,7 +11,7 @@ from treadle.canon.errors import Conflict, ProtocolError
 from treadle.canon.json import canonical_json
 from treadle.runs.approval.service import Answer, Approvals, Remember
 from treadle.server.clients.cursor import read_before
-from treadle.server.http import Exchange, read_body, read_number
+from treadle.server.http import NO_RETRY, Exchange, read_body, read_number
 from treadle.server.service import Service
 from treadle.store.approvals.kept import ApprovalRow, ApprovalStatus, Decision, Rule, RuleRow
 
@@ -176,7 +176,7 @@ async def _conflict(service: Service, exchange: Exchange, error: Conflict) -> No
     info = error.info
     told = {"code": info.code, "message": info.message, "hint": info.hint, "param": info.param}
     row = await _desk(service).find(exchange.params["approval_id"], key_id=exchange.reach)
-    await exchange.answer_json(info.status, {"error": told, "approval": view(row)}, ((b"x-should-retry", b"false"),))
+    await exchange.answer_json(info.status, {"error": told, "approval": view(row)}, (NO_RETRY,))
 
 
 def _desk(service: Service) -> Approvals:

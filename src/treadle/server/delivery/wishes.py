@@ -116,7 +116,7 @@ def read_idempotency(exchange: Exchange) -> Idempotency | None:
     if not (1 <= len(key) <= KEY_CHARS_MAX and key.isascii() and key.isprintable()):
         message = f"Idempotency-Key must have 1 to {KEY_CHARS_MAX} printable ASCII characters."
         raise ProtocolError(message, param="Idempotency-Key")
-    return Idempotency(key=key, request_sha256=_digest(exchange))
+    return Idempotency(key=key, request_sha256=_digest(exchange), is_resumed=b"last-event-id" in exchange.headers)
 
 
 def read_last(exchange: Exchange) -> Position | None:

@@ -51,6 +51,14 @@ def kept_secret(settings: Settings, env: Mapping[str, str] | None = None) -> byt
     return found
 
 
+def present_secret(settings: Settings, env: Mapping[str, str]) -> bytes | None:
+    """Return the secret that is there, if it could be used; none is made."""
+    if given := _given(env):
+        return given.encode() if len(given) >= CHARS_MIN else None
+    path = _path(settings)
+    return None if path is None else _read(path)
+
+
 def secret_for(purpose: Purpose, secret: bytes) -> bytes:
     """Return what one purpose uses: whoever learns it learns nothing of the others."""
     return hmac.digest(secret, f"treadle:{purpose}".encode(), hashlib.sha256)

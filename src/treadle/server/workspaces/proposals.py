@@ -9,7 +9,7 @@ from typing import cast, get_args
 import msgspec
 
 from treadle.canon.errors import Conflict, NotFound, ProtocolError, WorkspaceConflict
-from treadle.server.http import Exchange, read_number
+from treadle.server.http import NO_RETRY, Exchange, read_number
 from treadle.server.service import Service
 from treadle.server.workspaces.bodies import (
     Confirmation,
@@ -115,7 +115,7 @@ async def _conflict(service: Service, exchange: Exchange, error: WorkspaceConfli
     told = {"code": info.code, "message": info.message, "hint": info.hint, "param": info.param}
     review = await _review(service, exchange, exchange.params["workspace"], exchange.params["proposal"])
     body = {"error": told, "review": None if review is None else msgspec.to_builtins(review)}
-    await exchange.answer_json(info.status, body, ((b"x-should-retry", b"false"),))
+    await exchange.answer_json(info.status, body, (NO_RETRY,))
 
 
 async def _review(service: Service, exchange: Exchange, workspace: str, proposal: str) -> Review | None:

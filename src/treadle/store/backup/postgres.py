@@ -4,6 +4,7 @@ A password reaches them by the environment, never by the command line, which eve
 """
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from treadle.canon.errors import NotFound, StoreError
 from treadle.store.address import PostgresAddress
 
 TIMEOUT_S = 6 * 3_600.0
+_LEDGER_LINE = re.compile(r"^\d+; \d+ \d+ TABLE (?P<schema>.+) schema_migrations ", re.MULTILINE)
+"""How `pg_restore --list` names a table that every journal has; the schema may have spaces in it."""
 _VERSION_HINT = "pg_dump and pg_restore must be at least as new as the server"
 
 
@@ -25,9 +28,10 @@ def back_up(address: PostgresAddress, target: Path, env: Mapping[str, str]) -> N
     part = target.with_name(f"{target.name}.part")
     part.unlink(missing_ok=True)
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    arguments = ("--format=custom", "--no-owner", "--no-privileges", f"--schema={address.schema}", f"--file={part}")
+    # A pattern here, which the quotes make a name; pg_restore takes a name.
+    arguments = ("--format=custom", "--no-owner", "--no-privileges", f"--schema={address.quoted_schema}")
     try:
-        _run("pg_dump", address, env, *arguments)
+        _run("pg_dump", address, env, *arguments, f"--file={part}")
         os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
@@ -56,8 +60,8 @@ def schema_in(backup: Path, env: Mapping[str, str]) -> str:
             code="store_not_a_backup",
             hint="`treadle store backup` with the same --store makes one",
         )
-    words = [line.split() for line in done.stdout.splitlines() if " TABLE " in line and not line.startswith(";")]
-    return next((line[4] for line in words if line[3] == "TABLE"), "")
+    found = _LEDGER_LINE.search(done.stdout)
+    return found["schema"] if found else ""
 
 
 def _run(name: str, address: PostgresAddress, env: Mapping[str, str], *arguments: str) -> None:

@@ -134,6 +134,10 @@ class KeyStore(Protocol):
         """Revoke a key for ever, once: a second time changes nothing. Return it, if it is there."""
         ...
 
+    async def revoked(self, key_ids: Iterable[str]) -> frozenset[str]:
+        """Return those of the keys that are revoked."""
+        ...
+
     async def settle(self, charges: Sequence[Charge]) -> set[str]:
         """Charge runs that ended to their keys and forget their debts, all in one step; return which it were.
 

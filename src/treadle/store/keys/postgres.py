@@ -1,6 +1,6 @@
 """Keys on PostgreSQL."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ _REVOKE = f"""
 UPDATE keys SET revoked_at = coalesce(revoked_at, $2)
 WHERE n = (SELECT n FROM keys WHERE id = $1 OR name = $1 ORDER BY (id = $1) DESC LIMIT 1) RETURNING {_FIELDS}
 """
+_REVOKED = "SELECT id FROM keys WHERE id = ANY($1::text[]) AND revoked_at IS NOT NULL"
 _SETTLE = """
 WITH owed AS (SELECT run_id FROM debts WHERE run_id = ANY($1::text[]) ORDER BY run_id FOR UPDATE SKIP LOCKED),
 paid AS (DELETE FROM debts d USING owed WHERE d.run_id = owed.run_id RETURNING d.run_id, d.key_id),
@@ -116,6 +117,12 @@ class PostgresKeys:
         """Revoke a key for ever, and return it."""
         found = await self._write(lambda connection: connection.fetchrow(_REVOKE, bind_text(id_or_name), at))
         return None if found is None else _read_key(found)
+
+    async def revoked(self, key_ids: Iterable[str]) -> frozenset[str]:
+        """Return those of the keys that are revoked."""
+        wanted = [bind_text(each) for each in key_ids]
+        found = await self._read(lambda connection: connection.fetch(_REVOKED, wanted))
+        return frozenset(read_text(row[0]) or "" for row in found)
 
     async def settle(self, charges: Sequence[Charge]) -> set[str]:
         """Charge runs that ended to their keys, and forget their debts."""

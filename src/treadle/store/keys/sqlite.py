@@ -1,6 +1,6 @@
 """Keys on SQLite."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import apsw
@@ -36,6 +36,7 @@ _REVOKE = f"""
 UPDATE keys SET revoked_at = coalesce(revoked_at, ?2)
 WHERE n = (SELECT n FROM keys WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1) RETURNING {_FIELDS}
 """
+_REVOKED = "SELECT 1 FROM keys WHERE id = ? AND revoked_at IS NOT NULL"
 _SPEND = """
 INSERT INTO key_usage (key_id, period, runs, input_tokens, output_tokens, usd) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (key_id, period) DO UPDATE SET
@@ -97,6 +98,12 @@ class SqliteKeys:
         """Revoke a key for ever, and return it."""
         found = await self._write(lambda connection: select(connection, _REVOKE, bind_text(id_or_name), at))
         return _read_key(found[0]) if found else None
+
+    async def revoked(self, key_ids: Iterable[str]) -> frozenset[str]:
+        """Return those of the keys that are revoked."""
+        return await self._read(
+            lambda connection: frozenset(each for each in key_ids if select(connection, _REVOKED, bind_text(each)))
+        )
 
     async def settle(self, charges: Sequence[Charge]) -> set[str]:
         """Charge runs that ended to their keys, and forget their debts."""

@@ -373,12 +373,6 @@ async def request_cancel(connection: Connection, run_id: str) -> bool:
     return await connection.fetchval(sql, bind_text(run_id)) is not None
 
 
-async def pin(connection: Connection, run: int, seq: int, number: int) -> int:
-    """Remember a number for an entry unless there is one already; return the one that stands."""
-    await connection.execute("INSERT INTO pins VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", run, seq, number)
-    return await connection.fetchval("SELECT number FROM pins WHERE run = $1 AND seq = $2", run, seq)
-
-
 async def put_blob(connection: Connection, run_id: str, data: bytes) -> str:
     """Keep bytes for a run, once however often they come, and return their sha256.
 

@@ -90,7 +90,7 @@ async def look(address: PostgresAddress) -> Look:
         steps = read_migrations()
         pending = await _pending(connection, address, steps)
         is_new = len(pending) == len(steps)
-        runs = 0 if is_new else await connection.fetchval(f"SELECT count(*) FROM {address.schema}.runs")
+        runs = 0 if is_new else await connection.fetchval(f"SELECT count(*) FROM {address.quoted_schema}.runs")
         size = await connection.fetchval(_SIZE, address.schema)
         replicas = await connection.fetch(_REPLICAS, REPLICAS_S) if not pending else []
         secrets = await connection.fetch("SELECT fingerprint FROM key_secrets") if not pending else []
@@ -129,8 +129,8 @@ async def _connected(address: PostgresAddress) -> AsyncGenerator[Connection, Non
 
 async def _apply(connection: Connection, address: PostgresAddress, steps: Sequence[Migration], now: float) -> None:
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-    if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", address.schema):
-        await connection.execute(f"CREATE SCHEMA {address.schema}")
+    if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", address.quoted_schema):
+        await connection.execute(f"CREATE SCHEMA {address.quoted_schema}")
     pending = await _pending(connection, address, steps)
     await connection.execute(_LEDGER)
     for step in pending:

@@ -242,12 +242,6 @@ async def cancel_requests(connection: Connection, owner: str) -> list[str]:
     return [read_text(row[0]) or "" for row in await connection.fetch(_CANCEL_REQUESTS, bind_text(owner))]
 
 
-async def pins(connection: Connection, run_id: str) -> dict[int, int]:
-    """Return the numbers remembered for the entries of a run."""
-    found = await connection.fetch(f"SELECT seq, number FROM pins WHERE run = {_RUN} ORDER BY seq", bind_text(run_id))
-    return {row[0]: row[1] for row in found}
-
-
 async def run_number(connection: Connection, run_id: str) -> int:
     """Return the number of a run.
 

@@ -288,21 +288,6 @@ class PostgresStore:
         """
         await self._open_desk().bell.wait(run_id, timeout_s)
 
-    async def pin(self, run_id: str, seq: int, number: int) -> int:
-        """Remember `number` for the entry `seq` of a run unless there is one already; return the one that stands.
-
-        Raises: NotFound.
-        """
-
-        async def work(connection: Connection) -> int:
-            return await fence.pin(connection, await query.run_number(connection, run_id), seq, number)
-
-        return await self._write(work)
-
-    async def pins(self, run_id: str) -> dict[int, int]:
-        """Return all numbers remembered by `pin`, by entry."""
-        return await self._read(lambda connection: query.pins(connection, run_id))
-
     async def audit(self, run_id: str) -> list[AuditLine]:
         """Return the entries of a run with the hash each carries and the one computed from what is stored.
 

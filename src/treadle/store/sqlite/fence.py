@@ -303,12 +303,6 @@ def abandoned(connection: apsw.Connection, run_ids: Sequence[str], now: float) -
     return [run_id for (run_id,) in select(connection, _ABANDONED, now, json.dumps([*run_ids]))]
 
 
-def pin(connection: apsw.Connection, run: int, seq: int, number: int) -> int:
-    """Remember a number for an entry unless there is one already; return the one that stands."""
-    select(connection, "INSERT INTO pins VALUES (?, ?, ?) ON CONFLICT DO NOTHING", run, seq, number)
-    return select(connection, "SELECT number FROM pins WHERE run = ? AND seq = ?", run, seq)[0][0]
-
-
 def put_blobs(connection: apsw.Connection, run: int, datas: Iterable[bytes]) -> list[str]:
     """Keep pieces of data for a run, each once however often it comes, and return their sha256s."""
     named = [(hashlib.sha256(data).hexdigest(), data) for data in datas]

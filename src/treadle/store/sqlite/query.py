@@ -253,12 +253,6 @@ def changes(connection: apsw.Connection, run_ids: Sequence[str]) -> dict[str, in
     return dict(select(connection, _CHANGES, _text_list(run_ids)))
 
 
-def pins(connection: apsw.Connection, run_id: str) -> dict[int, int]:
-    """Return the numbers remembered for the entries of a run."""
-    sql = "SELECT seq, number FROM pins WHERE run = (SELECT n FROM runs WHERE id = ?) ORDER BY seq"
-    return dict(select(connection, sql, bind_text(run_id)))
-
-
 def run_number(connection: apsw.Connection, run_id: str) -> int:
     """Return the number of a run.
 

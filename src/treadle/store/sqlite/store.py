@@ -42,7 +42,7 @@ from treadle.store.sqlite.connection import MEMORY, connect, select, store_error
 from treadle.store.sqlite.files import JournalFiles
 from treadle.store.sqlite.health import Health
 from treadle.store.sqlite.migrate import migrate, read_migrations
-from treadle.store.sqlite.presence import Presence
+from treadle.store.sqlite.presence import Presence, SteadyClock
 from treadle.store.sqlite.rows import RunColumns, bind_json, bind_text, chain_entries, read_run, root_place, run_columns
 from treadle.store.sqlite.run import Begun, Desk, LaidRun, SqliteRunJournal
 from treadle.store.sqlite.watch import Changes, Watch
@@ -65,9 +65,19 @@ T = TypeVar("T")
 class SqliteStore:
     """Fits `journal.Store`. Use it from one event loop, between `open` and `close`."""
 
-    def __init__(self, path: str, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] | None = None,
+    ) -> None:
+        """Keep the database at `path`. Leases count by `clock` as it was when the first process opened the database, and
+        on from there by `monotonic`, which all processes of a machine share; without one by `clock` alone."""
         self._path = path
         self._clock = clock
+        self._steady = None if monotonic is None else SteadyClock(clock, monotonic)
+        self._lease_clock = self._steady or clock
         self._writer: Writer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._health = Health(path)
@@ -109,7 +119,7 @@ class SqliteStore:
     @property
     def replicas(self) -> SqliteReplicas:
         """Return where the processes that share the database are kept: in it."""
-        return SqliteReplicas(self._look, self._write, self._jot, self._clock)
+        return SqliteReplicas(self._look, self._write, self._jot, self._lease_clock)
 
     @property
     def workspaces(self) -> SqliteWorkspaces:
@@ -201,7 +211,7 @@ class SqliteStore:
         if is_private and self._may_wait(desk.writer, columns):
             return done(self._lay_by(LaidRun(desk, Begun(columns, body, owner, entries, root), lease_s)))
         chained = chain_entries(entries, row.id, 1, root, shares_input=row.store)
-        start = fence.Start(columns, body, owner, self._clock() + lease_s, chained)
+        start = fence.Start(columns, body, owner, self._lease_clock() + lease_s, chained)
 
         def journal(hold: fence.Hold) -> RunJournal:
             return SqliteRunJournal(desk, hold, chained.place, lease_s)
@@ -223,7 +233,7 @@ class SqliteStore:
         Raises: StoreError.
         """
         assert owner, "a lease needs an owner"
-        now = self._clock()
+        now = self._lease_clock()
         desk = self._open_desk()
         wanted = fence.Wanted(limit, bind_text(run_id), background, json.dumps([*besides]))
         taken = await desk.writer.submit(lambda connection: fence.claim(connection, owner, now, now + lease_s, wanted))
@@ -233,7 +243,7 @@ class SqliteStore:
 
     async def abandoned(self, run_ids: Sequence[str]) -> list[str]:
         """Return those of the runs that have not ended although their lease did."""
-        now = self._clock()
+        now = self._lease_clock()
         return await self._look(lambda connection: fence.abandoned(connection, run_ids, now))
 
     async def end_leases(self, owner: str) -> int:
@@ -268,19 +278,6 @@ class SqliteStore:
         Raises: StoreError.
         """
         await self._watch.wait(run_id, timeout_s)
-
-    async def pin(self, run_id: str, seq: int, number: int) -> int:
-        """Remember `number` for the entry `seq` of a run unless there is one already; return the one that stands.
-
-        Raises: NotFound.
-        """
-        return await self._write(
-            lambda connection: fence.pin(connection, query.run_number(connection, run_id), seq, number)
-        )
-
-    async def pins(self, run_id: str) -> dict[int, int]:
-        """Return all numbers remembered by `pin`, by entry."""
-        return await self._read(lambda connection: query.pins(connection, run_id))
 
     async def audit(self, run_id: str) -> list[AuditLine]:
         """Return the entries of a run with the hash each carries and the one computed from what is stored.
@@ -545,7 +542,7 @@ class SqliteStore:
         return self._desk_of(self._open_writer())
 
     def _desk_of(self, writer: Writer) -> Desk:
-        return Desk(writer, self._clock, self._watch.wake, self._note_forgetting)
+        return Desk(writer, self._lease_clock, self._watch.wake, self._note_forgetting)
 
     def _note_forgetting(self) -> None:
         # Content that is gone from the database still stands in its log until that is emptied: see `expire`.
@@ -561,7 +558,7 @@ class SqliteStore:
                 undo.callback(writing.close)
                 migrate(writing, read_migrations(), self._clock())
                 if self._reading:
-                    undo.callback(Presence(self._path, lambda: fence.end_leases(writing)).close)
+                    undo.callback(Presence(self._path, lambda: fence.end_leases(writing), self._steady).close)
                 for idle in self._pools():
                     reading = connect(self._path, query_only=True)
                     self._opened.append(reading)

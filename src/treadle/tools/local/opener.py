@@ -24,6 +24,7 @@ from treadle.canon.errors import ConfigError, ToolError
 from treadle.canon.tools import OUTSIDE_ROOT
 
 PATH_BYTES_MAX = 4_095
+ROOT_GONE = "root_gone"
 LINKS_MAX = 40
 PARENTS_MAX = 8
 MASKED_NAMES = (".env", ".env.*", "*.pem", "id_*", "secret.key")
@@ -162,11 +163,30 @@ class Root:
         """Give the directory back; without this it is given back with the object."""
         self._closing()
 
+    def check_there(self) -> None:
+        """Look that the root is still where it was opened: what is held may have been removed, or have moved away.
+
+        Commands find it by its path, so without this they and the file tools would work in two folders.
+        Raises: ToolError.
+        """
+        try:
+            is_same = os.path.samestat(os.stat(self.path), os.fstat(self._fd))
+        except (FileNotFoundError, NotADirectoryError):
+            message = f"The working folder {self.path} was removed or moved: nothing can be read or written there."
+        except OSError as error:
+            raise refusal(error, self.path) from None
+        else:
+            if is_same:
+                return
+            message = f"Something else was put in the place of the working folder {self.path} since it was opened."
+        raise ToolError(message, code=ROOT_GONE, hint="The user must start again in the right folder.")
+
     def open(self, path: str, flags: int = _READ) -> Opened:
         """Open a regular file or a directory for reading.
 
         Raises: ToolError, in words for the model; OSError never.
         """
+        self.check_there()
         inner = self._inner(path)
         try:
             # Judged before it is opened: a pipe is not waited for, and a file of the journal is not opened at all,
@@ -300,6 +320,10 @@ def _named(root_fd: int, fd: int) -> Opened:
     except OSError:
         os.close(fd)
         raise
+    if real != (top or "/") and not real.startswith(f"{top}/"):
+        # Moved between the two looks: a name cut out of that would be another one than what is opened.
+        os.close(fd)
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), real)
     return Opened(fd=fd, name=real[len(top) + 1 :].removesuffix(" (deleted)") or ".")
 
 

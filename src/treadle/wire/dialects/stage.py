@@ -412,7 +412,9 @@ class Scanner:
             self._late = None
         if self._thoughts is not None and not (self._found or self._calls or self._has_text):
             self._thought += [each for each in self._thoughts.finish() if isinstance(each, Found)]
-            self._found += [(self._thought_id, each) for each in self._thought if each.calls and not self._is_heard(each.raw)]
+            self._found += [
+                (self._thought_id, each) for each in self._thought if each.calls and not self._is_heard(each.raw)
+            ]
         if self._found:
             recovered = self._recovered()
             told += recovered

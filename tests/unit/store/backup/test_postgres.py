@@ -4,6 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -12,7 +13,7 @@ from store.sample import COMPLETED, LEASE_S, OWNER, run_row, said
 from treadle.canon.errors import NotFound, StoreError
 from treadle.store.address import PostgresAddress
 from treadle.store.backup import postgres as backup
-from treadle.store.open import open_store
+from treadle.store.open import look_at_store, open_store
 
 
 def env() -> dict[str, str]:
@@ -39,15 +40,18 @@ async def entries(url: str) -> list[str]:
         await store.close()
 
 
-def test_a_copy_is_made_and_taken_back(tmp_path: Path) -> None:
-    """Over a journal that has changed since; the file is its owner's alone."""
-    schema = postgres_server().new_schema()
-    url = postgres_server().url(schema)
+@pytest.mark.parametrize("schema", ["", "Order-1", "select", 'a "b" c', "*.?|(x)", "naïve 表"])
+def test_a_copy_is_made_and_taken_back(tmp_path: Path, schema: str) -> None:
+    """Over a journal that has changed since, whatever its schema is called; the file is its owner's alone."""
+    schema = schema or postgres_server().new_schema()
+    url = postgres_server().url(quote(schema, safe=""))
     address = PostgresAddress(url)
     asyncio.run(fill(url))
     backup.back_up(address, tmp_path / "copy.dump", env())
     assert (tmp_path / "copy.dump").stat().st_mode & 0o777 == 0o600
     assert backup.schema_in(tmp_path / "copy.dump", env()) == schema
+    seen = asyncio.run(look_at_store(address))
+    assert (seen.state, seen.runs, seen.size_bytes > 0) == (f"at version {seen.newest}", 1, True)
 
     async def forget() -> None:
         store = open_store(url)

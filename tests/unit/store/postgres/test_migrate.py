@@ -78,7 +78,7 @@ async def test_a_step_that_fails_leaves_the_database_as_it_was(address: Postgres
     broken = Migration(version=2, sql="CREATE TABLE two (n bigint); INSERT INTO nowhere VALUES (1);")
     with pytest.raises(StoreError, match="nowhere"):
         await migrate(address, [ONE, broken], 1.0)
-    assert await connection.fetchval("SELECT to_regnamespace($1)::text", address.schema) is None
+    assert await connection.fetchval("SELECT to_regnamespace($1)::text", address.quoted_schema) is None
     await migrate(address, [ONE, TWO], 1.0)
 
 
@@ -101,7 +101,7 @@ async def test_a_changed_migration_is_refused(address: PostgresAddress, connecti
 
 async def test_the_schema_of_another_program_is_refused(address: PostgresAddress, connection: Any) -> None:
     """Nothing is added to tables that are not ours."""
-    await connection.execute(f"CREATE SCHEMA {address.schema}; CREATE TABLE bookmarks (url text)")
+    await connection.execute(f"CREATE SCHEMA {address.quoted_schema}; CREATE TABLE bookmarks (url text)")
     with pytest.raises(StoreError, match=r"another program.*bookmarks") as caught:
         await migrate(address, [ONE], 1.0)
     assert caught.value.info.code == "store_foreign"

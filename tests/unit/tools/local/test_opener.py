@@ -2,6 +2,7 @@ import contextlib
 import gc
 import os
 import pathlib
+import shutil
 import socket
 import threading
 import time
@@ -286,3 +287,44 @@ def test_what_a_root_hides_is_masked_there_alone(place: pathlib.Path, opener: Op
     assert [code_of(root, name) for name in ("My.db", "My.db-wal")] == ["masked", "masked"]
     os.close(root.open("other.db").fd)
     os.close(Root(place, opener=opener).open("My.db").fd)
+
+
+GONE: dict[str, str] = {
+    "removed": "was removed or moved",
+    "moved": "was removed or moved",
+    "replaced": "Something else was put in the place",
+    "a link elsewhere": "Something else was put in the place",
+    "a file": "Something else was put in the place",
+}
+
+
+@pytest.mark.parametrize("what", GONE)
+def test_a_root_that_is_not_there_any_more_is_said_to_be_gone(place: pathlib.Path, opener: Opener, what: str) -> None:
+    """Not that a file is missing: nothing is read, written or made, neither in the old folder nor in the new one."""
+    root = Root(place, opener=opener)
+    assert read(root, "src/a.txt") == "inside"
+    away = place.rename(place.with_name("away"))
+    if what == "removed":
+        shutil.rmtree(away)
+    elif what == "replaced":
+        (place / "src").mkdir(parents=True)
+        (place / "src" / "a.txt").write_text("another")
+    elif what == "a link elsewhere":
+        place.symlink_to(place.parent)
+    elif what == "a file":
+        place.write_text("")
+    for work in (
+        lambda: root.open("src/a.txt"),
+        lambda: root.open("."),
+        lambda: root.open_folder_of("src/b.txt"),
+        lambda: root.open_folder_of("new/b.txt", make=True),
+    ):
+        with pytest.raises(ToolError, match=GONE[what]) as caught:
+            work()
+        assert (caught.value.info.code, str(place) in caught.value.message) == ("root_gone", True)
+    if what in ("moved", "replaced"):
+        assert sorted(each.name for each in away.iterdir()) == ["src"]
+    place.unlink() if place.is_symlink() or place.is_file() else shutil.rmtree(place, ignore_errors=True)
+    if away.is_dir():
+        away.rename(place)
+        assert read(root, "src/a.txt") == "inside"

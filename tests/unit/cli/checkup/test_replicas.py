@@ -1,0 +1,55 @@
+"""Whether a process would be like the others of its journal: its secret too, wherever that is kept."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from treadle.access.keyring import fingerprint_of
+from treadle.cli.checkup.replicas import NO_SECRET, check_replicas
+from treadle.config import Settings, StoreSection
+from treadle.config.access import KeysSection
+from treadle.runtime.replicas import OTHER_KEYS
+from treadle.server.login.secret import FILE, kept_secret, secret_for
+from treadle.store.open import open_store
+
+GIVEN = {"TREADLE_SECRET": "r" * 40}
+OTHER = {"TREADLE_SECRET": "w" * 40}
+
+
+async def _settings(folder: Path, env: dict[str, str]) -> Settings:
+    """Return settings of a journal whose keys were made under the secret of that environment, or of a file."""
+    settings = Settings(store=StoreSection(url=f"sqlite:///{folder / 't.db'}"), keys=KeysSection(required="always"))
+    store = open_store(str(folder / "t.db"))
+    await store.open()
+    await store.replicas.note_secret(fingerprint_of(secret_for("keys", kept_secret(settings, env))))
+    await store.close()
+    return settings
+
+
+@pytest.mark.parametrize("made", [GIVEN, {}], ids=["variable", "file"])
+@pytest.mark.parametrize("has", ["the same", "another", "none"])
+async def test_a_secret_is_compared_wherever_it_is_kept(tmp_path: Path, made: dict[str, str], has: str) -> None:
+    """That of the environment and that of the file beside the journal; one that is missing is not made by looking."""
+    settings = await _settings(tmp_path, made)
+    file, env = tmp_path / FILE, dict(made)
+    if has == "another" and made:
+        env = OTHER
+    elif has == "another":
+        file.write_bytes(bytes(64))
+    elif has == "none":
+        env = {}
+        file.unlink(missing_ok=True)
+    there = sorted(tmp_path.glob(FILE))
+    found = await asyncio.to_thread(check_replicas, settings, env)
+    expected = {"the same": [], "another": [("broken", OTHER_KEYS)], "none": [("broken", NO_SECRET)]}
+    assert [(each.state, each.detail) for each in found] == expected[has]
+    assert sorted(tmp_path.glob(FILE)) == there
+
+
+async def test_a_secret_that_nobody_needs_is_not_looked_for(tmp_path: Path) -> None:
+    """Without keys and logins there is nothing that another secret could refuse."""
+    settings = await _settings(tmp_path, {})
+    (tmp_path / FILE).unlink()
+    bare = Settings(store=settings.store, keys=KeysSection(required="never"))
+    assert check_replicas(bare, {}) == []
