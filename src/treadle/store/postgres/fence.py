@@ -375,7 +375,9 @@ async def request_cancel(connection: Connection, run_id: str) -> bool:
 
 async def pin(connection: Connection, run: int, seq: int, number: int) -> int:
     """Remember a number for an entry unless there is one already; return the one that stands."""
-    await connection.execute("INSERT INTO pins VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", run, seq, number)
+    await connection.execute(
+        "INSERT INTO pins (run, seq, number) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", run, seq, number
+    )
     return await connection.fetchval("SELECT number FROM pins WHERE run = $1 AND seq = $2", run, seq)
 
 
