@@ -1,10 +1,13 @@
-"""Streams resumed after SIGKILL, and after a frozen server lost its runs, at every token rate. `make chaos` runs them.
+"""Streams resumed after SIGKILL, and after a server lost its runs or its store, at every token rate. For `make chaos`.
 
 The counts in docs/reliability.md and docs/scale.md come from here (`-s` shows them).
 """
 
 import asyncio
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -12,18 +15,23 @@ import pytest
 
 from chaos.stores import KINDS as STORES
 from chaos.stores import address
-from gateway.resuming import KINDS, Client, Outcome, Paced, kill_and_resume
+from gateway.outages import DISKS, OUTAGES, Outage
+from gateway.resuming import KINDS, Client, Fault, Frozen, Outcome, Paced, break_and_resume
 
 PACES = {0.001: 400, 0.005: 200, 0.03: 60, 0.2: 12}
 """How many pieces an answer has, by the seconds between two."""
 RESUMES = 100
+DIFFERS = [pytest.param(None, id="the same answer"), pytest.param(3, id="another answer")]
+MANY = 17
+"""How many clients of each kind read when the store goes away."""
+TESTS = Path(__file__).parents[1]
 ROUNDS = {"sqlite": (17, 1), "postgresql": (6, 3)}
 """How many servers are killed, and how many clients of each kind each has; replicas wait for a lease each time."""
 
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("pace_s", PACES)
-@pytest.mark.parametrize("differs", [None, 3], ids=["the same answer", "another answer"])
+@pytest.mark.parametrize("differs", DIFFERS)
 def test_every_client_of_a_killed_server_resumes(
     store: str, pace_s: float, differs: int | None, tmp_path: Path
 ) -> None:
@@ -36,8 +44,52 @@ def test_every_client_of_a_killed_server_resumes(
 def test_every_client_of_a_server_that_lost_its_leases_resumes(tmp_path: Path) -> None:
     """It is frozen for longer than they last; another one goes on, and the clients with it."""
     paced = Paced(PACES[0.03], 0.03)
-    found = asyncio.run(_play("postgresql", paced, tmp_path, is_frozen=True))
+    found = asyncio.run(_play("postgresql", paced, tmp_path, Frozen()))
     _judge("postgresql 30 ms, frozen", paced, found, None)
+
+
+@pytest.mark.parametrize("name", OUTAGES)
+@pytest.mark.parametrize("pace_s", PACES)
+@pytest.mark.parametrize("differs", DIFFERS)
+def test_every_client_of_a_server_that_lost_its_store_resumes(
+    name: str, pace_s: float, differs: int | None, tmp_path: Path
+) -> None:
+    """It waits, loses its runs and ends their streams; when the store is back, the runs go on, and the clients."""
+    asyncio.run(outlive(name, OUTAGES[name], pace_s, differs, tmp_path))
+
+
+@pytest.mark.parametrize("store", DISKS)
+@pytest.mark.parametrize("pace_s", PACES)
+@pytest.mark.parametrize("differs", DIFFERS)
+def test_every_client_of_a_server_with_a_full_disk_resumes(
+    store: str, pace_s: float, differs: int | None, tmp_path: Path
+) -> None:
+    """The same with a disk that is filled while the answers come, and then freed."""
+    small = ["unshare", "-m"] if store == "postgresql" else ["unshare", "-Urm"]
+    if subprocess.run([*small, "true"], capture_output=True, check=False).returncode:
+        pytest.skip(f"{' '.join(small)} is not allowed here, so that no small disk can be mounted")
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)  # PostgreSQL's user has to reach the disk
+    paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [*small, sys.executable, "-m", "chaos.full_resume", store, str(pace_s), str(differs or 0), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4_000:]
+    print(done.stdout)
+
+
+async def outlive(name: str, outage: Outage, pace_s: float, differs: int | None, folder: Path) -> None:
+    """Let many clients read when the store goes away, and judge what each has in the end."""
+    count = PACES[pace_s]
+    async with Paced(count, pace_s, differs=differs) as paced, outage(folder) as (stores, fault):
+        chance, spread_s = random.Random(f"{name} {pace_s}"), min(2.0, count * pace_s / 2)
+        found = await break_and_resume(stores, paced, KINDS * MANY, chance, fault, spread_s=spread_s)
+    _judge(f"{name} {pace_s * 1000:g} ms", paced, found, differs)
 
 
 def _judge(name: str, paced: Paced, found: list[tuple[Client, Outcome]], differs: int | None) -> None:
@@ -48,7 +100,7 @@ def _judge(name: str, paced: Paced, found: list[tuple[Client, Outcome]], differs
     assert len(found) >= RESUMES
 
 
-async def _play(store: str, paced: Paced, folder: Path, *, is_frozen: bool = False) -> list[tuple[Client, Outcome]]:
+async def _play(store: str, paced: Paced, folder: Path, fault: Fault | None = None) -> list[tuple[Client, Outcome]]:
     chance = random.Random(f"{store} {paced.url}")
     rounds, each = ROUNDS[store]
     found: list[tuple[Client, Outcome]] = []
@@ -56,10 +108,8 @@ async def _play(store: str, paced: Paced, folder: Path, *, is_frozen: bool = Fal
         for number in range(rounds):
             place = folder / str(number)
             place.mkdir()
-            is_replicated = store == "postgresql"
-            found += await kill_and_resume(
-                address(store, place), paced, KINDS * each, chance, is_replicated=is_replicated, is_frozen=is_frozen
-            )
+            stores = [address(store, place)] * (2 if store == "postgresql" else 1)
+            found += await break_and_resume(stores, paced, KINDS * each, chance, fault or Fault())
     return found
 
 

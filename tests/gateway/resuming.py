@@ -13,8 +13,9 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import httpx2
@@ -44,6 +45,7 @@ async def main():
 
 uvloop.run(main())
 """
+_FAILED = ('{"error":', '"type":"error"', '"type":"response.failed"', '"status":"failed"')
 KINDS = ("chat", "messages", "gemini", "responses", "background", "events")
 """The protocols with a key, a Responses answer in the background by its sequence numbers, and a run's own events."""
 
@@ -61,7 +63,7 @@ class Paced:
         self.url = ""
 
     async def __aenter__(self) -> "Paced":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=1_000)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
         return self
 
@@ -122,6 +124,11 @@ class Life:
         self.origin = (await asyncio.to_thread(self.process.stdout.readline)).strip()
         return self
 
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether it still runs."""
+        return self.process.poll() is None
+
     def kill(self) -> None:
         """End it as a power cut does; without effect the second time."""
         self.process.kill()
@@ -150,6 +157,7 @@ class Client:
         self._name = name
         self._frames: list[Frame] = []
         self._run_id = ""
+        self.refusals: list[str] = []
         self._more = asyncio.Event()
         self._is_over = False
 
@@ -159,13 +167,14 @@ class Client:
             self._more.clear()
             await self._more.wait()
 
-    async def read(self, origin: str) -> None:
-        """Read from a server until the stream ends or breaks."""
+    async def read(self, origin: str, after_s: float = 0.0) -> None:
+        """Read from a server, after so long, until the stream ends or breaks."""
+        await asyncio.sleep(after_s)
         reader = SseReader()
         try:
             async with httpx2.AsyncClient(timeout=BOUND_S) as http, self._ask(http, origin) as answer:
                 if answer.status_code != 200:
-                    await answer.aread()
+                    self.refusals.append(f"{answer.status_code} {(await answer.aread()).decode()}")
                     return
                 async for data in answer.aiter_raw():
                     for frame in reader.feed(data):
@@ -222,23 +231,35 @@ class Client:
 
     @property
     def end(self) -> str:
-        """Return how the stream ended: `done`, `diverged`, or `cut` where it did not end."""
-        rest = "".join(frame.data for frame in self._frames[-2:])
+        """Return how the stream ended: `done`, `diverged`, or `cut` where that was not the end of its run."""
+        last = [frame.data for frame in self._frames[-2:]]
+        rest = "".join(last if last[-1:] == ["[DONE]"] else last[-1:])
         if "the answer went on differently" in rest:
             return "diverged"
+        if any(mark in rest for mark in _FAILED):
+            return "cut"
         marks = ("[DONE]", "message_stop", '"finishReason"', "response.completed", '"run.ended"')
         return "done" if any(mark in rest for mark in marks) else "cut"
 
     def has_repeated_ids(self) -> bool:
         """Tell whether an id or a number stood at two events."""
         if self.kind == "background":
-            # What keeps the connection alive says once more that the response is in progress, under the last number.
             events = [json.loads(frame.data) for frame in self._frames]
-            ids = [each["sequence_number"] for each in events if each["type"] != "response.in_progress"]
+            groups = [[*group] for _, group in itertools.groupby(events, key=itemgetter("sequence_number"))]
+            ids = [group[0]["sequence_number"] for group in groups for _ in range(_count(group))]
         else:
             # Frames that have no id, such as those that keep the connection alive, are read with the one before.
             ids = [place for place, _ in itertools.groupby(frame.id for frame in self._frames)]
         return len(ids) != len(set(ids))
+
+
+def _count(group: list[dict[str, Any]]) -> int:
+    """Return how many events have a number of their own, of those that came under one number.
+
+    What keeps the connection alive has the last one, and so has all of an end that is not the run's.
+    """
+    kinds = [event["type"] for event in group if event["type"] != "response.in_progress"]
+    return 1 if kinds[-1:] == ["response.failed"] else max(1, len(kinds))
 
 
 def _text_of_events(frames: list[Frame]) -> str:
@@ -256,57 +277,116 @@ def _text_of_events(frames: list[Frame]) -> str:
 
 
 @asynccontextmanager
-async def lives(store: str, upstream: str, *, is_replicated: bool) -> AsyncIterator[list[Life]]:
-    """Start the process that dies and, where there are replicas, the one that goes on; end those that are left."""
-    started = [await Life(store, upstream).open() for _ in range(1 + is_replicated)]
+async def lives(stores: Sequence[str], upstream: str) -> AsyncIterator[list[Life]]:
+    """Start a process for each of these addresses of the store; end those that are left."""
+    started: list[Life] = []
     try:
+        for store in stores:
+            started.append(await Life(store, upstream).open())
         yield started
     finally:
         for each in started:
             each.kill()
 
 
-async def kill_and_resume(
-    store: str,
+class Fault:
+    """What happens to the process whose clients read: it is killed, as by a power cut."""
+
+    ends_streams = True
+    """Whether the streams end by it; else the clients give them up."""
+
+    async def strike(self, first: Life) -> None:
+        """Let it happen."""
+        first.kill()
+
+    async def heal(self, first: Life) -> None:
+        """Let it be over, when all streams have ended."""
+
+    async def afterwards(self, first: Life) -> None:
+        """Do what is left when all clients have gone on."""
+
+
+class Frozen(Fault):
+    """It is stopped for longer than its leases, and wakes when all clients have gone on elsewhere."""
+
+    ends_streams = False
+
+    async def strike(self, first: Life) -> None:
+        """Stop it."""
+        first.process.send_signal(signal.SIGSTOP)
+
+    async def afterwards(self, first: Life) -> None:
+        """Let it find that its runs are others'."""
+        first.process.send_signal(signal.SIGCONT)
+
+
+class StoreAway(Fault):
+    """Its store is away for longer than it waits for it, so that its runs are lost; the process lives."""
+
+    def __init__(self, begin: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]) -> None:
+        self._begin = begin
+        self._end = end
+
+    async def strike(self, first: Life) -> None:
+        """Take the store away."""
+        await self._begin()
+
+    async def heal(self, first: Life) -> None:
+        """Give it back."""
+        await self._end()
+
+
+async def break_and_resume(
+    stores: Sequence[str],
     paced: Paced,
     kinds: tuple[str, ...],
     chance: random.Random,
+    fault: Fault,
     *,
-    is_replicated: bool = False,
-    is_frozen: bool = False,
+    spread_s: float = 0.0,
 ) -> list[tuple[Client, Outcome]]:
-    """Let clients of these kinds read, kill their server somewhere, and let them go on at the next one.
-
-    One that `is_frozen` is stopped instead, for longer than its leases, and wakes when all have gone on.
-    """
-    async with lives(store, paced.url, is_replicated=is_replicated) as servers:
+    """Let clients of these kinds read from the first process, let the fault strike, and let them go on at the last one:
+    another process, or the first again, or its successor where it was killed. They begin within `spread_s`."""
+    async with lives(stores, paced.url) as servers:
         clients = [Client(kind, f"q{chance.getrandbits(64):x}") for kind in kinds]
-        reading = [asyncio.create_task(client.read(servers[0].origin)) for client in clients]
+        reading = [
+            asyncio.create_task(client.read(servers[0].origin, chance.uniform(0.0, spread_s))) for client in clients
+        ]
         least = chance.randrange(5, len(paced.words()) - 2)
         async with asyncio.timeout(BOUND_S):
             await asyncio.gather(*(client.until(least) for client in clients))
-        if is_frozen:
-            servers[0].process.send_signal(signal.SIGSTOP)
+        await fault.strike(servers[0])
+        if not fault.ends_streams:
             for task in reading:
                 task.cancel()
-        else:
-            servers[0].kill()
-        await asyncio.wait(reading, timeout=BOUND_S)
-        before = [(client.text, client.end != "cut") for client in clients]
-        if not is_replicated:
-            servers.append(await Life(store, paced.url).open())
-        await asyncio.gather(*(_resume(client, servers[1].origin) for client in clients))
-        if is_frozen:
-            servers[0].process.send_signal(signal.SIGCONT)
+        _, still = await asyncio.wait(reading, timeout=BOUND_S)
+        assert not still, "streams that do not end"
+        await fault.heal(servers[0])
+        before = [(client.text, client.end == "done") for client in clients]
+        if len(servers) == 1 and not servers[0].is_alive:
+            servers.append(await Life(stores[0], paced.url).open())
+        await asyncio.gather(*(_resume(client, servers[-1].origin) for client in clients))
+        await fault.afterwards(servers[0])
     return [
         (client, Outcome(client.kind, *seen, client.text, client.end, client.has_repeated_ids()))
         for client, seen in zip(clients, before, strict=True)
     ]
 
 
+async def kill_and_resume(
+    store: str, paced: Paced, kinds: tuple[str, ...], chance: random.Random
+) -> list[tuple[Client, Outcome]]:
+    """Kill the only process, and go on at its successor."""
+    return await break_and_resume([store], paced, kinds, chance, Fault())
+
+
 async def _resume(client: Client, origin: str) -> None:
     """Go on until the stream ends, however often that takes."""
-    async with asyncio.timeout(BOUND_S):
-        while client.end == "cut":
-            await client.read(origin)
-            await asyncio.sleep(AGAIN_S)
+    try:
+        async with asyncio.timeout(BOUND_S):
+            while client.end == "cut":
+                await client.read(origin)
+                await asyncio.sleep(AGAIN_S)
+    except TimeoutError:
+        last, refused = [frame.data for frame in client._frames[-3:]], client.refusals
+        raise AssertionError(f"no end for {client.kind}: {last}, {len(refused)} refusals: {refused[-1:]}") from None

@@ -96,7 +96,7 @@ class House:
         self.chance = random.Random(seed)
         self.clock = Quick()
         self.tools = Tools()
-        self.refused: Counter[str] = Counter()
+        self.refused: Counter[tuple[str, str]] = Counter()
         self.ids = CountingIds(namespace=f"{seed}_")
         self.people = Approvals(store, self.clock, self.ids)
         self.processes = [self._process(owner) for owner in OWNERS]
@@ -125,8 +125,8 @@ class House:
                 step = self.chance.choice(STEPS)
                 try:
                     await asyncio.wait_for(step(self), BOUND_S)
-                except (RequestError, StoreError):
-                    self.refused[step.__name__] += 1
+                except (RequestError, StoreError) as error:
+                    self.refused[step.__name__, error.info.code] += 1
                     continue  # refused, as it may be: there may be nothing left to do it to
         finally:
             self.tools.let_go.set()

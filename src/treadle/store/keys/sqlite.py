@@ -57,7 +57,10 @@ _FORGET_DEAD = f"DELETE FROM reservations WHERE key_id = ? AND until <= ? AND {_
 _RESERVED = """
 SELECT count(*), coalesce(sum(tokens), 0), coalesce(sum(usd), 0.0) FROM reservations WHERE key_id = ? AND run_id <> ?
 """
-_RESERVE = "INSERT INTO reservations VALUES (?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET until = excluded.until"
+_RESERVE = """
+INSERT INTO reservations (run_id, key_id, tokens, usd, until) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (run_id) DO UPDATE SET until = excluded.until
+"""
 _RELEASE = f"DELETE FROM reservations WHERE run_id = ? AND {_IS_GONE}"
 _FREE = "DELETE FROM reservations WHERE run_id = ?"
 

@@ -135,7 +135,12 @@ async def _apply(connection: Connection, address: PostgresAddress, steps: Sequen
     await connection.execute(_LEDGER)
     for step in pending:
         await connection.execute(step.sql)
-        await connection.execute("INSERT INTO schema_migrations VALUES ($1, $2, $3)", step.version, step.sha256, now)
+        await connection.execute(
+            "INSERT INTO schema_migrations (version, sha256, applied_at) VALUES ($1, $2, $3)",
+            step.version,
+            step.sha256,
+            now,
+        )
 
 
 async def _check_server(connection: Connection, version: int, address: PostgresAddress) -> None:

@@ -43,14 +43,17 @@ INSERT INTO runs (id, response_id, conversation_id, previous, session_id, key_id
 VALUES (?1, ?2, ?3, (SELECT n FROM runs WHERE id = ?4), ?5, ?6, ?7, ?8, ?10, ?11, ?12, ?13, ?14, ?15, ?16,
         ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, 1, ?25, ?26)
 """
-REQUEST = "INSERT INTO requests VALUES (?, ?)"
+REQUEST = "INSERT INTO requests (run, body) VALUES (?, ?)"
 LEASE = "INSERT INTO leases (run, owner, epoch, until, head, sha256, session_id) VALUES (?, ?, 1, ?, ?, ?, ?)"
 EVENTS_MAX = 16
-"""How many entries one statement inserts, in the order of the table's columns: each statement costs a turn of the
-interpreter's lock."""
-_EVENTS = [
-    f"INSERT INTO events VALUES {','.join(['(?,?,?,?,?,?,?,?,?,?,?,?,?,?)'] * n)}" for n in range(EVENTS_MAX + 1)
-]
+"""How many entries one statement inserts: each statement costs a turn of the interpreter's lock."""
+# A newer Treadle may have added columns, so that the table's own are not counted on.
+_EVENT = """
+INSERT INTO events (run, seq, epoch, kind, is_input, at, name, call_id, item_id, content, data, blob, sha256,
+                    fingerprint)
+VALUES
+"""
+_EVENTS = [f"{_EVENT}{','.join(['(?,?,?,?,?,?,?,?,?,?,?,?,?,?)'] * n)}" for n in range(EVENTS_MAX + 1)]
 _HELD = "run = ? AND owner = ? AND epoch = ?"
 # After a restore under a living process another run may have the number. What names no hash asks for the id.
 _OURS = f"{_HELD} AND (SELECT id FROM runs WHERE n = leases.run) = ?"
@@ -72,10 +75,11 @@ UPDATE runs SET status = ?, ended_at = ?, stop = ?, limit_name = ?, usage = ?, e
                 epoch = ?, head = ?, sha256 = ?
 WHERE n = ?
 """
-CHUNK = "INSERT INTO chunks VALUES (?, ?, ?, ?)"
+CHUNK = "INSERT INTO chunks (run, first, count, data) VALUES (?, ?, ?, ?)"
 SILENCE = "DELETE FROM chunks WHERE run = ?"
 OWE = """
-INSERT INTO debts SELECT id, key_id, model, ended_at, usage FROM runs WHERE n = ? AND key_id <> ''
+INSERT INTO debts (run_id, key_id, model, ended_at, usage)
+SELECT id, key_id, model, ended_at, usage FROM runs WHERE n = ? AND key_id <> ''
 ON CONFLICT DO NOTHING
 """
 _CLAIM = """
@@ -93,7 +97,7 @@ SELECT r.id FROM leases l JOIN runs r ON r.n = l.run
 WHERE l.until <= ? AND r.id IN (SELECT value FROM json_each(?)) ORDER BY l.until, l.run
 """
 _THERE = "SELECT sha256 FROM blobs WHERE sha256 IN (SELECT value FROM json_each(?))"
-_USE = "INSERT INTO blob_uses SELECT ?1, value FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING"
+_USE = "INSERT INTO blob_uses (run, blob) SELECT ?1, value FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING"
 _BUSY = "SELECT 1 FROM leases WHERE session_id = ?"
 
 

@@ -59,7 +59,13 @@ def migrate(connection: apsw.Connection, migrations: Sequence[Migration], now: f
         connection.execute(_LEDGER)
         for step in _pending(connection, migrations):
             select(connection, step.sql)
-            select(connection, "INSERT INTO schema_migrations VALUES (?, ?, ?)", step.version, step.sha256, now)
+            select(
+                connection,
+                "INSERT INTO schema_migrations (version, sha256, applied_at) VALUES (?, ?, ?)",
+                step.version,
+                step.sha256,
+                now,
+            )
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:

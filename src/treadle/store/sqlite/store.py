@@ -593,5 +593,7 @@ class SqliteStore:
 
 def _write_something(connection: apsw.Connection) -> None:
     """Take room in the database and give it back: all of it is written."""
-    select(connection, "INSERT OR REPLACE INTO replicas VALUES ('', ?, 0, 0)", _PADDING)
+    select(
+        connection, "INSERT OR REPLACE INTO replicas (owner, facts, started_at, seen_at) VALUES ('', ?, 0, 0)", _PADDING
+    )
     select(connection, "DELETE FROM replicas WHERE owner = ''")

@@ -29,7 +29,10 @@ WITH w AS (
 SELECT {WORKSPACE} FROM w
 """
 _VERSION = "SELECT version FROM workspaces WHERE id = $1"
-_ADD = "INSERT INTO workspace_changes VALUES ($1, $2, $3, $4, $5, $6, $7)"
+_ADD = """
+INSERT INTO workspace_changes (workspace, version, run_id, call_id, sha256, record, snapshot)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
 _PROPOSE = """
 INSERT INTO proposals (id, workspace, status, is_told, created_at, proposal, decision)
 VALUES ($1, $2, $3, $4, $5, $6, $7)

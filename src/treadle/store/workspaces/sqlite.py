@@ -25,7 +25,10 @@ UPDATE workspaces SET name = coalesce(?2, name),
  session_id = CASE WHEN ?3 IS NULL THEN session_id ELSE nullif(?3, '') END
 WHERE id = ?1
 """
-_ADD = "INSERT INTO workspace_changes VALUES (?, ?, ?, ?, ?, ?, ?)"
+_ADD = """
+INSERT INTO workspace_changes (workspace, version, run_id, call_id, sha256, record, snapshot)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
 _PROPOSE = """
 INSERT INTO proposals (id, workspace, status, is_told, created_at, proposal, decision) VALUES (?, ?, ?, ?, ?, ?, ?)
 """
