@@ -17,7 +17,7 @@ from treadle.canon.tools import Fault
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer, write_text
 from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps, answer, decoded, readable, replaced_words
-from treadle.tools.local.opener import FIXED, MASKED_FOLDERS, Root
+from treadle.tools.local.opener import MASKED_FOLDERS, Root
 from treadle.tools.local.output import Shelf, end_on_character, keepable
 from treadle.tools.local.write import session_of
 from treadle.tools.sandbox import Sandbox
@@ -144,7 +144,6 @@ class Bash:
         left = f"{place}/cwd"
         order.env["TREADLE_CWD"] = left
         if order.level > 2:
-            order.fixed.extend(self.fixed())
             order.masked.extend(await asyncio.to_thread(self.masked))
         written = Written(self._caps)
         ended = await self._sandbox.run(order, written.take)
@@ -218,12 +217,6 @@ class Bash:
         if ended == began or not (ended == top or ended.startswith(top.rstrip("/") + "/")):
             return None
         return os.path.relpath(ended, top).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-    def fixed(self) -> list[str]:
-        """Return what is read-only in the root; the folder around it first, so that it cannot be moved away."""
-        top = self._root.real_path
-        names = dict.fromkeys("/".join(each[:depth]) for each in FIXED for depth in range(1, len(each) + 1))
-        return [path for name in names if os.path.lexists(path := f"{top}/{name}")]
 
     def masked(self) -> list[str]:
         """Return the files below the root that may hold secrets, as far as a bounded search finds them."""

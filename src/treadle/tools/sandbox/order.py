@@ -31,7 +31,9 @@ class Order:
     """One command and what it may reach.
 
     `read` and `write` are folders and files; `fixed` are read-only and `masked` unreadable although they lie in one
-    that may be written. The last two need a mount namespace, as `scratch` does to be seen as /tmp.
+    that may be written. The last two need a mount namespace, as `scratch` does to be seen as /tmp, and `pinned`, which
+    may be written and not be moved. In the folders of `guard` nothing protected changes, but what a person `allowed`
+    by its path; with `git` repositories may be written, except what makes git run something.
     """
 
     argv: list[str]
@@ -43,6 +45,10 @@ class Order:
     write: list[str] = dataclasses.field(default_factory=list[str])
     fixed: list[str] = dataclasses.field(default_factory=list[str])
     masked: list[str] = dataclasses.field(default_factory=list[str])
+    pinned: list[str] = dataclasses.field(default_factory=list[str])
+    guard: list[str] = dataclasses.field(default_factory=list[str])
+    allowed: list[str] = dataclasses.field(default_factory=list[str])
+    git: bool = False
     scratch: str = ""
     network: bool = False
     timeout_s: float = 120.0
@@ -55,12 +61,16 @@ class Order:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a command ended. `code` is its exit status, 128 and the signal's number when one killed it."""
+    """How a command ended. `code` is its exit status, 128 and the signal's number when one killed it.
+
+    `undone` says what of it was moved aside or put back, because it changed what is protected.
+    """
 
     ending: Ending
     code: int = 0
     leftovers: int = 0
     message: str = ""
+    undone: list[str] = dataclasses.field(default_factory=list[str])
 
 
 def bare_command(module: str, *, extra: tuple[str, ...] = ()) -> list[str]:
