@@ -26,7 +26,7 @@ SUBMODULE = (
 
 
 class Trick(NamedTuple):
-    """What a person has made before, and what the command does. `paths` are those that must be as they were."""
+    """What a person has made before, and what the command does."""
 
     script: str
     setup: str = PLAIN
@@ -43,13 +43,17 @@ TRICKS = {
     "a nested repository": Trick("mkdir -p a/b; evil a/b/.git; echo x > a/b/f"),
     "a nested repository in a folder that is closed": Trick("mkdir a; evil a/.git; echo x > a/f; chmod 000 a"),
     "a repository where there was none": Trick("evil .git; echo x > f", "true"),
-    "a repository made by git": Trick('git init -q nested; git -C nested config core.fsmonitor "$run"; echo > nested/f'),
+    "a repository made by git": Trick(
+        'git init -q nested; git -C nested config core.fsmonitor "$run"; echo > nested/f'
+    ),
     "a bare repository": Trick("evil bare; git -C bare config core.bare false; git -C bare config core.worktree .."),
     "a bare repository that was finished by a second command": Trick(
         "evil bare; git -C bare config core.bare false; git -C bare config core.worktree ..",
         f"{PLAIN} && mkdir -p bare/objects bare/refs",
     ),
-    "a pointer to a repository": Trick("evil store; mkdir nested; echo 'gitdir: ../store' > nested/.git; echo > nested/f"),
+    "a pointer to a repository": Trick(
+        "evil store; mkdir nested; echo 'gitdir: ../store' > nested/.git; echo > nested/f"
+    ),
     "a link to a repository": Trick("evil store; mkdir nested; ln -s ../store nested/.git; echo x > nested/f"),
     "the pointer of a worktree": Trick(
         "evil store; echo 'gitdir: ../store' > tree/.git", f"{PLAIN} && git worktree add -q tree"
@@ -90,6 +94,7 @@ TRICKS = {
     "a repository in the place of a folder that was moved": Trick("mv sub sub2; mkdir sub; evil sub/.git", NESTED),
     "a repository moved with its folder": Trick(f"mv sub sub2; {SETTING} >> sub2/.git/config", NESTED),
     "a process that stays behind": Trick(
-        "(trap '' HUP TERM; sleep 0.2; mkdir late; evil late/.git; echo x > late/f) >/dev/null 2>&1 & mkdir soon; evil soon/.git"
+        "(trap '' HUP TERM; sleep 0.2; mkdir late; evil late/.git; echo x > late/f) >/dev/null 2>&1 & "
+        "mkdir soon; evil soon/.git"
     ),
 }

@@ -125,9 +125,9 @@ async def test_protected_names_cannot_be_changed(stage: Stage) -> None:
     before = below(stage.root)
     names = " ".join(row.name for row in ROWS)
     script = (
-        f"for name in {names}; do echo x >> $name; ln $name hard-$name; echo x >> hard-$name; done; echo x > .github/new"
-        "; echo x >> .vscode/kept; mv .github aside; rm -rf .vscode .envrc; ln -sf inside CLAUDE.md; echo x > AGENTS.md.2"
-        "; mv AGENTS.md.2 AGENTS.md; rm -f hard-*; exit 0"
+        f"for name in {names}; do echo x >> $name; ln $name hard-$name; echo x >> hard-$name; done"
+        "; echo x > .github/new; echo x >> .vscode/kept; mv .github aside; rm -rf .vscode .envrc"
+        "; ln -sf inside CLAUDE.md; echo x > AGENTS.md.2; mv AGENTS.md.2 AGENTS.md; rm -f hard-*; exit 0"
     )
     written, ended = await stage.play(f"({script}) 2>&1")
     after = below(stage.root)
@@ -188,7 +188,8 @@ WRITES = (
 
 async def test_a_git_write_writes_the_repository_and_runs_no_hook(stage: Stage) -> None:
     """Ordinary work on the repository is possible for a command that may; its hooks and settings stay as they are."""
-    prepare(stage, f"{PLAIN} && printf '#!/bin/sh\\ntouch ran\\n' > .git/hooks/pre-commit && chmod +x .git/hooks/pre-commit")
+    hook = ".git/hooks/pre-commit"
+    prepare(stage, f"{PLAIN} && printf '#!/bin/sh\\ntouch ran\\n' > {hook} && chmod +x {hook}")
     config = (stage.root / ".git" / "config").read_bytes()
     (stage.root / "f").write_text("y")
     order = {"git": True, "more_env": GIT_WRITE_ENV}

@@ -164,7 +164,7 @@ class Sandbox:
         if self._scratch is not None:
             self._scratch.close()
 
-    def command(
+    def command(  # noqa: PLR0913 - everything that the model and the person say of one command
         self,
         argv: list[str],
         *,

@@ -35,8 +35,10 @@ POINTER_BYTES_MAX = 4_096
 _SECTION = re.compile(r'^\s*\[\s*([\w.-]+)\s*(?:"((?:[^"\\]|\\.)*)")?\s*\]\s*')
 _SETTING = re.compile(r"^\s*([A-Za-z][\w-]*)\s*(?:=\s*(.*?)\s*)?$")
 _RUN_KEYS = frozenset(
-    "fsmonitor sshcommand editor pager askpass attributesfile external command textconv clean smudge process driver "
-    "helper program".split()
+    (
+        *("fsmonitor", "sshcommand", "editor", "pager", "askpass", "attributesfile", "external", "command", "textconv"),
+        *("clean", "smudge", "process", "driver", "helper", "program"),
+    )
 )
 
 

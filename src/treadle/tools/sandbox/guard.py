@@ -9,6 +9,7 @@ cancelled, or whose gateway was killed, leaves no repository behind that could r
 import contextlib
 import fcntl
 import os
+import time
 
 from treadle.tools.sandbox import git_folders
 from treadle.tools.sandbox.git_folders import State
@@ -17,6 +18,8 @@ from treadle.tools.sandbox.protected_paths import BLOCKED, GIT, PROTECTED, is_al
 
 MARK_NS = 1_000_000_731
 """The time of change of an empty folder that holds a name. It is gone as soon as anything is made in it."""
+HOLD_TRIES = 20
+HOLD_PAUSE_S = 0.001
 ASIDE_MAX = 1_000
 TOLD_MAX = 20
 
@@ -28,6 +31,7 @@ class Guard:
         self._order = order
         self._tops = [os.path.realpath(top) for top in order.guard if top in order.write and os.path.isdir(top)]
         self._held: dict[str, int] = {}
+        self._own: list[str] = []
         self._names: list[str] = []
         self._states: dict[str, State] = {}
         self._covered: dict[str, git_folders.Ident] = {}
@@ -84,7 +88,8 @@ class Guard:
                 path = f"{top}/{name}"
                 if not is_allowed(path, order.allowed) and not _opens(path, order.allowed):
                     self._hold(path)
-        order.fixed.extend(path for path in self._held if path not in order.fixed)
+        fixed += self._own
+        order.fixed.extend(path for path in (*self._own, *self._held) if path not in order.fixed)
         # A person may replace what is mounted, and that stands; a command can only move the folder around it.
         self._covered = {path: git_folders.ident_of(os.path.dirname(path)) for path in (*fixed, *self._held)}
 
@@ -102,7 +107,7 @@ class Guard:
 
     def _hold(self, path: str) -> None:
         """Make an empty folder of an absent name; several commands may hold it at once."""
-        for _ in range(ASIDE_MAX):
+        for _ in range(HOLD_TRIES):
             try:
                 os.mkdir(path, 0o755)
                 os.utime(path, ns=(MARK_NS, MARK_NS))
@@ -117,8 +122,11 @@ class Guard:
             except OSError:
                 return  # It is a file or a link, and was found already.
             if os.fstat(fd).st_mtime_ns != MARK_NS:
+                # Somebody's own, or another command makes it just now and has not marked it yet.
+                self._own += [path] if path not in self._own else []
                 os.close(fd)
-                return
+                time.sleep(HOLD_PAUSE_S)
+                continue
             fcntl.flock(fd, fcntl.LOCK_SH)
             if _is_open_at(path, fd):
                 self._held[path] = fd
@@ -150,7 +158,7 @@ class Guard:
 
     def _compare(self, top: str, before: State | None) -> None:
         """Put a protected path back as it was; what stands there now is moved aside."""
-        for path, old, now in git_folders.differences(top, before, git_folders.state_of(top)):
+        for path, old, now in git_folders.differences(top, _filled(before), _filled(git_folders.state_of(top))):
             if is_allowed(path, self._order.allowed) or _opens(path, self._order.allowed):
                 continue
             if now is not None:
@@ -200,6 +208,11 @@ def _is_in(path: str, top: str) -> bool:
 def _opens(path: str, allowed: list[str]) -> bool:
     """Tell whether something inside a path was allowed: then it cannot be mounted read-only as a whole."""
     return any(_is_in(each, path) for each in allowed)
+
+
+def _filled(state: State | None) -> State | None:
+    """Return a state, and none for an empty folder: that is what holds a name for another command."""
+    return None if state is not None and state[0] == "folder" and not state[2] else state
 
 
 def _is_open_at(path: str, fd: int) -> bool:
