@@ -18,15 +18,18 @@ FILE_NAME = "allowed.json"
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One rule: a command exactly as written in a folder, or (without a command) any call of a tool."""
+    """One rule: a command exactly as written in a folder, a protected path, or (with neither) any call of a tool."""
 
     tool: str
     command: str = ""
     cwd: str = ""
+    path: str = ""
 
     @property
     def words(self) -> str:
         """Say it."""
+        if self.path:
+            return f"writing the protected path {self.path}"
         if not self.command:
             return f"{self.tool}, whatever its arguments"
         return f"exactly `{self.command}`" + ("" if self.cwd in ("", ".") else f" in {self.cwd}")

@@ -5,7 +5,7 @@ Everything is bounded: time, what the model reads, what is kept, and what is rea
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ import msgspec
 
 from treadle.canon.errors import ToolError, ToolFailed
 from treadle.canon.json import cut_json_text, write_json
-from treadle.canon.tools import Fault
+from treadle.canon.tools import OUTSIDE_ROOT, Fault
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer, write_text
 from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps, answer, decoded, readable, replaced_words
@@ -32,6 +32,10 @@ SHOWN_BYTES_MIN = 64
 READ_BYTES_MAX = 67_108_864
 MASK_SEARCH_MAX = 20_000
 CWD_BYTES_MAX = 4_096
+PROTECTED_MAX = 20
+READ_ONLY_WORDS = (
+    "The git repository is read-only for commands. A person can allow writing it: call again with git=true."
+)
 _SCRIPT = 'trap \'pwd -P > "$TREADLE_CWD"\' EXIT\neval "$1"'
 _ENDINGS = {
     "timeout": "The command did not finish within {timeout_s:g} s and was ended.",
@@ -126,7 +130,17 @@ class Bash:
         self._sandbox = sandbox
         self._shelf = shelf
 
-    async def run(self, context: ToolContext, command: str, cwd: str, timeout_s: float, network: bool) -> Answer:
+    async def run(  # noqa: PLR0913 - the arguments of the tool
+        self,
+        context: ToolContext,
+        command: str,
+        cwd: str,
+        timeout_s: float,
+        *,
+        network: bool,
+        git: bool,
+        protected: Sequence[str],
+    ) -> Answer:
         """Run one command and answer with what it wrote and its exit code."""
         if network and not self._sandbox.rules.network:
             words = "Commands have no network here. Whoever runs Treadle can allow it: tools.local.network."
@@ -140,6 +154,8 @@ class Bash:
             place=place,
             timeout_s=timeout_s,
             network=network,
+            git=git,
+            allowed=[self._inside(each) for each in (*self._root.writable, *protected)],
         )
         left = f"{place}/cwd"
         order.env["TREADLE_CWD"] = left
@@ -186,13 +202,25 @@ class Bash:
             body["cwd"] = moved
         level = self._sandbox.found.name
         body["sandbox"] = level
-        warnings = replaced_words(shown.replaced)
+        warnings = (*replaced_words(shown.replaced), *ended.undone, *self._advice(written, ended))
         ending = "output" if written.is_too_much else ended.ending
         if ending == "exited":
             return answer(body, f"exit {ended.code}, sandbox {level}", warnings=warnings)
         words = _ENDINGS[ending].format(timeout_s=timeout_s)
         fault = Fault(code="timeout" if ending == "timeout" else f"{ending}_limit", message=words)
         return answer(body, f"{words} Sandbox {level}.", warnings=warnings, fault=fault)
+
+    def _advice(self, written: Written, ended: Ended) -> tuple[str, ...]:
+        """Say what to do where the command met a repository that it may not write."""
+        is_refused = ended.code != 0 and b"Read-only file system" in written.kept and b".git" in written.kept
+        return (READ_ONLY_WORDS,) if is_refused else ()
+
+    def _inside(self, path: str) -> str:
+        """Return a protected path in full. Raises: ToolError, for one that is not in the root."""
+        place = os.path.normpath(os.path.join(self._root.real_path, path))
+        if not place.startswith(self._root.real_path.rstrip("/") + "/"):
+            raise ToolError(f"Outside the root: {path}", code=OUTSIDE_ROOT)
+        return place
 
     def _folder(self, cwd: str) -> str:
         opened = self._root.open(cwd, os.O_RDONLY | os.O_DIRECTORY)
@@ -244,12 +272,14 @@ def make_bash(
     """Return the function behind the tool, for one root."""
     tool = Bash(root, sandbox, shelf, caps)
 
-    async def bash(
+    async def bash(  # noqa: PLR0913 - the arguments of the tool
         context: ToolContext,
         command: Annotated[str, msgspec.Meta(min_length=1, max_length=COMMAND_CHARS_MAX)],
         cwd: str = ".",
         timeout_s: Annotated[float, msgspec.Meta(gt=0, le=TIMEOUT_MAX_S)] = TIMEOUT_S,
         network: bool = False,
+        git: bool = False,
+        protected: Annotated[list[str], msgspec.Meta(max_length=PROTECTED_MAX)] | None = None,
     ) -> Answer:
         """Run a shell command in a sandbox. Its processes end with it; nothing stays in the background.
 
@@ -258,10 +288,12 @@ def make_bash(
             cwd: The folder to run it in, relative to the root. A cd does not last: use the cwd of the result.
             timeout_s: The seconds it may take.
             network: Ask for a network, which there is only where it was allowed.
+            git: Ask a person to let it write the git repository (add, commit, checkout, stash, tag); hooks are off.
+            protected: Ask a person to let it write these protected paths.
         """
         if "\0" in command:
             raise ToolError("The command contains a NUL character.", code="invalid_command")
-        return await tool.run(context, command, cwd, timeout_s, network)
+        return await tool.run(context, command, cwd, timeout_s, network=network, git=git, protected=protected or ())
 
     return bash
 

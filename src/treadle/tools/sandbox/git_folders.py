@@ -191,6 +191,27 @@ def named_by_settings(found: Found, tops: list[str]) -> list[str]:
     return [place for place in dict.fromkeys(inside) if not any(top.startswith(place + "/") for top in tops)]
 
 
+def named_above(top: str, name: str) -> list[str]:
+    """Return what the settings name of the repositories that a path below a top lies in."""
+    parts = name.split("/")[:-1]
+    folders = ["/".join([top, *parts[:depth]]) for depth in range(len(parts) + 1)]
+    found = Found(markers={path: ident_of(path) for each in folders if os.path.isdir(path := f"{each}/{GIT}")})
+    return named_by_settings(found, [top])
+
+
+def completed_by(top: str, name: str) -> str | None:
+    """Return the folder that is a repository, or would become one, with what is written at a path below a top."""
+    parts = name.split("/")
+    for depth in range(len(parts)):
+        folder = "/".join([top, *parts[:depth]])
+        names = {parts[depth].casefold()}
+        with contextlib.suppress(OSError):
+            names |= {each.casefold() for each in (*OPENING, "objects", "refs") if os.path.lexists(f"{folder}/{each}")}
+        if "head" in names and (names >= {"objects", "refs"} or "commondir" in names):
+            return "/".join(parts[:depth]) or "."
+    return None
+
+
 def _named_in(file: str, base: str, depth: int) -> list[str]:
     """Read one file of settings: its includes, its folder of hooks, and the files in commands that it names."""
     named: list[str] = []

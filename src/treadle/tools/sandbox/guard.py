@@ -22,6 +22,7 @@ HOLD_TRIES = 20
 HOLD_PAUSE_S = 0.001
 ASIDE_MAX = 1_000
 TOLD_MAX = 20
+SHOWN_CHARS_MAX = 200
 
 
 class Guard:
@@ -198,7 +199,8 @@ class Guard:
 
     def _shown(self, path: str) -> str:
         top = next((each for each in self._tops if _is_in(path, each)), "/")
-        return os.path.relpath(path, top)
+        shown = os.path.relpath(path, top)
+        return shown if len(shown) <= SHOWN_CHARS_MAX else f"…{shown[-SHOWN_CHARS_MAX:]}"
 
 
 def _is_in(path: str, top: str) -> bool:

@@ -5,6 +5,7 @@ docs/sandbox.md is made from it. Standard library only; no state.
 """
 
 import unicodedata
+from collections.abc import Iterable
 from typing import NamedTuple
 
 GIT = ".git"
@@ -94,6 +95,6 @@ def find_protected(path: str) -> Protected | None:
     return None
 
 
-def is_allowed(path: str, allowed: "list[str] | tuple[str, ...]") -> bool:
+def is_allowed(path: str, allowed: Iterable[str]) -> bool:
     """Tell whether a path is one of those that a person allowed by name, or lies in one of them."""
     return any(path == each or path.startswith(each.rstrip("/") + "/") for each in allowed)
