@@ -86,7 +86,11 @@ name = st.text("ab", min_size=1, max_size=2)
 line = st.tuples(
     st.sampled_from(["", "!"]),
     st.sampled_from(["", "/"]),
-    st.lists(st.one_of(name, st.sampled_from(["*", "**", "***", "****", "a***", "a*", "?", "[ab]", "[!a]", "*b"])), min_size=1, max_size=3),
+    st.lists(
+        st.one_of(name, st.sampled_from(["*", "**", "***", "****", "a***", "a*", "?", "[ab]", "[!a]", "*b"])),
+        min_size=1,
+        max_size=3,
+    ),
     st.sampled_from(["", "/"]),
 ).map(lambda each: each[0] + each[1] + "/".join(each[2]) + each[3])
 
