@@ -233,6 +233,11 @@ def refuse_person_only(name: str) -> Outcome:
 
 LOCAL = "local"
 """The source of tools on the files of this machine."""
+ASKED_BY_NAME = {"protected": "write protected paths: {}", "git": "write the git repository"}
+"""Arguments of local tools that a person is always asked about, by no rule's leave, and what they ask for.
+
+The first is true for the call's own path, or a list of paths.
+"""
 OUTSIDE_ROOT = "outside_root"
 """The code of a path that no local tool may touch."""
 GUEST = "guest"

@@ -14,6 +14,10 @@ class LocalSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     allow: Annotated[
         tuple[str, ...], Meta(description='names in it that are read although they may hold secrets: [".env.example"]')
     ] = ()
+    writable: Annotated[
+        tuple[str, ...],
+        Meta(description='protected paths in it that tools may write without asking for them by name: ["AGENTS.md"]'),
+    ] = ()
     policy: Annotated[
         Literal["ask", "trust"], Meta(description='"trust" lets writes and commands run without asking a person')
     ] = "ask"

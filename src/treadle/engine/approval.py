@@ -12,7 +12,7 @@ from treadle.canon.events import ApprovalDecided, ApprovalRequested, Verdict
 from treadle.canon.items import AnyItem, CallItem, MessageItem, OpaqueItem, OpaquePart, TextPart
 from treadle.canon.json import BadJson, read_json, write_json
 from treadle.canon.messages import Entry
-from treadle.canon.tools import Offer, Outcome, ToolPolicy, failure
+from treadle.canon.tools import ASKED_BY_NAME, LOCAL, Offer, Outcome, ToolPolicy, failure
 
 NEVER_READ = frozenset({"denied", "expired", "cancelled", "interrupted", "limit_reached", "skipped", "unknown_tool"})
 """Codes of results in which Treadle speaks and no tool."""
@@ -106,6 +106,29 @@ def reasons_for(call: CallItem, policy: ToolPolicy, tainted: tuple[str, ...], *,
     return tuple(reasons)
 
 
+def asked_by_name(call: CallItem, offer: Offer) -> tuple[str, ...]:
+    """Return what a local tool's call asks for that only a person can allow, naming it, whatever its policy says."""
+    if offer.source != LOCAL or not any(name in call.arguments for name in ASKED_BY_NAME):
+        return ()
+    try:
+        value: Any = read_json(call.arguments)
+    except BadJson:
+        return ()
+    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    paths = ", ".join(protected_in(fields))
+    return tuple(f"{BY_NAME}{words.format(paths)}" for name, words in ASKED_BY_NAME.items() if fields.get(name))
+
+
+def protected_in(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the protected paths that a local tool's call asks to write."""
+    asked: Any = arguments.get("protected")
+    if isinstance(asked, list):
+        return [str(each) for each in cast("list[Any]", asked)]
+    return [str(arguments.get("path", ""))] if asked else []
+
+
+BY_NAME = "it asks to "
+"""How a reason begins that only the person who reads it can answer."""
 TAINT = "untrusted output"
 POLICY = "policy "
 """How the name of whoever decided begins when it was a rule of theirs, and not they themselves."""

@@ -55,6 +55,7 @@ from treadle.engine.approval import (
     FROM_TEXT,
     HOSTED,
     NEVER_READ,
+    asked_by_name,
     is_unread,
     reasons_for,
     rule_for_text,
@@ -488,8 +489,9 @@ class Turn:
         is_tainting = self._tainted and self._limits.taint != "off"
         tainted = taint_for(offer, offer.policy, self._tainted) if is_tainting else ()
         reasons: tuple[str, ...] = ()
-        if tainted or rule == "ask" or offer.policy.needs_approval:
-            reasons = reasons_for(call, offer.policy, tainted, is_from_text=rule == "ask")
+        named = asked_by_name(call, offer)
+        if tainted or rule == "ask" or offer.policy.needs_approval or named:
+            reasons = (*reasons_for(call, offer.policy, tainted, is_from_text=rule == "ask"), *named)
         return PlannedCall(
             index=index, call=call, offer=offer, reasons=reasons, is_tainted=bool(tainted) or rule == "ask"
         )

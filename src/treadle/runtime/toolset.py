@@ -62,7 +62,7 @@ def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store) -> l
             return await store.get_blob(*piece, run_id=run_id)
 
         tools += local_tools(
-            Root(local.root, allow=local.allow, hidden=_journal_names(store)),
+            Root(local.root, allow=local.allow, hidden=_journal_names(store), writable=local.writable),
             names=local.enabled,
             sandbox=sandbox,
             shelf=Shelf(put, get),

@@ -4,10 +4,11 @@ import msgspec
 import pytest
 
 from treadle.canon.items import TextPart
-from treadle.canon.tools import Outcome, ToolPolicy
+from treadle.canon.tools import Offer, Outcome, ToolPolicy, ToolSpec
 from treadle.engine.approval import (
     DecisionRecord,
     RequestRecord,
+    asked_by_name,
     decision_step,
     mark_changed,
     reasons_for,
@@ -123,3 +124,22 @@ def test_changed_arguments_are_named_beside_parts() -> None:
         False,
         True,
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "expected"),
+    [
+        ("local", '{"path": "AGENTS.md", "protected": true}', ("it asks to write protected paths: AGENTS.md",)),
+        ("local", '{"protected": [".envrc", "a"]}', ("it asks to write protected paths: .envrc, a",)),
+        ("local", '{"git": true}', ("it asks to write the git repository",)),
+        ("local", '{"git": false, "protected": []}', ()),
+        ("local", '{"path": "protected"}', ()),
+        ("local", '{"protected": true', ()),
+        ("local", '"protected"', ()),
+        ("python", '{"path": "AGENTS.md", "protected": true}', ()),
+    ],
+)
+def test_what_a_person_must_allow_by_name_is_named(source: str, arguments: str, expected: tuple[str, ...]) -> None:
+    """Whatever the policy of the tool says."""
+    offer = Offer(spec=ToolSpec(name="act"), side="server", policy=ToolPolicy(approval="never"), source=source)
+    assert asked_by_name(msgspec.structs.replace(call("act"), arguments=arguments), offer) == expected

@@ -18,7 +18,7 @@ FILE_NAME = "allowed.json"
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One rule: a whole command line as written in a folder, or (without a command) any call of a tool.
+    """One rule: a whole command line as written in a folder, a protected path, or (with neither) any call of a tool.
 
     `sandbox` is the level that the command was shown with. A rule without one is of an older version, and holds no more.
     """
@@ -27,10 +27,13 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     command: str = ""
     cwd: str = ""
     sandbox: str = ""
+    path: str = ""
 
     @property
     def words(self) -> str:
         """Say it."""
+        if self.path:
+            return f"writing the protected path {self.path}"
         if not self.command:
             return f"{self.tool}, whatever its arguments"
         where = "" if self.cwd in ("", ".") else f" in {self.cwd}"

@@ -14,6 +14,7 @@ from treadle.canon.json import BadJson, read_json, write_json
 from treadle.cli.consent.allowed import Allowances, Allowed, Scope
 from treadle.cli.consent.shell import Parsed, parse
 from treadle.cli.talk.host import Decision
+from treadle.engine.approval import BY_NAME, protected_in
 
 Mode = Literal["plan", "ask", "auto-edit", "trust"]
 CYCLE: tuple[Mode, ...] = ("plan", "ask", "auto-edit")
@@ -29,6 +30,8 @@ READ_ONLY = "read_only"
 BY_READ_ONLY = "policy read-only"
 EDITS = frozenset({"file_write", "file_edit"})
 LOCAL = "local"
+PROTECTED = "protected"
+"""What stands for the tool in a rule for a protected path."""
 CONFINED_LEVEL = 1
 """From this level on the sandbox can keep a command from changing anything."""
 REMEMBERED_LEVEL = 2
@@ -60,6 +63,23 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def is_plain(self) -> bool:
         """Tell whether it is asked for what the tool is, and not for what was read or how it came to be."""
         return all(reason.startswith(f"{self.tool} ") for reason in self.reasons)
+
+    @property
+    def protected(self) -> tuple[str, ...]:
+        """Return the protected paths that it asks to write."""
+        return tuple(os.path.normpath(each) for each in protected_in(self.arguments)) if self.source == LOCAL else ()
+
+    @property
+    def is_git_write(self) -> bool:
+        """Tell whether it is a command that asks to write the git repository."""
+        return self.is_shell and bool(self.arguments.get("git"))
+
+    @property
+    def named_rules(self) -> list[Allowed]:
+        """Return the rule for the one protected path that it writes, where nothing else must be asked about."""
+        is_plain = all(reason.startswith((f"{self.tool} ", BY_NAME)) for reason in self.reasons)
+        is_one = is_plain and self.is_edit and len(self.protected) == 1
+        return [Allowed(tool=PROTECTED, path=self.protected[0])] if is_one else []
 
     @property
     def command(self) -> str:
@@ -109,6 +129,12 @@ class Policy:
 
     def decide(self, question: Question) -> Decision | None:
         """Return the answer that needs no person; None when one must be asked."""
+        if question.protected and self.mode != "plan":
+            # Allowed by its name or not at all: neither a mode nor a rule for the tool answers this.
+            rules = question.named_rules
+            is_known = bool(rules) and all(rule in self.allowances for rule in rules)
+            by = f"policy: remembered {rules[0].path}" if is_known else ""
+            return Decision(approve=True, by=by, digest=question.digest) if by else None
         if self.mode == "trust":
             return Decision(approve=True, by="policy trust", digest=question.digest)
         if question.is_plain and (rule := self._rule_for(question)):
@@ -145,6 +171,8 @@ class Policy:
 
     def rules_for(self, question: Question, scope: Scope) -> list[Allowed]:
         """Return what "always" would remember; nothing where nothing may be remembered."""
+        if question.protected:
+            return question.named_rules
         if not question.is_plain:
             return []
         if question.parsed is None:

@@ -13,6 +13,7 @@ import msgspec
 from treadle.canon.json import write_json
 from treadle.cli.terminal.clean import reveal
 from treadle.cli.terminal.words import plural
+from treadle.tools.sandbox.protected_paths import SHOWN, find_protected
 
 if TYPE_CHECKING:
     from treadle.cli.consent.allowed import Allowed, Scope
@@ -68,17 +69,60 @@ def card_lines(
     A change is shown up to a number of lines, or as a whole.
     """
     title = f"{question.tool} wants to run{_conditions(policy, question)}"
-    lines: list[Line] = [("ask", title)]
+    lines: list[Line] = [("ask", title), *_protection(question)]
     if question.is_shell:
         lines += [("plain", f"{INDENT}{reveal(line)}") for line in question.command.split("\n")]
         lines += _commands(question)
     elif question.is_edit:
+        lines += _scripts(question, read)
         lines += _change(question, read, None if is_whole else DIFF_LINES_MAX)
     else:
         shown = write_json(question.arguments) if question.arguments else question.raw.encode("utf-8", "replace")
         pretty = msgspec.json.format(shown, indent=2) if question.arguments else shown
         lines += [("plain", f"{INDENT}{line}") for line in pretty.decode().split("\n")]
     return [*lines, *(("dim", f"  why: {reason}") for reason in question.reasons)]
+
+
+def _protection(question: "Question") -> list[Line]:
+    """Name what is protected, and what runs although it is not."""
+    lines: list[Line] = []
+    for path in question.protected:
+        row = find_protected(path)
+        lines.append(("ask", f"{INDENT}protected path {reveal(path)}{'' if row is None else f': {row.why}'}"))
+    if question.is_git_write:
+        lines.append(("ask", f"{INDENT}git write: the repository may be changed, not its settings; no hooks run"))
+    if question.is_edit:
+        path = str(question.arguments.get("path", ""))
+        if (why := SHOWN.get(os.path.basename(path).casefold())) is not None:
+            lines.append(("ask", f"{INDENT}{reveal(path)}: {why}"))
+    return lines
+
+
+def _scripts(question: "Question", read: Callable[[str], str | None]) -> list[Line]:
+    """Show which scripts of a package.json change, wherever in the diff they stand."""
+    path = str(question.arguments.get("path", ""))
+    if os.path.basename(path).casefold() != "package.json":
+        return []
+    old_text = read(path)
+    old, new = _scripts_of(old_text), _scripts_of(_written(question, old_text))
+    names = [name for name in dict.fromkeys([*old, *new]) if old.get(name) != new.get(name)]
+    lines: list[Line] = []
+    for name in names:
+        for style, sign, scripts in (("removed", "-", old), ("added", "+", new)):
+            if name in scripts:
+                lines.append((style, f"{INDENT}{sign} script {reveal(name)}: {reveal(scripts[name])}"))
+    return lines
+
+
+def _scripts_of(text: str | None) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(text or "{}", type=_Package).scripts
+    except msgspec.MsgspecError:
+        return {}
+
+
+class _Package(msgspec.Struct, frozen=True):
+    scripts: dict[str, str] = {}
 
 
 def _conditions(policy: "Policy", question: "Question") -> str:

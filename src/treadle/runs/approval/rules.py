@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.canon.errors import ProtocolError
 from treadle.canon.json import BadJson, canonical_json, read_json
+from treadle.engine.approval import BY_NAME
 from treadle.store.approvals.kept import Question, Rule, RuleRow
 
 _SHELL = re.compile(r"[;&|<>`$(){}\n\r\\!#*?~\[\]]")
@@ -36,7 +37,8 @@ def digest_of(tool: str, source: str, arguments: str, run_id: str = "") -> str:
 def agrees(row: RuleRow, question: Question) -> bool:
     """Tell whether a rule answers a question with yes.
 
-    After untrusted output only a rule for this very call does, or one that was given then.
+    After untrusted output only a rule for this very call does, or one that was given then. What a person must allow by
+    name is allowed by a rule for this very call, or by a pattern that is exactly its path.
     """
     rule = row.rule
     if (rule.tool, rule.source) != (question.tool, question.source):
@@ -47,6 +49,8 @@ def agrees(row: RuleRow, question: Question) -> bool:
         return False
     if rule.kind == "call":
         return rule.digest == digest_of(question.tool, question.source, question.arguments)
+    if any(reason.startswith(BY_NAME) for reason in question.reasons) and not _names_path(rule.patterns, question):
+        return False
     if question.is_tainted and not rule.covers_taint:
         return False
     return rule.kind == "tool" or _fits(rule.patterns, question)
@@ -99,6 +103,21 @@ def _fits(patterns: dict[str, str], question: Question) -> bool:
         return False
     fields = cast("dict[str, Any]", values)
     return all(_is_fit(fields.get(name), glob, is_exec=question.is_exec) for name, glob in patterns.items())
+
+
+def _names_path(patterns: dict[str, str], question: Question) -> bool:
+    """Tell whether patterns hold exactly the path of a call, with no other argument that must be allowed by name."""
+    try:
+        values: Any = read_json(question.arguments)
+    except BadJson:
+        return False
+    if not isinstance(values, dict):
+        return False
+    fields = cast("dict[str, Any]", values)
+    path = fields.get("path")
+    return (
+        fields.get("protected") is True and not fields.get("git") and path is not None and path == patterns.get("path")
+    )
 
 
 def _is_fit(value: Any, glob: str, *, is_exec: bool) -> bool:

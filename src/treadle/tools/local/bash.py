@@ -6,7 +6,7 @@ Everything is bounded: time, what the model reads, what is kept, and what is rea
 import asyncio
 import os
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
@@ -14,11 +14,11 @@ import msgspec
 
 from treadle.canon.errors import ToolError, ToolFailed
 from treadle.canon.json import cut_json_text, write_json
-from treadle.canon.tools import Fault
+from treadle.canon.tools import OUTSIDE_ROOT, Fault
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer, write_text
 from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps, answer, decoded, readable, replaced_words
-from treadle.tools.local.opener import FIXED, MASKED_FOLDERS, Root
+from treadle.tools.local.opener import MASKED_FOLDERS, Root
 from treadle.tools.local.output import Shelf, end_on_character, keepable
 from treadle.tools.local.write import session_of
 from treadle.tools.sandbox import Sandbox
@@ -34,6 +34,10 @@ SHOWN_BYTES_MIN = 64
 READ_BYTES_MAX = 67_108_864
 MASK_SEARCH_MAX = 20_000
 CWD_BYTES_MAX = 4_096
+PROTECTED_MAX = 20
+READ_ONLY_WORDS = (
+    "The git repository is read-only for commands. A person can allow writing it: call again with git=true."
+)
 _SCRIPT = 'trap \'pwd -P > "$TREADLE_CWD"\' EXIT\neval "$1"'
 READ_ONLY_NOTE = (
     "This ran read-only: it could not write, change or send anything. If it has to, call bash again with "
@@ -142,7 +146,17 @@ class Bash:
             )
             return await self._play(context, order, place, folder)
 
-    async def run(self, context: ToolContext, command: str, cwd: str, timeout_s: float, network: bool) -> Answer:
+    async def run(  # noqa: PLR0913 - the arguments of the tool
+        self,
+        context: ToolContext,
+        command: str,
+        cwd: str,
+        timeout_s: float,
+        *,
+        network: bool,
+        git: bool,
+        protected: Sequence[str],
+    ) -> Answer:
         """Run one command and answer with what it wrote and its exit code."""
         if network and not self._sandbox.rules.network:
             words = "Commands have no network here. Whoever runs Treadle can allow it: tools.local.network."
@@ -156,9 +170,9 @@ class Bash:
             place=place,
             timeout_s=timeout_s,
             network=network,
+            git=git,
+            allowed=[self._inside(each) for each in (*self._root.writable, *protected)],
         )
-        if order.level > 2:
-            order.fixed.extend(self.fixed())
         return await self._play(context, order, place, folder)
 
     async def _play(self, context: ToolContext, order: Order, place: str, folder: str) -> Answer:
@@ -208,17 +222,31 @@ class Bash:
             body["cwd"] = moved
         level = self._sandbox.found.name
         body["sandbox"] = level
-        warnings = replaced_words(shown.replaced)
+        warnings = (*replaced_words(shown.replaced), *ended.undone)
         if order.read_only:
             body["read_only"] = True
             level += ", read-only"
             warnings = (*warnings, READ_ONLY_NOTE) if _REFUSED.search(shown.text) else warnings
+        else:
+            warnings = (*warnings, *self._advice(written, ended))
         ending = "output" if written.is_too_much else ended.ending
         if ending == "exited":
             return answer(body, f"exit {ended.code}, sandbox {level}", warnings=warnings)
         words = _ENDINGS[ending].format(timeout_s=order.timeout_s)
         fault = Fault(code="timeout" if ending == "timeout" else f"{ending}_limit", message=words)
         return answer(body, f"{words} Sandbox {level}.", warnings=warnings, fault=fault)
+
+    def _advice(self, written: Written, ended: Ended) -> tuple[str, ...]:
+        """Say what to do where the command met a repository that it may not write."""
+        is_refused = ended.code != 0 and b"Read-only file system" in written.kept and b".git" in written.kept
+        return (READ_ONLY_WORDS,) if is_refused else ()
+
+    def _inside(self, path: str) -> str:
+        """Return a protected path in full. Raises: ToolError, for one that is not in the root."""
+        place = os.path.normpath(os.path.join(self._root.real_path, path))
+        if not place.startswith(self._root.real_path.rstrip("/") + "/"):
+            raise ToolError(f"Outside the root: {path}", code=OUTSIDE_ROOT)
+        return place
 
     def _folder(self, cwd: str) -> str:
         opened = self._root.open(cwd, os.O_RDONLY | os.O_DIRECTORY)
@@ -243,12 +271,6 @@ class Bash:
         if ended == began or not (ended == top or ended.startswith(top.rstrip("/") + "/")):
             return None
         return os.path.relpath(ended, top).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-    def fixed(self) -> list[str]:
-        """Return what is read-only in the root; the folder around it first, so that it cannot be moved away."""
-        top = self._root.real_path
-        names = dict.fromkeys("/".join(each[:depth]) for each in FIXED for depth in range(1, len(each) + 1))
-        return [path for name in names if os.path.lexists(path := f"{top}/{name}")]
 
     def masked(self) -> list[str]:
         """Return the files below the root that may hold secrets, as far as a bounded search finds them."""
@@ -276,13 +298,15 @@ def make_bash(
     """Return the function behind the tool, for one root."""
     tool = Bash(root, sandbox, shelf, caps)
 
-    async def bash(
+    async def bash(  # noqa: PLR0913 - the arguments of the tool
         context: ToolContext,
         command: Annotated[str, msgspec.Meta(min_length=1, max_length=COMMAND_CHARS_MAX)],
         cwd: str = ".",
         timeout_s: Annotated[float, msgspec.Meta(gt=0, le=TIMEOUT_MAX_S)] = TIMEOUT_S,
         network: bool = False,
         read_only: bool | None = None,
+        git: bool = False,
+        protected: Annotated[list[str], msgspec.Meta(max_length=PROTECTED_MAX)] | None = None,
     ) -> Answer:
         """Run a shell command in a sandbox. Its processes end with it; nothing stays in the background.
 
@@ -293,6 +317,8 @@ def make_bash(
             network: Ask for a network, which there is only where it was allowed.
             read_only: True runs it without approval where it can write nothing and has no network; false says that it
                 must write. Left out, a command that usually only reads is run read-only.
+            git: Ask a person to let it write the git repository (add, commit, checkout, stash, tag); hooks are off.
+            protected: Ask a person to let it write these protected paths.
         """
         if "\0" in command:
             raise ToolError("The command contains a NUL character.", code="invalid_command")
@@ -300,7 +326,7 @@ def make_bash(
             if network:
                 raise ToolError("A command that runs read-only has no network.", code="network_off")
             return await tool.read(context, command, cwd, timeout_s)
-        return await tool.run(context, command, cwd, timeout_s, network)
+        return await tool.run(context, command, cwd, timeout_s, network=network, git=git, protected=protected or ())
 
     return bash
 

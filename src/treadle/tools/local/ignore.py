@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.tools.local.pattern import BadPattern, Pattern, name_regex, path_pattern
+from treadle.tools.local.pattern import DEEP, BadPattern, Pattern, name_regex, path_pattern
 
 RULES_MAX = 2_000
 _ANY = name_regex("*").pattern
@@ -82,7 +82,8 @@ def _rule(line: str) -> Rule | None:
         return None
     is_folder_only = text.endswith("/")
     body = text.rstrip("/") if is_folder_only else text
-    names = [name for name in body.split("/") if name]
+    # git's wildmatch takes any run of two stars or more that is a whole segment for `**`.
+    names = [DEEP if len(name) > len(DEEP) and not name.strip("*") else name for name in body.split("/") if name]
     if not names:
         return None
     is_name_enough = "/" not in body

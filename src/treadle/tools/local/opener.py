@@ -22,6 +22,8 @@ import msgspec
 
 from treadle.canon.errors import ConfigError, ToolError
 from treadle.canon.tools import OUTSIDE_ROOT
+from treadle.tools.sandbox import git_folders
+from treadle.tools.sandbox.protected_paths import find_protected, is_allowed
 
 PATH_BYTES_MAX = 4_095
 ROOT_GONE = "root_gone"
@@ -29,11 +31,6 @@ LINKS_MAX = 40
 PARENTS_MAX = 8
 MASKED_NAMES = (".env", ".env.*", "*.pem", "id_*", "secret.key")
 MASKED_FOLDERS = (".treadle",)
-FIXED = (
-    *((".git", "hooks"), (".git", "config"), (".treadle",), ("treadle.toml",)),
-    *(("treadle", "trusted.json"), ("treadle", "allowed.json")),
-)
-"""What may be read and not be changed: it decides what runs later, with the rights of a person."""
 
 _OPENAT2 = 437
 _NO_MAGICLINKS = 0x02
@@ -137,6 +134,7 @@ class Root:
     """One directory that tools may read in. `allow` are patterns of names or paths that are read although masked.
 
     `hidden` are patterns of names that are masked here beside those that are everywhere: the journal's own files.
+    `writable` are the protected paths that a person allowed by name, in the settings.
     """
 
     def __init__(
@@ -145,12 +143,14 @@ class Root:
         *,
         allow: Sequence[str] = (),
         hidden: Sequence[str] = (),
+        writable: Sequence[str] = (),
         opener: Opener | None = None,
     ) -> None:
         self.path = os.path.abspath(path)
         self.real_path = os.path.realpath(self.path)
         self.allow = tuple(allow)
         self.hidden = tuple(hidden)
+        self.writable = tuple(os.path.normpath(each) for each in writable)
         self.masked_names = (*MASKED_NAMES, *self.hidden)
         self._opener = opener or best_opener()
         try:
@@ -202,28 +202,30 @@ class Root:
         finally:
             os.close(seen.fd)
 
-    def open_folder_of(self, path: str, *, make: bool = False) -> tuple[Opened, str]:
+    def open_folder_of(self, path: str, *, make: bool = False, protected: bool = False) -> tuple[Opened, str]:
         """Open the folder that a file is or will be in, and return it with the file's own name.
 
-        With `make`, up to PARENTS_MAX missing folders are made.
+        With `make`, up to PARENTS_MAX missing folders are made. With `protected` a person allowed this path by name,
+        which no link may lead elsewhere.
         Raises: ToolError, also for what may not be written.
         """
         inner = self._inner(path)
         # As it is written first, so that nothing is made on the way to a refusal; then as it really is.
-        self._check_writable(os.path.normpath(inner), path)
+        allowed = (*self.writable, *([os.path.normpath(inner)] if protected else []))
+        self._check_writable(os.path.normpath(inner), path, allowed)
         folder, _, name = inner.rstrip("/").rpartition("/")
         if name in ("", ".", ".."):
             raise ToolError(f"Not a file name: {path}", code="invalid_path")
-        opened = self._open_or_make(folder, path) if make else self.open(folder or ".", _LIST)
+        opened = self._open_or_make(folder, path, allowed) if make else self.open(folder or ".", _LIST)
         real = name if opened.name == "." else f"{opened.name}/{name}"
         try:
-            self._check_writable(real, path)
+            self._check_writable(real, path, allowed)
         except ToolError:
             os.close(opened.fd)
             raise
         return opened, name
 
-    def _open_or_make(self, folder: str, path: str) -> Opened:
+    def _open_or_make(self, folder: str, path: str, allowed: Sequence[str]) -> Opened:
         names = [each for each in folder.split("/") if each not in ("", ".")]
         for missing in range(min(len(names), PARENTS_MAX) + 1):
             kept = len(names) - missing
@@ -233,13 +235,14 @@ class Root:
                 if error.info.code != "not_found":
                     raise
                 continue
-            return self._make_below(opened, names[kept:], path)
+            return self._make_below(opened, names[kept:], path, allowed)
         raise ToolError(f"More than {PARENTS_MAX} folders of the path are missing: {path}", code="not_found")
 
-    def _make_below(self, opened: Opened, names: list[str], path: str) -> Opened:
+    def _make_below(self, opened: Opened, names: list[str], path: str, allowed: Sequence[str]) -> Opened:
         for name in names:
             try:
-                self._check_writable(f"{opened.name}/{name}".removeprefix("./"), path)
+                inner = f"{opened.name}/{name}".removeprefix("./")
+                self._check_writable(inner, path, allowed, is_folder=True)
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, dir_fd=opened.fd)
                 # Never through a link: what was made here is a folder, whatever stands there now.
@@ -251,11 +254,25 @@ class Root:
             opened = Opened(fd=fd, name=f"{opened.name}/{name}".removeprefix("./"))
         return opened
 
-    def _check_writable(self, name: str, path: str) -> None:
+    def _check_writable(self, name: str, path: str, allowed: Sequence[str], *, is_folder: bool = False) -> None:
         if self.is_masked(name, is_folder=False):
             raise ToolError(f"Not writable, it may hold secrets: {path}", code="masked")
-        if is_fixed(name):
-            raise ToolError(f"Not writable, it decides what runs later: {path}", code="read_only")
+        is_on_the_way = is_folder and any(each.startswith(f"{name}/") for each in allowed)
+        if is_allowed(name, allowed) or is_on_the_way:
+            return
+        if why := self._protection(name):
+            words = f"Protected, {why}: {path}. A person can allow it: call again with protected=true."
+            raise ToolError(words, code="read_only")
+
+    def _protection(self, name: str) -> str:
+        """Say why a path below the root is protected; nothing if it is not."""
+        row = find_protected(name)
+        if row is not None:
+            return row.why
+        if (repository := git_folders.completed_by(self.real_path, name)) is not None:
+            return f"git takes {repository} for a repository and runs what its settings name"
+        named = git_folders.named_above(self.real_path, name)
+        return "the settings of the git repository name it" if is_allowed(f"{self.real_path}/{name}", named) else ""
 
     def _inner(self, path: str) -> str:
         """Return the path relative to the root; what a kernel call would silently misread is refused first."""
@@ -292,12 +309,6 @@ class Root:
 def reopen(fd: int, flags: int) -> int:
     """Open what a descriptor leads to once more, for reading. Raises: OSError."""
     return os.open(f"/proc/self/fd/{fd}", flags & ~os.O_NOFOLLOW | os.O_CLOEXEC) if LOOK else os.dup(fd)
-
-
-def is_fixed(name: str) -> bool:
-    """Tell whether a path below the root may only be read; case does not count."""
-    names = tuple(each.casefold() for each in name.split("/"))
-    return any(names[at : at + len(fixed)] == fixed for fixed in FIXED for at in range(len(names)))
 
 
 def refusal(error: OSError, path: str) -> ToolError:

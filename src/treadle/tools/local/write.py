@@ -176,6 +176,7 @@ def make_file_write(root: Root, seen: Seen, caps: LocalCaps = DEFAULT_CAPS) -> C
         path: Annotated[str, msgspec.Meta(min_length=1)],
         content: str,
         expect_sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-fA-F]{64}$")] | None = None,
+        protected: bool = False,
     ) -> Answer:
         """Write a whole file, which is made or replaced at once. Missing folders are made.
 
@@ -183,8 +184,9 @@ def make_file_write(root: Root, seen: Seen, caps: LocalCaps = DEFAULT_CAPS) -> C
             path: The file, relative to the root.
             content: All of its new text.
             expect_sha256: Write only if this is the sha256 of what the file holds now.
+            protected: Ask a person to allow this protected path.
         """
-        with _target(root, path, make=True) as target:
+        with _target(root, path, make=True, protected=protected) as target:
             target.check(expect_sha256, seen.get(context, target.name))
             new = _encoded(_with_line_ends(content, target.old), path)
             target.replace(new)
@@ -204,6 +206,7 @@ def make_file_edit(root: Root, seen: Seen, caps: LocalCaps = DEFAULT_CAPS) -> Ca
         old: Annotated[str, msgspec.Meta(min_length=1)],
         new: str,
         replace_all: bool = False,
+        protected: bool = False,
     ) -> Answer:
         """Replace a piece of text in a file. The old text must occur exactly once, or replace_all be set.
 
@@ -212,10 +215,11 @@ def make_file_edit(root: Root, seen: Seen, caps: LocalCaps = DEFAULT_CAPS) -> Ca
             old: The text to replace, as it stands in the file, with enough around it to be unique.
             new: The text to put there.
             replace_all: Replace every occurrence.
+            protected: Ask a person to allow this protected path.
         """
         if old == new:
             raise ToolError("The old and the new text are the same.", code="no_change")
-        with _target(root, path) as target:
+        with _target(root, path, protected=protected) as target:
             if target.old is None:
                 raise ToolError(f"File not found: {path}", code="not_found")
             target.check(None, seen.get(context, target.name))
@@ -231,8 +235,8 @@ def make_file_edit(root: Root, seen: Seen, caps: LocalCaps = DEFAULT_CAPS) -> Ca
 
 
 @contextlib.contextmanager
-def _target(root: Root, path: str, *, make: bool = False) -> Generator[Target, None, None]:
-    folder, name = root.open_folder_of(path, make=make)
+def _target(root: Root, path: str, *, make: bool = False, protected: bool) -> Generator[Target, None, None]:
+    folder, name = root.open_folder_of(path, make=make, protected=protected)
     try:
         yield Target(folder, name, path)
     finally:

@@ -166,11 +166,23 @@ class Sandbox:
         if self._scratch is not None:
             self._scratch.close()
 
-    def command(
-        self, argv: list[str], *, cwd: str, write: Sequence[str], place: str, timeout_s: float, network: bool = False
+    def command(  # noqa: PLR0913 - everything that the model and the person say of one command
+        self,
+        argv: list[str],
+        *,
+        cwd: str,
+        write: Sequence[str],
+        place: str,
+        timeout_s: float,
+        network: bool = False,
+        git: bool = False,
+        allowed: Sequence[str] = (),
     ) -> Order:
-        """Order a command of the model's: it sees the system, its own folders and its scratch space."""
-        env = places.environment(self._environ, self.rules.env, place)
+        """Order a command of the model's: it sees the system, its own folders and its scratch space.
+
+        `git` lets it write repositories, `allowed` are the protected paths that a person allowed by name.
+        """
+        env = places.environment(self._environ, self.rules.env, place) | (places.GIT_WRITE_ENV if git else {})
         return Order(
             argv=argv,
             cwd=cwd,
@@ -179,6 +191,9 @@ class Sandbox:
             abi=self.found.abi,
             read=[*places.readable(env["PATH"], self.home, network=network), *self.rules.read],
             write=[*write, *self.rules.write, place, f"{place}/tmp"],
+            guard=[*write, *self.rules.write],
+            allowed=list(allowed),
+            git=git,
             scratch=f"{place}/tmp",
             network=network,
             timeout_s=timeout_s,

@@ -9,15 +9,16 @@ along. It ends when its socket is closed. What a supervisor that was killed leav
 """
 
 import contextlib
+import dataclasses
 import os
 import select
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
-from treadle.tools.sandbox import confine, kernel, processes
+from treadle.tools.sandbox import confine, guard, kernel, processes
 from treadle.tools.sandbox.order import Ended, Ending, Order, read, send
 
 FDS_PER_ORDER = 2
@@ -102,12 +103,27 @@ def supervise(control: socket.socket, out_fd: int) -> None:
     os.set_blocking(waking, False)
     signal.signal(signal.SIGCHLD, _hear)
     signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
-    pid, told = confine.start(order, confine.execute(order, out_fd))
-    os.close(out_fd)
-    ended = _Watch(order, control, wake, pid, told).run()
+    ended = _guarded(order, lambda: _run(order, control, wake, out_fd))
     # Nobody may be left to hear it.
     with contextlib.suppress(OSError):
         send(control, ended)
+
+
+def _run(order: Order, control: socket.socket, wake: int, out_fd: int) -> Ended:
+    pid, told = confine.start(order, confine.execute(order, out_fd))
+    os.close(out_fd)
+    return _Watch(order, control, wake, pid, told).run()
+
+
+def _guarded(order: Order, run: Callable[[], Ended]) -> Ended:
+    """Run with the protected paths guarded; when `run` returns, nothing of the command is alive."""
+    watch = guard.Guard(order)
+    try:
+        watch.begin()
+        ended = run()
+    except OSError as error:
+        ended = Ended(ending="refused", code=confine.REFUSED_CODE, message=f"protected paths: {error}")
+    return dataclasses.replace(ended, undone=watch.end())
 
 
 class _Watch:

@@ -45,8 +45,9 @@ def arrange(order: Order) -> None:
     writable = [path for path in order.write if os.path.exists(path)]
     for path in writable:
         _mount(path, path, None, _BIND | _REC)
-    fixed = [path for path in order.fixed if os.path.lexists(path) and not os.path.islink(path)]
-    for path in fixed:
+    # A mount point can be neither renamed nor removed, so what is `pinned` stays where it is.
+    fixed = [path for path in sorted(order.fixed, key=len) if os.path.lexists(path) and not os.path.islink(path)]
+    for path in (*order.pinned, *fixed):
         _mount(path, path, None, _BIND)
     for path in order.vanishing:
         _mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV, VANISHING_OPTIONS)
@@ -55,7 +56,7 @@ def arrange(order: Order) -> None:
     _set_read_only("/", recursive=True)
     for path in writable:
         _set_read_only(path, recursive=True, on=False)
-    for path in (each for each in fixed if os.path.basename(each) != ".git"):
+    for path in fixed:
         _set_read_only(path)
     for path in order.masked:
         _mask(path)
@@ -78,7 +79,7 @@ def _mask(path: str) -> None:
     if os.path.islink(path) or not os.path.exists(path):
         return
     if os.path.isdir(path):
-        _mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV | _NOEXEC, b"size=4k,mode=000")
+        _mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV | _NOEXEC, b"size=4k,mode=555")
         _set_read_only(path)
     else:
         _mount("/dev/null", path, None, _BIND)

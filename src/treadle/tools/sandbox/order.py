@@ -31,7 +31,9 @@ class Order:
     """One command and what it may reach.
 
     `read` and `write` are folders and files; `fixed` are read-only and `masked` unreadable although they lie in one
-    that may be written. The last two need a mount namespace, as `scratch` does to be seen as /tmp.
+    that may be written. The last two need a mount namespace, as `scratch` does to be seen as /tmp, and `pinned`, which
+    may be written and not be moved. In the folders of `guard` nothing protected changes, but what a person `allowed`
+    by its path; with `git` repositories may be written, except what makes git run something.
 
     `read_only` takes away what the folders alone do not: times, modes and attributes of files, signals to others,
     every network, devices that do more than give bytes. `write` then holds nothing but scratch space of this one
@@ -47,6 +49,10 @@ class Order:
     write: list[str] = dataclasses.field(default_factory=list[str])
     fixed: list[str] = dataclasses.field(default_factory=list[str])
     masked: list[str] = dataclasses.field(default_factory=list[str])
+    pinned: list[str] = dataclasses.field(default_factory=list[str])
+    guard: list[str] = dataclasses.field(default_factory=list[str])
+    allowed: list[str] = dataclasses.field(default_factory=list[str])
+    git: bool = False
     scratch: str = ""
     network: bool = False
     read_only: bool = False
@@ -61,12 +67,16 @@ class Order:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a command ended. `code` is its exit status, 128 and the signal's number when one killed it."""
+    """How a command ended. `code` is its exit status, 128 and the signal's number when one killed it.
+
+    `undone` says what of it was moved aside or put back, because it changed what is protected.
+    """
 
     ending: Ending
     code: int = 0
     leftovers: int = 0
     message: str = ""
+    undone: list[str] = dataclasses.field(default_factory=list[str])
 
 
 def bare_command(module: str, *, extra: tuple[str, ...] = ()) -> list[str]:

@@ -30,9 +30,28 @@ ENV_FIXED = {
     "MANPAGER": "cat",
     "NO_COLOR": "1",
     "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
     "HISTFILE": "/dev/null",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
+_GIT_WRITE_SETTINGS = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.editor": "true",
+    "sequence.editor": "true",
+    "commit.gpgSign": "false",
+    "tag.gpgSign": "false",
+    "diff.external": "",
+    "gc.auto": "0",
+    "safe.bareRepository": "explicit",
+}
+GIT_WRITE_ENV = {
+    "GIT_CONFIG_COUNT": str(len(_GIT_WRITE_SETTINGS)),
+    **{f"GIT_CONFIG_KEY_{at}": name for at, name in enumerate(_GIT_WRITE_SETTINGS)},
+    **{f"GIT_CONFIG_VALUE_{at}": value for at, value in enumerate(_GIT_WRITE_SETTINGS.values())},
+    "GIT_EDITOR": "true",
+}
+"""What a command gets that may write a repository: no hooks, no monitor, no editor, no signatures."""
 PATH_DEFAULT = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASS", "CRED", "AUTH")
 _SHARED_PREFIXES = ("", ".local", ".config", ".cache")

@@ -190,3 +190,39 @@ def test_rules_of_a_session_are_forgotten_with_it(tmp_path: Path) -> None:
     assert len(allowances.session) == 1
     allowances.forget()
     assert Allowed(tool="x") not in allowances
+
+
+NAMED = ("file_write always needs approval", "it asks to write protected paths: AGENTS.md")
+
+
+@pytest.mark.parametrize("mode", ["ask", "auto-edit", "trust"])
+def test_a_protected_path_is_asked_about_by_its_name(tmp_path: Path, mode: Mode) -> None:
+    """No mode and no rule for the tool answers; a rule for the path does, for both tools, and for no other path."""
+    asked = ask("file_write", NAMED, path="./AGENTS.md", content="x", protected=True)
+    made = Policy(mode, Allowances("/w", tmp_path / "allowed.json"), sandbox=3)
+    made.allowances.add(Allowed(tool="file_write"), "session")
+    assert made.decide(asked) is None
+    assert [rule.words for rule in made.rules_for(asked, "project")] == ["writing the protected path AGENTS.md"]
+    made.remember(asked, "project")
+    again = Policy(mode, Allowances("/w", tmp_path / "allowed.json"), sandbox=3)
+    edited = ask("file_edit", path="AGENTS.md", old="x", new="y", protected=True)
+    assert [(each.approve, each.by) for each in (again.decide(asked), again.decide(edited)) if each] == [
+        (True, "policy: remembered AGENTS.md")
+    ] * 2
+    other = ask("file_write", path="CLAUDE.md", content="x", protected=True)
+    tainted = ask("file_write", (*NAMED, "untrusted output of x was read before"), path="AGENTS.md", protected=True)
+    shell = bash("echo > AGENTS.md", protected=["AGENTS.md"])
+    assert [again.decide(each) for each in (other, tainted, shell)] == [None] * 3
+    assert again.rules_for(shell, "session") == []
+    planned = Policy("plan", again.allowances, sandbox=3).decide(other)
+    assert planned is not None
+    assert not planned.approve
+
+
+def test_a_git_write_is_asked_about_whatever_was_remembered() -> None:
+    """Also a command that only reads is one when it asks to write."""
+    reasons = ("bash always needs approval", "it asks to write the git repository")
+    asked = ask("bash", reasons, command="git status", git=True)
+    for mode in ("ask", "auto-edit"):
+        assert policy(mode).decide(asked) is None
+        assert policy(mode).rules_for(asked, "session") == []

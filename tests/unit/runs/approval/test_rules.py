@@ -163,3 +163,25 @@ def test_patterns_that_can_not_be_kept_are_refused(patterns: dict[str, str]) -> 
     with pytest.raises(ProtocolError) as refused:
         make_rule("pattern", question(), patterns, is_everywhere=True)
     assert refused.value.info.param == "remember.patterns"
+
+
+def test_what_a_person_must_allow_by_name_is_remembered_by_name_only() -> None:
+    """A rule for the tool, or with a pattern that means more than the path, does not agree."""
+    asked = question(
+        '{"path":"AGENTS.md","protected":true}',
+        source="local",
+        reasons=("put always needs approval", "it asks to write protected paths: AGENTS.md"),
+    )
+    rules = {
+        name: row(Rule(kind="pattern", tool="put", source="local", project="/p", patterns=patterns))
+        for name, patterns in {"name": {"path": "AGENTS.md"}, "glob": {"path": "*"}, "free": {"text": "*"}}.items()
+    }
+    assert not agrees(row(Rule(kind="tool", tool="put", source="local", project="/p")), asked)
+    assert [name for name, each in rules.items() if agrees(each, asked)] == ["name"]
+    assert agrees(row(make_rule("call", asked, {}, is_everywhere=True)), asked)
+    git = msgspec.structs.replace(
+        asked, arguments='{"command":"git add .","git":true}', reasons=("it asks to write the git repository",)
+    )
+    assert not agrees(row(Rule(kind="tool", tool="put", source="local", project="/p")), git)
+    pattern = Rule(kind="pattern", tool="put", source="local", project="/p", patterns={"command": "git add ."})
+    assert not agrees(row(pattern), git)

@@ -36,6 +36,12 @@ def ignored(text: str, path: str) -> bool:
         ("logs/**", "logs/", False),
         ("a/**/b", "a/b", True),
         ("a/**/b", "a/x/b", True),
+        ("a/***/b", "a/x/y/b", True),
+        ("a/****/b", "a/b", True),
+        ("***/logs", "a/b/logs", True),
+        ("logs/***", "logs/a/b", True),
+        ("a***/b", "ax/y/b", False),
+        ("***", "a/b", True),
         ("*\n!keep", "keep", False),
         ("!keep\n*", "keep", True),
         ("dir/\n!dir/keep", "dir/keep", True),
@@ -80,7 +86,11 @@ name = st.text("ab", min_size=1, max_size=2)
 line = st.tuples(
     st.sampled_from(["", "!"]),
     st.sampled_from(["", "/"]),
-    st.lists(st.one_of(name, st.sampled_from(["*", "**", "a*", "?", "[ab]", "[!a]", "*b"])), min_size=1, max_size=3),
+    st.lists(
+        st.one_of(name, st.sampled_from(["*", "**", "***", "****", "a***", "a*", "?", "[ab]", "[!a]", "*b"])),
+        min_size=1,
+        max_size=3,
+    ),
     st.sampled_from(["", "/"]),
 ).map(lambda each: each[0] + each[1] + "/".join(each[2]) + each[3])
 

@@ -122,6 +122,17 @@ def test_an_expected_hash_is_compared(tmp_path: pathlib.Path, tools: Tools) -> N
         ("sub/ID_rsa", "masked"),
         (".git/hooks/pre-commit", "read_only"),
         ("sub/.GIT/config", "read_only"),
+        *((f"{way}.git{rest}", "read_only") for way in ("", "./", "a/../") for rest in ("", "/", "/./x", "/HEAD")),
+        *(
+            (f"sub/{name}", "read_only")
+            for name in (".gIt", ".git ", ".git.", ".g\u200cit/x", "GIT~1/config", ".git:x")
+        ),
+        *((f"{name}", "read_only") for name in ("AGENTS.md", "claude.md", "deep/.cursor/rules", ".vscode/tasks.json")),
+        *(
+            (f"{name}", "read_only")
+            for name in (".envrc", ".github/workflows/a.yml", ".npmrc", ".husky/x", ".mcp.json")
+        ),
+        *((f"{name}", "read_only") for name in (".gitattributes", ".config/fish/config.fish", ".profile", "x/.zshrc")),
         (".treadle/x", "masked"),
         ("treadle.toml", "read_only"),
         (".local/share/treadle/trusted.json", "read_only"),
@@ -190,3 +201,61 @@ def test_an_edit_needs_a_text_file_and_a_change(tmp_path: pathlib.Path, tools: T
         with pytest.raises(ToolError) as caught:
             tools.edit(path, old, new)
         assert code_of(caught) == code
+
+
+def test_a_person_allows_a_protected_path_by_its_name(tmp_path: pathlib.Path, tools: Tools) -> None:
+    """That path and no other, and never where a link leads."""
+    tools.write("AGENTS.md", "x", protected=True)
+    tools.edit("AGENTS.md", "x", "y", protected=True)
+    assert (tmp_path / "AGENTS.md").read_text() == "y"
+    tools.write(".github/workflows/a.yml", "x", protected=True)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "way").symlink_to(".git")
+    for options in ({"protected": True}, {}):
+        with pytest.raises(ToolError, match="Protected") as caught:
+            tools.write("way/config", "x", **options)
+        assert code_of(caught) == "read_only"
+    with pytest.raises(ToolError, match="may hold secrets"):
+        tools.write(".env", "x", protected=True)
+
+
+def test_the_settings_may_allow_protected_paths(tmp_path: pathlib.Path) -> None:
+    """Those that are named, and what lies in them."""
+    root = Root(tmp_path, writable=["AGENTS.md", ".github/"])
+    write = make_file_write(root, Seen())
+    for path in ("AGENTS.md", ".github/workflows/a.yml"):
+        write(SESSION, path, "x")
+    with pytest.raises(ToolError, match="call again with protected=true"):
+        write(SESSION, "CLAUDE.md", "x")
+
+
+def test_no_repository_is_made_file_by_file(tmp_path: pathlib.Path, tools: Tools) -> None:
+    """Whichever of its files comes last, and however the folders are spelled."""
+    for order in (("HEAD", "objects/x", "refs/x"), ("refs/x", "HEAD", "objects/x"), ("HEAD", "commondir")):
+        place = f"bare{len(os.listdir(tmp_path))}"
+        for name in order[:-1]:
+            tools.write(f"{place}/{name}", "x")
+        with pytest.raises(ToolError, match=f"git takes {place} for a repository"):
+            tools.write(f"{place}/{order[-1]}", "x")
+    for name in ("objects/x", "refs/x"):
+        tools.write(f"done/{name}", "x")
+    (tmp_path / "done" / "HEAD").write_text("ref: refs/heads/main")
+    with pytest.raises(ToolError, match="git takes done for a repository"):
+        tools.write("done/config", "x")
+
+
+def test_what_the_settings_of_a_repository_name_is_protected(tmp_path: pathlib.Path, tools: Tools) -> None:
+    """Included settings, the folder of hooks, and files in commands; nothing that is merely called alike."""
+    (tmp_path / "sub" / ".git").mkdir(parents=True)
+    (tmp_path / "sub" / "tools").mkdir()
+    (tmp_path / "sub" / "tools" / "clean.py").write_text("x")
+    (tmp_path / "sub" / ".git" / "config").write_text(
+        '[include]\n path = ../shared\n[core]\n\thooksPath = own\n[filter "x"] clean = python3 "tools/clean.py" %f\n'
+        "[user]\n\tname = plain\n"
+    )
+    (tmp_path / "sub" / "plain").write_text("x")
+    for path in ("sub/shared", "sub/own/pre-commit", "sub/tools/clean.py"):
+        with pytest.raises(ToolError, match="the settings of the git repository name it"):
+            tools.write(path, "x")
+    tools.write("sub/plain", "y")
+    tools.write("sub/tools/other.py", "y")
