@@ -49,7 +49,7 @@ LINGER_S = 1.0
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the server listens; `login` is the path of a one-time link, where people must log in."""
+    """Where the server listens; `login` is the path of a one-time link."""
 
     host: str
     port: int

@@ -28,7 +28,9 @@ async def opened_host(
     if args.server:
         from treadle.cli.remote.elsewhere import Elsewhere
 
-        async with Elsewhere(args.server, command.server_key(args)) as far:
+        from treadle.cli.login.person import person_key
+
+        async with Elsewhere(args.server, command.server_key(args), person_key(settings, args.server)) as far:
             yield far
         return
     # Off the loop, so that a person who types already sees it.
