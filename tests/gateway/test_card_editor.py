@@ -6,6 +6,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from person import person_headers
+
 from gateway.card_editor import started
 
 CARD = {
@@ -33,7 +35,7 @@ def editor() -> Iterator[str]:
 
 def ask(editor: str, method: str, path: str, **given: Any) -> httpx2.Response:
     """Ask the editor."""
-    return httpx2.request(method, f"{editor}{path}", timeout=20, **given)
+    return httpx2.request(method, f"{editor}{path}", headers=person_headers(), timeout=20, **given)
 
 
 def say(editor: str, text: str) -> None:

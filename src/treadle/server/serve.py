@@ -103,7 +103,7 @@ async def serve(
     )
     # It warns of every WebSocket probe that is answered with 426; what matters here is logged by Treadle itself.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    with listener:
+    with listener, runtime.own_ports.listening(listener.getsockname()[1]):
         async with _trimming():
             if post is None:
                 await _Server(config, app, announce, grace_s).serve(sockets=[listener])

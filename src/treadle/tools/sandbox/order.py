@@ -31,7 +31,9 @@ class Order:
     """One command and what it may reach.
 
     `read` and `write` are folders and files; `fixed` are read-only and `masked` unreadable although they lie in one
-    that may be written. The last two need a mount namespace, as `scratch` does to be seen as /tmp.
+    that may be written. The last two need a mount namespace, as `scratch` does to be seen as /tmp. With a `network` there
+    must be `net_rules`, the descriptor of a Landlock ruleset that says which ports may be reached: it comes beside the
+    order and its number is known only where it arrived.
     """
 
     argv: list[str]
@@ -45,6 +47,7 @@ class Order:
     masked: list[str] = dataclasses.field(default_factory=list[str])
     scratch: str = ""
     network: bool = False
+    net_rules: int = -1
     timeout_s: float = 120.0
     term_s: float = 2.0
     cpu_s: int = 240
