@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from left_out import left_out
+from person import VARIABLE
 from spread import ByFile
 
 settings.register_profile("default", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
@@ -25,7 +26,7 @@ gc.disable()  # until everything is collected: nothing of that is garbage
 
 _FOREIGN = ("TREADLE_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "OPENROUTER_", "ENABLE_TOOLS")
 _homes = itertools.count(1)
-_OURS = ("TREADLE_HYPOTHESIS", "TREADLE_REQUIRE_BROWSER", "TREADLE_CHROMIUM")
+_OURS = (VARIABLE, "TREADLE_HYPOTHESIS", "TREADLE_REQUIRE_BROWSER", "TREADLE_CHROMIUM")
 
 
 def pytest_xdist_auto_num_workers() -> int:

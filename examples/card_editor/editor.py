@@ -38,6 +38,7 @@ class Editor:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._treadle = App(runtime)
+        self.login = self._treadle.service.first_link()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
@@ -109,8 +110,10 @@ async def main(args: argparse.Namespace) -> None:
     async with Runtime(settings_of(args), model=model) as runtime:
         await open_card(runtime, {"name": "Nobody yet"}, EMPTY, replace=False)
         with socket.create_server(("127.0.0.1", args.port)) as listening:
-            print(f"http://127.0.0.1:{listening.getsockname()[1]}/", flush=True)
-            config = uvicorn.Config(Editor(runtime), lifespan="off", log_level="warning")
+            editor = Editor(runtime)
+            # Facts are confirmed by a person: this link logs one in, once, and leads to the page.
+            print(f"http://127.0.0.1:{listening.getsockname()[1]}{editor.login}", flush=True)
+            config = uvicorn.Config(editor, lifespan="off", log_level="warning")
             await uvicorn.Server(config).serve(sockets=[listening])
 
 

@@ -10,9 +10,10 @@ function make(tag, fields = {}, ...inside) {
 }
 
 async function call(method, path, body) {
-  const options = { method };
+  // A change by somebody who is logged in has this header: no other site can send it.
+  const options = { method, headers: { "x-treadle-page": "1" } };
   if (body !== undefined) {
-    options.headers = { "content-type": "application/json" };
+    options.headers["content-type"] = "application/json";
     options.body = JSON.stringify(body);
   }
   const answer = await fetch(path, options);
@@ -170,7 +171,7 @@ $("ask").addEventListener("submit", (event) => {
   $("go").disabled = true;
   act(async () => {
     tell("The model is at work…");
-    const headers = { "content-type": "application/json" };
+    const headers = { "content-type": "application/json", "x-treadle-page": "1" };
     const answer = await fetch("/treadle/v1/runs", { method: "POST", headers, body: JSON.stringify({ input, stream: true }) });
     const events = await answer.text();
     if (!answer.ok || !events.includes("run.ended")) throw new Error("The model did not answer.");

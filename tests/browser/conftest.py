@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
 from gateway.server_process import Served, served
+from person import person_headers
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 SCREENSHOTS = os.environ.get("TREADLE_SCREENSHOTS")
@@ -85,11 +86,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-def new_context(browser: Browser, *, width: int = 1180, height: int = 800, dark: bool = False) -> BrowserContext:
-    """Open a window of that size."""
+def new_context(
+    browser: Browser, *, width: int = 1180, height: int = 800, dark: bool = False, is_person: bool = True
+) -> BrowserContext:
+    """Open a window of that size; what is done in it is a person's, unless the test is about logging in."""
     scheme = "dark" if dark else "light"
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     context.set_default_timeout(15_000)
+    if is_person:
+        context.set_extra_http_headers(person_headers())
     return context
 
 

@@ -21,7 +21,7 @@ MAKE_LINK = """async (scope) => {
 def test_a_link_logs_in_once(browser: Browser, tmp_path: Path) -> None:
     """Without it there is a page that says how; with it the chat; a second use is refused."""
     with hosted(tmp_path, toml=ALWAYS) as server:
-        context = new_context(browser)
+        context = new_context(browser, is_person=False)
         seen = Watched(context.new_page(), server)
         page = seen.open()
         expect(page.get_by_role("heading", name="Log in to Treadle")).to_be_visible()
@@ -36,7 +36,7 @@ def test_a_link_logs_in_once(browser: Browser, tmp_path: Path) -> None:
         expect(page.locator(".prose")).to_contain_text("demo model")
         page.reload()
         expect(page.locator(".prose")).to_contain_text("demo model")
-        other = new_context(browser)
+        other = new_context(browser, is_person=False)
         second = other.new_page()
         second.goto(f"{server.url}{server.login}")
         expect(second.get_by_role("status")).to_contain_text("This link was used already")
@@ -50,7 +50,7 @@ def test_a_link_logs_in_once(browser: Browser, tmp_path: Path) -> None:
 def test_logging_out_ends_it(browser: Browser, tmp_path: Path) -> None:
     """The cookie is gone here and good nowhere."""
     with hosted(tmp_path, toml=ALWAYS) as server:
-        context = new_context(browser)
+        context = new_context(browser, is_person=False)
         page = context.new_page()
         page.goto(f"{server.url}{server.login}")
         expect(page.get_by_role("heading", name="What would you like to know?")).to_be_visible()
@@ -68,7 +68,7 @@ def test_logging_out_ends_it(browser: Browser, tmp_path: Path) -> None:
 def test_a_viewer_may_only_look(browser: Browser, tmp_path: Path) -> None:
     """The page offers nothing that the server would refuse, and the server refuses it all the same."""
     with hosted(tmp_path, toml=ALWAYS) as server:
-        admins = new_context(browser)
+        admins = new_context(browser, is_person=False)
         seen = Watched(admins.new_page(), server)
         seen.page.goto(f"{server.url}{server.login}")
         expect(seen.page.get_by_role("heading", name="What would you like to know?")).to_be_visible()
@@ -76,7 +76,7 @@ def test_a_viewer_may_only_look(browser: Browser, tmp_path: Path) -> None:
         expect(seen.page.get_by_role("button", name="Copy answer")).to_be_visible()
         address = seen.page.url
         link = server.url + seen.page.evaluate(MAKE_LINK, "viewer")
-        context = new_context(browser)
+        context = new_context(browser, is_person=False)
         page = context.new_page()
         page.goto(link)
         expect(page.get_by_placeholder("You may only look")).to_be_disabled()

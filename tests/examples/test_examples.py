@@ -8,6 +8,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from examples.stage import BOUND_S, EXAMPLES, SERVE, Stage
+from person import person_key
 from postgres import postgres_server
 
 ELSEWHERE = {"card_editor": "tests/gateway/test_card_editor.py", "guests": "tests/toolchains/test_languages.py"}
@@ -90,7 +91,7 @@ def test_a_call_waits_until_somebody_decides(tmp_path: Path) -> None:
             ("approve", "approved", "old.log is gone, 2 are left"),
         ):
             with stage.beside("ask.py", **sdk(url)) as asking:
-                shown = stage.run("decide.py", choice, TREADLE_URL=url).splitlines()
+                shown = stage.run("decide.py", choice, TREADLE_URL=url, TREADLE_KEY=person_key()).splitlines()
                 said, _ = asking.communicate(timeout=BOUND_S)
             assert shown[0] == 'delete_log {"file":"old.log"}'
             assert shown[-1].strip() == outcome

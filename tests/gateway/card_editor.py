@@ -11,10 +11,10 @@ EDITOR = Path(__file__).parents[2] / "examples" / "card_editor" / "editor.py"
 
 @contextmanager
 def started() -> Iterator[str]:
-    """Start it on a free port and give its address."""
+    """Start it on a free port and give its address, without the link by which a person logs in."""
     with subprocess.Popen([sys.executable, str(EDITOR), "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield process.stdout.readline().strip().rstrip("/")
+            yield process.stdout.readline().partition("/login#")[0]
         finally:
             process.terminate()

@@ -17,6 +17,7 @@ import pytest
 
 from gateway.apis import APIS, BOUND_S
 from gateway.gateway import Gateway
+from person import person_headers
 from treadle.canon.errors import StoreError
 from treadle.config import Route, ServerSection
 from treadle.store.futures import failed
@@ -160,8 +161,8 @@ def test_a_run_is_ended_by_treadles_own_api(slow: Gateway, api: str) -> None:
     ) as response:
         run_id = response.headers["x-treadle-run"]
         slow.ask(_asked(slow))
-        first = httpx2.post(f"{slow.origin}/treadle/v1/runs/{run_id}/cancel", json={})
-        second = httpx2.post(f"{slow.origin}/treadle/v1/runs/{run_id}/cancel", json={})
+        first = httpx2.post(f"{slow.origin}/treadle/v1/runs/{run_id}/cancel", json={}, headers=person_headers())
+        second = httpx2.post(f"{slow.origin}/treadle/v1/runs/{run_id}/cancel", json={}, headers=person_headers())
         response.read()
     assert (first.status_code, first.json()["status"]) == (200, "cancelled")
     assert second.json() == first.json()
@@ -199,7 +200,9 @@ def test_an_open_call_gets_its_result_and_the_run_one_end(tmp_path: Path) -> Non
 
 def _cancel_in_thread(gateway: Gateway, run_id: str) -> threading.Thread:
     url = f"{gateway.origin}/treadle/v1/runs/{run_id}/cancel"
-    thread = threading.Thread(target=httpx2.post, args=(url,), kwargs={"json": {}, "timeout": BOUND_S})
+    thread = threading.Thread(
+        target=httpx2.post, args=(url,), kwargs={"json": {}, "headers": person_headers(), "timeout": BOUND_S}
+    )
     thread.start()
     return thread
 

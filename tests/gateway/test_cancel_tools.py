@@ -18,6 +18,7 @@ import pytest
 from gateway.gateway import Gateway
 from guests.wat import ALLOCATOR, TOOL_TYPE
 from peers.visit import HERE
+from person import person_headers
 from treadle import Tool, ToolContext, tool
 from treadle.canon.items import ResultItem
 from treadle.canon.plan import Plan
@@ -109,7 +110,9 @@ def alive(marker: str) -> bool:
 def post(gateway: Gateway, path: str, body: dict[str, Any]) -> Any:
     """Post JSON and read JSON."""
     data = json.dumps(body).encode()
-    request = urllib.request.Request(f"{gateway.origin}{path}", data, {"content-type": "application/json"})
+    request = urllib.request.Request(
+        f"{gateway.origin}{path}", data, {"content-type": "application/json", **person_headers()}
+    )
     with urllib.request.urlopen(request, timeout=WAIT_S) as response:
         return json.load(response)
 

@@ -7,6 +7,7 @@ import httpx2
 import pytest
 
 from gateway.card_editor import started
+from person import person_headers
 
 CARD = {
     "spec": "chara_card_v3",
@@ -33,7 +34,7 @@ def editor() -> Iterator[str]:
 
 def ask(editor: str, method: str, path: str, **given: Any) -> httpx2.Response:
     """Ask the editor."""
-    return httpx2.request(method, f"{editor}{path}", timeout=20, **given)
+    return httpx2.request(method, f"{editor}{path}", headers=person_headers(), timeout=20, **given)
 
 
 def say(editor: str, text: str) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from gateway.gateway import Gateway
+from person import person_headers
 from treadle.config.settings import CacheSection
 from treadle.tools import tool
 from treadle.upstream.reply import ReplyCall
@@ -122,7 +123,7 @@ def test_runs_of_other_keys_are_not_shown(gateway: Gateway) -> None:
     one = ask(gateway)
     fingerprint = get(gateway, f"/runs/{one}/plans").json()["plans"][0]["fingerprint"]
     request = gateway.ask(foreign(gateway, one))
-    made = httpx2.post(f"{gateway.origin}/treadle/v1/keys", json={"name": "ada"}).json()
+    made = httpx2.post(f"{gateway.origin}/treadle/v1/keys", json={"name": "ada"}, headers=person_headers()).json()
     key = {"authorization": f"Bearer {made['key']}"}
     for path in (f"/runs/{one}/plans", f"/runs/{request}/plans/1", f"/plans/{fingerprint}"):
         assert httpx2.get(f"{gateway.origin}/treadle/v1{path}", headers=key).status_code == 404

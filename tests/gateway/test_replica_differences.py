@@ -14,6 +14,7 @@ from chaos.server import TOOLS, Server, prepare
 from chaos.stores import KINDS, address, violations
 from chaos.test_kill import effects
 from gateway.test_outage import ask
+from person import person_headers
 from treadle.cli.checkup.replicas import check_replicas
 from treadle.cli.main import main
 from treadle.config import Settings, StoreSection, ToolsSection
@@ -122,7 +123,7 @@ def test_a_run_that_waits_for_a_tool_can_be_cancelled(started: ExitStack, tmp_pa
         without,
         "POST",
         f"/treadle/v1/runs/{run_id}/cancel",
-        headers={"content-type": "application/x-www-form-urlencoded", "content-length": "0"},
+        headers={"content-type": "application/x-www-form-urlencoded", "content-length": "0", **person_headers()},
     )
     assert cancelled.status == 200, cancelled.body
     assert get(without, f"/treadle/v1/runs/{run_id}")["status"] == "cancelled"

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gateway.gateway import Gateway
+from person import person_headers
 from treadle import tool
 from treadle.store.audit import audit_export
 from treadle.store.export import read_runs
@@ -28,7 +29,8 @@ def get_price(article: str) -> float:
 
 def sessions(gateway: Gateway, method: str, path: str = "", **given: Any) -> httpx2.Response:
     """Call the API of sessions."""
-    return httpx2.request(method, f"{gateway.origin}/treadle/v1/sessions{path}", timeout=20, **given)
+    where = f"{gateway.origin}/treadle/v1/sessions{path}"
+    return httpx2.request(method, where, headers=person_headers(), timeout=20, **given)
 
 
 def say(gateway: Gateway, session: str, text: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.gateway import Gateway
 from gateway.test_replicas import store_of
+from person import person_headers
 from treadle import tool
 from treadle.canon.items import ResultItem
 from treadle.canon.plan import Plan
@@ -65,7 +66,7 @@ class Asker:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self.client = httpx2.Client(base_url=gateway.origin, timeout=BOUND_S)
+        self.client = httpx2.Client(base_url=gateway.origin, headers=person_headers(), timeout=BOUND_S)
 
     def ask(self, **body: Any) -> Any:
         """Ask for a response that is not stored."""

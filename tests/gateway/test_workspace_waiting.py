@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from gateway.restart import BOUND_S, PROGRAM, Life, Upstream, life
+from person import person_headers
 from treadle.cli.main import main
 from treadle.upstream.reply import ReplyCall
 from treadle.upstream.script import Script, ScriptTurn, Sees
@@ -25,7 +26,8 @@ PROPOSE = ScriptTurn(
 
 def ask(served: Life, method: str, path: str, **given: Any) -> Any:
     """Call Treadle's own API."""
-    answer = httpx2.request(method, f"{served.origin}/treadle/v1{path}", timeout=BOUND_S, **given)
+    where = f"{served.origin}/treadle/v1{path}"
+    answer = httpx2.request(method, where, headers=person_headers(), timeout=BOUND_S, **given)
     assert answer.status_code < 300, answer.text
     return answer.json()
 

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from gateway.gateway import Gateway
+from person import person_headers
 from treadle.config.settings import WorkspaceSection
 from treadle.upstream.reply import ReplyCall
 from treadle.upstream.script import Script, ScriptTurn
@@ -29,7 +30,8 @@ def calls(name: str, **args: Any) -> ScriptTurn:
 
 def ask(gateway: Gateway, method: str, path: str = "", **given: Any) -> httpx2.Response:
     """Call the API of workspaces."""
-    return httpx2.request(method, f"{gateway.origin}/treadle/v1/workspaces{path}", timeout=20, **given)
+    where = f"{gateway.origin}/treadle/v1/workspaces{path}"
+    return httpx2.request(method, where, headers=person_headers(), timeout=20, **given)
 
 
 def make(gateway: Gateway, **given: Any) -> dict[str, Any]:

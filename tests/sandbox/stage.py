@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +88,10 @@ class Stage:
         return b"".join(written).decode("utf-8", "replace"), ended
 
 
-def make_sandbox(found: Found) -> Sandbox:
+def make_sandbox(found: Found, closed: Callable[[], frozenset[int]] = frozenset) -> Sandbox:
     """Return a sandbox of a level, in an environment that holds a secret."""
     environ = {**os.environ, "SERVICE_TOKEN": SECRET, "PLAIN_SETTING": SECRET}
-    return Sandbox(Rules(), found=found, environ=environ)
+    return Sandbox(Rules(), found=found, environ=environ, closed=closed)
 
 
 def survivors(marker: str) -> list[int]:

@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from treadle.canon.errors import Forbidden
+from treadle.canon.errors import Forbidden, Unauthorised
 from treadle.store.keys.kept import Grant, KeyRow, Role
 
 ROLES: tuple[Role, ...] = ("none", "viewer", "operator", "admin")
@@ -12,11 +12,15 @@ ROLES: tuple[Role, ...] = ("none", "viewer", "operator", "admin")
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks: the holder of a key, or whoever is at this machine where no keys are needed."""
+    """Who asks: the holder of a key, a person, or any program on this machine where no keys are needed.
+
+    Who showed no credential decides nothing (`may_decide`): a command that a model runs can send such a request too.
+    """
 
     key_id: str = ""
     name: str = "local"
     grant: Grant = Grant(role="admin")
+    may_decide: bool = True
 
     def check_api(self, api: str) -> None:
         """Let the client use an API. Raises: Forbidden."""
@@ -35,8 +39,20 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     def reach(self, *, is_read: bool) -> str | None:
         """Return whose things the client may look at or change: those of its own key, or with a role everybody's."""
+        if not (is_read or self.may_decide):
+            return self.key_id
         needed: Role = "viewer" if is_read else "operator"
         return None if ROLES.index(self.grant.role) >= ROLES.index(needed) else self.key_id
+
+    def check_decides(self, what: str = "This") -> None:
+        """Let the client decide something for a person. Raises: Unauthorised."""
+        if not self.may_decide:
+            raise Unauthorised(
+                f"{what} needs a person's login or a key: a request without one can come from a tool.",
+                code="person_needed",
+                hint="In a browser open the link of `treadle login`. A program sends the key that "
+                "`treadle login --key` or `treadle keys create` prints.",
+            )
 
     @property
     def tools(self) -> tuple[str, ...] | None:
@@ -52,10 +68,10 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-LOCAL = Client()
-"""Whoever asks where no keys are needed."""
+LOCAL = Client(may_decide=False)
+"""A program that shows no credential, where none is needed."""
 
-ANYBODY = Client(name="anybody", grant=Grant())
+ANYBODY = Client(name="anybody", grant=Grant(), may_decide=False)
 """Whoever asks for what is open to all, such as whether the server lives."""
 
 

@@ -171,7 +171,7 @@ def greeting(runtime: "Runtime", url: str, login: str = "") -> list[str]:
     is_kept = settings.store.persistence == "on"
     return [
         f"Treadle is at {url}/",
-        *([f"  log in   {url}{login} (works once; `treadle login` makes another)"] if login else []),
+        *([f"  log in   {url}{login} (once, to approve and decide; `treadle login` makes another)"] if login else []),
         f"  console  {url}/console",
         f"  OpenAI   {url}/v1 (Chat Completions and Responses)",
         f"  others   {url} (Anthropic Messages and Gemini)",

@@ -38,6 +38,7 @@ from treadle.runtime.options import (
     runner_limits,
     runs_options,
 )
+from treadle.runtime.own_ports import make_own_ports
 from treadle.runtime.parts import DEFAULT_PARTS, Parts
 from treadle.runtime.replicas import Facts, Replicas, facts_of
 from treadle.runtime.toolset import (
@@ -102,7 +103,8 @@ class Runtime:
         self.redactor = Redactor(known_secrets(self.settings, endpoints, env))
         is_demo = self.settings.offers_demo_tools and model is None and not parts.models
         self.store: Store = make_store(self.settings, self.clock, env)
-        self.sandbox = make_sandbox(self.settings.tools.local, env)
+        self.own_ports = make_own_ports(self.settings, env)
+        self.sandbox = make_sandbox(self.settings.tools.local, env, self.own_ports)
         self.registry = make_registry(self.settings, [*tools], DEMO_TOOLS if is_demo else ())
         space = self.settings.workspace
         self.workspaces = Workspaces(self.store, ids=self.ids, clock=self.clock.now, expires_s=space.expires_s)
@@ -163,7 +165,7 @@ class Runtime:
 
     def _add_tools(self, modules: Sequence[GuestModule]) -> None:
         """Add the tools that this process makes itself: on files and the web, on workspaces, and of WASM guests."""
-        for each in make_local_tools(self.settings.tools, self.sandbox, self.store):
+        for each in make_local_tools(self.settings.tools, self.sandbox, self.store, self.own_ports):
             self.registry.add(each)
         space = self.settings.workspace
         if space.enabled and self.settings.tools.enabled:

@@ -18,8 +18,9 @@ from treadle.tools import Registry, Tool
 from treadle.tools.load import load
 from treadle.tools.local import LocalCaps, Piece, Shelf, local_tools
 from treadle.tools.local.opener import Root
+from treadle.tools.own_ports import OwnPorts
 from treadle.tools.sandbox import Rules as SandboxRules
-from treadle.tools.sandbox import Sandbox
+from treadle.tools.sandbox import Sandbox, network_gap
 
 
 def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[Tool]) -> Registry:
@@ -32,15 +33,15 @@ def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[To
     return registry
 
 
-def make_sandbox(section: LocalSection, env: Mapping[str, str]) -> Sandbox:
+def make_sandbox(section: LocalSection, env: Mapping[str, str], own_ports: OwnPorts) -> Sandbox:
     """Return the sandbox that local tools run their programs in."""
     rules = SandboxRules(
         level=section.sandbox, network=section.network, env=section.env, read=section.read, write=section.write
     )
-    return Sandbox(rules, environ=env)
+    return Sandbox(rules, environ=env, closed=own_ports.closed)
 
 
-def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store) -> list[Tool]:
+def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store, own_ports: OwnPorts) -> list[Tool]:
     """Return the tools on this machine's files and the web that the settings name.
 
     Raises: ConfigError, also for a shell that nothing would confine.
@@ -54,6 +55,15 @@ def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store) -> l
                 param="tools.local.enabled",
                 hint="take bash out, or set tools.local.allow_unconfined = true",
             )
+
+        if "bash" in local.enabled and local.network and sandbox.found.level:
+            gap = network_gap(sandbox.found.level, sandbox.found.abi)
+            if gap is not None:
+                raise ConfigError(
+                    f"commands can have no network here: {gap}",
+                    param="tools.local.network",
+                    hint="take tools.local.network out, or run on a newer kernel; `treadle doctor` shows what there is",
+                )
 
         async def put(data: bytes, run_id: str) -> str:
             return await store.put_blob(data, run_id=run_id)
@@ -77,7 +87,7 @@ def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store) -> l
         policy = WebPolicy(
             hosts=web.hosts, ports=web.ports, networks=web.networks, bytes_max=web.bytes_max, timeout_s=web.timeout_s
         )
-        tools += web_tools(GuardedClient(policy))
+        tools += web_tools(GuardedClient(policy, own_ports=own_ports))
     return tools
 
 

@@ -49,7 +49,7 @@ LINGER_S = 1.0
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the server listens; `login` is the path of a one-time link, where people must log in."""
+    """Where the server listens; `login` is the path of a one-time link."""
 
     host: str
     port: int
@@ -103,7 +103,7 @@ async def serve(
     )
     # It warns of every WebSocket probe that is answered with 426; what matters here is logged by Treadle itself.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    with listener:
+    with listener, runtime.own_ports.listening(listener.getsockname()[1]):
         async with _trimming():
             if post is None:
                 await _Server(config, app, announce, grace_s).serve(sockets=[listener])

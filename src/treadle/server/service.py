@@ -67,15 +67,12 @@ class Service:
         return self.numbers is not None
 
     def first_link(self) -> str:
-        """Return the path of a link by which whoever starts the server logs in; nothing where nobody need."""
-        return self.gate.link_path("admin", "admin", self.runtime.clock.now()) if self.gate.needs_login else ""
+        """Return the path of a link by which whoever starts the server logs in."""
+        return self.gate.link_path("admin", "admin", self.runtime.clock.now())
 
     def signer(self, exchange: Exchange, said: str) -> str:
-        """Return in whose name a decision stands: of whoever is known by key or cookie, else whom the request names."""
-        if exchange.client.key_id:
-            return exchange.client.name
-        person = self.gate.person(exchange, self.runtime.clock.now())
-        return said if person is None or person.ticket is None else person.name
+        """Return in whose name something stands: of whoever is known by key or login, else whom the request names."""
+        return exchange.client.name if exchange.client.may_decide else said
 
     def body(self, exchange: Exchange) -> Awaitable[bytes]:
         """Read the exchange's body within the configured bound.
@@ -126,9 +123,11 @@ class Service:
 
         A request that would rather fail than lose something is refused, or its run ended, if something of it is lost.
 
-        Raises: HttpError, Forbidden, Exhausted, and whatever the runs room refuses the request with.
+        Raises: HttpError, Unauthorised, Forbidden, Exhausted, and whatever the runs room refuses the request with.
         """
         runtime, key_id = self.runtime, client.key_id
+        if request.approvals:
+            client.check_decides("Answering an approval request")
         if request.strict_fidelity:
             check_fidelity(request.notes)
         self.check(client, request.model)

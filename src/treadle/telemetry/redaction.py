@@ -14,7 +14,7 @@ _HARMLESS = ("_tokens", "_env", "_id", "_name")
 
 _NUMBERS = frozenset({type(None), bool, int, float})
 _SIMPLE = _NUMBERS | {str}
-_CLIENT_KEY = re.compile(r"tr_[0-9a-f]{16}_[0-9a-f]{64}")
+_CLIENT_KEY = re.compile(r"tr_[0-9a-f]{16}_[0-9a-f]{64}|tr_person_[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 
 class Redactor:

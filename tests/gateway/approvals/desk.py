@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from gateway.gateway import Gateway
+from person import person_headers
 from postgres import postgres_server
 from treadle import tool
 from treadle.canon.items import CallItem, ResultItem, text_of
@@ -104,7 +105,7 @@ def pending(origin: str, count: int = 1) -> list[dict[str, Any]]:
 
 def decide(origin: str, approval_id: str, **body: Any) -> httpx2.Response:
     """Say what a person says."""
-    return httpx2.post(f"{origin}{PATH}/{approval_id}", json=body, timeout=BOUND_S)
+    return httpx2.post(f"{origin}{PATH}/{approval_id}", json=body, headers=person_headers(), timeout=BOUND_S)
 
 
 class Meanwhile:

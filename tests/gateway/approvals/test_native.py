@@ -10,6 +10,7 @@ from openai.types.responses import Response
 
 from gateway.approvals.desk import LOOK, WIPE_B, WIPE_C, Meanwhile, Ran, decide, desk, listed, on_postgres, pending
 from gateway.gateway import Gateway
+from person import person_key
 from treadle.canon.ids import APPROVAL
 from treadle.canon.items import CallItem
 from treadle.canon.plan import Plan
@@ -40,7 +41,7 @@ def sdk(gateway: Gateway) -> Iterator[openai.OpenAI]:
 
 def client(gateway: Gateway) -> openai.OpenAI:
     """Return a client that does not try again."""
-    return openai.OpenAI(base_url=gateway.url, api_key="unused", max_retries=0)
+    return openai.OpenAI(base_url=gateway.url, api_key=person_key(), max_retries=0)
 
 
 def questions(response: Response) -> list[Any]:

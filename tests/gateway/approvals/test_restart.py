@@ -14,6 +14,7 @@ import pytest
 
 from gateway.approvals.desk import BOUND_S, Meanwhile, asks, decide, listed, on_postgres, pending
 from gateway.restart import Life, Upstream
+from person import person_key
 from treadle.upstream.reply import ReplyCall
 from warm.start import Popen
 
@@ -147,4 +148,4 @@ def test_a_response_that_asked_is_answered_after_a_restart(tmp_path: Path) -> No
 
 
 def _client(server: Life) -> openai.OpenAI:
-    return openai.OpenAI(base_url=server.url, api_key="unused", max_retries=0)
+    return openai.OpenAI(base_url=server.url, api_key=person_key(), max_retries=0)

@@ -27,6 +27,7 @@ from gateway.approvals.desk import (
 )
 from gateway.gateway import Gateway
 from gateway.judges import JUDGES, close_clients
+from person import person_headers
 from treadle.canon.items import CallItem
 from treadle.canon.plan import Plan
 from treadle.config import ServerSection
@@ -178,8 +179,11 @@ def test_a_remembered_rule_answers_the_next_time(tmp_path: Path, ran: Ran) -> No
         assert not asked(gateway, "messages", True).result().failed
         [rule] = httpx2.get(rules, timeout=BOUND_S).json()["rules"]
         assert (rule["rule"]["kind"], rule["rule"]["tool"], rule["session_id"]) == ("call", "wipe", None)
-        assert httpx2.delete(f"{rules}/{rule['id']}", timeout=BOUND_S).json() == {"id": rule["id"], "deleted": True}
-        assert httpx2.delete(f"{rules}/{rule['id']}", timeout=BOUND_S).status_code == 404
+        assert httpx2.delete(f"{rules}/{rule['id']}", headers=person_headers(), timeout=BOUND_S).json() == {
+            "id": rule["id"],
+            "deleted": True,
+        }
+        assert httpx2.delete(f"{rules}/{rule['id']}", headers=person_headers(), timeout=BOUND_S).status_code == 404
         asking = asked(gateway, "chat", False)
         [again] = pending(gateway.origin)
         decide(gateway.origin, again["id"], approve=False)

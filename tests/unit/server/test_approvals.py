@@ -85,10 +85,10 @@ async def test_an_approval_is_shown_with_all_that_a_person_needs(app: App) -> No
 
 @pytest.mark.parametrize("path", ["/apr_1", "/apr_1/decide"])
 async def test_a_decision_stands_once(app: App, path: str) -> None:
-    """The first is kept with who made it and why; the second is a conflict that shows it."""
+    """The first is kept with whose key it was and why; the second is a conflict that shows it."""
     first = await call(app, "POST", path, {"approve": False, "reason": "no", "by": "ann", "digest": "d"})
     assert (first.status, first.json()["status"]) == (200, "denied")
-    assert (first.json()["decision"]["by"], first.json()["decision"]["reason"]) == ("ann", "no")
+    assert (first.json()["decision"]["by"], first.json()["decision"]["reason"]) == ("ada", "no")
     second = await call(app, "POST", path, {"approve": True})
     assert (second.status, second.headers["x-should-retry"]) == (409, "false")
     assert second.json()["error"]["code"] == "approval_decided"

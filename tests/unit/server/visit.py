@@ -8,7 +8,10 @@ import msgspec
 import pytest
 
 from treadle.network.asgi import Message, Receive, Scope, Send
+from treadle.server.app import App
+from treadle.server.http import SAFE_METHODS
 from treadle.server.stream import Reply
+from unit.server.login.person import person_header
 
 BOUND_S = 5.0
 LOCAL = ("host", "localhost:8700")
@@ -16,7 +19,11 @@ JSON_TYPE = ("content-type", "application/json")
 
 
 class Visit:
-    """One request to an application and the answer so far."""
+    """One request to an application and the answer so far.
+
+    A change by Treadle's own API is a person's, as on the pages, unless `is_person` says otherwise: where nobody is asked
+    for a credential the request brings a person's key.
+    """
 
     def __init__(
         self,
@@ -26,7 +33,10 @@ class Visit:
         *,
         headers: Sequence[tuple[str, str]] = (LOCAL,),
         body: bytes | Sequence[bytes] = b"",
+        is_person: bool = True,
     ) -> None:
+        if is_person and method not in SAFE_METHODS and path.startswith("/treadle/v1/"):
+            headers = [*headers, *_credential(app, headers)]
         raw_path, _, query = path.partition("?")
         self.scope: Scope = {
             "type": "http",
@@ -102,6 +112,13 @@ class Visit:
                 self.writes.append(message.get("body", b""))
                 self.is_complete = not message.get("more_body", False)
             self._news.notify_all()
+
+
+def _credential(app: Any, headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    is_known = not {"authorization", "x-api-key", "x-goog-api-key", "cookie"}.isdisjoint(name for name, _ in headers)
+    if is_known or not isinstance(app, App) or app.service.clients.needs_key or app.service.gate.needs_login:
+        return []
+    return [person_header(app)]
 
 
 class Silences:

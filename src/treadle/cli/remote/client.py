@@ -1,7 +1,7 @@
 """HTTP to a Treadle: JSON both ways, errors as what they were there, and event streams that are gone on with."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -48,6 +48,9 @@ _AWAY = frozenset({502, 503, 504})
 """What a proxy says while the server behind it starts again."""
 T = TypeVar("T")
 
+PersonKey = Callable[[], str]
+"""Makes a person's key for the server."""
+
 
 class Unreachable(TreadleError):
     """The server can not be reached."""
@@ -62,15 +65,20 @@ class _Refusal(msgspec.Struct):
 
 
 class Client:
-    """One server."""
+    """One server.
 
-    def __init__(self, url: str, key: str = "") -> None:
+    With `person` a request that needs a person is sent again with such a key: it is shown to no server that does not
+    ask for it.
+    """
+
+    def __init__(self, url: str, key: str = "", person: PersonKey | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             hint = "such as http://127.0.0.1:8700"
             raise ConfigError(f"{url!r} is no address of a server", param="--server", hint=hint)
         self.place = url.rstrip("/")
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._person = person
         self._pool: Pool | None = None
 
     async def open(self) -> None:
@@ -164,7 +172,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
         data = b"" if body is None else msgspec.json.encode(body)
-        sent = {"content-type": "application/json", **(headers or {})} if data else {}
+        sent = {**({"content-type": "application/json"} if data else {}), **(headers or {})}
         try:
             async with asyncio.timeout(ANSWER_S):
                 answer = await self._send(method, path, data, query or {}, sent)
@@ -174,9 +182,13 @@ class Client:
                     answer.close()
         except OSError as error:
             raise self._unreachable(error) from None
-        if answer.status >= 400:
-            raise _refused(answer.status, content)
-        return content
+        if answer.status < 400:
+            return content
+        error = _refused(answer.status, content)
+        if error.info.code == "person_needed" and self._person is not None and "authorization" not in sent:
+            key = {"authorization": f"Bearer {self._person()}"}
+            return await self._ask(method, path, body, query, {**(headers or {}), **key})
+        raise error
 
     async def _send(
         self,

@@ -12,7 +12,7 @@ from treadle.canon.events import ENDED, RunEvent
 from treadle.canon.messages import Entry
 from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
 from treadle.canon.usage import Usage
-from treadle.cli.remote.client import Client, segment
+from treadle.cli.remote.client import Client, PersonKey, segment
 from treadle.cli.talk.host import FOLDER, Ask, Decision, ProposalInfo, RunInfo, SessionInfo
 
 PAGE = 200
@@ -86,8 +86,8 @@ class _Models(msgspec.Struct):
 class Elsewhere:
     """A Treadle at an address; use it as an async context manager."""
 
-    def __init__(self, url: str, key: str = "") -> None:
-        self._client = Client(url, key)
+    def __init__(self, url: str, key: str = "", person: PersonKey | None = None) -> None:
+        self._client = Client(url, key, person)
 
     async def __aenter__(self) -> Self:
         await self._client.open()

@@ -26,9 +26,10 @@ async def opened_host(
     Raises: TreadleError.
     """
     if args.server:
+        from treadle.cli.login.person import person_key
         from treadle.cli.remote.elsewhere import Elsewhere
 
-        async with Elsewhere(args.server, server_key(args)) as far:
+        async with Elsewhere(args.server, server_key(args), person_key(settings, args.server)) as far:
             yield far
         return
     # Off the loop, so that a person who types already sees it.

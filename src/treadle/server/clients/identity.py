@@ -1,5 +1,5 @@
 """Who asks: the one place that decides it. By a key, else by the cookie of somebody logged in, else, where no key is
-needed, whoever is at this machine."""
+needed, any program on this machine: that one may ask models, and decides nothing."""
 
 import os
 from functools import lru_cache
@@ -14,9 +14,11 @@ from treadle.server.clients.rules import Access, access_of
 from treadle.server.clients.turnstile import Turnstile
 from treadle.server.guard import client_key
 from treadle.server.http import Exchange
-from treadle.server.login.gate import Gate, Person, is_exposed, is_open
+from treadle.server.login.gate import Gate, is_exposed, is_open
 from treadle.server.login.logins import SharedLogins
 from treadle.server.login.secret import is_shared, kept_secret, secret_for
+from treadle.server.login.tickets import PERSON_KEY
+from treadle.server.login.tickets import Scope as TicketScope
 from treadle.store.keys.kept import Grant
 
 OURS = f"{PREFIX}_"
@@ -90,10 +92,11 @@ class Clients:
         """
         if not self._asks_nobody:
             return False
-        if _access_of(pattern, exchange.method).is_open:
+        access = _access_of(pattern, exchange.method)
+        if access.is_open:
             return True
         key = client_key(exchange)
-        if key is not None and key.startswith(OURS):
+        if access.decides or b"cookie" in exchange.headers or (key is not None and key.startswith(OURS)):
             return False
         exchange.client = LOCAL
         return True
@@ -105,10 +108,9 @@ class Clients:
         """
         access = _access_of(pattern, exchange.method)
         key = None if access.is_open else client_key(exchange)
-        if self.needs_key or self._gate.needs_login or (key is not None and key.startswith(OURS)):
-            exchange.client = await self._identify(exchange, access, key)
-        else:
-            exchange.client = ANYBODY if access.is_open else LOCAL
+        exchange.client = await self._identify(exchange, access, key)
+        if access.decides:
+            exchange.client.check_decides()
         if not access.is_open and self._turnstile.bounds(exchange.client):
             await self._turnstile.count_request(exchange, access.api)
 
@@ -120,8 +122,6 @@ class Clients:
 
     async def _is_welcome(self, exchange: Exchange) -> bool:
         try:
-            if self._gate.needs_login:
-                await self.logins.refresh()
             access = _access_of(_OWN_API, exchange.method)
             return await self._identify(exchange, access, client_key(exchange)) == exchange.client
         except StoreError:
@@ -130,20 +130,39 @@ class Clients:
             return False
 
     async def _identify(self, exchange: Exchange, access: Access, key: str | None) -> Client:
+        if key and key.startswith(PERSON_KEY):
+            return self._person(key, exchange)
         if key and (self.needs_key or key.startswith(OURS)):
             return await self._holder(key, exchange, access)
-        if self._gate.needs_login:
+        if self._gate.needs_login or b"cookie" in exchange.headers:
+            await self.logins.refresh()
             now = self._runtime.clock.now()
             self._gate.check(exchange, now)
             is_asked = not access.is_open and (self.needs_key or access.api == "treadle")
-            if is_asked and (person := self._gate.person(exchange, now)) is not None:
+            person = self._gate.person(exchange, now) if is_asked else None
+            if person is not None and person.ticket is not None:
                 self._gate.allow(exchange, person)
-                return _client_of(person)
+                return _client_of(person.name, person.scope)
         if access.is_open:
             return ANYBODY
         if self.needs_key:
             return await self.keyring.check(None)
         return LOCAL
+
+    def _person(self, text: str, exchange: Exchange) -> Client:
+        """Return the person whose key it is.
+
+        Raises: Unauthorised, Forbidden.
+        """
+        ticket = self._gate.tickets.holder(text, self._runtime.clock.now())
+        if ticket is None:
+            raise Unauthorised(
+                "The person's key is over, or not one of this server's.",
+                code="invalid_api_key",
+                hint="`treadle login --key` prints another, for the journal that the server uses",
+            )
+        self._gate.check_scope(exchange, ticket.scope)
+        return _client_of(ticket.name, ticket.scope)
 
     async def _holder(self, text: str, exchange: Exchange, access: Access) -> Client:
         """Return whose key it is, if it may be used here.
@@ -167,6 +186,6 @@ class Clients:
         return client
 
 
-def _client_of(person: Person) -> Client:
+def _client_of(name: str, scope: TicketScope) -> Client:
     """Return somebody who is logged in as a client: their role lets them see what everybody did."""
-    return Client(name=person.name, grant=Grant(role=person.scope))
+    return Client(name=name, grant=Grant(role=scope))

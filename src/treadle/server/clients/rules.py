@@ -9,8 +9,9 @@ from treadle.store.keys.kept import Role
 class Access(msgspec.Struct, frozen=True):
     """What some routes need. Without an `api` the key of any API will do; what `is_open` needs no key at all.
 
-    A role is needed beside that, to look (`reads`) or to change (`writes`). What `outlives_store` is needed most while
-    the store is away: a key that was known a while ago will do then.
+    A role is needed beside that, to look (`reads`) or to change (`writes`). What `decides` needs a credential also where
+    other requests need none. What `outlives_store` is needed most while the store is away: a key that was known a while
+    ago will do then.
     """
 
     methods: str
@@ -20,6 +21,7 @@ class Access(msgspec.Struct, frozen=True):
     writes: Role = "none"
     is_open: bool = False
     outlives_store: bool = False
+    decides: bool = False
 
     def role(self, method: str) -> Role:
         """Return the role that a method needs."""
@@ -56,6 +58,28 @@ RULES: tuple[Access, ...] = (
 )
 """Pages are open here because the gate looks after them: a browser brings no key."""
 
+OWN_API = "/treadle/v1/"
+UNDECIDED = frozenset(
+    {
+        ("POST", "/treadle/v1/runs"),
+        ("POST", "/treadle/v1/runs/{run_id}/fork"),
+        ("POST", "/treadle/v1/runs/{run_id}/replay"),
+        ("POST", "/treadle/v1/guests/{name}/runs"),
+        ("POST", "/treadle/v1/sessions"),
+        ("PATCH", "/treadle/v1/sessions/{session_id}"),
+        ("POST", "/treadle/v1/sessions/{session_id}/fork"),
+        ("POST", "/treadle/v1/sessions/{session_id}/turns"),
+        ("POST", "/treadle/v1/sessions/{session_id}/branch"),
+        ("POST", "/treadle/v1/workspaces"),
+        ("PATCH", "/treadle/v1/workspaces/{workspace}/draft"),
+        ("PATCH", "/treadle/v1/workspaces/{workspace}/ui"),
+        ("POST", "/treadle/v1/workspaces/{workspace}/proposals"),
+        ("POST", "/treadle/v1/logout"),
+    }
+)
+"""Changes by Treadle's own API that ask a model, prepare or propose something. Every other one decides, so that a new
+route needs a credential unless it is named here."""
+
 
 def access_of(pattern: str, method: str) -> Access:
     """Return what a route needs.
@@ -65,5 +89,10 @@ def access_of(pattern: str, method: str) -> Access:
     for rule in RULES:
         is_whole = rule.prefix != "/" or pattern == "/"
         if is_whole and pattern.startswith(rule.prefix) and (rule.methods == "*" or method in rule.methods.split()):
-            return rule
+            return msgspec.structs.replace(rule, decides=_decides(pattern, method))
     raise LookupError(f"no rule says who may use {method} {pattern}")
+
+
+def _decides(pattern: str, method: str) -> bool:
+    is_change = method not in SAFE_METHODS
+    return is_change and pattern.startswith(OWN_API) and (method, pattern) not in UNDECIDED

@@ -54,6 +54,7 @@ async def replay(service: Service, exchange: Exchange) -> None:
     wanted = await read(await service.body(exchange) or b"{}", lambda body: read_body(body, Replay))
     row = await find_run(service, exchange, exchange.params["run_id"])
     if wanted.live_tools:
+        exchange.client.check_decides("Running tools again")
         await service.admit(acting(exchange, row))
         handle = await service.runtime.runs.run_tools_again(row, allowed=exchange.client.tools)
         await _answer_started(service, exchange, handle)

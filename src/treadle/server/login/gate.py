@@ -1,10 +1,9 @@
 """The gate: who may do what with Treadle's own API and its pages, decided by path, method and cookie alone.
 
-Where only this machine can reach the server nobody is asked, for whoever is on it can read the journal anyway. Where
-others can, people log in. The APIs of the vendors under /v1 are for programs and are not looked at here.
+Where only this machine can reach the server nobody need log in to look and to ask models; who decides needs a login or a
+key there too (`clients/rules`). Where others can reach it, people log in for everything. The APIs of the vendors under
+/v1 are for programs and are not looked at here.
 """
-
-import secrets
 
 import msgspec
 
@@ -13,13 +12,14 @@ from treadle.config import Settings
 from treadle.server.guard import is_loopback
 from treadle.server.http import Exchange, HttpError
 from treadle.server.login.secret import read_secret, secret_for
-from treadle.server.login.tickets import SECRET_BYTES, Scope, Ticket, Tickets, may
+from treadle.server.login.tickets import Scope, Ticket, Tickets, may
 
 MARK = b"x-treadle-page"
 """The header of the pages' own requests: no form and no other site can send it without asking first."""
 
 COOKIE_S = 30 * 86_400.0
 LINK_S = 600.0
+KEY_S = 43_200.0
 LOCAL_NAME = "local"
 _SAFE = frozenset({"GET", "HEAD"})
 _OPEN = frozenset({"/login", "/healthz", "/readyz", "/api/hello"})
@@ -99,15 +99,21 @@ class Gate:
 
         Raises: Forbidden.
         """
-        rule = next(rule for rule in RULES if exchange.path.startswith(rule.prefix))
-        is_read = exchange.method in _SAFE
-        needed = rule.reads if is_read else rule.writes
-        if not may(person.scope, needed):
-            message = f"This needs the scope {needed}, and this login has {person.scope}."
-            raise Forbidden(message, code="scope_missing", hint="Ask an admin for another link.")
-        if not is_read and MARK not in exchange.headers:
+        self.check_scope(exchange, person.scope)
+        if exchange.method not in _SAFE and MARK not in exchange.headers:
             message = "A change by cookie needs the header x-treadle-page."
             raise Forbidden(message, code="page_header_missing", hint="Programs use an API key instead.")
+
+    def check_scope(self, exchange: Exchange, scope: Scope) -> None:
+        """Let a login do this, as far as its scope goes.
+
+        Raises: Forbidden.
+        """
+        rule = next(rule for rule in RULES if exchange.path.startswith(rule.prefix))
+        needed = rule.reads if exchange.method in _SAFE else rule.writes
+        if not may(scope, needed):
+            message = f"This needs the scope {needed}, and this login has {scope}."
+            raise Forbidden(message, code="scope_missing", hint="Ask an admin for another link.")
 
     def link_path(self, name: str, scope: Scope, now: float, seconds: float = LINK_S) -> str:
         """Return the path of a new one-time link; a browser keeps what is behind the `#` to itself."""
@@ -122,12 +128,12 @@ class Gate:
 
 
 def make_gate(settings: Settings, now: float) -> Gate:
-    """Return the gate of a server that starts now; a secret is kept only where somebody must log in.
+    """Return the gate of a server that starts now.
 
     Raises: ConfigError.
     """
     needs_login = asks_for_login(settings)
-    secret = secret_for("login", read_secret(settings)) if needs_login else secrets.token_bytes(SECRET_BYTES)
+    secret = secret_for("login", read_secret(settings))
     # A journal remembers which links were used; without one, no link may be older than the process.
     began_at = 0.0 if settings.store.persistence == "on" else now
     return Gate(Tickets(secret, began_at), needs_login=needs_login)

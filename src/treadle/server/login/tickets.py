@@ -1,8 +1,10 @@
-"""Tickets: what a one-time link and a cookie say, signed so that nobody else can write one. Pure but for randomness.
+"""Tickets: what a one-time link, a cookie and a person's key say, signed so that nobody else can write one. Pure but for
+randomness.
 
 A link is good for one login, within a few minutes. The process that took it remembers that; where no journal remembers
 it too, a process takes no link that is older than itself, so that a restart makes none good again. A cookie is good at
-every process that has the same secret, until its time is over or its owner logs out.
+every process that has the same secret, until its time is over or its owner logs out. A person's key is good until its
+time is over: it is for programs of the person who can read the secret, such as `treadle chat --server`.
 """
 
 import base64
@@ -14,9 +16,13 @@ from typing import Literal, get_args
 
 import msgspec
 
+Kind = Literal["link", "cookie", "key"]
 Scope = Literal["viewer", "operator", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 """From the least to the most: each may do what those before it may."""
+
+PERSON_KEY = "tr_person_"
+"""How a person's key begins, so that it is told from the keys of programs."""
 
 TICKET_CHARS_MAX = 2_048
 SECRET_BYTES = 32
@@ -27,7 +33,7 @@ REMEMBERED_MAX = 10_000
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was signed: for whom, what they may do, since when and until when."""
 
-    kind: Literal["link", "cookie"]
+    kind: Kind
     id: str
     name: str
     scope: Scope
@@ -73,6 +79,14 @@ class Tickets:
         """Return who a cookie is of; None for one that is ended, late or not ours."""
         return self._read(text, "cookie", now)
 
+    def key(self, name: str, scope: Scope, now: float, seconds: float) -> str:
+        """Write a person's key."""
+        return PERSON_KEY + self._write(_made("key", name, scope, now, seconds))
+
+    def holder(self, text: str, now: float) -> Ticket | None:
+        """Return who a person's key is of; None for one that is late or not ours."""
+        return self._read(text[len(PERSON_KEY) :], "key", now) if text.startswith(PERSON_KEY) else None
+
     def end(self, cookie: Ticket, now: float) -> None:
         """Let a cookie be good no more, here."""
         self._spend(cookie, now)
@@ -81,7 +95,7 @@ class Tickets:
         body = base64.urlsafe_b64encode(msgspec.json.encode(ticket)).rstrip(b"=")
         return f"{body.decode()}.{self._sign(body)}"
 
-    def _read(self, text: str, kind: str, now: float) -> Ticket | None:
+    def _read(self, text: str, kind: Kind, now: float) -> Ticket | None:
         body, dot, signature = text.partition(".")
         if not dot or len(text) > TICKET_CHARS_MAX or not text.isascii():
             return None
@@ -107,6 +121,6 @@ def may(scope: Scope, needed: Scope) -> bool:
     return SCOPES.index(scope) >= SCOPES.index(needed)
 
 
-def _made(kind: Literal["link", "cookie"], name: str, scope: Scope, now: float, seconds: float) -> Ticket:
+def _made(kind: Kind, name: str, scope: Scope, now: float, seconds: float) -> Ticket:
     fresh = secrets.token_urlsafe(12)
     return Ticket(kind=kind, id=fresh, name=name, scope=scope, made_at=now, expires_at=now + seconds)

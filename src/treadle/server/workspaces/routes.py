@@ -1,6 +1,7 @@
 """Treadle's own API: workspaces. Made, read by pointer, patched, locked, looked at as they were, and restored.
 
-Whoever calls this API acts as a person. What a model does comes through its tools and never through here.
+A change by somebody known by a key or a login is recorded as a person's, any other as a program's. What a model does
+comes through its tools.
 """
 
 import msgspec
@@ -28,6 +29,7 @@ from treadle.server.workspaces.bodies import (
 )
 from treadle.workspace.desk import Workspaces
 from treadle.workspace.look import DEPTH_DEFAULT, Glance, look
+from treadle.workspace.state import Actor
 
 PAGE_MAX = 200
 LOOK_BYTES_MAX = 1_048_576
@@ -52,12 +54,15 @@ async def create(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound, Conflict, LimitExceeded.
     """
     new: NewWorkspace = await take(service, exchange, NewWorkspace)
+    if new.facts:
+        # Facts are a person's word, also the first ones: a session would read them as such.
+        exchange.client.check_decides("Making a workspace with facts")
     held = await service.runtime.workspaces.of(exchange.client.key_id).create(
         new.name,
         sections={"facts": new.facts, "draft": new.draft, "ui": new.ui},
         locks=new.locks,
         session_id=await _session(service, exchange, new.session),
-        author=new.author(),
+        author=new.author(_actor(exchange)),
     )
     location = (b"location", f"/treadle/v1/workspaces/{held.row.id}".encode())
     await exchange.answer_json(201, view_of(held), (location,))
@@ -115,7 +120,7 @@ async def patch_draft(service: Service, exchange: Exchange) -> None:
     patch: Patch = await take(service, exchange, Patch)
     workspace = exchange.params["workspace"]
     taken = await desk(service, exchange).patch_draft(
-        workspace, patch.changes, author=patch.author(), base=patch.base_version
+        workspace, patch.changes, author=patch.author(_actor(exchange)), base=patch.base_version
     )
     await exchange.answer_json(200, step_of(taken))
 
@@ -127,7 +132,9 @@ async def patch_ui(service: Service, exchange: Exchange) -> None:
     """
     patch: Patch = await take(service, exchange, Patch)
     workspace = exchange.params["workspace"]
-    taken = await desk(service, exchange).show(workspace, patch.changes, author=patch.author(), base=patch.base_version)
+    taken = await desk(service, exchange).show(
+        workspace, patch.changes, author=patch.author(_actor(exchange)), base=patch.base_version
+    )
     await exchange.answer_json(200, step_of(taken))
 
 
@@ -216,3 +223,7 @@ def desk(service: Service, exchange: Exchange) -> Workspaces:
 
 async def _session(service: Service, exchange: Exchange, name: str | None) -> str | None:
     return None if name is None else (await find_session(service, exchange, name)).id
+
+
+def _actor(exchange: Exchange) -> Actor:
+    return "person" if exchange.client.may_decide else "program"

@@ -4,6 +4,6 @@
 """
 
 from treadle.tools.sandbox.client import Rules, Sandbox
-from treadle.tools.sandbox.level import Choice, Found, choose_level, describe, find_level, shortfalls
+from treadle.tools.sandbox.level import Choice, Found, choose_level, describe, find_level, network_gap, shortfalls
 
-__all__ = ["Choice", "Found", "Rules", "Sandbox", "choose_level", "describe", "find_level", "shortfalls"]
+__all__ = ["Choice", "Found", "Rules", "Sandbox", "choose_level", "describe", "find_level", "network_gap", "shortfalls"]

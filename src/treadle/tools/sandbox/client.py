@@ -19,9 +19,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import msgspec
 
-from treadle.canon.errors import ToolFailed
-from treadle.tools.sandbox import places
-from treadle.tools.sandbox.level import Choice, Found, choose_level, find_level
+from treadle.canon.errors import ToolError, ToolFailed
+from treadle.tools.sandbox import landlock, places, processes
+from treadle.tools.sandbox.level import Choice, Found, choose_level, find_level, network_gap
 from treadle.tools.sandbox.order import HEAD, Ended, Order, bare_command
 
 PIECE_BYTES = 65_536
@@ -54,12 +54,12 @@ class Helper:
             self._closing()
         self._socket = None
 
-    async def run(self, order: Order, take: Take) -> Ended:
+    async def run(self, order: Order, take: Take, net_rules: int = -1) -> Ended:
         """Run a command to its end; what it writes goes to `take`, which can end it by returning False.
 
         Raises: ToolFailed, when there is no helper to be had.
         """
-        control, source = self._hand_over()
+        control, source = self._hand_over([net_rules] if net_rules >= 0 else [])
         try:
             data = json.dumps(dataclasses.asdict(order)).encode()
             await asyncio.get_running_loop().sock_sendall(control, HEAD.pack(len(data)) + data)
@@ -77,14 +77,14 @@ class Helper:
             control.close()
             os.close(source)
 
-    def _hand_over(self) -> tuple[socket.socket, int]:
+    def _hand_over(self, more: list[int]) -> tuple[socket.socket, int]:
         """Give the helper its ends of a socket and a pipe, and return ours."""
         ours, theirs = socket.socketpair()
         source, sink = os.pipe()
         try:
             for _ in range(STARTS_MAX):
                 try:
-                    socket.send_fds(self._started(), [NOTE], [theirs.fileno(), sink])
+                    socket.send_fds(self._started(), [NOTE], [theirs.fileno(), sink, *more])
                 except OSError:
                     # It was killed since: start another.
                     self.close()
@@ -116,6 +116,36 @@ class Helper:
         return self._socket
 
 
+class NetRules:
+    """The ruleset of ports for commands with a network, made again when other ports are closed."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+        self._closed: frozenset[int] = frozenset()
+        self._lock = asyncio.Lock()
+
+    async def of(self, closed: frozenset[int]) -> int:
+        """Return the descriptor of the ruleset that closes these ports.
+
+        Raises: ToolFailed.
+        """
+        async with self._lock:
+            if self._fd < 0 or closed != self._closed:
+                self.close()
+                try:
+                    self._fd = await asyncio.to_thread(landlock.open_ports, closed)
+                except OSError as error:
+                    raise ToolFailed(f"The ports of a command cannot be closed: {error}") from None
+                self._closed = closed
+            return self._fd
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What the configuration says of commands: whether they may ask for a network, more variables, more folders."""
 
@@ -130,7 +160,10 @@ DEFAULT_RULES = Rules()
 
 
 class Sandbox:
-    """Makes orders by its rules and runs them. `found` is asked when the first command comes, unless it is known."""
+    """Makes orders by its rules and runs them. `found` is asked when the first command comes, unless it is known.
+
+    `closed` names the ports that no command may reach, at each command anew.
+    """
 
     def __init__(
         self,
@@ -138,11 +171,14 @@ class Sandbox:
         *,
         found: Found | None = None,
         environ: Mapping[str, str] | None = None,
+        closed: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
         self.rules = rules
         self._found = found
         self._environ = os.environ if environ is None else environ
         self._helper = Helper()
+        self._closed = closed
+        self._net_rules = NetRules()
         self._scratch: Scratch | None = None
 
     @property
@@ -163,6 +199,7 @@ class Sandbox:
     def close(self) -> None:
         """End the helper and remove the scratch space."""
         self._helper.close()
+        self._net_rules.close()
         if self._scratch is not None:
             self._scratch.close()
 
@@ -239,7 +276,11 @@ class Sandbox:
 
         Raises: ToolFailed.
         """
-        return await self._helper.run(order, take)
+        if not (order.network and order.level):
+            return await self._helper.run(order, take)
+        if (gap := network_gap(order.level, order.abi)) is not None:
+            raise ToolError(f"Commands have no network here: {gap}.", code="network_unguarded")
+        return await self._helper.run(order, take, await self._net_rules.of(self._closed()))
 
     def scratch(self, key: str) -> str:
         """Return the scratch space of a key."""
@@ -309,18 +350,8 @@ def _sweep(base: str) -> None:
     """Remove what processes left that were killed."""
     for name in os.listdir(base):
         pid = name.removeprefix(SCRATCH_PREFIX).partition("-")[0]
-        if name.startswith(SCRATCH_PREFIX) and pid.isdigit() and not _is_alive(int(pid)):
+        if name.startswith(SCRATCH_PREFIX) and pid.isdigit() and not processes.is_alive(int(pid)):
             shutil.rmtree(os.path.join(base, name), ignore_errors=True)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 async def _hear(source: int, take: Take, control: socket.socket) -> None:

@@ -68,6 +68,10 @@ def confine(order: Order) -> None:
             landlock.restrict(order.abi, order.read, write, network=False, devices=landlock.READ_DEVICES)
         else:
             landlock.restrict(order.abi, order.read, write, network=order.network)
+        if order.network:
+            if order.net_rules < 0:
+                raise OSError(errno.EPERM, "nothing here keeps a network command from Treadle's own ports")
+            landlock.enforce(order.net_rules)
     # After the rules, so that a folder outside cannot be the working folder by a link that was swapped in.
     os.chdir(order.cwd)
     if order.level > 0:

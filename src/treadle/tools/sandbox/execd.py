@@ -22,6 +22,8 @@ from treadle.tools.sandbox import confine, guard, kernel, processes
 from treadle.tools.sandbox.order import Ended, Ending, Order, read, send
 
 FDS_PER_ORDER = 2
+FDS_MAX = 3
+"""With a network there is the ruleset of ports too."""
 NOTE_BYTES = 16
 FAST_TICKS = 20
 TICK_S, SLOW_TICK_S = 0.05, 0.25
@@ -60,10 +62,10 @@ def _serve(inbox: socket.socket, wake: int) -> None:
                 _end_orphans(own)
             own.difference_update(pid for pid, _ in ended)
         if inbox in ready:
-            note, fds, _, _ = socket.recv_fds(inbox, NOTE_BYTES, FDS_PER_ORDER)
+            note, fds, _, _ = socket.recv_fds(inbox, NOTE_BYTES, FDS_MAX)
             if not note:
                 return
-            if len(fds) == FDS_PER_ORDER:
+            if len(fds) >= FDS_PER_ORDER:
                 own.add(_fork(inbox, wake, fds))
             for fd in fds:
                 os.close(fd)
@@ -77,7 +79,7 @@ def _fork(inbox: socket.socket, wake: int, fds: list[int]) -> int:
             os.close(wake)
             for fd in fds:
                 os.set_inheritable(fd, False)
-            supervise(socket.socket(fileno=fds[0]), fds[1])
+            supervise(socket.socket(fileno=fds[0]), fds[1], fds[2] if len(fds) > FDS_PER_ORDER else -1)
         finally:
             os._exit(0)
     return pid
@@ -91,10 +93,10 @@ def _end_orphans(own: set[int]) -> None:
                 os.kill(each.pid, signal.SIGKILL)
 
 
-def supervise(control: socket.socket, out_fd: int) -> None:
+def supervise(control: socket.socket, out_fd: int, net_rules: int = -1) -> None:
     """Read one order, run it, tell how it ended."""
     try:
-        order = Order(**read(control))
+        order = Order(**{**read(control), "net_rules": net_rules})
     except (EOFError, OSError, ValueError, TypeError):
         return
     os.setsid()

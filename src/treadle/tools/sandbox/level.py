@@ -60,6 +60,15 @@ def find_level() -> Found:
         return Found(level=0, missing={"L1": f"the probe failed: {error}"})
 
 
+def network_gap(level: int, abi: int) -> str | None:
+    """Say why commands with a network cannot be kept from Treadle's own ports, or nothing when they can."""
+    if level == 0:
+        return "at L0 nothing is kept from anything"
+    if abi < landlock.ABI_PORTS:
+        return f"Landlock {abi} cannot keep them from Treadle's own ports, {landlock.ABI_PORTS} can (Linux 6.7)"
+    return None
+
+
 def choose_level(choice: Choice, found: Found) -> Found:
     """Take the level that is asked for, or the best there is.
 

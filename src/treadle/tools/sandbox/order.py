@@ -33,7 +33,9 @@ class Order:
     `read` and `write` are folders and files; `fixed` are read-only and `masked` unreadable although they lie in one
     that may be written. The last two need a mount namespace, as `scratch` does to be seen as /tmp, and `pinned`, which
     may be written and not be moved. In the folders of `guard` nothing protected changes, but what a person `allowed`
-    by its path; with `git` repositories may be written, except what makes git run something.
+    by its path; with `git` repositories may be written, except what makes git run something. With a `network` there
+    must be `net_rules`, the descriptor of a Landlock ruleset that says which ports may be reached: it comes beside the
+    order and its number is known only where it arrived.
 
     `read_only` takes away what the folders alone do not: times, modes and attributes of files, signals to others,
     every network, devices that do more than give bytes. `write` then holds nothing but scratch space of this one
@@ -57,6 +59,7 @@ class Order:
     network: bool = False
     read_only: bool = False
     vanishing: list[str] = dataclasses.field(default_factory=list[str])
+    net_rules: int = -1
     timeout_s: float = 120.0
     term_s: float = 2.0
     cpu_s: int = 240

@@ -128,3 +128,14 @@ def _listed() -> list[Process]:
         for row in rows
         if len(row) == 4
     ]
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether there is such a process, also one of another user."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -16,6 +16,7 @@ import msgspec
 from treadle.canon.errors import ToolError, ToolFailed, ToolTimeout
 from treadle.network import BadPacking, Pool, Reply
 from treadle.network.address import Place, dial_one_of
+from treadle.tools.own_ports import OwnPorts
 from treadle.tools.web.address import Policy, Target, read_url
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -42,10 +43,14 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuardedClient:
-    """Asks public servers and nobody else. `lookup` finds the addresses of a name."""
+    """Asks public servers and nobody else. `lookup` finds the addresses of a name.
 
-    def __init__(self, policy: Policy, *, lookup: Lookup | None = None) -> None:
+    `own_ports` are refused at every address of this machine, also where the policy allows the address.
+    """
+
+    def __init__(self, policy: Policy, *, lookup: Lookup | None = None, own_ports: OwnPorts | None = None) -> None:
         self.policy = policy
+        self._own_ports = own_ports or OwnPorts()
         self._lookup = lookup or _look_up
 
     async def get(self, url: str) -> Fetched:
@@ -101,15 +106,18 @@ class GuardedClient:
         """
         found = [place.host] if _is_address(place.host) else await self._lookup(place.host, place.port)
         for address in found:
-            if reason := self.policy.refusal(address):
+            if reason := self._refusal(address, place.port):
                 raise _Refused(f"{place.host} leads to {address}, which {reason}.")
         made = await dial_one_of(found, place.port)
         # Look once more at who really answered.
         peer = str(made.getpeername()[0])
-        if reason := self.policy.refusal(peer):
+        if reason := self._refusal(peer, place.port):
             made.close()
             raise _Refused(f"{place.host}: {peer} {reason}.")
         return made
+
+    def _refusal(self, address: str, port: int) -> str | None:
+        return self.policy.refusal(address) or self._own_ports.refusal(address, port)
 
 
 class _Refused(OSError):

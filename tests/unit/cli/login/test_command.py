@@ -37,10 +37,22 @@ def test_the_address_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.startswith("https://treadle.example.org/login#")
 
 
-def test_where_nobody_need_log_in_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A link that is of no use is none."""
-    assert main(_config(tmp_path, "")) == 2
-    assert "nobody need log in" in capsys.readouterr().err
+def test_where_nobody_need_log_in_a_link_is_for_deciding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On loopback too."""
+    assert main(_config(tmp_path, "")) == 0
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:8700/login#")
+
+
+def test_a_key_for_a_program_is_good_at_the_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Alone on its line, for a shell to take."""
+    assert main([*_config(tmp_path, ""), "--key", "--name", "ada", "--scope", "operator"]) == 0
+    key = capsys.readouterr().out.removesuffix("\n")
+    settings = Settings(store=StoreSection(url=f"sqlite:///{tmp_path}/treadle.db"))
+    tickets = Tickets(secret_for("login", read_secret(settings, {})), began_at=0.0)
+    holder = tickets.holder(key, 0.0)
+    assert holder is not None
+    assert (holder.name, holder.scope) == ("ada", "operator")
+    assert tickets.holder(key, holder.expires_at) is None
 
 
 def test_a_secret_that_nobody_shares_makes_no_link(

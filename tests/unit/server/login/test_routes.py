@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from treadle.access.client import Client
 from treadle.config import ServerSection
 from treadle.config.settings import WorkspaceSection
 from treadle.server.app import App
@@ -34,11 +35,11 @@ async def _login(app: App, scope: str = "admin") -> tuple[str, str]:
     return "cookie", visit.headers["set-cookie"].partition(";")[0]
 
 
-async def test_nobody_logs_in_where_only_this_machine_can_come(app: App) -> None:
-    """On loopback whoever is on the machine is the admin."""
+async def test_nobody_need_log_in_to_look_where_only_this_machine_can_come(app: App) -> None:
+    """On loopback any program sees everything; who decides takes the link."""
     visit = await Visit(app, "GET", "/treadle/v1/me").run()
     assert visit.json() == {"name": "local", "scope": "admin", "needs_login": False}
-    assert app.service.first_link() == ""
+    assert app.service.first_link().startswith("/login#")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,6 @@ async def test_login_is_asked_for_where_others_can_come(open_app: OpenApp, serve
     """By default that follows from the address; the configuration has the last word."""
     async with open_app(server=server) as app:
         assert app.service.gate.needs_login is needed
-        assert bool(app.service.first_link()) is needed
 
 
 @pytest.mark.parametrize("path", ["/treadle/v1/runs", "/treadle/v1/me", "/treadle/v1/live"])
@@ -171,17 +171,16 @@ async def test_the_vendors_apis_ask_for_no_login(guarded: App) -> None:
     assert (await Visit(guarded, "GET", "/v1/models").run()).status == 200
 
 
-async def test_a_decision_stands_in_the_name_of_the_login(guarded: App) -> None:
-    """Whatever the request says; only where nobody logs in its word is taken."""
-    name, value = await _login(guarded, "operator")
-    headers = {b"host": b"localhost:8700", name.encode(): value.encode()}
-    visit = Visit(guarded, "POST", "/", headers=[(key.decode(), text.decode()) for key, text in headers.items()])
+async def test_what_is_done_by_a_login_stands_in_its_name(guarded: App) -> None:
+    """Whatever the request says; only of who shows no credential the word is taken."""
+    visit = Visit(guarded, "POST", "/")
     exchange = Exchange(visit.scope, visit._receive, visit._send, "req_1")  # pyright: ignore[reportPrivateUsage]
+    exchange.client = Client(name="ada")
     assert guarded.service.signer(exchange, "mallory") == "ada"
 
 
 async def test_without_a_login_the_request_says_who(app: App) -> None:
-    """On this machine nobody is asked."""
+    """It decides nothing that way."""
     visit = Visit(app, "POST", "/")
     exchange = Exchange(visit.scope, visit._receive, visit._send, "req_1")  # pyright: ignore[reportPrivateUsage]
     assert app.service.signer(exchange, "ada") == "ada"

@@ -1,0 +1,34 @@
+"""A person's key for a server on this machine, made of the secret beside the journal: who can read that is its owner."""
+
+import getpass
+import os
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from treadle.config import Settings
+from treadle.server.guard import is_loopback
+from treadle.server.login.gate import KEY_S, make_gate
+from treadle.server.login.secret import is_shared
+from treadle.server.login.tickets import Tickets
+
+
+def person_key(settings: Settings, url: str) -> Callable[[], str] | None:
+    """Return what makes keys for the server at an address; None for one elsewhere, which has another secret."""
+    if not is_loopback(urlsplit(url).hostname or "") or not is_shared(settings, os.environ):
+        return None
+    made: list[Tickets] = []
+
+    def make() -> str:
+        if not made:
+            made.append(make_gate(settings, time.time()).tickets)
+        return made[0].key(_user(), "admin", time.time(), KEY_S)
+
+    return make
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except OSError:
+        return "admin"
