@@ -94,8 +94,11 @@ def add_json_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a value as that flag promises."""
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+    """Print a value as that flag promises; a terminal gets nothing that it would obey."""
+    from treadle.cli.terminal.clean import escape_json
+
+    text = msgspec.json.format(msgspec.json.encode(value)).decode()
+    print(escape_json(text) if sys.stdout.isatty() else text)
 
 
 def read_flags(args: argparse.Namespace) -> "Loaded":

@@ -19,10 +19,10 @@ from treadle.canon.errors import ConfigError
 from treadle.config.environment import CONFIG_VARIABLE, Setting, provider_upstreams, read_environment
 from treadle.config.problems import Path as KeyPath
 from treadle.config.problems import Problem, Tree, dotted, find_problems, line_of, raise_problems, sound_part
-from treadle.config.repository import Tightened, tighten
+from treadle.config.repository import SWITCHES, Tightened, tighten
 from treadle.config.rules import find_contradictions
 from treadle.config.settings import CASSETTE, SQLITE, Settings
-from treadle.config.trust import Doubt, Trust, Untrusted
+from treadle.config.trust import Doubt, Trust, Untrusted, bound_files
 
 log = logging.getLogger("treadle.config")
 
@@ -97,7 +97,9 @@ def examine_file(file: Path, *, env: Mapping[str, str]) -> Examined:
     tree, origins = _merge(given)
     raise_problems(find_problems(Settings, tree, origins))
     keys = tuple(dotted(setting.path) for setting in given if setting.value != {})
-    return Examined(settings=_sound_settings(tree), keys=keys, doubt=Trust(data_directory(env)).judge(file, content))
+    settings = _sound_settings(tree)
+    doubt = Trust(data_directory(env)).judge(file, content, bound_files(settings, file.parent))
+    return Examined(settings=settings, keys=keys, doubt=doubt)
 
 
 def inspect_settings(
@@ -132,17 +134,32 @@ def inspect_settings(
         sources=origins,
         file=str(file) if file is not None else None,
         repository=str(repository) if repository is not None else None,
-        warnings=tuple(tightened.warnings),
+        warnings=(*tightened.warnings, *_switched_off(settings, origins, tightened.settings)),
         doubt=doubt,
     )
     return loaded, problems
+
+
+def _switched_off(settings: Settings, origins: Mapping[str, str], tightened: list[Setting]) -> list[str]:
+    """Say of tools that were asked for, and of what a repository takes away, which file and key switches them off."""
+    tools = settings.tools
+    asked = [*tools.load, *(f"[[mcp]] {each.name}" for each in settings.mcp), *(each.path for each in settings.guest)]
+    by = {origins.get("tools.enabled", "")} if not tools.enabled else set[str]()
+    found = [f"{origin}: tools.enabled = false switches off {', '.join(asked)}" for origin in by if asked and origin]
+    for setting in tightened:
+        key = dotted(setting.path)
+        if setting.origin in by or key not in SWITCHES:
+            continue
+        found.append(f"{setting.origin}: {key} = {msgspec.json.encode(setting.value).decode()} {SWITCHES[key]}")
+    return found
 
 
 def _doubt(
     file: Path, content: bytes, own: list[Setting], others: list[Setting], env: Mapping[str, str]
 ) -> Doubt | None:
     """Return what stands against a file that was only found; nothing against one that could do no harm."""
-    doubt = Trust(data_directory(env)).judge(file, content)
+    bound = bound_files(_sound_settings(_merge(own)[0]), file.parent)
+    doubt = Trust(data_directory(env)).judge(file, content, bound)
     if doubt.state == "trusted":
         return None
     has_rules = any(setting.path[:2] == ("tools", "rule") for setting in own)

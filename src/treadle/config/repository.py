@@ -66,6 +66,15 @@ TIGHTER: dict[str, Callable[[Any, Any], bool]] = {
 """The keys that a repository may set, and when a value is no looser than the user's."""
 
 
+SWITCHES: dict[str, str] = {
+    "tools.enabled": "switches off all server tools",
+    "tools.local.enabled": "leaves only these local tools",
+    "tools.web.enabled": "switches off the web tools",
+    "terminal.local": "leaves only these local tools in the terminal",
+}
+"""What a repository takes away with a key that is off or shorter: said whenever it does, since nobody asked for it."""
+
+
 class Tightened(msgspec.Struct, frozen=True, kw_only=True):
     """What is taken of a repository's settings, and what is not, in words."""
 

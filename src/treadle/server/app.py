@@ -242,7 +242,7 @@ class App:
         exchange.request_id = request_id or service.runtime.ids.new(REQUEST)
         pattern = "none"
         try:
-            self._guard.check(exchange, list(scope["headers"]))
+            self._check(exchange, list(scope["headers"]))
             if clients.meets:
                 await clients.meet(exchange)
             route = self._routes.find(exchange)
@@ -262,6 +262,15 @@ class App:
             level = logging.DEBUG if pattern in QUIET else logging.INFO
             if log.isEnabledFor(level):
                 _log_request(level, exchange, pattern, lasted_s)
+
+    def _check(self, exchange: Exchange, headers: list[Header]) -> None:
+        try:
+            self._guard.check(exchange, headers)
+        except HttpError as error:
+            if error.info.status == 415:
+                # What is wrong first is the path: the right type would not help there.
+                self._routes.find(exchange)
+            raise
 
     async def _refuse(self, exchange: Exchange, error: TreadleError) -> None:
         if isinstance(error, StoreError):

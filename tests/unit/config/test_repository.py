@@ -74,7 +74,7 @@ def test_a_repository_may_tighten(repository: Path, home: Path) -> None:
     )
     loaded = read(home)
     settings = loaded.settings
-    assert loaded.warnings == ()
+    assert loaded.warnings == ('treadle.toml:5: tools.local.enabled = ["glob"] leaves only these local tools',)
     assert (settings.limits.max_iterations, settings.limits.wall_s) == (2, 60.0)
     assert (settings.tools.local.enabled, settings.tools.local.policy, settings.tools.local.network) == (
         ("glob",),
@@ -224,3 +224,32 @@ def test_a_rule_without_a_pattern_is_refused(repository: Path) -> None:
         (repository / "treadle.toml").write_text(text)
         with pytest.raises(ConfigError, match=r"tools\.rule\[0\]\.match"):
             read(None)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "told"),
+    [
+        ("[tools]\nenabled = false\n", "treadle.toml:2: tools.enabled = false switches off f.py"),
+        (
+            "[tools.local]\nenabled = []\n",
+            "treadle.toml:2: tools.local.enabled = [] leaves only these local tools",
+        ),
+        ("[tools.web]\nenabled = false\n", "treadle.toml:2: tools.web.enabled = false switches off the web tools"),
+    ],
+)
+def test_what_a_repository_switches_off_is_told_with_file_and_key(
+    repository: Path, home: Path, theirs: str, told: str
+) -> None:
+    """Tools named on the command line are gone because of a file that nobody named."""
+    (home / "treadle.toml").write_text('[tools.local]\nenabled = ["glob"]\n')
+    (repository / "treadle.toml").write_text(theirs)
+    loaded = read_settings(env=env_of(home), overrides={"tools.load": ["f.py"]})
+    assert loaded.warnings == (told,)
+
+
+def test_tools_that_ones_own_file_switches_off_are_told_likewise(home: Path) -> None:
+    """The line of the file says where to look."""
+    (home / "treadle.toml").write_text("[tools]\nenabled = false\n")
+    loaded = read_settings(env=env_of(home), overrides={"tools.load": ["f.py"]})
+    assert loaded.warnings == (f"{home}/treadle.toml:2: tools.enabled = false switches off f.py",)
+    assert read_settings(env=env_of(home)).warnings == ()

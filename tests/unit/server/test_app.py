@@ -74,6 +74,15 @@ async def test_an_unknown_path_is_a_404_in_the_apis_envelope(app: App, path: str
     assert (visit.status, visit.json()) == (404, {"error": error})
 
 
+@pytest.mark.parametrize("kind", ["multipart/form-data; boundary=x", "text/plain"])
+async def test_an_unknown_path_is_a_404_whatever_is_sent_there(app: App, kind: str) -> None:
+    """Another content type would not help; where there is something, it is what is wrong."""
+    headers = [LOCAL, ("content-type", kind)]
+    assert (await Visit(app, "POST", "/v1/audio/transcriptions", body=b"x", headers=headers).run()).status == 404
+    assert (await Visit(app, "POST", "/v1/models", body=b"x", headers=headers).run()).status == 405
+    assert (await Visit(app, "POST", "/v1/responses", body=b"x", headers=headers).run()).status == 415
+
+
 @pytest.mark.parametrize("path", ["/v1/models/", "/treadle/v1/runs//events", "/treadle/v1/runs/" + "x" * 300])
 async def test_empty_and_endless_segments_match_nothing(app: App, path: str) -> None:
     """A parameter has at least one character and at most a few hundred."""
@@ -101,6 +110,13 @@ async def test_a_websocket_probe_gets_426(app: App) -> None:
     headers = [LOCAL, ("upgrade", "websocket"), ("connection", "Upgrade")]
     visit = await Visit(app, "GET", "/v1/responses", headers=headers).run()
     assert (visit.status, visit.json()["error"]["code"]) == (426, "upgrade_required")
+
+
+async def test_the_probe_of_codex_is_no_line_of_error(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    """It comes with every start of that client, and is answered as it wants it."""
+    with caplog.at_level(logging.INFO, logger="treadle"):
+        await Visit(app, "GET", "/v1/responses", headers=[LOCAL, ("upgrade", "websocket")]).run()
+    assert [record.levelname for record in caplog.records if record.levelno > logging.INFO] == []
 
 
 async def test_a_refusal_of_the_guard_has_the_apis_envelope(app: App) -> None:

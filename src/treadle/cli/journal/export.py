@@ -4,15 +4,16 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from treadle.canon.errors import RequestError
 from treadle.cli import command
 from treadle.cli.journal import opened
 from treadle.cli.progress.bar import shown
+from treadle.cli.terminal.clean import clean, escape_json
 
 if TYPE_CHECKING:
     from treadle.store.journal import Store
@@ -26,6 +27,31 @@ examples:
   treadle export --session trip -o trip.jsonl
   treadle export --all --since 7d -o week.jsonl
   treadle export last --scenario my_scenarios/weather.toml"""
+
+
+class Sink(Protocol):
+    """Where lines, or a text, are written."""
+
+    def write(self, data: bytes, /) -> object:
+        """Write a text."""
+        ...
+
+    def writelines(self, lines: Iterable[bytes], /) -> None:
+        """Write lines that bring their own ends."""
+        ...
+
+
+class _Screen:
+    """A terminal: lines of JSON mean there the same, with what it would obey escaped; in a text it is shown."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+
+    def write(self, data: bytes, /) -> None:
+        self._out.write(clean(data.decode("utf-8", "replace")).encode())
+
+    def writelines(self, lines: Iterable[bytes], /) -> None:
+        self._out.writelines(escape_json(line.decode("utf-8", "replace")).encode() for line in lines)
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +95,7 @@ async def _export(store: "Store", args: argparse.Namespace, since: float | None)
     return command.OK
 
 
-async def export_run(store: "Store", run_id: str, out: BinaryIO) -> None:
+async def export_run(store: "Store", run_id: str, out: Sink) -> None:
     """Write the lines of one run; what a live run adds meanwhile is left out."""
     from treadle.store.export import write_run
 
@@ -77,10 +103,10 @@ async def export_run(store: "Store", run_id: str, out: BinaryIO) -> None:
 
 
 @contextmanager
-def written(file: Path | None) -> Generator[BinaryIO, None, None]:
+def written(file: Path | None) -> Generator[Sink, None, None]:
     """Open a file that is there whole or not at all; without one, standard output."""
     if file is None:
-        yield sys.stdout.buffer
+        yield _Screen(sys.stdout.buffer) if sys.stdout.isatty() else sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     part = file.with_name(f"{file.name}.part")

@@ -49,3 +49,14 @@ def _is_unseen(character: str) -> bool:
 def clean(text: str) -> str:
     """Return the text with control characters and direction overrides as visible symbols; newline and tab stay."""
     return text.translate(_TABLE)
+
+
+_JSON_TABLE = {code: f"\\u{code:04x}" for code in _TABLE if code >= 0x7F}
+
+
+def escape_json(text: str) -> str:
+    """Return JSON that means the same with every character escaped that a terminal would obey.
+
+    Encoders escape only those below the blank. Others stand in strings alone, so that an escape is right everywhere.
+    """
+    return text.translate(_JSON_TABLE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.canon.errors import NotFound
+from treadle.canon.errors import ConfigError, NotFound
 from treadle.cli import command
 from treadle.cli.terminal.clean import one_line, reveal
 from treadle.cli.trust.question import remember, told
@@ -19,7 +19,8 @@ EPILOG = """\
 A treadle.toml that is found in the working directory is used only if you agreed to it, as it is now: whoever wrote it
 could start programs on your machine and send your keys elsewhere. At a terminal you are asked once; elsewhere Treadle
 refuses until you have run this. A file that you name (--config, TREADLE_CONFIG), your own in ~/.config/treadle, and one
-that only tightens what tools may do need no trust. What it names, such as a file of tools, is not looked at.
+that only tightens what tools may do need no trust. The files that it loads or starts (Python tools and the files beside
+them that they import, guests, programs of MCP servers in the folder) belong to it: if one changes, you are asked again.
 
 examples:
   treadle trust --show             what ./treadle.toml would do, and whether it is trusted
@@ -55,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(trust: "Trust", *, is_json: bool) -> int:
-    files = [{"path": path, "state": _state(trust, Path(path))} for path in sorted(trust.files())]
+    files = [{"path": path, "state": _state(Path(path))} for path in sorted(trust.files())]
     if is_json:
-        _print_json({"files": files})
+        command.print_json({"files": files})
         return command.OK
     for each in files:
         print(f"{one_line(reveal(each['path']))}  {each['state']}")
@@ -66,18 +67,23 @@ def _list(trust: "Trust", *, is_json: bool) -> int:
     return command.OK
 
 
-def _state(trust: "Trust", file: Path) -> str:
-    try:
-        return trust.judge(file, file.read_bytes()).state
-    except OSError:
+def _state(file: Path) -> str:
+    from treadle.config.reader import examine_file
+
+    if not file.is_file():
         return "gone"
+    try:
+        return examine_file(file, env=os.environ).doubt.state
+    except ConfigError:
+        # It no longer is a file that could be used.
+        return "changed"
 
 
 def _revoke(trust: "Trust", file: Path, *, is_json: bool) -> int:
     path = os.path.realpath(file)
     if not trust.remove(file):
         raise NotFound(f"{path} was not trusted", param="FILE", hint="`treadle trust --list` lists what is")
-    _print_json({"path": path, "state": "new"}) if is_json else print(f"not trusted any more: {one_line(path)}")
+    command.print_json({"path": path, "state": "new"}) if is_json else print(f"not trusted any more: {one_line(path)}")
     return command.OK
 
 
@@ -87,7 +93,7 @@ def _show(file: Path, *, is_json: bool) -> int:
 
     found = examine_file(file, env=os.environ)
     if is_json:
-        _print_json({**msgspec.structs.asdict(found.doubt), "would": list_deeds(found.settings, found.keys)})
+        command.print_json({**msgspec.structs.asdict(found.doubt), "would": list_deeds(found.settings, found.keys)})
     else:
         print("\n".join(told(found)))
     return command.OK if found.doubt.state == "trusted" else command.ERROR
@@ -99,12 +105,8 @@ def _agree(file: Path, *, is_json: bool) -> int:
     found = examine_file(file, env=os.environ)
     remember(found.doubt)
     if is_json:
-        _print_json({**msgspec.structs.asdict(found.doubt), "state": "trusted"})
+        command.print_json({**msgspec.structs.asdict(found.doubt), "state": "trusted"})
     else:
         trusted = msgspec.structs.replace(found, doubt=msgspec.structs.replace(found.doubt, state="trusted"))
         print("\n".join(told(trusted)))
     return command.OK
-
-
-def _print_json(document: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(document)).decode())

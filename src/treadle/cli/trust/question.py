@@ -53,11 +53,16 @@ def _is_anybody_there() -> bool:
 
 def told(found: "Examined") -> list[str]:
     """Return what a file would do, below the line that says which one it is."""
-    from treadle.config.trust import list_deeds
+    from treadle.config.trust import MISSING, list_deeds, words_of
 
-    head = _HEADS[found.doubt.state].format(path=_safe(found.doubt.path))
+    doubt = found.doubt
+    head = _HEADS[doubt.state].format(path=_safe(doubt.path))
+    if [path for path in doubt.changed if path != doubt.path]:
+        head = f"{_safe(words_of(doubt))} It would now"
     deeds = list_deeds(found.settings, found.keys)
-    return [head, *(f"  {_safe(line)}" for line in deeds or ["change nothing"])]
+    there = [path for path, digest in doubt.files.items() if digest != MISSING]
+    bound = [f"with the file {path}{' (changed)' if path in doubt.changed else ''}" for path in there]
+    return [head, *(f"  {_safe(line)}" for line in [*(deeds or ["change nothing"]), *bound])]
 
 
 def remember(doubt: "Doubt") -> None:

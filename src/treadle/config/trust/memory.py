@@ -1,5 +1,7 @@
 """Which files of working directories a person trusts: by their path and what was in them when they agreed.
 
+The files that such a file loads or starts belong to it (`bound`): if one of them changes, trust is asked for again.
+
 Whoever enters a folder has not read its treadle.toml. It is remembered in the user's data directory, never beside the
 file: what is in a repository was written by anybody.
 """
@@ -8,7 +10,9 @@ import contextlib
 import hashlib
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -16,6 +20,8 @@ import msgspec
 from treadle.canon.errors import ConfigError
 
 FILE_NAME = "trusted.json"
+NAMED_MAX = 5
+NOTHING: Mapping[str, str] = MappingProxyType({})
 State = Literal["new", "changed", "trusted"]
 _NOT_YET: dict[State, str] = {
     "new": "is not trusted: it was found in this folder, and could start programs or send your keys elsewhere",
@@ -23,12 +29,24 @@ _NOT_YET: dict[State, str] = {
 }
 
 
+class Agreed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person agreed to: the sha256 of the file's content, and of every file that it loads or starts."""
+
+    digest: str
+    files: dict[str, str] = {}
+
+
 class Doubt(msgspec.Struct, frozen=True, kw_only=True):
-    """A file as it was read: where it is, the sha256 of its content, and what is known of it."""
+    """A file as it was read: where it is, the sha256 of its content and of its files, and what is known of it.
+
+    `changed` names the files that are not as they were when a person agreed.
+    """
 
     path: str
     digest: str
     state: State
+    files: dict[str, str] = {}
+    changed: tuple[str, ...] = ()
 
 
 class Untrusted(ConfigError):
@@ -38,7 +56,7 @@ class Untrusted(ConfigError):
 
     def __init__(self, doubt: Doubt) -> None:
         super().__init__(
-            f"{doubt.path} {_NOT_YET[doubt.state]}",
+            words_of(doubt),
             param="--config",
             hint="`treadle trust --show` says what it would do, `treadle trust` trusts it as it is now\n"
             f"--config {os.path.basename(doubt.path)}, or TREADLE_CONFIG, uses it without asking",
@@ -52,25 +70,35 @@ class Trust:
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE_NAME
 
-    def judge(self, file: Path, content: bytes) -> Doubt:
-        """Say what is known of a file with this content."""
+    def judge(self, file: Path, content: bytes, files: Mapping[str, str] = NOTHING) -> Doubt:
+        """Say what is known of a file with this content that loads or starts these files."""
         path, digest = os.path.realpath(file), hashlib.sha256(content).hexdigest()
-        known = self.files().get(path)
-        return Doubt(path=path, digest=digest, state="new" if known is None else _compared(known, digest))
+        known, now = self.files().get(path), dict(files)
+        if known is None:
+            return Doubt(path=path, digest=digest, state="new", files=now)
+        changed = [] if known.digest == digest else [path]
+        changed += [each for each in sorted(now.keys() | known.files) if now.get(each) != known.files.get(each)]
+        return Doubt(
+            path=path, digest=digest, state="changed" if changed else "trusted", files=now, changed=tuple(changed)
+        )
 
-    def files(self) -> dict[str, str]:
-        """Return the digest of every file that was agreed to; a memory that cannot be read holds nothing."""
+    def files(self) -> dict[str, Agreed]:
+        """Return what was agreed to, by file; a memory that cannot be read holds nothing.
+
+        Earlier releases kept the digest of the file alone: then none of its files was agreed to.
+        """
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, str])
+            known = msgspec.json.decode(self._file.read_bytes(), type=dict[str, Agreed | str])
         except (OSError, msgspec.MsgspecError):
             return {}
+        return {path: Agreed(digest=each) if isinstance(each, str) else each for path, each in known.items()}
 
     def add(self, doubt: Doubt) -> None:
         """Remember that somebody agreed.
 
         Raises: OSError, when it can not be written.
         """
-        self._write({**self.files(), doubt.path: doubt.digest})
+        self._write({**self.files(), doubt.path: Agreed(digest=doubt.digest, files=doubt.files)})
 
     def remove(self, file: Path) -> bool:
         """Forget a file, which need not be there any more; tell whether it was known.
@@ -83,7 +111,7 @@ class Trust:
         self._write(known)
         return True
 
-    def _write(self, files: dict[str, str]) -> None:
+    def _write(self, files: dict[str, Agreed]) -> None:
         """Replace the memory at once."""
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fd, temporary = tempfile.mkstemp(dir=self._file.parent, prefix=f".{FILE_NAME}")
@@ -97,5 +125,12 @@ class Trust:
             raise
 
 
-def _compared(known: str, digest: str) -> State:
-    return "trusted" if known == digest else "changed"
+def words_of(doubt: Doubt) -> str:
+    """Say what stands against a file, naming those that changed."""
+    others = [path for path in doubt.changed if path != doubt.path]
+    if not others:
+        return f"{doubt.path} {_NOT_YET[doubt.state]}"
+    names = ", ".join(others[:NAMED_MAX]) + (f" and {len(others) - NAMED_MAX} more" if len(others) > NAMED_MAX else "")
+    has = "has" if len(others) == 1 else "have"
+    own = " It has changed itself, too." if doubt.path in doubt.changed else ""
+    return f"{names}, which {doubt.path} loads or starts, {has} changed since it was trusted.{own}"

@@ -19,6 +19,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from treadle.canon.json import cut_text
+from treadle.tools.mcp.discovery import visible
 from treadle.tools.mcp.options import ServerOptions
 
 log = logging.getLogger("treadle.mcp")
@@ -154,9 +155,9 @@ class Process:
             *lines, rest = (rest + chunk).split(b"\n")
             rest = rest[-READ_BYTES:]
             for line in lines:
-                text = cut_text(
-                    line[: 4 * STDERR_LINE_CHARS_MAX].decode("utf-8", "replace").strip(), STDERR_LINE_CHARS_MAX
-                )
+                # It may end on a terminal, which obeys control characters.
+                words = visible(line[: 4 * STDERR_LINE_CHARS_MAX].decode("utf-8", "replace"))
+                text = cut_text(words.strip(), STDERR_LINE_CHARS_MAX)
                 if not text:
                     continue
                 self._said.append(text)

@@ -1,6 +1,7 @@
 """`treadle export`: which runs, how exactly, and where to."""
 
 import asyncio
+import io
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from treadle.cli.journal.opened import opened
 from treadle.cli.main import main
+from treadle.cli.terminal.clean import clean
 from treadle.store.export import read_runs
 from unit.cli.journal.stored import TURNS, run_script, settings_in
 
@@ -100,3 +102,26 @@ def test_a_run_becomes_a_scenario_file(here: Path, capsys: pytest.CaptureFixture
     assert main(["export", "last", "--scenario", "one.toml"]) == 0
     assert capsys.readouterr().err.startswith("one.toml passes")
     assert main(["eval", "one.toml"]) == 0
+
+
+class Screen(io.TextIOWrapper):
+    """Standard output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("command", [["export", "last"], ["logs", "--json"], ["logs"], ["sessions"]])
+def test_a_terminal_gets_nothing_that_it_would_obey(
+    here: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    """What was asked is shown with its control characters escaped; in a file it is as it was."""
+    asked = "what is \x9b2J\x1b]0;title\x07 \u202e?"
+    asyncio.run(run_script(here, prompts=[asked]))
+    kept = io.BytesIO()
+    screen = Screen(kept, encoding="utf-8")
+    monkeypatch.setattr("sys.stdout", screen)
+    assert main(command) == 0
+    screen.flush()
+    shown = kept.getvalue().decode()
+    assert clean(shown) == shown

@@ -1,10 +1,11 @@
 """The sanitiser: no character that a terminal obeys gets through, and no other is touched."""
 
+import json
 import unicodedata
 
 import pytest
 
-from treadle.cli.terminal.clean import clean, one_line, reveal
+from treadle.cli.terminal.clean import clean, escape_json, one_line, reveal
 
 HOSTILE = {
     "clear the screen": "\x1b[2J\x1b[H",
@@ -72,3 +73,11 @@ def test_what_can_be_seen_is_not_touched() -> None:
     """Letters of any script, accents and ordinary blanks."""
     text = "é e\u0301 日本語 עברית 👍 a b\tc\nd"
     assert reveal(text) == text
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=list(HOSTILE))
+def test_json_for_a_terminal_means_the_same(text: str) -> None:
+    """Nothing that a terminal obeys is left in it, and it reads back as it was."""
+    escaped = escape_json(json.dumps({"text": text}, ensure_ascii=False))
+    assert clean(escaped) == escaped
+    assert json.loads(escaped) == {"text": text}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from treadle.config.trust import Trust
+from treadle.config.trust.memory import Agreed, words_of
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_trust_is_taken_back(tmp_path: Path, file: Path) -> None:
     trust.add(other)
     assert (trust.remove(file), trust.remove(file)) == (True, False)
     assert trust.judge(file, b"a").state == "new"
-    assert trust.files() == {other.path: other.digest}
+    assert trust.files() == {other.path: Agreed(digest=other.digest)}
 
 
 def test_a_link_is_the_file_behind_it(tmp_path: Path, file: Path) -> None:
@@ -76,3 +77,26 @@ def test_a_memory_that_cannot_be_written_is_an_error(tmp_path: Path, file: Path)
     trust = Trust(tmp_path / "data")
     with pytest.raises(OSError, match="data"):
         trust.add(trust.judge(file, b"a"))
+
+
+def test_the_files_it_loads_belong_to_it(tmp_path: Path, file: Path) -> None:
+    """One that changed, came or went is named, and all of them once more when somebody agrees."""
+    trust = Trust(tmp_path / "data")
+    trust.add(trust.judge(file, b"a", {"/t.py": "1", "/g.wasm": "1"}))
+    assert trust.judge(file, b"a", {"/g.wasm": "1", "/t.py": "1"}).state == "trusted"
+    doubt = trust.judge(file, b"a", {"/t.py": "2", "/new.py": "1", "/g.wasm": "1"})
+    assert (doubt.state, doubt.changed) == ("changed", ("/new.py", "/t.py"))
+    assert words_of(doubt) == f"/new.py, /t.py, which {file} loads or starts, have changed since it was trusted."
+    trust.add(doubt)
+    assert trust.judge(file, b"a", {"/t.py": "2", "/new.py": "1", "/g.wasm": "1"}).state == "trusted"
+    assert trust.judge(file, b"a", {"/t.py": "2", "/g.wasm": "1"}).changed == ("/new.py",)
+
+
+def test_an_agreement_of_an_earlier_release_covers_no_other_file(tmp_path: Path, file: Path) -> None:
+    """The file alone stays trusted; what it loads is asked about."""
+    trust = Trust(tmp_path / "data")
+    doubt = trust.judge(file, b"a")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "trusted.json").write_text(f'{{"{doubt.path}": "{doubt.digest}"}}')
+    assert trust.judge(file, b"a").state == "trusted"
+    assert trust.judge(file, b"a", {"/t.py": "1"}).changed == ("/t.py",)
