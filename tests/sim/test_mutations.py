@@ -15,6 +15,11 @@ EXPECTED = {
     "sequence from memory": "the entries are numbered",
     "told before commit": "a reader saw",
     "numbers given twice": "a client that went on after a crash",
+    "ahead is another": "was told that",
+    "digest ignored": "and the answer is",
+    "older ids forgotten": "and the answer is",
+    "own clocks": "it began at",
+    "entries taken back": "another program read",
 }
 
 
