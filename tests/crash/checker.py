@@ -277,6 +277,13 @@ RULES = (
 )
 
 
+def wrong_times(row: RunRow, now: float) -> Iterator[str]:
+    """Say which times of a run are not those of the database."""
+    ended_at = row.created_at if row.ended_at is None else row.ended_at
+    if not 0 <= row.created_at <= ended_at <= now:
+        yield f"{row.id}: it began at {row.created_at} and ended at {ended_at}, and it is {now}"
+
+
 def unpaired(items: Sequence[AnyItem], client: set[str] = frozenset()) -> Iterator[str]:
     """Say what a provider would refuse: calls without a result, results without a call, pairs torn apart."""
     open_calls: list[str] = []

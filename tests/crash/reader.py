@@ -33,15 +33,18 @@ def numbered(batch: Sequence[Numbered], numbering: Numbering) -> Iterator[Got]:
 
 
 class Resumed:
-    """What a client has of a run, over any number of connections."""
+    """What a client has of a run, over any number of connections: of what it got, and the numbers it went back to."""
 
-    def __init__(self, got: Sequence[Got] = ()) -> None:
+    def __init__(self, got: Sequence[Got | int] = ()) -> None:
         self.events: list[Got] = []
         self.all_ids: dict[int, RunEvent] = {}
-        self._places: list[list[Got]] = [[]]
+        self._places: dict[int, list[Got]] = {0: []}
         self.problems: list[str] = []
         for each in got:
-            self.take(each)
+            if isinstance(each, int):
+                self.go_back_to(each)
+            else:
+                self.take(each)
 
     @property
     def after(self) -> int:
@@ -62,11 +65,17 @@ class Resumed:
         if self.all_ids.setdefault(got.number, got.event) != got.event:
             self.problems.append(f"the number {got.number} stands at two events")
         self.events.append(got)
-        self._places.append(self.events.copy())
+        self._places[got.number] = self.events.copy()
 
-    def go_back(self, chance: random.Random) -> None:
+    def go_back(self, chance: random.Random) -> int:
         """Forget all that came after some number that it once had, be it one that does not stand any more."""
-        self.events = chance.choice(self._places).copy()
+        number = chance.choice([*self._places])
+        self.go_back_to(number)
+        return number
+
+    def go_back_to(self, number: int) -> None:
+        """Forget all that came after this number."""
+        self.events = self._places[number].copy()
 
     async def connect(self, batches: AsyncIterator[list[Numbered]]) -> None:
         """Read what comes after what the client has, until the connection breaks or the run ends."""

@@ -6,12 +6,11 @@ Same seed, same history. Faults stop after a while; then every run must end, and
 import asyncio
 import hashlib
 import random
-from collections.abc import Iterator
 from contextlib import suppress
 
 import msgspec
 
-from crash.checker import check, read
+from crash.checker import check, read, wrong_times
 from crash.reader import Resumed, Streamed
 from crash.scenes import CLIENT_TOOL, Reply, Scene
 from sim.loop import run
@@ -24,7 +23,6 @@ from treadle.canon.request import Protocol as ProtocolName
 from treadle.canon.request import Request
 from treadle.canon.tools import ToolSpec
 from treadle.engine.limits import Limits
-from treadle.store.journal import RunRow
 
 FAULTS_S = 60.0
 HEALING_S = 40 * LEASE_S
@@ -266,7 +264,7 @@ class World:
             )
             problems += [f"{row.id}: a client never had the end" for each in history.resumed if not each.has_ended]
             problems += check(history)
-            problems += _wrong_times(row, asyncio.get_running_loop().time())
+            problems += wrong_times(row, asyncio.get_running_loop().time())
             takeovers += len({line.epoch for line in history.lines}) - 1
             trace.update("".join(line.sha256 for line in history.lines).encode())
         lost = self.seen - set(self.store.read_entries())
@@ -274,13 +272,6 @@ class World:
         strange = {effect.run_id for effect in self.sink.effects} - {row.id for row in rows}
         problems += [f"{run_id}: an effect of no run" for run_id in sorted(strange)]
         return Result(seed=self.seed, problems=problems, trace=trace.hexdigest(), runs=len(rows), takeovers=takeovers)
-
-
-def _wrong_times(row: RunRow, now: float) -> Iterator[str]:
-    """Say which times of a run are not those of the database."""
-    ended_at = row.created_at if row.ended_at is None else row.ended_at
-    if not 0 <= row.created_at <= ended_at <= now:
-        yield f"{row.id}: it began at {row.created_at} and ended at {ended_at}, and it is {now}"
 
 
 def simulate(seed: int) -> Result:
