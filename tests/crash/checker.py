@@ -181,8 +181,10 @@ def _effects(history: History) -> Iterator[str]:
         result = _result(entry)
         if result.rc == "ok" and not done[result.call_id]:
             yield f"{result.call_id} has a result, and its tool never ran"
-        if "Not run" in text_of(result.output) and done[result.call_id]:
-            yield f"{done[result.call_id][0].tool} ran for {result.call_id}, and the result says that it did not"
+        # What only reads may have run and be asked for again, or said not to have been: nothing has changed by it.
+        ran = [effect for effect in done[result.call_id] if effect.tool not in READS]
+        if "Not run" in text_of(result.output) and ran:
+            yield f"{ran[0].tool} ran for {result.call_id}, and the result says that it did not"
 
 
 def _takeovers(history: History) -> Iterator[str]:
@@ -258,7 +260,7 @@ def _is_lost_end(event: RunEvent) -> bool:
     return isinstance(event, RunEnded) and event.error is not None and event.error.code in LOST
 
 
-LOST = ("lease_lost", "store_closed", "store_full", "store_unavailable", "run_ended", "handed_over")
+LOST = ("lease_lost", "store_closed", "store_full", "store_busy", "store_unavailable", "run_ended", "handed_over")
 RULES = (
     _numbers,
     _audited,
@@ -273,6 +275,13 @@ RULES = (
     _sightings,
     _resumed,
 )
+
+
+def wrong_times(row: RunRow, now: float) -> Iterator[str]:
+    """Say which times of a run are not those of the database."""
+    ended_at = row.created_at if row.ended_at is None else row.ended_at
+    if not 0 <= row.created_at <= ended_at <= now:
+        yield f"{row.id}: it began at {row.created_at} and ended at {ended_at}, and it is {now}"
 
 
 def unpaired(items: Sequence[AnyItem], client: set[str] = frozenset()) -> Iterator[str]:

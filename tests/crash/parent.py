@@ -44,11 +44,11 @@ class Worker:
 
 
 @contextmanager
-def program() -> "Iterator[subprocess.Popen[str]]":
-    """Start the program that workers are: it does one job after the other."""
+def program(change: str = "") -> "Iterator[subprocess.Popen[str]]":
+    """Start the program that workers are: it does one job after the other. `change` is done to Treadle before."""
     paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
-        [sys.executable, "-m", "crash.worker"],
+        [sys.executable, "-c", f"{change}\nfrom crash.worker import main; main()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,5 +1,6 @@
 """Clients that go on after a crash where they stopped, as the documentation says: with a run's events, or a stream."""
 
+import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 import msgspec
@@ -32,14 +33,18 @@ def numbered(batch: Sequence[Numbered], numbering: Numbering) -> Iterator[Got]:
 
 
 class Resumed:
-    """What a client has of a run, over any number of connections."""
+    """What a client has of a run, over any number of connections: of what it got, and the numbers it went back to."""
 
-    def __init__(self, got: Sequence[Got] = ()) -> None:
+    def __init__(self, got: Sequence[Got | int] = ()) -> None:
         self.events: list[Got] = []
         self.all_ids: dict[int, RunEvent] = {}
+        self._places: dict[int, list[Got]] = {0: []}
         self.problems: list[str] = []
         for each in got:
-            self.take(each)
+            if isinstance(each, int):
+                self.go_back_to(each)
+            else:
+                self.take(each)
 
     @property
     def after(self) -> int:
@@ -60,6 +65,17 @@ class Resumed:
         if self.all_ids.setdefault(got.number, got.event) != got.event:
             self.problems.append(f"the number {got.number} stands at two events")
         self.events.append(got)
+        self._places[got.number] = self.events.copy()
+
+    def go_back(self, chance: random.Random) -> int:
+        """Forget all that came after some number that it once had, be it one that does not stand any more."""
+        number = chance.choice([*self._places])
+        self.go_back_to(number)
+        return number
+
+    def go_back_to(self, number: int) -> None:
+        """Forget all that came after this number."""
+        self.events = self._places[number].copy()
 
     async def connect(self, batches: AsyncIterator[list[Numbered]]) -> None:
         """Read what comes after what the client has, until the connection breaks or the run ends."""
@@ -93,6 +109,7 @@ class Streamed:
         self._run_id = run_id
         self._frames: list[bytes] = []
         self._last = ""
+        self._places: list[tuple[str, list[bytes]]] = [("", [])]
         self._has_diverged = False
         self.has_ended = False
 
@@ -104,6 +121,11 @@ class Streamed:
             if telling.ended is not None:
                 self.has_ended = batch[-1].stands
                 return
+
+    def go_back(self, chance: random.Random) -> None:
+        """Forget all that came after some id that it once had, be it one of a process that is dead."""
+        self._last, frames = chance.choice(self._places)
+        self._frames = frames.copy()
 
     def check(self, entries: Sequence[Entry]) -> Iterator[str]:
         """Say where the client has another answer than the journal tells.
@@ -136,6 +158,7 @@ class Streamed:
             if head.startswith(b"id: "):
                 self._last = head.removeprefix(b"id: ").decode()
                 self._frames.append(rest)
+                self._places.append((self._last, self._frames.copy()))
 
     def _text(self) -> str:
         return text_of(self._request.protocol, b"".join(self._frames))

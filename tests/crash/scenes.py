@@ -4,6 +4,7 @@ A model is a function of its plan alone, so that a process that never saw the be
 """
 
 import os
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -56,7 +57,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """One conversation. `fixed_ids` are call ids that the upstream repeats in every reply. The client of one that
-    `is_whole` is answered in one piece: it hears of the run with its end."""
+    `is_whole` is answered in one piece: it hears of the run with its end. The model of one that
+    `is_fickle` answers otherwise when it is asked again, from the middle of its words on."""
 
     replies: tuple[Reply, ...]
     limits: Limits = Limits(wall_s=600.0)
@@ -65,6 +67,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     in_session: bool = False
     is_stored: bool = True
     is_whole: bool = False
+    is_fickle: bool = False
     cancels_in: str = ""
     cancels_unowned: bool = False
 
@@ -101,7 +104,8 @@ class SceneModel:
     """Plays a scene: the round is known by how many replies with calls the plan holds already.
 
     `settled` is awaited after each batch that is not the last, so that what is written in the background between
-    two batches is written there every time. What a provider would refuse to read is added to `refusals`.
+    two batches is written there every time. What a provider would refuse to read is told to `refuse`. `asked` counts
+    what was asked, for all models that share it.
     """
 
     def __init__(
@@ -110,8 +114,10 @@ class SceneModel:
         refuse: Callable[[str], None],
         settled: Callable[[], Awaitable[None]],
         ids: IdSource | None = None,
+        asked: Counter[str] | None = None,
     ) -> None:
         self._scene = scene
+        self._asked = Counter[str]() if asked is None else asked
         self._refuse = refuse
         self._settled = settled
         self._ids = self._source = ids or CountingIds(namespace=f"{os.getpid()}_")
@@ -123,6 +129,9 @@ class SceneModel:
         number = step_of(plan.items)
         replies = self._scene.replies
         reply = replies[number] if number < len(replies) and plan.tool_choice.mode != "none" else FINAL
+        self._asked[f"{run_id} {plan.fingerprint}"] += 1
+        if self._scene.is_fickle and self._asked[f"{run_id} {plan.fingerprint}"] > 1:
+            reply = _otherwise(reply)
         if reply.fails == "before":
             raise UpstreamTimeout("the upstream is silent")
         batches = self._batches(reply, number)
@@ -185,6 +194,12 @@ def told(index: int, item: AnyItem) -> list[Batch]:
         case _:
             raise AssertionError(item)
     return [[ItemAdded(index=index, item=begun), pieces[0]], [*pieces[1:], ItemDone(index=index, item=item)]]
+
+
+def _otherwise(reply: Reply) -> Reply:
+    """Return a reply with other words of the same length, which begin as those do."""
+    half, rest = _halves(reply.text)
+    return msgspec.structs.replace(reply, text=half + rest.swapcase())
 
 
 def _halves(text: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ import contextlib
 import gc
 import logging
 import os
+import random
 import signal
 import sys
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from crash.checker import History, check, read
+from crash.checker import History, check, read, wrong_times
 from crash.points import FatalModel, FatalStore, FatalToolbox, Points
 from crash.reader import Got, Resumed, numbered
 from crash.scenes import CLIENT_TOOL, SCENES, Ledger, Scene, SceneModel, SceneToolbox, server_tools
@@ -29,12 +30,15 @@ from treadle.engine.ports import Model
 from treadle.runs import Rooms, Runs, RunsOptions, relay
 from treadle.runs.sessions import Sessions
 from treadle.runtime import RandomIds, SystemClock
+from treadle.runtime.clock import SharedClock
 from treadle.store.journal import SessionRow, Store
 from treadle.store.open import open_store
 from treadle.telemetry import Metrics
 
 BOUND_S = 20.0
 LATER_S = 3_600.0
+WRONG_S = (0.0, -LATER_S, LATER_S)
+"""How far the clocks of the machines are off, by life."""
 SESSION = "sess_kept"
 LEASES_END = "UPDATE {schema}.leases SET until = 0"
 
@@ -61,7 +65,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaterClock(SystemClock):
-    """The machine's time, an hour later: leases of before have ended, and waiting takes as long as ever."""
+    """The machine's time, some time later: leases of before have ended, and waiting takes as long as ever."""
 
     def __init__(self, offset_s: float) -> None:
         self._offset_s = offset_s
@@ -78,8 +82,10 @@ class Process:
         self.age = age
         self.folder = folder
         self.ledger = Ledger(folder / "ledger")
-        self.clock = LaterClock(age * LATER_S / 60)
-        self.store: Store = open_store(place, clock=self.clock.now)
+        own = LaterClock(age * LATER_S / 60)
+        # On PostgreSQL every life is on a machine whose clock is wrong in its own way.
+        self.clock = SharedClock(LaterClock(WRONG_S[age]) if place.startswith("postgresql") else own)
+        self.store: Store = open_store(place, clock=own.now)
         self.fatal = FatalStore(self.store, points)
         self.running = asyncio.Event()
         toolbox = SceneToolbox(self.ledger, self._begun)
@@ -160,10 +166,12 @@ class Process:
                 file.flush()
 
     async def _numbered(self, batches: object) -> AsyncIterator[list[Numbered]]:
-        """Pass events on, and write them down as a client gets them that goes on where it stopped before."""
-        got = self.folder / "got"
-        numbering, after = Numbering(), resumed(self.folder).after
+        """Pass events on, and write them down as a client gets them that goes on after some number that it had."""
+        got, client = self.folder / "got", resumed(self.folder)
+        back = client.go_back(random.Random(f"{self.folder.name} {self.age}"))
+        numbering, after = Numbering(), client.after
         with got.open("ab") as file:
+            file.write(b"%d\n" % back)
             async for batch in batches:
                 fresh = [got for got in numbered(batch, numbering) if got.number > after]
                 file.write(b"".join(msgspec.json.encode(got) + b"\n" for got in fresh))
@@ -183,6 +191,7 @@ async def live(scene: Scene, folder: Path, place: str, points: Points, age: int)
         if age:
             await end_leases(place)
             await process.cancel_unowned()
+        await process.clock.measure(process.store.server_time)
         await process.runs.open()
         await (process.resume() if age else process.begin())
     await process.runs.close()
@@ -214,6 +223,7 @@ async def look(scene: Scene, folder: Path, place: str) -> tuple[History | None, 
             return None, problems + ["something was done for a run that does not exist"] * bool(effects)
         history = await read(store, (folder / "run").read_text(), Ledger(folder / "ledger").read(), sightings(folder))
         history = msgspec.structs.replace(history, resumed=[resumed(folder)])
+        problems += wrong_times(history.row, time.time() + 2 * LATER_S / 60)
         if scene.is_stored:
             problems += check(history)
             problems += await kept(scene, history, store)
@@ -248,7 +258,7 @@ def resumed(folder: Path) -> Resumed:
     """Return what the client has that goes on after each crash."""
     got = folder / "got"
     lines = got.read_bytes().splitlines() if got.exists() else []
-    return Resumed([msgspec.json.decode(line, type=Got) for line in lines])
+    return Resumed([msgspec.json.decode(line, type=Got | int) for line in lines])
 
 
 def forked(work: Callable[[], Awaitable[None]]) -> int:

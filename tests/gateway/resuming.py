@@ -71,6 +71,10 @@ class Paced:
         assert self._server is not None
         self._server.close()
 
+    def times(self, question: str) -> int:
+        """Return how often a question was asked."""
+        return sum(count for asked, count in self._asked.items() if question in asked)
+
     def words(self, *, again: bool = False) -> list[str]:
         """Return the pieces of the answer, or of the repeated one."""
         least = self._count if self._differs is None or not again else self._differs
@@ -154,7 +158,7 @@ class Client:
     def __init__(self, kind: str, name: str) -> None:
         self.kind = kind
         self._api = kind if kind in APIS else "responses"
-        self._name = name
+        self.name = name
         self._frames: list[Frame] = []
         self._run_id = ""
         self.refusals: list[str] = []
@@ -193,12 +197,12 @@ class Client:
         if self._frames and self.kind == "events":
             return http.stream("GET", f"{origin}/treadle/v1/runs/{self._run_id}/events?after={self._frames[-1].id}")
         if self.kind == "events":
-            body = {"input": self._name, "stream": True}
-            headers = {"idempotency-key": self._name}
+            body = {"input": self.name, "stream": True}
+            headers = {"idempotency-key": self.name}
             return http.stream("POST", f"{origin}/treadle/v1/runs", json=body, headers=headers)
         api = APIS[self._api]
-        body = json.loads(json.dumps(api.content(stream=True)).replace("What is the weather in Paris?", self._name))
-        headers = {} if self.kind == "background" else {"idempotency-key": self._name}
+        body = json.loads(json.dumps(api.content(stream=True)).replace("What is the weather in Paris?", self.name))
+        headers = {} if self.kind == "background" else {"idempotency-key": self.name}
         if self.kind == "background":
             body["background"] = True
         elif self._frames and self._frames[-1].id:

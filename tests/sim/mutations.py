@@ -1,6 +1,7 @@
 """Ways to break the promises on purpose: a proof that catches none of them would prove nothing."""
 
 from collections.abc import Callable
+from typing import Any
 
 import apsw
 import pytest
@@ -12,6 +13,8 @@ from treadle.canon.events import Numbered, RunEnded
 from treadle.engine import loop
 from treadle.engine.loop import Loop
 from treadle.engine.minutes import Minutes
+from treadle.runtime.clock import SharedClock
+from treadle.server.delivery.position import Frames, Position
 from treadle.store.sqlite import fence
 from treadle.store.sqlite.rows import Place
 
@@ -77,6 +80,65 @@ def numbers_given_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(events, "NUMBER_STEP", 0)
 
 
+def ahead_is_another(patch: pytest.MonkeyPatch) -> None:
+    """Tell every client that saw more than the journal that the answer went on differently."""
+    recover = Frames.recover
+
+    def differ(self: Frames, step: int) -> None:
+        recover(self, step)
+        self.has_diverged |= self.is_matching
+
+    patch.setattr(Frames, "recover", differ)
+
+
+def digest_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Take an answer for the one that the client has when it is as long."""
+
+    def compare(self: Frames) -> None:
+        if self._shown.chars >= (self._position.chars or 0):
+            self.is_matching = False
+            self._position = Position(self.number - 1)
+
+    patch.setattr(Frames, "_compare", compare)
+
+
+def older_ids_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Go on only after the newest id: a client that comes back with one from before a recovery gets what follows it."""
+    recover = Frames.recover
+
+    def forget(self: Frames, step: int) -> None:
+        recover(self, step)
+        if not self.is_matching and self._position.number < self.number:
+            self._position = Position(self.number)
+
+    patch.setattr(Frames, "recover", forget)
+
+
+def own_clocks(patch: pytest.MonkeyPatch) -> None:
+    """Let every process go by the clock of its machine."""
+    patch.setattr(SharedClock, "now", lambda self: self._own.now())
+
+
+def entries_taken_back(patch: pytest.MonkeyPatch) -> None:
+    """Go on with a run from before its last entry, as if that had not been written."""
+    claim = fence.claim
+
+    def rewind(connection: apsw.Connection, *args: Any) -> list[fence.Claimed]:
+        claimed: list[fence.Claimed] = []
+        for values, hold, place in claim(connection, *args):
+            connection.execute("DELETE FROM events WHERE run = ? AND seq = ?", (hold.run, place.head))
+            last = "SELECT sha256 FROM events WHERE run = ? AND seq = ?"
+            [(sha256,)] = connection.execute(last, (hold.run, place.head - 1)).fetchall()
+            connection.execute(
+                "UPDATE leases SET head = head - 1, sha256 = ? WHERE run = ?",
+                (sha256, hold.run),
+            )
+            claimed.append((values, hold, Place(place.head - 1, sha256)))
+        return claimed
+
+    patch.setattr(fence, "claim", rewind)
+
+
 MUTATIONS: dict[str, Mutation] = {
     "no fence": no_fence,
     "no start mark": no_start_mark,
@@ -84,4 +146,9 @@ MUTATIONS: dict[str, Mutation] = {
     "sequence from memory": sequence_from_memory,
     "told before commit": told_before_commit,
     "numbers given twice": numbers_given_twice,
+    "ahead is another": ahead_is_another,
+    "digest ignored": digest_ignored,
+    "older ids forgotten": older_ids_forgotten,
+    "own clocks": own_clocks,
+    "entries taken back": entries_taken_back,
 }

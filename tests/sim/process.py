@@ -6,6 +6,7 @@ dead one nothing any more. What it still has in memory does not count.
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -170,7 +171,10 @@ class Process:
         self.runs = Runs(rooms, RunsOptions(owner=name, lease_s=LEASE_S))
 
     def model_for(self, name: str) -> Model:
-        return _GatedModel(SceneModel(self._scenes[name], self._world.refuse, self.gate.step, SeededIds()), self.gate)
+        return _GatedModel(
+            SceneModel(self._scenes[name], self._world.refuse, self.gate.step, SeededIds(), self._world.asked),
+            self.gate,
+        )
 
     def tools(self) -> Sequence[ServerTool]:
         return server_tools()
@@ -223,6 +227,7 @@ class Sink:
     def __init__(self) -> None:
         self.effects: list[Effect] = []
         self.problems: list[str] = []
+        self.asked = Counter[str]()
 
     def refuse(self, problem: str) -> None:
         """Take down what a provider would not have accepted."""

@@ -6,24 +6,23 @@ Same seed, same history. Faults stop after a while; then every run must end, and
 import asyncio
 import hashlib
 import random
-from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 
-from crash.checker import check, read
+from crash.checker import check, read, wrong_times
 from crash.reader import Resumed, Streamed
 from crash.scenes import CLIENT_TOOL, Reply, Scene
 from sim.loop import run
 from sim.process import LEASE_S, Process, Sink, task_factory
 from sim.store import CURRENT, SimStore
-from treadle.canon.errors import TreadleError
+from treadle.canon.errors import StoreError, TreadleError
 from treadle.canon.events import ENDED, RunEvent
 from treadle.canon.items import text_message
 from treadle.canon.request import Protocol as ProtocolName
 from treadle.canon.request import Request
 from treadle.canon.tools import ToolSpec
 from treadle.engine.limits import Limits
-from treadle.store.journal import RunRow
 
 FAULTS_S = 60.0
 HEALING_S = 40 * LEASE_S
@@ -39,7 +38,7 @@ LAST = (
 CLOCKS_S = (0.0, 3_600.0, -3_600.0)
 """How far the clock of a machine may be off."""
 
-FAULTS = ("kill", "kill", "freeze", "freeze", "cancel", "cancel_far", "full", "restart", "clock")
+FAULTS = ("kill", "kill", "freeze", "freeze", "cancel", "cancel_far", "full", "restart", "clock", "lock")
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +60,7 @@ def random_scene(chance: random.Random) -> Scene:
         limits=chance.choice(LIMITS),
         has_client_tool=True,
         fixed_ids=chance.random() < 0.3,
+        is_fickle=chance.random() < 0.3,
     )
 
 
@@ -85,6 +85,7 @@ class World:
         self.far: Sightings = {}
         self.resumed: dict[str, list[Resumed | Streamed]] = {}
         self.result: Result | None = None
+        self.seen: set[tuple[int, int, str]] = set()
         self._resuming: list[asyncio.Task[None]] = []
         self._made = 0
 
@@ -97,8 +98,10 @@ class World:
         self.places = [await self._boot(), await self._boot()]
         begin = [asyncio.create_task(self._ask(model)) for model in self.scenes]
         faults = [asyncio.create_task(self._fault()) for _ in range(self.chance.randint(0, 4))]
+        self.reader = asyncio.create_task(self._read_along())
         await asyncio.gather(*begin, *faults)
         await self._heal()
+        self.reader.cancel()
         self.result = await self._judge()
         for process in self.places:
             process.kill()
@@ -115,6 +118,13 @@ class World:
         process.spawn(process.clock.keep_measuring(self._time))
         await process.spawn(process.runs.open())
         return process
+
+    async def _read_along(self) -> None:
+        """Be another program that reads the journal at any time, and remember what it saw."""
+        chance = random.Random(f"{self.seed}-reader")
+        while True:
+            await asyncio.sleep(chance.choice((0.05, 0.5, 3.0)))
+            self.seen |= set(self.store.read_entries())
 
     async def _time(self) -> float:
         """Return the time of the database."""
@@ -154,7 +164,7 @@ class World:
         await self._see(self.far if is_far else self.near, run_id, process.runs.events(run_id))
 
     async def _resume(self, run_id: str, client: Resumed | Streamed) -> None:
-        """Be a client that reads anywhere, loses its connection at any time, and goes on where it stopped."""
+        """Be a client that reads anywhere, loses its connection at any time, and goes on after any id that it had."""
         self.resumed.setdefault(run_id, []).append(client)
         chance = random.Random(f"{self.seed}-{run_id}-{type(client).__name__}")
         while not client.has_ended:
@@ -164,6 +174,8 @@ class World:
             reading.cancel()
             await asyncio.wait([reading], timeout=1.0)
             await asyncio.sleep(chance.choice((0.0, 0.1, 2.0)))
+            if chance.random() < 0.3 and not client.has_ended:
+                client.go_back(chance)
 
     async def _see(self, sightings: Sightings, run_id: str, events: object) -> None:
         seen: list[RunEvent] = []
@@ -191,6 +203,10 @@ class World:
                 process.gate.fails = 0.3
                 await asyncio.sleep(lasts_s)
                 process.gate.fails = 0.0
+            case "lock":
+                self.store.lock()
+                await asyncio.sleep(lasts_s)
+                self.store.unlock()
             case "clock":
                 process.gate.wrong_s = self.chance.choice((-3_600.0, 86_400.0))
             case "restart":
@@ -212,12 +228,14 @@ class World:
             return
         run_id = self.chance.choice(rows).id
         if is_far:
-            await self.store.request_cancel(run_id)
+            with suppress(StoreError):
+                await self.store.request_cancel(run_id)
         else:
             process.spawn(process.runs.cancel(run_id))
 
     async def _heal(self) -> None:
         """Let nothing more go wrong, and wait until all runs have ended."""
+        self.store.unlock()
         for place, process in enumerate(self.places):
             process.gate.fails = 0.0
             process.gate.thaw()
@@ -246,19 +264,14 @@ class World:
             )
             problems += [f"{row.id}: a client never had the end" for each in history.resumed if not each.has_ended]
             problems += check(history)
-            problems += _wrong_times(row, asyncio.get_running_loop().time())
+            problems += wrong_times(row, asyncio.get_running_loop().time())
             takeovers += len({line.epoch for line in history.lines}) - 1
             trace.update("".join(line.sha256 for line in history.lines).encode())
+        lost = self.seen - set(self.store.read_entries())
+        problems += [f"run {run}: another program read the entry {seq}, and it is gone" for run, seq, _ in lost]
         strange = {effect.run_id for effect in self.sink.effects} - {row.id for row in rows}
         problems += [f"{run_id}: an effect of no run" for run_id in sorted(strange)]
         return Result(seed=self.seed, problems=problems, trace=trace.hexdigest(), runs=len(rows), takeovers=takeovers)
-
-
-def _wrong_times(row: RunRow, now: float) -> Iterator[str]:
-    """Say which times of a run are not those of the database."""
-    ended_at = row.created_at if row.ended_at is None else row.ended_at
-    if not 0 <= row.created_at <= ended_at <= now:
-        yield f"{row.id}: it began at {row.created_at} and ended at {ended_at}, and it is {now}"
 
 
 def simulate(seed: int) -> Result:

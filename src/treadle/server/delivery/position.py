@@ -19,7 +19,7 @@ from treadle.canon.events import (
     RunEvent,
     TextDelta,
 )
-from treadle.canon.items import CallItem, OpaqueItem
+from treadle.canon.items import AnyItem, CallItem, OpaqueItem
 
 NUMBER_MAX = 2**53
 _ID = re.compile(r"([0-9]{1,16})(?:\.([0-9]{1,16})\.([0-9a-f]{8}))?", re.ASCII)
@@ -56,16 +56,32 @@ class Shown:
         self.chars += len(text)
         self.digest = crc32(text.encode("utf-8", "surrogatepass"), self.digest)
 
-    def add_frame(self, event: RunEvent | None = None) -> None:
+    def add_frame(self, frame: bytes, event: RunEvent | None = None) -> None:
         """Count a frame that is no text; a call is shown with its name, its id and, once it is whole, its arguments."""
         said = b"\0"
-        if type(event) is ItemAdded or type(event) is ItemDone:
+        if type(event) is ItemDone or (type(event) is ItemAdded and _begins(frame, event.item)):
             item = event.item
             if type(item) is CallItem:
                 said = "\0".join(("", item.name, item.call_id, item.arguments)).encode("utf-8", "surrogatepass")
             elif type(item) is OpaqueItem:
                 said = b"\0" + bytes(item.raw)
         self.digest = crc32(said, self.digest)
+
+
+class _Typed(msgspec.Struct):
+    type: str = ""
+
+
+def _begins(frame: bytes, item: AnyItem) -> bool:
+    """Tell whether a frame is the beginning of an item, or what it lets out of the item before it.
+
+    Responses holds the end of an item until there is another, which itself may have to wait for the calls before it.
+    """
+    if type(item) is CallItem:
+        return msgspec.json.encode(item.name) in frame
+    if type(item) is OpaqueItem:
+        return msgspec.json.encode(msgspec.json.decode(item.raw, type=_Typed).type) in frame
+    return True
 
 
 def read_position(text: str) -> Position:
@@ -135,7 +151,7 @@ class Frames:
             if place == last and isinstance(event, Delta) and event.text:
                 self._shown.add_text(event)
             else:
-                self._shown.add_frame(event if place == last else None)
+                self._shown.add_frame(frame, event if place == last else None)
             number, self.number = self.number, self.number + 1
             if self.is_matching:
                 self._compare()

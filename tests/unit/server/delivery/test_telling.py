@@ -20,8 +20,10 @@ from treadle.canon.events import (
     RunStarted,
     Status,
     TextDelta,
+    ToolFinished,
+    ToolStarted,
 )
-from treadle.canon.items import CallItem, MessageItem, TextPart
+from treadle.canon.items import AnyItem, CallItem, MessageItem, OpaqueItem, ResultItem, TextPart
 from treadle.canon.request import Protocol as ProtocolName
 from treadle.canon.request import Request, Surface
 from treadle.server.delivery.position import Frames, Position, read_position
@@ -437,3 +439,22 @@ def test_a_reader_in_the_background_goes_on_behind_a_recovery_by_its_number() ->
         frames = Frames(position=Position(number=seen - 1), first=0, shows_ids=False)
         rest = _told(MendedRun(_encoder("responses"), frames, closes=True, step=0), *told)
         assert rest == whole[seen:], seen
+
+
+@pytest.mark.parametrize("kind", ["client call", "opaque"])
+def test_the_end_of_an_item_that_the_next_one_lets_out_shows_nothing_of_the_next(kind: str) -> None:
+    """Responses holds an item's end until there is a next one, and that one until calls before it have run: the journal
+    may not have the next one, and lets the end out by something else."""
+    wipe = CallItem(call_id="call_1", name="wipe", side="server")
+    result = ResultItem(call_id="call_1", name="wipe", output=(TextPart(text="Not run."),), is_error=True)
+    later: AnyItem = CallItem(call_id="call_2", name="theirs")
+    if kind == "opaque":
+        later = OpaqueItem(protocol="responses", raw=msgspec.Raw(b'{"type":"odd_item","id":"odd_1"}'))
+    begun = [STARTED, ROUND, *_whole(0, "Well."), ItemAdded(index=1, item=wipe), ItemDone(index=1, item=wipe)]
+    seen = _told(_telling("responses", Frames(first=0, shows_ids=True)), *begun, ItemAdded(index=2, item=later))
+    assert b"output_item.done" in seen[-1]
+    ran = [ToolStarted(index=1, call=wipe), ToolFinished(index=1, call=wipe, result=result)]
+    told = [*begun, RunRecovered(), *ran, BROKEN, ROUND, *_whole(3, "Well."), COMPLETED]
+    rest = _told(_telling("responses", Frames(position=_id_of(seen[-1]), first=0, shows_ids=True)), *told)
+    assert DIFFERENTLY not in b"".join(rest)
+    assert b"response.completed" in rest[-1]
