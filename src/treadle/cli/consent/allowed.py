@@ -13,6 +13,8 @@ from typing import Literal
 import msgspec
 
 Scope = Literal["session", "project"]
+POLICY = "policy "
+"""How the name of whoever decided begins when it was a rule, and not the person."""
 RULES_MAX = 500
 FILE_NAME = "allowed.json"
 
