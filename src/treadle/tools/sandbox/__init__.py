@@ -1,6 +1,26 @@
 """Commands in a sandbox: levels found by a real probe, one helper process that kills all it started."""
 
 from treadle.tools.sandbox.client import Rules, Sandbox
-from treadle.tools.sandbox.level import Choice, Found, choose_level, describe, find_level, shortfalls
+from treadle.tools.sandbox.level import (
+    Choice,
+    Found,
+    can_read_only,
+    choose_level,
+    describe,
+    describe_read_only,
+    find_level,
+    shortfalls,
+)
 
-__all__ = ["Choice", "Found", "Rules", "Sandbox", "choose_level", "describe", "find_level", "shortfalls"]
+__all__ = [
+    "Choice",
+    "Found",
+    "Rules",
+    "Sandbox",
+    "can_read_only",
+    "choose_level",
+    "describe",
+    "describe_read_only",
+    "find_level",
+    "shortfalls",
+]

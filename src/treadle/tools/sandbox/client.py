@@ -21,7 +21,7 @@ import msgspec
 
 from treadle.canon.errors import ToolFailed
 from treadle.tools.sandbox import places
-from treadle.tools.sandbox.level import Choice, Found, choose_level, find_level
+from treadle.tools.sandbox.level import Choice, Found, can_read_only, choose_level, find_level
 from treadle.tools.sandbox.order import HEAD, Ended, Order, bare_command
 
 PIECE_BYTES = 65_536
@@ -190,7 +190,7 @@ class Sandbox:
 
         Raises: ToolFailed, where nothing keeps it from changing something.
         """
-        if self.found.level < 1:
+        if not can_read_only(self.found):
             raise ToolFailed("Nothing on this machine keeps a command from writing.", code="read_only_unavailable")
         order = self.command(argv, cwd=cwd, write=(), place=place, timeout_s=timeout_s)
         own = [f"{place}/home", f"{place}/tmp"]
