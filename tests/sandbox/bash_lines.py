@@ -88,68 +88,250 @@ BYPASSES = (
     f"mkfifo {NEW}; mknod {NEW} p",
     "python3 -c 'import os; os.open(\"file\", os.O_TRUNC)'",
     "python3 -c 'import os; os.open(\"file\", os.O_TRUNC | 3)'",
-    f"python3 -c 'open(\"{NEW}\", \"w\")'",
+    f'python3 -c \'open("{NEW}", "w")\'',
     f"perl -e 'open F, \">{NEW}\"'",
-    f"node -e 'require(\"fs\").writeFileSync(\"{NEW}\", \"\")'",
+    f'node -e \'require("fs").writeFileSync("{NEW}", "")\'',
     "truncate -s 0 file; fallocate -l 9 file; dd if=/dev/zero of=file count=1",
     "shred file; sed -i s/t/x/ file; tee file < /dev/null",
-    f"echo x > /tmp/{NEW}; echo x > /var/tmp/{NEW}; echo x > /dev/shm/{NEW}; echo x > ~/{NEW}; echo x > $HOME/{NEW}",
+    f"echo x > /tmp/{NEW}; echo x > /var/tmp/{NEW}; echo x > /dev/shm/{NEW}; echo x > ~/{NEW}",
 )
 """What once ran unasked and changed something, or is of its kind."""
 
 _PATHS = (
     *("file", "./file", '"file"', "fi'l'e", "f?le", "f*", "sub/inner", "sub", ".", "*", "link", "out", "out/secret"),
     *("script.sh", "./script.sh", "$OUT/secret", '"$OUT"', "$PWD/file", "hard", ".git/config", ".git/index", "a\\ b"),
-    *(NEW, f"sub/{NEW}", f"$OUT/{NEW}", f"/tmp/{NEW}", f"/var/tmp/{NEW}", f"/dev/shm/{NEW}", f"~/{NEW}", f"$HOME/{NEW}"),
-    *("$TMPDIR/t", "$TMPDIR", "/dev/null", "/proc/self/fd/3", "/dev/fd/3", "../outside/script.sh", "../outside/secret", "-"),
+    *(
+        NEW,
+        f"sub/{NEW}",
+        f"$OUT/{NEW}",
+        f"/tmp/{NEW}",
+        f"/var/tmp/{NEW}",
+        f"/dev/shm/{NEW}",
+        f"~/{NEW}",
+        f"$HOME/{NEW}",
+    ),
+    *(
+        "$TMPDIR/t",
+        "$TMPDIR",
+        "/dev/null",
+        "/proc/self/fd/3",
+        "/dev/fd/3",
+        "../outside/script.sh",
+        "../outside/secret",
+        "-",
+    ),
 )
 _READS = (
     *("ls -la", "cat", "head -3", "wc -l", "stat", "grep -rn text", "find", "sort", "uniq", "cut -c1", "file", "diff"),
     *("jq .", "awk 1", "xxd", "od -c", "realpath", "readlink", "test -f", "[ -f", "du", "git status", "git diff"),
-    *("git log -p", "git show", "git ls-files", "git blame", "git grep text", "echo", "printf '%s'", "true", "cd", "pwd"),
+    *(
+        "git log -p",
+        "git show",
+        "git ls-files",
+        "git blame",
+        "git grep text",
+        "echo",
+        "printf '%s'",
+        "true",
+        "cd",
+        "pwd",
+    ),
     *("find . -exec cat {} +", "find . -delete", "find . -fprintf", "sort -o", "uniq file", "git diff --output", "tac"),
 )
 _WRITES = (
-    *("touch", "rm -rf", "mv file", "cp file", "ln file", "ln -s file", "chmod 777", "chmod -R a+w", "chown 1:1", "chgrp 1"),
-    *("mkdir", "rmdir", "truncate -s 1", "dd if=/dev/zero count=1 of=file;", "tee", "sed -i s/t/u/", "mkfifo", "install"),
+    *(
+        "touch",
+        "rm -rf",
+        "mv file",
+        "cp file",
+        "ln file",
+        "ln -s file",
+        "chmod 777",
+        "chmod -R a+w",
+        "chown 1:1",
+        "chgrp 1",
+    ),
+    *(
+        "mkdir",
+        "rmdir",
+        "truncate -s 1",
+        "dd if=/dev/zero count=1 of=file;",
+        "tee",
+        "sed -i s/t/u/",
+        "mkfifo",
+        "install",
+    ),
     *("touch -d @1", "touch -a", "unlink", "shred", "fallocate -l 4", "patch", "git add", "git commit -am x", "git gc"),
-    *("git config a.b c", "git checkout -f", "git stash", "git reset --hard", "git clean -fdx", "git tag t", "git init"),
-    *("tar cf", "gzip -f", "split", "cpio -o", "rsync -a file", "mktemp -p", "perl -pi -e s/t/u/", "flock", "exec >", "sync"),
+    *(
+        "git config a.b c",
+        "git checkout -f",
+        "git stash",
+        "git reset --hard",
+        "git clean -fdx",
+        "git tag t",
+        "git init",
+    ),
+    *(
+        "tar cf",
+        "gzip -f",
+        "split",
+        "cpio -o",
+        "rsync -a file",
+        "mktemp -p",
+        "perl -pi -e s/t/u/",
+        "flock",
+        "exec >",
+        "sync",
+    ),
     *("kill -9 $VICTIM;", "renice 5 $VICTIM;", "chattr +A", "setfattr -n user.x -v 1", "setfacl -m u:1:rwx", "mount"),
 )
 _REDIRECTS = (">", ">>", ">|", "&>", "&>>", "<>", "3<>", "2>", ">&", "<", "1>", "{fd}>")
 _JOINS = (";", "&&", "||", "|", "\n", "&", "|&", "; ;", "\r\n", "#\n", "==\n", ";:;")
-_MUTATIONS = ("\\\n", "\r", "#", "\\", "'", '"', "$", "`", "(", ")", "{", "}", ";", "\n", " ", "\t", ">", "[", "]", "=", "é", "\x01")
+_MUTATIONS = (
+    "\\\n",
+    "\r",
+    "#",
+    "\\",
+    "'",
+    '"',
+    "$",
+    "`",
+    "(",
+    ")",
+    "{",
+    "}",
+    ";",
+    "\n",
+    " ",
+    "\t",
+    ">",
+    "[",
+    "]",
+    "=",
+    "é",
+    "\x01",
+)
 _STATEMENTS = (
-    *("for f in {w}; do {c}; done", "if {c}; then {c}; fi", "( {c} )", "{{ {c}; }}", "f() {{ {c}; }}; f", "! {c}", "case x in x) {c};; esac"),
+    *(
+        "for f in {w}; do {c}; done",
+        "if {c}; then {c}; fi",
+        "( {c} )",
+        "{{ {c}; }}",
+        "f() {{ {c}; }}; f",
+        "! {c}",
+        "case x in x) {c};; esac",
+    ),
     *("echo $({c})", "echo `{c}`", "cat <({c})", "{c} > >({c})", "cat <<E\n$({c})\nE", "cat <<< $({c})", "eval '{c}'"),
-    *("bash -c '{c}'", "sh -c '{c}'", "echo '{c}' | bash", "xargs -n1 <<< '{c}'", "env {c}", "timeout 1 {c}", "nohup {c}"),
-    *("trap '{c}' EXIT", "coproc {c}", "[[ 'a[$({c})]' -eq 1 ]]", "X='a[$({c})]'; (( X ))", "A=1 {c}", "command {c}", "exec {c}"),
-    *("find . -maxdepth 0 -exec {c} ';'", "awk 'BEGIN{{system(\"{c}\")}}'", "setsid {c}", "( {c} & )", "cd {w} && {c}", "time {c}"),
+    *(
+        "bash -c '{c}'",
+        "sh -c '{c}'",
+        "echo '{c}' | bash",
+        "xargs -n1 <<< '{c}'",
+        "env {c}",
+        "timeout 1 {c}",
+        "nohup {c}",
+    ),
+    *(
+        "trap '{c}' EXIT",
+        "coproc {c}",
+        "[[ 'a[$({c})]' -eq 1 ]]",
+        "X='a[$({c})]'; (( X ))",
+        "A=1 {c}",
+        "command {c}",
+        "exec {c}",
+    ),
+    *(
+        "find . -maxdepth 0 -exec {c} ';'",
+        "awk 'BEGIN{{system(\"{c}\")}}'",
+        "setsid {c}",
+        "( {c} & )",
+        "cd {w} && {c}",
+        "time {c}",
+    ),
 )
 _PYTHON = (
-    *("os.open(p, {flags})", "os.open(p, {mode} | 0o1000)", "raw(2, p.encode(), {mode} | 0o1000, 0)", "os.chmod(p, 0o777)", "os.chown(p, 1, 1)", "os.utime(p, (1, 1))", "os.truncate(p, 0)", "os.rename(p, q)"),
-    *("os.unlink(p)", "os.link(p, q)", "os.symlink(p, q)", "os.mkdir(q)", "os.rmdir(p)", "os.mkfifo(q)", "os.mknod(q)", "os.replace(q, p)"),
-    *("os.setxattr(p, 'user.x', b'1')", "os.removexattr(p, 'user.kept')", "os.fchmod(os.open(p, 0), 0o777)", "os.ftruncate(os.open(p, 0), 0)"),
-    *("os.utime(os.open(p, 0), (1, 1))", "os.setxattr(os.open(p, 0), 'user.x', b'1')", "os.open('.', 0o20200001, 0o600)", "os.chmod('/proc/self/fd/%d' % os.open(p, 0o10000000), 0o777)"),
-    *("fcntl.ioctl(os.open(p, 0), {control}, struct.pack('Q', 64))", "fcntl.fcntl(os.open(p, 0), {command}, {small})", "fcntl.flock(os.open(p, 0), 2)"),
-    *("mmap.mmap(os.open(p, 0), 4, mmap.MAP_SHARED, mmap.PROT_WRITE | mmap.PROT_READ)", "os.posix_fallocate(os.open(p, 0), 0, 9)"),
-    *("socket.socket({family}, {kind})", "socket.create_connection(('127.0.0.1', int(env['TCP'])))", "s = socket.socket(socket.AF_UNIX); s.connect(env['OUT'] + '/socket')"),
-    *("os.kill(v, {signal})", "os.setpriority(0, v, 10)", "os.sched_setaffinity(v, [0])", "resource.prlimit(v, resource.RLIMIT_FSIZE, (0, 0))"),
-    *("signal.pidfd_send_signal(os.pidfd_open(v), {signal})", "raw(101, 16, v, 0, 0)", "raw(310, v, 0, 0, 0, 0, 0)", "raw(31, int(env['SHM']), 0, 0)"),
-    *("raw({number}, p.encode(), {small}, {small}, {small}, {small}, {small})", "raw({number}, os.open(p, 0), {small}, {small}, {small}, {small})"),
-    *("raw({number}, -100, p.encode(), {small}, {small}, {small}, {small})", "raw({number}, p.encode(), q.encode(), {small}, {small}, {small})"),
+    *(
+        "os.open(p, {flags})",
+        "os.open(p, {mode} | 0o1000)",
+        "raw(2, p.encode(), {mode} | 0o1000, 0)",
+        "os.chmod(p, 0o777)",
+        "os.chown(p, 1, 1)",
+        "os.utime(p, (1, 1))",
+        "os.truncate(p, 0)",
+        "os.rename(p, q)",
+    ),
+    *(
+        "os.unlink(p)",
+        "os.link(p, q)",
+        "os.symlink(p, q)",
+        "os.mkdir(q)",
+        "os.rmdir(p)",
+        "os.mkfifo(q)",
+        "os.mknod(q)",
+        "os.replace(q, p)",
+    ),
+    "os.chmod('/proc/self/fd/%d' % os.open(p, 0o10000000), 0o777)",
+    *(
+        "os.setxattr(p, 'user.x', b'1')",
+        "os.removexattr(p, 'user.kept')",
+        "os.fchmod(os.open(p, 0), 0o777)",
+        "os.ftruncate(os.open(p, 0), 0)",
+    ),
+    *(
+        "os.utime(os.open(p, 0), (1, 1))",
+        "os.setxattr(os.open(p, 0), 'user.x', b'1')",
+        "os.open('.', 0o20200001, 0o600)",
+    ),
+    *(
+        "fcntl.ioctl(os.open(p, 0), {control}, struct.pack('Q', 64))",
+        "fcntl.fcntl(os.open(p, 0), {command}, {small})",
+        "fcntl.flock(os.open(p, 0), 2)",
+    ),
+    *(
+        "mmap.mmap(os.open(p, 0), 4, mmap.MAP_SHARED, mmap.PROT_WRITE | mmap.PROT_READ)",
+        "os.posix_fallocate(os.open(p, 0), 0, 9)",
+    ),
+    *(
+        "socket.socket({family}, {kind})",
+        "socket.create_connection(('127.0.0.1', int(env['TCP'])))",
+        "s = socket.socket(socket.AF_UNIX); s.connect(env['OUT'] + '/socket')",
+    ),
+    *(
+        "os.kill(v, {signal})",
+        "os.setpriority(0, v, 10)",
+        "os.sched_setaffinity(v, [0])",
+        "resource.prlimit(v, resource.RLIMIT_FSIZE, (0, 0))",
+    ),
+    *(
+        "signal.pidfd_send_signal(os.pidfd_open(v), {signal})",
+        "raw(101, 16, v, 0, 0)",
+        "raw(310, v, 0, 0, 0, 0, 0)",
+        "raw(31, int(env['SHM']), 0, 0)",
+    ),
+    *(
+        "raw({number}, p.encode(), {small}, {small}, {small}, {small}, {small})",
+        "raw({number}, os.open(p, 0), {small}, {small}, {small}, {small})",
+    ),
+    *(
+        "raw({number}, -100, p.encode(), {small}, {small}, {small}, {small})",
+        "raw({number}, p.encode(), q.encode(), {small}, {small}, {small})",
+    ),
 )
-_LOCAL_CALLS = frozenset(
-    # What ends or stops the program itself, waits, or could hurt the machine if a filter failed: tried by name only.
-    (13, 14, 15, 23, 34, 35, 39, 56, 57, 58, 59, 60, 61, 62, 64, 65, 66, 67, 68, 69, 70, 71, 29, 30, 31, 101, 127, 128, 129)
-    + (130, 141, 142, 144, 154, 160, 162, 164, 165, 166, 167, 168, 169, 170, 171, 172, 173, 175, 176, 200, 202, 203, 219)
-    + (220, 227, 230, 231, 234, 246, 247, 251, 256, 270, 271, 279, 281, 297, 302, 305, 313, 314, 320, 322, 323, 424, 435)
-    + (440, 441, 448, 449, 456)
-)
+# fmt: off
+_LOCAL_CALLS = frozenset((
+    *range(13, 16), *range(29, 32), *range(34, 36), *range(56, 63), *range(64, 72), *range(127, 131),
+    *range(141, 143), *range(164, 174), *range(175, 177), *range(202, 204), *range(219, 221), *range(230, 232),
+    *range(246, 248), *range(270, 272), *range(313, 315), *range(322, 324), *range(440, 442), *range(448, 450),
+    23, 39, 101, 144, 154, 160, 162, 200, 227, 234, 251, 256, 279, 281, 297, 302, 305, 320, 424, 435, 456,
+))
+# fmt: on
+"""What ends or stops the program itself, waits, or could hurt the machine if a filter failed: tried by name only."""
 _SETTING_CALLS = (90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280, 452, 463, 466, 469)
 _MAKING_CALLS = (2, 76, 77, 82, 83, 84, 85, 86, 87, 88, 133, 257, 258, 259, 263, 264, 265, 266, 285, 316, 437)
-_HEAD = "import ctypes, fcntl, mmap, os, random, resource, signal, socket, struct\\nenv = os.environ\\nv = int(env[\"VICTIM\"])"
+_HEAD = (
+    "import ctypes, fcntl, mmap, os, random, resource, signal, socket, struct\\n"
+    'env = os.environ\\nv = int(env["VICTIM"])'
+)
 
 
 class Lines:
@@ -221,7 +403,8 @@ class Lines:
                 head, _, rest = filled.partition("{")
                 name, _, tail = rest.partition("}")
                 filled = f"{head}{self._number(name)}{tail}"
-            steps += [f"p, q = \"{path}\", \"{other}\"", "try:", f"    {filled}", "except Exception as error:", "    print(error)"]
+            steps += [f'p, q = "{path}", "{other}"', "try:", f"    {filled}"]
+            steps += ["except Exception as error:", "    print(error)"]
         body = "\\n".join(steps).replace("'", '"')
         return f"\"$PY\" -I -S -c $'{body}'"
 
@@ -233,7 +416,8 @@ class Lines:
             case "mode":
                 return pick((0, 0, 1, 2, 3))
             case "control":
-                return pick((0x40086602, 0x401C5820, 0x40049409, 0x5412, 0x40087602, 0x50009401, 0x8901, self._random.getrandbits(32)))
+                known = (0x40086602, 0x401C5820, 0x40049409, 0x5412, 0x40087602, 0x50009401, 0x8901)
+                return pick((*known, self._random.getrandbits(32)))
             case "command":
                 return pick((1, 2, 4, 6, 8, 10, 15, 1024, 1026, 1031, 1033))
             case "family":

@@ -23,8 +23,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from sandbox.bash_lines import NEW, Lines
 from sandbox.stage import PYTHON, listening, shared_memory
 from treadle.canon.errors import ToolError
@@ -40,14 +38,19 @@ from treadle.tools.local.opener import Root
 from treadle.tools.local.output import Shelf
 from treadle.tools.sandbox import Found, Rules, Sandbox, find_level
 
-LEVELS: dict[str, tuple[int, int]] = {"L3": (3, 9), "L2": (2, 9), "L1": (1, 3), "L1 Landlock 2": (1, 2), "L1 Landlock 1": (1, 1)}
+LEVELS: dict[str, tuple[int, int]] = {
+    "L3": (3, 9),
+    "L2": (2, 9),
+    "L1": (1, 3),
+    "L1 Landlock 2": (1, 2),
+    "L1 Landlock 1": (1, 1),
+}
 """Levels that a machine may have, with the version of Landlock that is used at most."""
 SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/run", "/")
 TIMEOUT_S = 5.0
 LINE_S = 0.5
 BATCH = 12
 CONTEXT = ToolContext(run_id="run_1", session_id="sess_1")
-_LIMITS_SEEN = ("Max file size", "Max open files", "Max cpu time")
 
 
 def found_as(name: str) -> Found | None:
@@ -64,9 +67,9 @@ class Scene:
         self.root, self.outside, self.home = place / "root", place / "outside", place / "home"
         self.place = place
         self.level = found.level
-        environ = {"PATH": f"/usr/local/bin:/usr/bin:/bin:{os.path.dirname(PYTHON)}", "HOME": str(self.home), "LANG": "C.UTF-8"}
+        path = f"/usr/local/bin:/usr/bin:/bin:{os.path.dirname(PYTHON)}"
+        self._environ = {"PATH": path, "HOME": str(self.home), "LANG": "C.UTF-8"}
         self._names = {"OUT": str(self.outside), "PY": PYTHON}
-        self._environ = environ
         self._found = found
         self._stack = contextlib.ExitStack()
 
@@ -99,7 +102,8 @@ class Scene:
         """Return the arguments with which a line runs unasked in plan mode; None when it does not."""
         arguments = write_json({"command": line, "timeout_s": TIMEOUT_S}).decode()
         call = CallItem(call_id="c", name="bash", arguments=arguments, side="server")
-        event = ApprovalRequested(index=0, call=call, approval_id="a", source="local", reasons=("bash always needs approval",))
+        why = ("bash always needs approval",)
+        event = ApprovalRequested(index=0, call=call, approval_id="a", source="local", reasons=why)
         decision = self._policy.decide(question_of(event, str(self.root)))
         assert decision is not None
         return read_json(decision.arguments or arguments) if decision.approve else None
@@ -117,8 +121,8 @@ class Scene:
         """Return what is not as it was when the scene began; it counts from now on."""
         before, now = self._before, self._seen()
         self._before = now
-        lines = [f"{name}: {before.get(name)} → {now.get(name)}" for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-        return "\n".join(lines)
+        names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+        return "\n".join(f"{name}: {before.get(name)} → {now.get(name)}" for name in names)
 
     def _seen(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -138,7 +142,7 @@ class Scene:
         if self._victim.poll() is not None:
             return "ended"
         stopped = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        limits = [line for line in Path(f"/proc/{pid}/limits").read_text().splitlines() if line.startswith(_LIMITS_SEEN)]
+        limits = Path(f"/proc/{pid}/limits").read_text()
         score = Path(f"/proc/{pid}/oom_score_adj").read_text()
         return stopped[0] == "T", stopped[15:17], sorted(os.sched_getaffinity(pid)), limits, score
 
@@ -211,7 +215,7 @@ async def fuzz(scene: Scene, lines: Lines, *, seconds: float, played: Played, li
 
 
 def _together(lines: list[str]) -> str:
-    """Return a command that runs lines one after another, each in a shell of its own: most of the cost is the sandbox."""
+    """Return a command that runs lines one after another, each in its own shell: the sandbox is most of the cost."""
     return "\n".join(f"timeout -k 0.2 {LINE_S} bash -c {shlex.quote(line)}" for line in lines)
 
 
@@ -255,7 +259,8 @@ def main() -> int:
             seed += 1
         print(f"{total.lines} lines, {total.unasked} of them unasked, {len(total.failures)} failures", flush=True)
     verdict = "FAILED" if total.failures else "CLEAN"
-    print(f"{verdict}: {total.lines} lines, seeds {given.seed} to {seed - 1}, levels {', '.join(filter(found_as, LEVELS))}")
+    levels = ", ".join(filter(found_as, LEVELS))
+    print(f"{verdict}: {total.lines} lines, seeds {given.seed} to {seed - 1}, levels {levels}")
     return 1 if total.failures else 0
 
 

@@ -22,7 +22,7 @@ FILE_NAME = "allowed.json"
 class Allowed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One rule: a whole command line as written in a folder, or (without a command) any call of a tool.
 
-    `sandbox` is the level that the command was shown with. A rule without one is of an older version, and holds no more.
+    `sandbox` is the level that the command was shown with. A rule without one is of an older version and does not hold.
     """
 
     tool: str

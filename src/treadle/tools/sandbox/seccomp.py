@@ -195,9 +195,7 @@ def restrict_to_reading(*, own_memory: bool, own_processes: bool, truncation_is_
     )
 
 
-def reading_program(
-    machine: str, *, own_memory: bool, own_processes: bool, truncation_is_guarded: bool
-) -> list[_Step]:
+def reading_program(machine: str, *, own_memory: bool, own_processes: bool, truncation_is_guarded: bool) -> list[_Step]:
     """Write the filter of a command that may change nothing, for a machine.
 
     Raises: KeyError, where there is no table.

@@ -122,9 +122,23 @@ def test_a_line_that_is_read_in_one_way_only_is_explained(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("ls a\r#; touch X", "echo ==\ntouch X", "[ a ]#;touch X", "find . -ex\\\nec touch X ';'", "find . -e[x]ec x ';'"),
+        *(
+            "ls a\r#; touch X",
+            "echo ==\ntouch X",
+            "[ a ]#;touch X",
+            "find . -ex\\\nec touch X ';'",
+            "find . -e[x]ec x ';'",
+        ),
         *("[[ PATH=1 -eq 1 ]]; ls", "ls # a\nrm x", "echo $(rm x)", "case x in a) b;; esac", "echo 'a", "a\u00a0b; c"),
-        *("echo {a,b}; rm x", "echo \\; rm x", "true; > file", "cat <<E\nrm\nE", "rm ~/x; ls", "bash -c 'rm x'", "! a || b"),
+        *(
+            "echo {a,b}; rm x",
+            "echo \\; rm x",
+            "true; > file",
+            "cat <<E\nrm\nE",
+            "rm ~/x; ls",
+            "bash -c 'rm x'",
+            "! a || b",
+        ),
     ],
 )
 def test_a_line_that_may_do_more_than_its_commands_say_is_not_explained(line: str) -> None:
