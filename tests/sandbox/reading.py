@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +220,7 @@ def _together(lines: list[str]) -> str:
 
 
 @contextlib.contextmanager
-def scene_at(name: str, place: Path) -> Iterator[Scene | None]:
+def scene_at(name: str, place: Path) -> Generator[Scene | None]:
     """Give a scene at a level; nothing, where the machine does not have it."""
     found = found_as(name)
     if found is None:

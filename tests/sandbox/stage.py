@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from treadle.tools.local.answer import DEFAULT_CAPS
 from treadle.tools.local.bash import Bash
 from treadle.tools.local.opener import Root
 from treadle.tools.local.output import Shelf
@@ -75,8 +76,8 @@ class Stage:
         )
         order.env.update(self.env)
         if order.level > 2:
-            order.fixed.extend(Bash(Root(root), self.sandbox, Shelf()).fixed())
-            order.masked.extend(Bash(Root(root), self.sandbox, Shelf()).masked())
+            order.fixed.extend(Bash(Root(root), self.sandbox, Shelf(), DEFAULT_CAPS).fixed())
+            order.masked.extend(Bash(Root(root), self.sandbox, Shelf(), DEFAULT_CAPS).masked())
         written: list[bytes] = []
 
         def take(piece: bytes) -> bool:
@@ -86,6 +87,21 @@ class Stage:
         order = dataclasses.replace(order, read=[*order.read, sys.base_prefix], **changes)
         ended = await self.sandbox.run(order, take)
         return b"".join(written).decode("utf-8", "replace"), ended
+
+    async def play_reading(self, script: str) -> str:
+        """Run a script as the shell tool would that may change nothing, and return what it wrote."""
+        root = str(self.root.resolve())
+        written: list[bytes] = []
+        async with self.sandbox.private() as place:
+            order = self.sandbox.reading(
+                ["/bin/bash", "-c", script], cwd=root, read=[root, sys.base_prefix], place=place, timeout_s=20.0
+            )
+            order.env.update(self.env)
+            if order.level > 2:
+                order.masked.extend(Bash(Root(root), self.sandbox, Shelf(), DEFAULT_CAPS).masked())
+            ended = await self.sandbox.run(order, lambda piece: not written.append(piece))  # type: ignore[func-returns-value]
+        assert ended.ending == "exited", ended
+        return b"".join(written).decode("utf-8", "replace")
 
 
 def make_sandbox(found: Found) -> Sandbox:

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import tempfile
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -233,7 +233,7 @@ class Sandbox:
         return self._scratch.place(key)
 
     @contextlib.asynccontextmanager
-    async def private(self) -> AsyncIterator[str]:
+    async def private(self) -> AsyncGenerator[str]:
         """Give scratch space to one command, gone when that has ended."""
         if self._scratch is None:
             self._scratch = Scratch()
