@@ -31,6 +31,7 @@ from treadle.canon.items import CallItem
 from treadle.canon.json import read_json, write_json
 from treadle.cli.consent.allowed import Allowances
 from treadle.cli.consent.policy import Policy, question_of
+from treadle.cli.consent.shell import parse
 from treadle.tools import ToolContext
 from treadle.tools.envelope import write_text
 from treadle.tools.local.bash import make_bash
@@ -50,6 +51,7 @@ SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/run", "/")
 TIMEOUT_S = 5.0
 LINE_S = 0.5
 BATCH = 12
+_MARK = "=== line "
 CONTEXT = ToolContext(run_id="run_1", session_id="sess_1")
 
 
@@ -212,6 +214,37 @@ async def fuzz(scene: Scene, lines: Lines, *, seconds: float, played: Played, li
             guilty = [line for line in batch if await scene.play(line)] or batch
             played.failures.append(f"L{scene.level}: {guilty!r}\n{changed}")
     return played
+
+
+async def unshown(scene: Scene, lines: list[str]) -> list[str]:
+    """Return those of the lines of which bash runs a command that their explanation does not name; it is played too."""
+    parsed = [(line, parse(line, root=str(scene.root))) for line in lines]
+    explained = [(line, each) for line, each in parsed if each.is_explained and each.commands]
+    traced = [
+        f"BASH_XTRACEFD=7 timeout -k 0.2 {LINE_S} bash -xc {shlex.quote(line)} 7>$TMPDIR/trace >/dev/null 2>&1\n"
+        f"echo '{_MARK}{number}'; cat $TMPDIR/trace"
+        for number, (line, _) in enumerate(explained)
+    ]
+    found: list[str] = []
+    for at in range(0, len(traced), BATCH):
+        await scene.play("\n".join(traced[at : at + BATCH]))
+        number = -1
+        for row in scene.answer["output"].split("\n"):
+            if row.startswith(_MARK):
+                number = int(row.removeprefix(_MARK))
+            elif row.startswith("+"):
+                line, each = explained[number]
+                ran = _first_word(row.lstrip("+"))
+                if ran not in [_first_word(command.text) for command in each.commands]:
+                    found.append(f"{line!r} ran {row}")
+    return found
+
+
+def _first_word(text: str) -> str:
+    try:
+        return (shlex.split(text) or [""])[0]
+    except ValueError:
+        return (text.split() or [""])[0]
 
 
 def _together(lines: list[str]) -> str:

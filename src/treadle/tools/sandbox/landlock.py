@@ -34,7 +34,7 @@ _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _DEVICE = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
 _NEVER = _MAKE_CHAR | _MAKE_BLOCK | _MAKE_SOCK
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_ALL_DEVICES: Mapping[str, int] = {path: _DEVICE for path in DEVICES}
+_ALL_DEVICES: dict[str, int] = dict.fromkeys(DEVICES, _DEVICE)
 READ_DEVICES = {"/dev/null": _DEVICE, "/dev/zero": _READ_FILE, "/dev/urandom": _READ_FILE}
 """What is left of them for a command that may change nothing."""
 
