@@ -93,12 +93,12 @@ class Stage:
         root = str(self.root.resolve())
         written: list[bytes] = []
         async with self.sandbox.private() as place:
+            hidden = Bash(Root(root), self.sandbox, Shelf(), DEFAULT_CAPS).masked()
             order = self.sandbox.reading(
-                ["/bin/bash", "-c", script], cwd=root, read=[root, sys.base_prefix], place=place, timeout_s=20.0
+                ["/bin/bash", "-c", script], cwd=root, top=root, hidden=hidden, place=place, timeout_s=20.0
             )
+            order.read.append(sys.base_prefix)
             order.env.update(self.env)
-            if order.level > 2:
-                order.masked.extend(Bash(Root(root), self.sandbox, Shelf(), DEFAULT_CAPS).masked())
             ended = await self.sandbox.run(order, lambda piece: not written.append(piece))  # type: ignore[func-returns-value]
         assert ended.ending == "exited", ended
         return b"".join(written).decode("utf-8", "replace")

@@ -55,7 +55,7 @@ async def test_a_hostile_action_gets_as_far_as_its_level_says_and_no_further(sta
         assert "ESCAPED" in written
 
 
-READ_ALL_THE_SAME = {"read_a_command_line": 3, "read_a_secret_in_the_folder": 3}
+READ_ALL_THE_SAME = {"read_a_command_line": 3}
 """What is only reading, and the level from which it is kept from a command."""
 
 

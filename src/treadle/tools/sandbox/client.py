@@ -185,9 +185,12 @@ class Sandbox:
             cpu_s=max(1, int(CPU_FACTOR * timeout_s)),
         )
 
-    def reading(self, argv: list[str], *, cwd: str, read: Sequence[str], place: str, timeout_s: float) -> Order:
+    def reading(
+        self, argv: list[str], *, cwd: str, top: str, hidden: Sequence[str], place: str, timeout_s: float
+    ) -> Order:
         """Order a command of the model's that can change nothing; `place` is its own and goes with it, see `private`.
 
+        It reads what is below `top`, but for what is `hidden` there.
         Raises: ToolFailed, where nothing keeps it from changing something.
         """
         if not can_read_only(self.found):
@@ -196,7 +199,10 @@ class Sandbox:
         own = [f"{place}/home", f"{place}/tmp"]
         return dataclasses.replace(
             order,
-            read=[*order.read, *self.rules.write, *read],
+            read=[*order.read, *self.rules.write],
+            listed=[top],
+            parts=places.all_but(top, hidden),
+            masked=list(hidden) if order.level > 2 else [],
             write=[*own, f"{place}/{CWD_NAME}"],
             vanishing=own if order.level > 2 else [],
             read_only=True,

@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from treadle.canon.errors import NotFound, ToolError, ToolFailed
@@ -295,4 +296,32 @@ async def test_a_machine_that_cannot_keep_a_command_from_writing_does_not_run_it
     with pytest.raises(ToolFailed, match="Nothing on this machine keeps a command from writing"):
         await shell.run(command, read_only=True)
     assert not (tmp_path / "made").exists()
+    await asyncio.to_thread(sandbox.close)
+
+
+@needs_confinement
+@pytest.mark.parametrize("level", [1, 2, 3])
+async def test_a_read_only_command_reads_no_secret_of_the_folder_at_any_level(
+    tmp_path: pathlib.Path, level: int
+) -> None:
+    """Everything beside them is readable; a link that leads out of the folder opens nothing."""
+    found = find_level()
+    if level > found.level:
+        pytest.skip(f"L{level} is not to be had here")
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    (root / "a" / "b").mkdir(parents=True)
+    (root / ".ssh").mkdir()
+    outside.mkdir()
+    for name in (".env", "a/b/.env", ".ssh/id_rsa"):
+        (root / name).write_text("a-secret")
+    (root / "a" / "b" / "file").write_text("text")
+    (outside / "kept").write_text("a-secret")
+    (root / "out").symlink_to(outside)
+    (root / "a" / "out").symlink_to(outside / "kept")
+    sandbox = Sandbox(found=msgspec.structs.replace(found, level=level))
+    done = await Shell(root, sandbox).run(
+        "cat .env a/b/.env .ssh/id_rsa out/kept a/out; cd a/b && cat file ../../a/b/file; ls", read_only=True
+    )
+    assert "a-secret" not in done["output"]
+    assert done["output"].endswith("texttextfile\n")
     await asyncio.to_thread(sandbox.close)
