@@ -209,7 +209,7 @@ async def fuzz(scene: Scene, lines: Lines, *, seconds: float, played: Played, li
             played.unasked += arguments is not None
             if arguments is not None and arguments.get("read_only") is not True:
                 played.failures.append(f"L{scene.level}: {line!r}\nit runs unasked, and not read-only")
-        changed = await scene.play(batch[0]) or await scene.play(_together(batch[1:]))
+        changed = await scene.play(batch[0]) or await scene.play(together(batch[1:]))
         if changed:
             guilty = [line for line in batch if await scene.play(line)] or batch
             played.failures.append(f"L{scene.level}: {guilty!r}\n{changed}")
@@ -247,7 +247,7 @@ def _first_word(text: str) -> str:
         return (text.split() or [""])[0]
 
 
-def _together(lines: list[str]) -> str:
+def together(lines: list[str]) -> str:
     """Return a command that runs lines one after another, each in its own shell: the sandbox is most of the cost."""
     return "\n".join(f"timeout -k 0.2 {LINE_S} bash -c {shlex.quote(line)}" for line in lines)
 

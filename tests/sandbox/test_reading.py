@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.bash_lines import BYPASSES, NEW, Lines
-from sandbox.reading import LEVELS, Played, Scene, fuzz, scene_at, unshown
+from sandbox.reading import BATCH, LEVELS, Played, Scene, fuzz, scene_at, together, unshown
 from treadle.cli.consent.shell import parse
 from treadle.tools.sandbox import find_level
 
@@ -35,7 +35,10 @@ async def test_every_bypass_that_was_found_changes_nothing(scene: Scene) -> None
     for line in BYPASSES:
         arguments = scene.classed(line)
         assert arguments is None or arguments["read_only"] is True, line
-        assert await scene.play(line) == "", line
+    for at in range(0, len(BYPASSES), BATCH):
+        batch = list(BYPASSES[at : at + BATCH])
+        assert await scene.play(together(batch)) == "", batch
+    assert scene.answer["read_only"] is True
 
 
 async def test_random_lines_change_nothing(scene: Scene) -> None:
@@ -53,7 +56,7 @@ async def test_many_random_lines_change_nothing(scene: Scene) -> None:
     assert played.failures == [], f"seed {seed}"
 
 
-LINES_EXPLAINED = 1_200
+LINES_EXPLAINED = 400
 
 
 async def test_what_a_person_is_shown_of_a_line_is_all_that_bash_runs(tmp_path: Path) -> None:
