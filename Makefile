@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
+# How long `make fuzz` plays random commands that may change nothing.
+FUZZ_SECONDS ?= 600
 # The tests start hundreds of processes, and each would compile all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -92,8 +94,9 @@ chaos: $(STAMP) ## kill, freeze and starve real processes; minutes
 mutants: $(STAMP) ## put small faults into canon, engine and wire and list those that no test notices; long
 	@cd tests && ../$(BIN)/python -m mutants $(ARGS)
 
-fuzz: $(STAMP) ## long property runs over codecs, store, tools and every HTTP operation; minutes
+fuzz: $(STAMP) ## long property runs over codecs, store, tools, read-only commands (FUZZ_SECONDS) and HTTP; minutes
 	@TREADLE_HYPOTHESIS=fuzz $(BIN)/python -m pytest -m hypothesis $(ARGS)
+	@cd tests && ../$(BIN)/python -m sandbox.reading --seconds $(FUZZ_SECONDS)
 	@cd tests && ../$(BIN)/python -m hostile.fuzz && ../$(BIN)/python -m fuzz.damage
 	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check atheris 2>/dev/null; then \
 	  cd tests && ../$(BIN)/python -m fuzz.decoders -max_total_time=120 -max_len=4096 \

@@ -52,6 +52,7 @@ def test_the_doctor_finds_it_first(
     """With the same settings, before anything is started; each finding has its advice."""
     sandbox = Check(name="sandbox", state="ok", detail="tried elsewhere")
     monkeypatch.setattr("treadle.cli.checks.check_sandbox", lambda: sandbox)
+    monkeypatch.setattr("treadle.cli.checks.check_read_only", lambda: sandbox)
     with mistake.setting(here, monkeypatch):
         code = main(["doctor", "--json", *mistake.flags.split()])
     found = msgspec.json.decode(capfd.readouterr().out)

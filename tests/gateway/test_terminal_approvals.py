@@ -23,23 +23,24 @@ def level(chat: Terminal) -> int:
 
 
 def test_commands_are_asked_about_remembered_changed_and_denied(chat: Terminal, tmp_path: Path) -> None:
-    """Each simple command is shown; always holds for exactly that; the model reads why not."""
+    """Each simple command is shown; always holds for exactly that line; the model reads why not."""
     if level(chat) < 2:
         pytest.skip("nothing is remembered below level 2")
     chat.type("Use bash `ls`\r")
-    chat.until("bash approved by policy: it only reads")
+    chat.until("bash approved by policy read-only")
+    chat.until("read_only: true")
     chat.until("tokens", 2)
     chat.type("Use bash `touch made && ls`\r")
-    chat.until("[s] always in this session: exactly `touch made`")
+    chat.until("[s] always in this session: exactly `touch made && ls`, sandbox L")
     assert not (tmp_path / "made").exists()
     assert "  1 touch made  NEW" in chat.text
-    assert "  2 ls          only reads" in chat.text
+    assert "  2 ls          usually only reads" in chat.text
     chat.type("s")
-    chat.until("remembered for this session: exactly `touch made`")
+    chat.until("remembered for this session: exactly `touch made && ls`")
     chat.until("tokens ·", 3)
     assert (tmp_path / "made").exists()
-    chat.type("Use bash `ls; touch made`\r")
-    chat.until("bash approved by policy: remembered commands")
+    chat.type("Use bash `touch made && ls`\r")
+    chat.until("bash approved by policy: remembered command")
     chat.until("tokens ·", 4)
     chat.type("Use bash `touch other`\r")
     chat.until("[e] change it first")
@@ -57,7 +58,7 @@ def test_commands_are_asked_about_remembered_changed_and_denied(chat: Terminal, 
     chat.type("too risky\r")
     chat.until("a person denied this call: too risky", 2)
     chat.type("/approve\r")
-    chat.until("1  session  bash: exactly `touch made`")
+    chat.until("1  session  bash: exactly `touch made && ls`")
 
 
 def test_a_write_is_asked_about_with_its_diff_and_a_policy_may_take_the_question_away(

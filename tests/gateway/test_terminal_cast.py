@@ -28,7 +28,7 @@ def test_the_cast_is_the_conversation_of_the_page() -> None:
     pieces = [
         '> What is the weather in Lyon?\n● get_weather(city="Lyon")\n',
         "It is 24 °C in Lyon, with clear sky.\n\ndemo · 2 rounds · 1 call · 27 tokens ·",
-        "  bash approved by policy: it only reads\n● bash(",
+        "  bash approved by policy read-only\n● bash(",
         "    @@ -1 +1 @@\n    -Lyon by train\n    +Lyon by train, Friday\n    +1 -1\n",
     ]
     for piece in pieces:

@@ -93,7 +93,7 @@ BYPASSES = (
     f'node -e \'require("fs").writeFileSync("{NEW}", "")\'',
     "truncate -s 0 file; fallocate -l 9 file; dd if=/dev/zero of=file count=1",
     "shred file; sed -i s/t/x/ file; tee file < /dev/null",
-    f"echo x > /tmp/{NEW}; echo x > /var/tmp/{NEW}; echo x > /dev/shm/{NEW}; echo x > ~/{NEW}; echo x > $HOME/{NEW}",
+    f"echo x > /tmp/{NEW}; echo x > /var/tmp/{NEW}; echo x > /dev/shm/{NEW}; echo x > ~/{NEW}",
 )
 """What once ran unasked and changed something, or is of its kind."""
 
@@ -270,6 +270,7 @@ _PYTHON = (
         "os.mknod(q)",
         "os.replace(q, p)",
     ),
+    "os.chmod('/proc/self/fd/%d' % os.open(p, 0o10000000), 0o777)",
     *(
         "os.setxattr(p, 'user.x', b'1')",
         "os.removexattr(p, 'user.kept')",
@@ -280,7 +281,6 @@ _PYTHON = (
         "os.utime(os.open(p, 0), (1, 1))",
         "os.setxattr(os.open(p, 0), 'user.x', b'1')",
         "os.open('.', 0o20200001, 0o600)",
-        "os.chmod('/proc/self/fd/%d' % os.open(p, 0o10000000), 0o777)",
     ),
     *(
         "fcntl.ioctl(os.open(p, 0), {control}, struct.pack('Q', 64))",
@@ -317,94 +317,21 @@ _PYTHON = (
         "raw({number}, p.encode(), q.encode(), {small}, {small}, {small})",
     ),
 )
-_LOCAL_CALLS = frozenset(
-    # What ends or stops the program itself, waits, or could hurt the machine if a filter failed: tried by name only.
-    (
-        13,
-        14,
-        15,
-        23,
-        34,
-        35,
-        39,
-        56,
-        57,
-        58,
-        59,
-        60,
-        61,
-        62,
-        64,
-        65,
-        66,
-        67,
-        68,
-        69,
-        70,
-        71,
-        29,
-        30,
-        31,
-        101,
-        127,
-        128,
-        129,
-    )
-    + (
-        130,
-        141,
-        142,
-        144,
-        154,
-        160,
-        162,
-        164,
-        165,
-        166,
-        167,
-        168,
-        169,
-        170,
-        171,
-        172,
-        173,
-        175,
-        176,
-        200,
-        202,
-        203,
-        219,
-    )
-    + (
-        220,
-        227,
-        230,
-        231,
-        234,
-        246,
-        247,
-        251,
-        256,
-        270,
-        271,
-        279,
-        281,
-        297,
-        302,
-        305,
-        313,
-        314,
-        320,
-        322,
-        323,
-        424,
-        435,
-    )
-    + (440, 441, 448, 449, 456)
-)
+# fmt: off
+_LOCAL_CALLS = frozenset((
+    *range(13, 16), *range(29, 32), *range(34, 36), *range(56, 63), *range(64, 72), *range(127, 131),
+    *range(141, 143), *range(164, 174), *range(175, 177), *range(202, 204), *range(219, 221), *range(230, 232),
+    *range(246, 248), *range(270, 272), *range(313, 315), *range(322, 324), *range(440, 442), *range(448, 450),
+    23, 39, 101, 144, 154, 160, 162, 200, 227, 234, 251, 256, 279, 281, 297, 302, 305, 320, 424, 435, 456,
+))
+# fmt: on
+"""What ends or stops the program itself, waits, or could hurt the machine if a filter failed: tried by name only."""
 _SETTING_CALLS = (90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280, 452, 463, 466, 469)
 _MAKING_CALLS = (2, 76, 77, 82, 83, 84, 85, 86, 87, 88, 133, 257, 258, 259, 263, 264, 265, 266, 285, 316, 437)
-_HEAD = 'import ctypes, fcntl, mmap, os, random, resource, signal, socket, struct\\nenv = os.environ\\nv = int(env["VICTIM"])'
+_HEAD = (
+    "import ctypes, fcntl, mmap, os, random, resource, signal, socket, struct\\n"
+    'env = os.environ\\nv = int(env["VICTIM"])'
+)
 
 
 class Lines:
@@ -476,13 +403,8 @@ class Lines:
                 head, _, rest = filled.partition("{")
                 name, _, tail = rest.partition("}")
                 filled = f"{head}{self._number(name)}{tail}"
-            steps += [
-                f'p, q = "{path}", "{other}"',
-                "try:",
-                f"    {filled}",
-                "except Exception as error:",
-                "    print(error)",
-            ]
+            steps += [f'p, q = "{path}", "{other}"', "try:", f"    {filled}"]
+            steps += ["except Exception as error:", "    print(error)"]
         body = "\\n".join(steps).replace("'", '"')
         return f"\"$PY\" -I -S -c $'{body}'"
 
@@ -494,18 +416,8 @@ class Lines:
             case "mode":
                 return pick((0, 0, 1, 2, 3))
             case "control":
-                return pick(
-                    (
-                        0x40086602,
-                        0x401C5820,
-                        0x40049409,
-                        0x5412,
-                        0x40087602,
-                        0x50009401,
-                        0x8901,
-                        self._random.getrandbits(32),
-                    )
-                )
+                known = (0x40086602, 0x401C5820, 0x40049409, 0x5412, 0x40087602, 0x50009401, 0x8901)
+                return pick((*known, self._random.getrandbits(32)))
             case "command":
                 return pick((1, 2, 4, 6, 8, 10, 15, 1024, 1026, 1031, 1033))
             case "family":

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from treadle.canon.items import CallItem
 from treadle.canon.json import read_json, write_json
 from treadle.cli.consent.allowed import Allowances
 from treadle.cli.consent.policy import Policy, question_of
+from treadle.cli.consent.shell import parse
 from treadle.tools import ToolContext
 from treadle.tools.envelope import write_text
 from treadle.tools.local.bash import make_bash
@@ -50,8 +51,8 @@ SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/run", "/")
 TIMEOUT_S = 5.0
 LINE_S = 0.5
 BATCH = 12
+_MARK = "=== line "
 CONTEXT = ToolContext(run_id="run_1", session_id="sess_1")
-_LIMITS_SEEN = ("Max file size", "Max open files", "Max cpu time")
 
 
 def found_as(name: str) -> Found | None:
@@ -68,13 +69,9 @@ class Scene:
         self.root, self.outside, self.home = place / "root", place / "outside", place / "home"
         self.place = place
         self.level = found.level
-        environ = {
-            "PATH": f"/usr/local/bin:/usr/bin:/bin:{os.path.dirname(PYTHON)}",
-            "HOME": str(self.home),
-            "LANG": "C.UTF-8",
-        }
+        path = f"/usr/local/bin:/usr/bin:/bin:{os.path.dirname(PYTHON)}"
+        self._environ = {"PATH": path, "HOME": str(self.home), "LANG": "C.UTF-8"}
         self._names = {"OUT": str(self.outside), "PY": PYTHON}
-        self._environ = environ
         self._found = found
         self._stack = contextlib.ExitStack()
 
@@ -107,9 +104,8 @@ class Scene:
         """Return the arguments with which a line runs unasked in plan mode; None when it does not."""
         arguments = write_json({"command": line, "timeout_s": TIMEOUT_S}).decode()
         call = CallItem(call_id="c", name="bash", arguments=arguments, side="server")
-        event = ApprovalRequested(
-            index=0, call=call, approval_id="a", source="local", reasons=("bash always needs approval",)
-        )
+        why = ("bash always needs approval",)
+        event = ApprovalRequested(index=0, call=call, approval_id="a", source="local", reasons=why)
         decision = self._policy.decide(question_of(event, str(self.root)))
         assert decision is not None
         return read_json(decision.arguments or arguments) if decision.approve else None
@@ -127,12 +123,8 @@ class Scene:
         """Return what is not as it was when the scene began; it counts from now on."""
         before, now = self._before, self._seen()
         self._before = now
-        lines = [
-            f"{name}: {before.get(name)} → {now.get(name)}"
-            for name in sorted({*before, *now})
-            if before.get(name) != now.get(name)
-        ]
-        return "\n".join(lines)
+        names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+        return "\n".join(f"{name}: {before.get(name)} → {now.get(name)}" for name in names)
 
     def _seen(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -152,9 +144,7 @@ class Scene:
         if self._victim.poll() is not None:
             return "ended"
         stopped = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        limits = [
-            line for line in Path(f"/proc/{pid}/limits").read_text().splitlines() if line.startswith(_LIMITS_SEEN)
-        ]
+        limits = Path(f"/proc/{pid}/limits").read_text()
         score = Path(f"/proc/{pid}/oom_score_adj").read_text()
         return stopped[0] == "T", stopped[15:17], sorted(os.sched_getaffinity(pid)), limits, score
 
@@ -219,20 +209,51 @@ async def fuzz(scene: Scene, lines: Lines, *, seconds: float, played: Played, li
             played.unasked += arguments is not None
             if arguments is not None and arguments.get("read_only") is not True:
                 played.failures.append(f"L{scene.level}: {line!r}\nit runs unasked, and not read-only")
-        changed = await scene.play(batch[0]) or await scene.play(_together(batch[1:]))
+        changed = await scene.play(batch[0]) or await scene.play(together(batch[1:]))
         if changed:
             guilty = [line for line in batch if await scene.play(line)] or batch
             played.failures.append(f"L{scene.level}: {guilty!r}\n{changed}")
     return played
 
 
-def _together(lines: list[str]) -> str:
-    """Return a command that runs lines one after another, each in a shell of its own: most of the cost is the sandbox."""
+async def unshown(scene: Scene, lines: list[str]) -> list[str]:
+    """Return those of the lines of which bash runs a command that their explanation does not name; it is played too."""
+    parsed = [(line, parse(line, root=str(scene.root))) for line in lines]
+    explained = [(line, each) for line, each in parsed if each.is_explained and each.commands]
+    traced = [
+        f"BASH_XTRACEFD=7 timeout -k 0.2 {LINE_S} bash -xc {shlex.quote(line)} 7>$TMPDIR/trace >/dev/null 2>&1\n"
+        f"echo '{_MARK}{number}'; cat $TMPDIR/trace"
+        for number, (line, _) in enumerate(explained)
+    ]
+    found: list[str] = []
+    for at in range(0, len(traced), BATCH):
+        await scene.play("\n".join(traced[at : at + BATCH]))
+        number = -1
+        for row in scene.answer["output"].split("\n"):
+            if row.startswith(_MARK):
+                number = int(row.removeprefix(_MARK))
+            elif row.startswith("+"):
+                line, each = explained[number]
+                ran = _first_word(row.lstrip("+"))
+                if ran not in [_first_word(command.text) for command in each.commands]:
+                    found.append(f"{line!r} ran {row}")
+    return found
+
+
+def _first_word(text: str) -> str:
+    try:
+        return (shlex.split(text) or [""])[0]
+    except ValueError:
+        return (text.split() or [""])[0]
+
+
+def together(lines: list[str]) -> str:
+    """Return a command that runs lines one after another, each in its own shell: the sandbox is most of the cost."""
     return "\n".join(f"timeout -k 0.2 {LINE_S} bash -c {shlex.quote(line)}" for line in lines)
 
 
 @contextlib.contextmanager
-def scene_at(name: str, place: Path) -> Iterator[Scene | None]:
+def scene_at(name: str, place: Path) -> Generator[Scene | None]:
     """Give a scene at a level; nothing, where the machine does not have it."""
     found = found_as(name)
     if found is None:
@@ -271,9 +292,8 @@ def main() -> int:
             seed += 1
         print(f"{total.lines} lines, {total.unasked} of them unasked, {len(total.failures)} failures", flush=True)
     verdict = "FAILED" if total.failures else "CLEAN"
-    print(
-        f"{verdict}: {total.lines} lines, seeds {given.seed} to {seed - 1}, levels {', '.join(filter(found_as, LEVELS))}"
-    )
+    levels = ", ".join(filter(found_as, LEVELS))
+    print(f"{verdict}: {total.lines} lines, seeds {given.seed} to {seed - 1}, levels {levels}")
     return 1 if total.failures else 0
 
 

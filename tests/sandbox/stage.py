@@ -87,6 +87,21 @@ class Stage:
         ended = await self.sandbox.run(order, take)
         return b"".join(written).decode("utf-8", "replace"), ended
 
+    async def play_reading(self, script: str) -> str:
+        """Run a script as the shell tool would that may change nothing, and return what it wrote."""
+        root = str(self.root.resolve())
+        written: list[bytes] = []
+        async with self.sandbox.private() as place:
+            hidden = Bash(Root(root), self.sandbox, Shelf(), DEFAULT_CAPS).masked()
+            order = self.sandbox.reading(
+                ["/bin/bash", "-c", script], cwd=root, top=root, hidden=hidden, place=place, timeout_s=20.0
+            )
+            order.read.append(sys.base_prefix)
+            order.env.update(self.env)
+            ended = await self.sandbox.run(order, lambda piece: not written.append(piece))  # type: ignore[func-returns-value]
+        assert ended.ending == "exited", ended
+        return b"".join(written).decode("utf-8", "replace")
+
 
 def make_sandbox(found: Found, closed: Callable[[], frozenset[int]] = frozenset) -> Sandbox:
     """Return a sandbox of a level, in an environment that holds a secret."""

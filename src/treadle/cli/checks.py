@@ -15,6 +15,7 @@ from treadle.cli.checkup.machine import check_files as check_files
 from treadle.cli.checkup.machine import check_kernel as check_kernel
 from treadle.cli.checkup.machine import check_packages as check_packages
 from treadle.cli.checkup.machine import check_python as check_python
+from treadle.cli.checkup.machine import check_read_only as check_read_only
 from treadle.cli.checkup.machine import check_sandbox as check_sandbox
 from treadle.cli.checkup.replicas import check_replicas as check_replicas
 from treadle.cli.checkup.store import check_store as check_store
@@ -25,7 +26,7 @@ from treadle.config import Settings
 
 def check_machine() -> list[Check]:
     """Look at what does not depend on any setting."""
-    return [check_python(), check_packages(), check_kernel(), check_sandbox(), check_files()]
+    return [check_python(), check_packages(), check_kernel(), check_sandbox(), check_read_only(), check_files()]
 
 
 def check_settings(settings: Settings, env: Mapping[str, str], *, asking: Asking) -> list[Check]:

@@ -15,6 +15,7 @@ import pytest
 from gateway.approvals.desk import BOUND_S, Meanwhile, asks, decide, listed, on_postgres, pending
 from gateway.restart import Life, Upstream
 from person import person_key
+from treadle.tools.sandbox import can_read_only, find_level
 from treadle.upstream.reply import ReplyCall
 from warm.start import Popen
 
@@ -24,7 +25,8 @@ import sys
 import time
 import msgspec
 import uvloop
-from treadle.config import ServerSection, Settings, StoreSection, ToolsSection, Upstream
+from pathlib import Path
+from treadle.config import LocalSection, ServerSection, Settings, StoreSection, ToolsSection, Upstream
 from treadle.runtime import Parts, Runtime, SystemClock, process
 from treadle.server.serve import serve
 
@@ -41,7 +43,10 @@ async def main():
     settings = Settings(
         store=StoreSection(url=sys.argv[1]),
         server=ServerSection(port=0, keep_alive_s=0.2),
-        tools=ToolsSection(load=(sys.argv[4],)),
+        tools=ToolsSection(
+            load=(sys.argv[4],),
+            local=LocalSection(enabled=("bash",), root=str(Path(sys.argv[4]).parent), network=True),
+        ),
         upstream=(Upstream(name="script", base_url=sys.argv[2], models=("*",)),),
         default_model="script",
     )
@@ -131,6 +136,36 @@ def test_a_run_that_was_killed_while_waiting_waits_on_and_runs_its_call_once(
         with life(tmp_path, place, upstream, 3) as third:
             assert [each["status"] for each in listed(third.origin)] == ["approved" if is_approved else "denied"]
     assert written(tmp_path) == (["z"] if is_approved else [])
+
+
+def test_a_command_that_was_classed_read_only_runs_so_in_whichever_process_it_runs(tmp_path: Path) -> None:
+    """The class is in the arguments that were decided on: another process than the one that asked holds it to them."""
+    if not can_read_only(find_level()):
+        pytest.skip("nothing here keeps a command from writing")
+    place = store_of(tmp_path, "sqlite")
+    body = {"model": "script", "messages": [{"role": "user", "content": "go"}]}
+    command = {"command": "touch made; ls tools.py"}
+    with Upstream(asks(ReplyCall(name="bash", args=command))) as upstream:
+        with life(tmp_path, place, upstream, 1) as first:
+
+            def wait() -> None:
+                with suppress(httpx2.HTTPError):
+                    httpx2.post(f"{first.url}/chat/completions", json=body, timeout=BOUND_S)
+
+            client = Meanwhile(wait)
+            [asked] = pending(first.origin)
+            first.kill()
+            client.result()
+        with life(tmp_path, place, upstream, 2) as second:
+            changed = {"arguments": {**command, "read_only": True}, "by": "policy read-only"}
+            assert decide(second.origin, asked["id"], approve=True, **changed).status_code == 200
+            assert ended(second.origin, asked["run_id"])["status"] == "completed"
+            run = httpx2.get(f"{second.origin}/treadle/v1/runs/{asked['run_id']}", timeout=BOUND_S).text
+    result = run.replace("\\", "")
+    assert '"read_only":true' in result
+    assert "tools.py" in result
+    assert "arguments_changed" not in result
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_response_that_asked_is_answered_after_a_restart(tmp_path: Path) -> None:

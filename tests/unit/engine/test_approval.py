@@ -100,6 +100,18 @@ def test_what_is_approved_is_not_refused() -> None:
     assert refusal_of(DecisionRecord(approval_id="apr_1", status="approved")) is None
 
 
+def changed(arguments: str | None, by: str = "a person at the terminal") -> DecisionRecord:
+    """Return a decision that changed arguments."""
+    return DecisionRecord(approval_id="apr_1", status="approved", by=by, arguments=arguments)
+
+
+@pytest.mark.parametrize("record", [changed(None), changed('{"read_only":true}', "policy read-only")])
+def test_what_a_policy_changes_is_told_by_the_tool_itself(record: DecisionRecord) -> None:
+    """No person did: the result stays as it is."""
+    outcome = Outcome(text='{"n":1}')
+    assert mark_changed(outcome, record) is outcome
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -110,7 +122,7 @@ def test_what_is_approved_is_not_refused() -> None:
 )
 def test_the_model_reads_that_its_arguments_were_changed(text: str, expected: str) -> None:
     """In a field of an object, in a line after anything else."""
-    said = mark_changed(Outcome(text=text, rc="ok"), '{"path":"b"}').text
+    said = mark_changed(Outcome(text=text, rc="ok"), changed('{"path":"b"}')).text
     assert said.startswith(expected)
     assert '{"path":"b"}' in said
 
@@ -118,7 +130,7 @@ def test_the_model_reads_that_its_arguments_were_changed(text: str, expected: st
 def test_changed_arguments_are_named_beside_parts() -> None:
     """A result of parts gains one, and keeps the others."""
     parts = (TextPart(text="picture"),)
-    marked = mark_changed(Outcome(text="", parts=parts), "{}")
+    marked = mark_changed(Outcome(text="", parts=parts), changed("{}"))
     assert marked.parts[:1] == parts
     assert [part.text.startswith("[arguments_changed]") for part in marked.parts if isinstance(part, TextPart)] == [
         False,

@@ -101,6 +101,18 @@ def check_sandbox() -> Check:
     return Check(name="sandbox", state=state, detail=describe(found), advice="\n".join(shortfalls(found)))
 
 
+def check_read_only() -> Check:
+    """Say whether a command can run without a chance to change anything, and so without a question."""
+    from treadle.tools.sandbox import can_read_only, describe_read_only, find_level
+
+    found = find_level()
+    detail = describe_read_only(found)
+    if can_read_only(found):
+        return Check(name="readonly", state="ok", detail=detail)
+    advice = "Linux 5.13 or newer with Landlock and seccomp lets commands that only read run unasked"
+    return Check(name="readonly", state="note", detail=detail, advice=advice)
+
+
 def check_files() -> Check:
     """Look how many files and connections the process may have open."""
     try:

@@ -13,6 +13,8 @@ from typing import Literal
 import msgspec
 
 Scope = Literal["session", "project"]
+POLICY = "policy "
+"""How the name of whoever decided begins when it was a rule, and not the person."""
 RULES_MAX = 500
 FILE_NAME = "allowed.json"
 
@@ -20,7 +22,7 @@ FILE_NAME = "allowed.json"
 class Allowed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One rule: a whole command line as written in a folder, a protected path, or (with neither) any call of a tool.
 
-    `sandbox` is the level that the command was shown with. A rule without one is of an older version, and holds no more.
+    `sandbox` is the level that the command was shown with. A rule without one is of an older version and does not hold.
     """
 
     tool: str

@@ -71,7 +71,9 @@ class Asker:
                 decision = Decision(approve=False, by="policy ask", reason=NOBODY, digest=question.digest)
             if decision is None:
                 async with self._turn:
-                    decision = await self._ask(question)
+                    # What was remembered for the question before may answer this one too.
+                    decision = self._policy.decide(question) if may_decide_alone else None
+                    decision = decision or await self._ask(question)
             try:
                 await self._host.decide(question.approval_id, decision)
             except Conflict:
@@ -85,8 +87,6 @@ class Asker:
             return
 
     async def _ask(self, question: Question) -> Decision:
-        if (remembered := self._policy.decide(question)) is not None:
-            return remembered  # what was remembered for the question before answers this one too
         card = card_lines(self._policy, question, self._read)
         whole = card_lines(self._policy, question, self._read, is_whole=True)
         self._screen.lines(card)

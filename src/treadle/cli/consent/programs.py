@@ -29,8 +29,9 @@ READING_SUBCOMMANDS: dict[str, frozenset[str]] = {
 """Programs of which some subcommands usually only read."""
 
 RUNNERS = words(
-    ". bash builtin chroot command dash doas env eval exec fish flatpak ksh nice nohup parallel screen setsid "
-    "sh source ssh stdbuf strace sudo su time timeout tmux unshare watch xargs zsh"
+    ". bash bind builtin chroot command complete coproc dash doas env eval exec fish flatpak ksh mapfile nice nohup "
+    "parallel readarray screen setsid sh source ssh stdbuf strace sudo su time timeout tmux trap unshare watch "
+    "xargs zsh"
 )
 """Programs whose arguments are another command, which is not seen as one."""
 

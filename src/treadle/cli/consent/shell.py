@@ -53,6 +53,8 @@ _LITERALS = frozenset({"word", "raw_string", "string", "string_content", "number
 _WORDLIKE = _LITERALS | {"comment", "variable_name", "file_redirect", "file_descriptor"}
 _UNSURE = re.compile(r"[^\n\x20-\x7e]|[\\#$`{}!~]|<<|==|\[\[|\(\(|\]")
 """Where a grammar and bash may read a line each in their own way."""
+_REDIRECTED_FIRST = re.compile(r"\d*[<>&]")
+"""A command whose program does not stand first is easily misread."""
 _PIECE = re.compile(r"'[^']*'|\"[^\"]*\"|&>>?|[<>]+&?|&&|\|\||[;&|\n()]|[^'\"<>&;|\n()]+|.", re.DOTALL)
 _ENDS = frozenset({"&&", "||", ";", "&", "|", "\n", "(", ")"})
 _RESERVED = words("if then elif else fi while until do done time")
@@ -97,7 +99,7 @@ def _agrees(line: str, commands: tuple[Simple, ...]) -> bool:
 
     A second, much simpler opinion. It gives up on everything that is read in more than one way.
     """
-    if _UNSURE.search(line):
+    if _UNSURE.search(line) or any(_REDIRECTED_FIRST.match(each.text) for each in commands):
         return False
     segments = [""]
     for piece in _PIECE.findall(line):

@@ -58,7 +58,7 @@ def _rules_text(rules: "list[Allowed]") -> str:
     what = reveal(", ".join(rule.words for rule in rules)).replace("\n", "⏎")
     if len(what) <= RULES_CHARS_MAX:
         return what
-    return "exactly this"
+    return "exactly this command"
 
 
 def card_lines(

@@ -27,6 +27,7 @@ from treadle.canon.events import (
 )
 from treadle.canon.items import CallItem, MessageItem, ResultItem, text_of
 from treadle.canon.messages import CONTENT_BYTES_MAX, Entry, call_summary, item_of_entry
+from treadle.cli.consent.allowed import POLICY
 from treadle.cli.highlight.code import Code, language_of
 from treadle.cli.terminal.card import Line
 from treadle.cli.terminal.clean import clean
@@ -244,7 +245,7 @@ class Screen:
         why = f": {event.reason}" if event.reason else ""
         self._close_text()
         self._line(f"{INDENT}{event.call.name} {_VERDICTS.get(event.status, event.status)}{by}{why}", "dim")
-        if event.arguments is not None:
+        if event.arguments is not None and not event.by.startswith(POLICY):
             self._line(f"{INDENT}changed to {event.call.name}({bounded(event.arguments)})", "call")
 
     def _result(self, event: ToolFinished) -> None:

@@ -141,8 +141,9 @@ class Bash:
         """Run one command that can change nothing, and answer with what it wrote and its exit code."""
         folder = self._folder(cwd)
         async with self._sandbox.private() as place:
+            top, hidden = self._root.real_path, await asyncio.to_thread(self.masked)
             order = self._sandbox.reading(
-                _argv(command), cwd=folder, read=[self._root.real_path], place=place, timeout_s=timeout_s
+                _argv(command), cwd=folder, top=top, hidden=hidden, place=place, timeout_s=timeout_s
             )
             return await self._play(context, order, place, folder)
 
@@ -173,14 +174,14 @@ class Bash:
             git=git,
             allowed=[self._inside(each) for each in (*self._root.writable, *protected)],
         )
+        if order.level > 2:
+            order.masked.extend(await asyncio.to_thread(self.masked))
         return await self._play(context, order, place, folder)
 
     async def _play(self, context: ToolContext, order: Order, place: str, folder: str) -> Answer:
         """Run an order in a folder and answer with what became of it."""
         left = f"{place}/{CWD_NAME}"
         order.env["TREADLE_CWD"] = left
-        if order.level > 2:
-            order.masked.extend(await asyncio.to_thread(self.masked))
         written = Written(self._caps)
         ended = await self._sandbox.run(order, written.take)
         if ended.ending == "refused":

@@ -4,6 +4,28 @@
 """
 
 from treadle.tools.sandbox.client import Rules, Sandbox
-from treadle.tools.sandbox.level import Choice, Found, choose_level, describe, find_level, network_gap, shortfalls
+from treadle.tools.sandbox.level import (
+    Choice,
+    Found,
+    can_read_only,
+    choose_level,
+    describe,
+    describe_read_only,
+    find_level,
+    network_gap,
+    shortfalls,
+)
 
-__all__ = ["Choice", "Found", "Rules", "Sandbox", "choose_level", "describe", "find_level", "network_gap", "shortfalls"]
+__all__ = [
+    "Choice",
+    "Found",
+    "Rules",
+    "Sandbox",
+    "can_read_only",
+    "choose_level",
+    "describe",
+    "describe_read_only",
+    "find_level",
+    "network_gap",
+    "shortfalls",
+]

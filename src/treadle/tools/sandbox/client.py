@@ -15,13 +15,13 @@ import socket
 import subprocess
 import tempfile
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import msgspec
 
 from treadle.canon.errors import ToolError, ToolFailed
 from treadle.tools.sandbox import landlock, places, processes
-from treadle.tools.sandbox.level import Choice, Found, choose_level, find_level, network_gap
+from treadle.tools.sandbox.level import Choice, Found, can_read_only, choose_level, find_level, network_gap
 from treadle.tools.sandbox.order import HEAD, Ended, Order, bare_command
 
 PIECE_BYTES = 65_536
@@ -237,20 +237,27 @@ class Sandbox:
             cpu_s=max(1, int(CPU_FACTOR * timeout_s)),
         )
 
-    def reading(self, argv: list[str], *, cwd: str, read: Sequence[str], place: str, timeout_s: float) -> Order:
+    def reading(
+        self, argv: list[str], *, cwd: str, top: str, hidden: Sequence[str], place: str, timeout_s: float
+    ) -> Order:
         """Order a command of the model's that can change nothing; `place` is its own and goes with it, see `private`.
 
+        It reads what is below `top`, but for what is `hidden` there.
         Raises: ToolFailed, where nothing keeps it from changing something.
         """
-        if self.found.level < 1:
+        if not can_read_only(self.found):
             raise ToolFailed("Nothing on this machine keeps a command from writing.", code="read_only_unavailable")
         order = self.command(argv, cwd=cwd, write=(), place=place, timeout_s=timeout_s)
         own = [f"{place}/home", f"{place}/tmp"]
         return dataclasses.replace(
             order,
-            read=[*order.read, *self.rules.write, *read],
+            read=[*order.read, *self.rules.write],
+            listed=[top],
+            parts=places.all_but(top, hidden),
+            masked=list(hidden) if order.level > 2 else [],
             write=[*own, f"{place}/{CWD_NAME}"],
             vanishing=own if order.level > 2 else [],
+            guard=[],
             read_only=True,
         )
 
@@ -289,7 +296,7 @@ class Sandbox:
         return self._scratch.place(key)
 
     @contextlib.asynccontextmanager
-    async def private(self) -> AsyncIterator[str]:
+    async def private(self) -> AsyncGenerator[str]:
         """Give scratch space to one command, gone when that has ended."""
         if self._scratch is None:
             self._scratch = Scratch()

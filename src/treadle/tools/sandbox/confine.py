@@ -65,7 +65,15 @@ def confine(order: Order) -> None:
         kernel.drop_privileges()
         write = [*order.write, *([namespaces.SHARED_MEMORY] if order.level > 2 else [])]
         if order.read_only:
-            landlock.restrict(order.abi, order.read, write, network=False, devices=landlock.READ_DEVICES)
+            landlock.restrict(
+                order.abi,
+                order.read,
+                write,
+                network=False,
+                listed=order.listed,
+                parts=order.parts,
+                devices=landlock.READ_DEVICES,
+            )
         else:
             landlock.restrict(order.abi, order.read, write, network=order.network)
         if order.network:
@@ -90,7 +98,7 @@ def confine(order: Order) -> None:
 def _check_inside(order: Order) -> None:
     """Refuse a working folder that a link led out of what may be reached."""
     here = os.getcwd()
-    allowed = [os.path.realpath(path) for path in (*order.write, *order.read)]
+    allowed = [os.path.realpath(path) for path in (*order.write, *order.read, *order.listed)]
     if not any(here == path or here.startswith(path.rstrip("/") + "/") for path in allowed):
         raise OSError(errno.EXDEV, "the working folder is outside", order.cwd)
 

@@ -37,7 +37,7 @@ _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _DEVICE = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
 _NEVER = _MAKE_CHAR | _MAKE_BLOCK | _MAKE_SOCK
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_ALL_DEVICES: Mapping[str, int] = dict.fromkeys(DEVICES, _DEVICE)
+_ALL_DEVICES: dict[str, int] = dict.fromkeys(DEVICES, _DEVICE)
 READ_DEVICES = {"/dev/null": _DEVICE, "/dev/zero": _READ_FILE, "/dev/urandom": _READ_FILE}
 """What is left of them for a command that may change nothing."""
 
@@ -63,8 +63,15 @@ def gaps(abi: int) -> list[str]:
     return [words for since, words in _GAPS if abi < since]
 
 
-def restrict(
-    abi: int, read: Iterable[str], write: Iterable[str], *, network: bool, devices: Mapping[str, int] = _ALL_DEVICES
+def restrict(  # noqa: PLR0913 - each is a rule of its own
+    abi: int,
+    read: Iterable[str],
+    write: Iterable[str],
+    *,
+    network: bool,
+    listed: Iterable[str] = (),
+    parts: Iterable[str] = (),
+    devices: Mapping[str, int] = _ALL_DEVICES,
 ) -> None:
     """Keep this process to these folders and files, and from TCP unless `network`. A path that is not there is skipped.
 
@@ -79,6 +86,10 @@ def restrict(
     try:
         for path in read:
             _allow(rules, path, _READ & handled)
+        for path in listed:
+            _allow(rules, path, _READ_DIR & handled)
+        for path in parts:
+            _allow(rules, path, _READ & handled, is_exact=True)
         for path in write:
             _allow(rules, path, handled & ~_NEVER)
         for path, access in devices.items():
@@ -117,12 +128,15 @@ def enforce(rules: int) -> None:
     kernel.call(RESTRICT_SELF, rules, 0)
 
 
-def _allow(rules: int, path: str, access: int) -> None:
+def _allow(rules: int, path: str, access: int, *, is_exact: bool = False) -> None:
     try:
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if is_exact else 0))
     except OSError:
         return
     try:
+        # A link, there from the start or swapped in for a folder above, would grant what lies elsewhere.
+        if is_exact and os.readlink(f"/proc/self/fd/{fd}") != path:
+            return
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             access &= _FOR_FILES
         rule = ctypes.create_string_buffer(struct.pack("=Qi", access, fd))

@@ -88,6 +88,19 @@ def choose_level(choice: Choice, found: Found) -> Found:
     return msgspec.structs.replace(found, level=wanted, abi=abi if wanted else 0)
 
 
+def can_read_only(found: Found) -> bool:
+    """Tell whether a command can be kept from changing anything: the probe of every level from L1 on has tried it."""
+    return found.level > 0
+
+
+def describe_read_only(found: Found) -> str:
+    """Say in one line what keeps a command that is not asked about from writing, for `treadle doctor`."""
+    if not can_read_only(found):
+        return "nothing here keeps a command from writing: a person is asked about every one"
+    how = "a mount namespace, Landlock and seccomp" if found.level > 2 else "Landlock and seccomp"
+    return f"enforced by {how}: a command that is not asked about writes nothing and has no network"
+
+
 def describe(found: Found) -> str:
     """Say in one line what a level gives, for `treadle doctor`."""
     landlock = f" (Landlock {found.abi})" if found.level else ""

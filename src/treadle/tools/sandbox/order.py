@@ -40,6 +40,7 @@ class Order:
     `read_only` takes away what the folders alone do not: times, modes and attributes of files, signals to others,
     every network, devices that do more than give bytes. `write` then holds nothing but scratch space of this one
     command, and those of its folders that are also in `vanishing` are memory where there is a mount namespace.
+    In `listed` only the names of files can be read, and `parts` are what can be read of them: no link counts there.
     """
 
     argv: list[str]
@@ -58,6 +59,8 @@ class Order:
     scratch: str = ""
     network: bool = False
     read_only: bool = False
+    listed: list[str] = dataclasses.field(default_factory=list[str])
+    parts: list[str] = dataclasses.field(default_factory=list[str])
     vanishing: list[str] = dataclasses.field(default_factory=list[str])
     net_rules: int = -1
     timeout_s: float = 120.0

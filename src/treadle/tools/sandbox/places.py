@@ -1,5 +1,6 @@
 """What a command may read beside its own folders, and which variables it gets. Standard library only; no state."""
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -74,6 +75,21 @@ def readable(search_path: str, home: str, *, network: bool) -> list[str]:
     programs = [place for entry in search_path.split(":") for place in _programs(entry, home)]
     service = NAME_SERVICE if network else ()
     return list(dict.fromkeys([*SYSTEM, *SYSTEM_FACTS, *service, *_settings(SETTINGS, ""), *programs]))
+
+
+def all_but(top: str, hidden: Iterable[str]) -> list[str]:
+    """Return paths that together hold everything below a folder but what is hidden: Landlock only grants."""
+    hidden = {path for path in hidden if path.startswith(f"{top}/")}
+    if not hidden:
+        return [top]
+    opened = {top} | {path[:at] for path in hidden for at in range(len(top) + 1, len(path)) if path[at] == "/"}
+    known = opened | hidden
+    found: list[str] = []
+    for folder in opened:
+        # It may be gone since it was seen.
+        with contextlib.suppress(OSError):
+            found += [path for name in os.listdir(folder) if (path := f"{folder}/{name}") not in known]
+    return found
 
 
 def _is_wanted(name: str, more: Iterable[str]) -> bool:

@@ -3,6 +3,7 @@
 It runs in a process of its own and prints what it found as JSON.
 """
 
+import dataclasses
 import json
 import os
 import select
@@ -65,13 +66,16 @@ def _try(level: int, abi: int) -> str:
             read=places.readable(places.PATH_DEFAULT, "", network=False),
             write=[inside],
         )
-        return _outcome(order, secret)
+        reading = dataclasses.replace(order, read=[*order.read, inside], write=[], read_only=True)
+        return _outcome(order, lambda: _attempt(order, secret)) or _outcome(
+            reading, lambda: _attempt_reading(reading, f"{inside}/made")
+        )
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _outcome(order: Order, secret: str) -> str:
-    pid, told = confine.start(order, lambda: _attempt(order, secret))
+def _outcome(order: Order, attempt: Callable[[], None]) -> str:
+    pid, told = confine.start(order, attempt)
     ready, _, _ = select.select([told], [], [], PROBE_S)
     message = os.read(told, confine.MESSAGE_BYTES_MAX).decode("utf-8", "replace") if ready else "it took too long"
     os.close(told)
@@ -94,6 +98,28 @@ def _attempt(order: Order, secret: str) -> None:
         raise OSError("the namespaces are not its own")
     with open(f"{order.cwd}/made", "w", encoding="ascii") as file:
         file.write("made")
+    os.execve(order.argv[0], order.argv, order.env)
+
+
+def _attempt_reading(order: Order, path: str) -> None:
+    """Attempt to change a file in the folder as a command that may change nothing; reading it must work."""
+    os.stat(path)
+    fd = os.open(path, os.O_RDONLY)
+    attempts: dict[str, Callable[[], object]] = {
+        "written": lambda: os.open(path, os.O_WRONLY),
+        "emptied": lambda: os.open(path, os.O_RDONLY | os.O_TRUNC),
+        "cut off": lambda: os.truncate(path, 0),
+        "removed": lambda: os.unlink(path),
+        "joined by a new one": lambda: os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT),
+        "given another mode": lambda: os.fchmod(fd, 0o600),
+        "given another time": lambda: os.utime(path),
+        "given an attribute": lambda: os.setxattr(fd, "user.treadle", b""),
+    }
+    for what, attempt in attempts.items():
+        if _can(attempt):
+            raise OSError(f"a file that is only to be read could be {what}")
+    if _can(lambda: socket.socket(socket.AF_UNIX).close()):
+        raise OSError("a socket could be opened where nothing but reading is allowed")
     os.execve(order.argv[0], order.argv, order.env)
 
 

@@ -72,7 +72,7 @@ async def test_always_is_remembered_and_answers_the_next_question(key: str, scop
     await scene.decided(2)
     assert f"remembered for this {scope}: exactly `touch a`" in scene.out.getvalue()
     assert len(scene.face.asked) == 1
-    assert scene.host.decided[1][1].by == "policy: remembered commands"
+    assert scene.host.decided[1][1].by == "policy: remembered command"
 
 
 async def test_no_may_say_why() -> None:
@@ -113,6 +113,25 @@ async def test_a_change_that_is_refused_is_asked_about_again() -> None:
     [(_, decision)] = await scene.decided()
     assert not decision.approve
     assert "✗ The arguments are not valid." in scene.out.getvalue()
+
+
+@pytest.mark.parametrize("can_ask", [True, False])
+async def test_a_server_that_cannot_run_a_command_read_only_has_the_person_asked(can_ask: bool) -> None:
+    """It refuses the argument. Where nobody can be asked, the command does not run."""
+
+    class Older(FakeHost):
+        async def decide(self, approval_id: str, decision: Decision) -> None:
+            """Refuse arguments that are not known."""
+            if decision.arguments is not None:
+                raise ProtocolError("There is no read_only.", param="arguments")
+            await super().decide(approval_id, decision)
+
+    scene = Scene("y", can_ask=can_ask)
+    scene.host = Older()
+    scene.asker = Asker(scene.host, scene.policy, scene.face, Screen(Stream(scene.out), Look()), lambda _: None, "/w")
+    scene.asker.follow(event("ls"))
+    [(_, decision)] = await scene.decided()
+    assert (decision.approve, decision.arguments, len(scene.face.asked)) == (can_ask, None, 1 if can_ask else 0)
 
 
 async def test_where_nobody_is_everything_is_denied() -> None:

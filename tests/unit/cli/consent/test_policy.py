@@ -6,7 +6,7 @@ import pytest
 
 from treadle.canon.events import ApprovalRequested
 from treadle.canon.items import CallItem
-from treadle.canon.json import write_json
+from treadle.canon.json import read_json, write_json
 from treadle.cli.consent.allowed import Allowances, Allowed
 from treadle.cli.consent.policy import Mode, Policy, Question, question_of
 
@@ -29,14 +29,42 @@ def policy(mode: Mode = "ask", sandbox: int | None = 3) -> Policy:
     return Policy(mode, Allowances("/w"), sandbox=sandbox)
 
 
-@pytest.mark.parametrize("line", ["ls -la", "git status && git diff | head", "cd src && ls"])
-def test_commands_that_only_read_run_unasked_in_a_sandbox(line: str) -> None:
-    """From level 1 on, in every mode."""
+READING = [
+    *("ls -la", "git status && git diff | head", "cd src && ls", "ls $(id)", "find . -delete", "sort -o a b"),
+    *("for f in *; do wc -l $f; done", "[[ 'a[$(touch x)]' -eq 1 ]]", "ls a\r#; touch X"),
+]
+
+
+@pytest.mark.parametrize("line", READING)
+@pytest.mark.parametrize("mode", ["plan", "ask", "auto-edit"])
+def test_a_command_that_looks_like_reading_runs_unasked_and_read_only(line: str, mode: Mode) -> None:
+    """From level 1 on, in every mode. Whether it does only read is for the sandbox to see to."""
+    decision = policy(mode, 1).decide(bash(line, timeout_s=5))
+    assert decision is not None
+    assert (decision.approve, decision.by, decision.digest) == (True, "policy read-only", "d")
+    assert read_json(decision.arguments or "") == {"command": line, "timeout_s": 5, "read_only": True}
+
+
+def test_the_model_may_ask_to_run_anything_read_only_and_to_run_a_reader_otherwise() -> None:
+    """The one is not asked about, the other is."""
     for mode in ("plan", "ask", "auto-edit"):
-        decision = policy(mode, 1).decide(bash(line))
+        decision = policy(mode).decide(bash("python x.py", read_only=True))
         assert decision is not None
-        assert decision.approve
-        assert decision.digest == "d"
+        assert (decision.approve, read_json(decision.arguments or "")["read_only"]) == (True, True)
+    assert policy().decide(bash("ls", read_only=False)) is None
+    denied = policy("plan").decide(bash("ls", read_only=False))
+    assert denied is not None
+    assert not denied.approve
+    assert "read_only = true" in denied.reason
+
+
+@pytest.mark.parametrize("mode", ["plan", "ask", "auto-edit"])
+@pytest.mark.parametrize("level", [1, 2, 3])
+@pytest.mark.parametrize("line", [*READING, "rm x", "true; > file", "echo x > a", "python x", "", "&&", "x=$(ls)"])
+def test_no_command_runs_unasked_but_read_only(line: str, level: int, mode: Mode) -> None:
+    """Where nothing is remembered there is no third way."""
+    decision = policy(mode, level).decide(bash(line))
+    assert decision is None or not decision.approve or read_json(decision.arguments or "{}")["read_only"] is True
 
 
 @pytest.mark.parametrize(
@@ -45,7 +73,10 @@ def test_commands_that_only_read_run_unasked_in_a_sandbox(line: str) -> None:
         (bash("ls"), 0),
         (bash("ls"), None),
         (bash("ls", network=True), 3),
-        (bash("ls $(id)"), 3),
+        (bash("ls", read_only=True), 0),
+        (bash("ls", read_only=True, network=True), 3),
+        (bash("ls > x"), 3),
+        (bash("ls; make"), 3),
         (bash("rm x"), 3),
         (bash(""), 3),
         (ask("bash", ("bash always needs approval", "untrusted output of http_get was read before"), command="ls"), 3),
@@ -93,20 +124,47 @@ def test_the_key_goes_round_the_careful_modes() -> None:
     assert policy("trust").cycle() == "plan"
 
 
-def test_always_remembers_each_new_command_exactly() -> None:
-    """A compound gives one rule for each command that does not only read; they hold in other compounds."""
+def test_always_remembers_the_whole_line_exactly_as_it_was_shown() -> None:
+    """What would run beside it was not shown, not even a command that usually only reads."""
     chosen = policy()
-    rules = chosen.remember(bash("git status && rm -rf ./tmp"), "session")
-    assert rules == [Allowed(tool="bash", command="rm -rf ./tmp", cwd=".")]
+    line = "git status && rm -rf ./tmp"
+    rules = chosen.remember(bash(line), "session")
+    assert rules == [Allowed(tool="bash", command=line, cwd=".", sandbox="L3")]
     for line, is_known in [
-        ("rm -rf ./tmp", True),
-        ("ls; rm -rf ./tmp", True),
+        ("git status && rm -rf ./tmp", True),
+        ("git status &&  rm -rf ./tmp", False),
+        ("rm -rf ./tmp", False),
+        ("ls; git status && rm -rf ./tmp", False),
         ("rm -rf ./tmp2", False),
         ("rm -rf ./tmp && rm x", False),
         ("rm -rf ./tmp $(id)", False),
         ("cd / && rm -rf ./tmp", False),
     ]:
         assert (chosen.decide(bash(line)) is not None) == is_known, line
+
+
+def test_a_rule_holds_at_the_level_that_was_shown_only() -> None:
+    """Less confinement is another question; so is a rule of a version that did not say."""
+    chosen = policy("ask", 3)
+    chosen.remember(bash("make"), "session")
+    assert chosen.decide(bash("make")) is not None
+    chosen.sandbox = 2
+    assert chosen.decide(bash("make")) is None
+    chosen.allowances.add(Allowed(tool="bash", command="make x", cwd="."), "session")
+    assert chosen.decide(bash("make x")) is None
+
+
+def test_what_is_remembered_does_not_run_in_plan_mode() -> None:
+    """A reader does, as ever; a line that was remembered may write, so it does not."""
+    chosen = policy()
+    chosen.remember(bash("sort -o a b", read_only=False), "session")
+    decision = chosen.decide(bash("sort -o a b"))
+    assert decision is not None
+    assert (decision.by, decision.arguments) == ("policy: remembered command", None)
+    chosen.mode = "plan"
+    decision = chosen.decide(bash("sort -o a b"))
+    assert decision is not None
+    assert decision.by == "policy read-only"
 
 
 def test_a_rule_holds_in_its_folder_only() -> None:
@@ -125,7 +183,6 @@ def test_a_rule_holds_in_its_folder_only() -> None:
         (bash("sh -c 'rm x'"), 3),
         (bash("find . -exec rm {} +"), 3),
         (bash("rm x > /etc/y"), 3),
-        (bash("cd x && rm y"), 3),
         (bash("rm x", network=True), 3),
         (bash("rm x"), 1),
         (bash("rm x"), None),

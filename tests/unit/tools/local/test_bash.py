@@ -5,9 +5,10 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
-from treadle.canon.errors import NotFound, ToolError
+from treadle.canon.errors import NotFound, ToolError, ToolFailed
 from treadle.canon.json import read_json
 from treadle.tools import ToolContext
 from treadle.tools.envelope import write_text
@@ -16,7 +17,7 @@ from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps
 from treadle.tools.local.bash import Written, make_bash
 from treadle.tools.local.opener import Root
 from treadle.tools.local.output import Shelf, make_output_read
-from treadle.tools.sandbox import Sandbox
+from treadle.tools.sandbox import Found, Rules, Sandbox, can_read_only, find_level
 
 CONTEXT = ToolContext(run_id="run_1", session_id="sess_1")
 
@@ -239,3 +240,88 @@ async def test_without_a_shelf_the_rest_is_only_counted(tmp_path: pathlib.Path) 
         assert "bytes left out]" in done["output"]
     finally:
         await asyncio.to_thread(sandbox.close)
+
+
+needs_confinement = pytest.mark.skipif(not can_read_only(find_level()), reason="nothing keeps a command from writing")
+
+
+@needs_confinement
+async def test_a_command_that_runs_read_only_reads_everything_and_writes_nothing(
+    tmp_path: pathlib.Path, shell: Shell
+) -> None:
+    """The result says so, and where something was refused also how to ask for more."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_text("text")
+    done = await shell.run("cd a && cat file", read_only=True)
+    level = shell.sandbox.found.name
+    assert done == {"output": "text", "exit_code": 0, "cwd": "a", "sandbox": level, "read_only": True}
+    refused = await shell.run("echo x > made", read_only=True)
+    assert (refused["exit_code"], refused["read_only"]) == (1, True)
+    assert '"read_only": false' in refused["warnings"][0]
+    assert not (tmp_path / "made").exists()
+    assert "read_only" not in await shell.run("echo x > made", read_only=False)
+    assert (tmp_path / "made").exists()
+
+
+@needs_confinement
+async def test_the_scratch_space_of_a_read_only_command_is_its_own_and_goes_with_it(shell: Shell) -> None:
+    """Programs that need a temporary file work; nothing of it is there afterwards, also what cannot be listed."""
+    closed = 'mkdir -p "$TMPDIR/a/b" && (umask 777; mkdir "$TMPDIR/a/closed")'
+    script = closed + '; echo kept > "$HOME/x"; cat "$HOME/x"; echo $HOME'
+    kept, home = (await shell.run(script, read_only=True))["output"].split()[-2:]
+    assert kept == "kept"
+    assert not pathlib.Path(home).parent.exists()
+    assert "No such file" in (await shell.run('cat "$HOME/x"', read_only=True))["output"]
+
+
+@needs_confinement
+async def test_a_network_that_is_allowed_is_not_for_what_runs_read_only(tmp_path: pathlib.Path) -> None:
+    """Neither when it asks for one nor when it takes one."""
+    sandbox = Sandbox(Rules(network=True))
+    shell = Shell(tmp_path, sandbox)
+    with pytest.raises(ToolError, match="no network"):
+        await shell.run("ls", read_only=True, network=True)
+    done = await shell.run("exec 3<>/dev/tcp/127.0.0.1/9 || echo refused", read_only=True)
+    assert "Operation not permitted" in done["output"] or "Permission denied" in done["output"]
+    await asyncio.to_thread(sandbox.close)
+
+
+@pytest.mark.parametrize("command", ["ls", "touch made"])
+async def test_a_machine_that_cannot_keep_a_command_from_writing_does_not_run_it_read_only(
+    tmp_path: pathlib.Path, command: str
+) -> None:
+    """A decision that was made elsewhere is held to, or not carried out."""
+    sandbox = Sandbox(found=Found(level=0))
+    shell = Shell(tmp_path, sandbox)
+    with pytest.raises(ToolFailed, match="Nothing on this machine keeps a command from writing"):
+        await shell.run(command, read_only=True)
+    assert not (tmp_path / "made").exists()
+    await asyncio.to_thread(sandbox.close)
+
+
+@needs_confinement
+@pytest.mark.parametrize("level", [1, 2, 3])
+async def test_a_read_only_command_reads_no_secret_of_the_folder_at_any_level(
+    tmp_path: pathlib.Path, level: int
+) -> None:
+    """Everything beside them is readable; a link that leads out of the folder opens nothing."""
+    found = find_level()
+    if level > found.level:
+        pytest.skip(f"L{level} is not to be had here")
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    (root / "a" / "b").mkdir(parents=True)
+    (root / ".ssh").mkdir()
+    outside.mkdir()
+    for name in (".env", "a/b/.env", ".ssh/id_rsa"):
+        (root / name).write_text("a-secret")
+    (root / "a" / "b" / "file").write_text("text")
+    (outside / "kept").write_text("a-secret")
+    (root / "out").symlink_to(outside)
+    (root / "a" / "out").symlink_to(outside / "kept")
+    sandbox = Sandbox(found=msgspec.structs.replace(found, level=level))
+    done = await Shell(root, sandbox).run(
+        "cat .env a/b/.env .ssh/id_rsa out/kept a/out; cd a/b && cat file ../../a/b/file; ls", read_only=True
+    )
+    assert "a-secret" not in done["output"]
+    assert done["output"].endswith("texttextfile\n")
+    await asyncio.to_thread(sandbox.close)

@@ -37,6 +37,12 @@ async def test_a_command_runs_and_ends(helper: Helper) -> None:
     assert (await run(helper, order("kill -9 $$")))[1].code == 137
 
 
+async def test_an_order_to_run_read_only_is_refused_where_nothing_keeps_it(helper: Helper) -> None:
+    """The helper does not rely on whoever wrote the order."""
+    _, ended = await run(helper, order("echo ran", read_only=True))
+    assert (ended.ending, "nothing keeps this command from writing" in ended.message) == ("refused", True)
+
+
 async def test_a_program_that_is_not_there_is_refused(helper: Helper) -> None:
     """The reason is told, as is one of the working folder."""
     missing = Order(argv=["/nonexistent"], cwd="/", env={})

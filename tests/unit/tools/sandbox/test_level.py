@@ -5,8 +5,17 @@ import subprocess
 import pytest
 
 from treadle.canon.errors import ConfigError
-from treadle.tools.sandbox import Found, choose_level, describe, find_level, level, shortfalls
-from treadle.tools.sandbox.seccomp import program
+from treadle.tools.sandbox import (
+    Found,
+    can_read_only,
+    choose_level,
+    describe,
+    describe_read_only,
+    find_level,
+    level,
+    shortfalls,
+)
+from treadle.tools.sandbox.seccomp import program, reading_program
 
 
 def test_a_level_is_found_by_trying() -> None:
@@ -66,6 +75,24 @@ def test_the_filter_jumps_only_within_itself(machine: str) -> None:
         )
         assert steps[-1].value == 0x7FFF0000
         assert len(steps) < 4096
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("is_guarded", [True, False])
+def test_the_filter_of_reading_jumps_only_within_itself(machine: str, is_guarded: bool) -> None:
+    """And refuses more than the other one."""
+    steps = reading_program(machine, own_memory=False, own_processes=is_guarded, truncation_is_guarded=is_guarded)
+    assert all(
+        at + 1 + max(step.then, step.otherwise) < len(steps) for at, step in enumerate(steps) if step.code & 7 == 5
+    )
+    assert len(program(machine, network=False, own_memory=False)) < len(steps) < 4096
+
+
+def test_reading_is_there_from_the_first_level_on() -> None:
+    """Below it there is nothing that could keep a command from writing."""
+    assert [can_read_only(Found(level=each, abi=7)) for each in range(4)] == [False, True, True, True]
+    assert "a person is asked about every one" in describe_read_only(Found(level=0))
+    assert "mount namespace" in describe_read_only(Found(level=3, abi=7))
 
 
 def test_the_helper_imports_nothing_but_the_standard_library(tmp_path: pathlib.Path) -> None:
