@@ -18,7 +18,7 @@ from treadle.canon.messages import ITEM_KINDS, item_of_entry
 from treadle.canon.plan import Plan
 from treadle.canon.request import Request, Surface
 from treadle.canon.tools import CallContext, Offer, Outcome, ToolPolicy, ToolSpec, failure
-from treadle.upstream.model import decode, open_call
+from treadle.upstream.model import AnswerRules, decode, open_call
 from treadle.wire.dialects.stage import RepairRules
 from treadle.wire.protocols import PROTOCOLS
 from treadle.wire.sse import SseReader
@@ -40,7 +40,7 @@ class DamagedModel:
         if self._is_asked:
             return self._again()
         self._is_asked = True
-        call = open_call(self._protocol, plan, CountingIds(), "up", repair=RepairRules())
+        call = open_call(self._protocol, plan, CountingIds(), "up", rules=AnswerRules(repair=RepairRules()))
         return decode(self._bytes(), call.decoder)
 
     async def _bytes(self) -> AsyncGenerator[bytes, None]:
