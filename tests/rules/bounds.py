@@ -21,7 +21,7 @@ FIXED: tuple[Fixed, ...] = (
     Fixed("blocks in one answer of Messages", "treadle.wire.messages.assemble:BLOCKS_MAX", _TOKENS),
     Fixed("items in one answer of Responses", "treadle.wire.replies.assemble:ITEMS_MAX", _TOKENS),
     Fixed(
-        "bytes of one line of a stream, at least; else twice `upstreams.answer_bytes_max`",
+        "bytes of one line of a stream, at least; `upstreams.answer_bytes_max`, where that is more",
         "treadle.wire.sse:LINE_BYTES_MAX",
         _DECODE,
     ),

@@ -30,8 +30,8 @@ class AnswerDecoder(ABC):
     def __init__(self, ledger: Ledger) -> None:
         self._terminal: Finished | Failed | None = None
         self._ledger = ledger
-        # Written as JSON an answer may be twice as long.
-        self._intake = Intake(max(LINE_BYTES_MAX, 2 * ledger.meter.bytes_max))
+        # An answer may come in one line, or in one document.
+        self._intake = Intake(max(LINE_BYTES_MAX, ledger.meter.bytes_max))
         self._passed_over: tuple[str, tuple[int, ...]] | None = None
 
     def feed(self, data: bytes) -> list[ModelEvent]:
