@@ -13,6 +13,7 @@ import msgspec
 
 from hostile.rows import table as bad_inputs
 from rules import readmes, reference, test_cost
+from rules.bounds import fixed_bounds
 from rules.endings import endings
 from rules.tree import ROOT, files, shown
 from treadle.canon.tools import SANDBOXES, ToolPolicy
@@ -242,6 +243,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "repository-keys": _repository_keys,
     "sandboxes": _sandboxes,
     "config-example": _config_example,
+    "fixed-bounds": fixed_bounds,
     "commands": _commands,
     "protocols": _protocols,
     "dialects": _dialects,

@@ -47,13 +47,17 @@ class Damaged(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """A stream as an upstream of a protocol sends it, and what it means."""
+    """An answer as an upstream of a protocol sends it, as a stream or in one document, and what it means."""
 
     protocol: str
     name: str
     body: bytes
     text: str
     calls: tuple[Call, ...]
+
+    @property
+    def is_document(self) -> bool:
+        return self.body.startswith(b"{")
 
 
 def heard(protocol: str, body: bytes, size: int = 1 << 30) -> Said:
@@ -74,8 +78,14 @@ def said(events: list[ModelEvent]) -> Said:
 
 def wrong(stream: Recorded, damaged: Damaged, size: int = 1 << 30) -> str:
     """Say what is wrong about what Treadle makes of a damaged stream; nothing where all is as it must be."""
-    got = heard(stream.protocol, damaged.body, size)
+    return misread(stream, damaged, heard(stream.protocol, damaged.body, size))
+
+
+def misread(stream: Recorded, damaged: Damaged, got: Said) -> str:
+    """Say what is wrong about an answer that was got from a damaged stream; nothing where all is as it must be."""
     frames = read(damaged.body)
+    if frames and frames[0]["type"] == DOCUMENT:
+        return _misread_document(stream, frames[0], got)
     # In Responses white space around a text may differ between its pieces and its whole.
     is_meant = (got.text.strip(), got.calls) == (stream.text.strip(), stream.calls)
     if frames is None or stream.protocol == "responses":
@@ -93,8 +103,28 @@ def wrong(stream: Recorded, damaged: Damaged, size: int = 1 << 30) -> str:
     return f"called {strange} of {calls}" if strange else ""
 
 
+def _misread_document(stream: Recorded, document: dict[str, Any], got: Said) -> str:
+    """Say what is wrong about an answer that came whole: what is in it now is all there is."""
+    text, calls = DOCUMENTS[stream.protocol](document)
+    if got.is_whole and got.text not in (text, stream.text):
+        return f"told {got.text!r} of {text!r}"
+    strange = [call for call in got.calls if call not in stream.calls and call not in calls]
+    return f"called {strange} of {calls}" if strange else ""
+
+
+DOCUMENT = "a document"
+
+
 def read(body: bytes) -> list[dict[str, Any]] | None:
-    """Return the frames of a stream, each by the kind that it says or is called; None where any cannot be read."""
+    """Return the frames of a stream, each by the kind that it says or is called; None where any cannot be read.
+
+    A document that can be read is the only frame.
+    """
+    if body[:1] == b"{":
+        try:
+            return [{**json.loads(body), "type": DOCUMENT}]
+        except ValueError:
+            return None
     try:
         lines = body.decode().replace("\r\n", "\n").replace("\r", "\n").split("\n")
     except UnicodeDecodeError:
@@ -134,7 +164,8 @@ def _read_chat(frames: list[dict[str, Any]]) -> tuple[str, list[Call]]:
             body = piece.get("function") or {}
             call = calls.setdefault(piece.get("index"), ["", ""])
             call[0] = call[0] or body.get("name") or ""
-            call[1] += body.get("arguments") or ""
+            call[1] += "" if body.get("arguments", "") is None else _given({"arguments": "", **body}, "arguments")
+            call[1] += LOST if "arguments" not in body and not body.keys() <= _KNOWN else ""
     return "".join(texts), [(name, arguments or "{}") for name, arguments in calls.values()]
 
 
@@ -147,8 +178,7 @@ def _read_messages(frames: list[dict[str, Any]]) -> tuple[str, list[Call]]:
         kind, index = frame["type"], frame.get("index")
         block, delta = frame.get("content_block") or {}, frame.get("delta") or {}
         if kind == "content_block_start" and block.get("type") == "tool_use":
-            given = json.dumps(block.get("input") or {}, separators=(",", ":"), ensure_ascii=False)
-            calls.append([block.get("name") or "", "", given])
+            calls.append([block.get("name") or "", "", _given(block, "input")])
             at[index] = calls[-1]
         elif kind == "content_block_start" and block.get("type") == "text":
             speaking.add(index)
@@ -168,10 +198,64 @@ def _read_gemini(frames: list[dict[str, Any]]) -> tuple[str, list[Call]]:
         texts.append(part.get("text") or "")
         call = part.get("functionCall")
         if call is not None:
-            arguments = json.dumps(call.get("args") or {}, separators=(",", ":"), ensure_ascii=False)
-            calls.append((call.get("name") or "", arguments))
+            calls.append((call.get("name") or "", _given(call, "args")))
     return "".join(texts), calls
 
+
+LOST = "lost"
+"""The arguments of a call that has none, and a field that nobody knows: they may stand there."""
+
+_KNOWN = frozenset({"type", "id", "call_id", "name", "arguments", "input", "args", "status", "index"})
+
+
+def _given(body: dict[str, Any], name: str) -> str:
+    """Return the arguments of a call, in a field of this name."""
+    if name not in body and not body.keys() <= _KNOWN:
+        return LOST
+    value = body.get(name)
+    return value if isinstance(value, str) else json.dumps(value or {}, separators=(",", ":"), ensure_ascii=False)
+
+
+def _list(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _chat_document(document: dict[str, Any]) -> tuple[str, list[Call]]:
+    message = _object(next(iter(_list(document.get("choices"))), {}).get("message"))
+    bodies = [_object(call.get("function")) for call in _list(message.get("tool_calls"))]
+    return message.get("content") or "", [(body.get("name", ""), _given(body, "arguments")) for body in bodies]
+
+
+def _messages_document(document: dict[str, Any]) -> tuple[str, list[Call]]:
+    blocks = _list(document.get("content"))
+    calls = [(block.get("name", ""), _given(block, "input")) for block in blocks if block.get("type") == "tool_use"]
+    return "".join(block.get("text") or "" for block in blocks if block.get("type") == "text"), calls
+
+
+def _responses_document(document: dict[str, Any]) -> tuple[str, list[Call]]:
+    """Read what Treadle knows: items and parts of other types are carried as they are, whatever is in them."""
+    items = _list(document.get("output"))
+    spoken = [item for item in items if item.get("type", "message") == "message"]
+    parts = [part for item in spoken for part in _list(item.get("content")) if part.get("type") == "output_text"]
+    called = [item for item in items if item.get("type", "function_call") == "function_call"]
+    calls = [(item.get("name", ""), _given(item, "arguments")) for item in called]
+    return "".join(part.get("text") or "" for part in parts), calls
+
+
+def _gemini_document(document: dict[str, Any]) -> tuple[str, list[Call]]:
+    return _read_gemini([document])
+
+
+DOCUMENTS: dict[str, Callable[[dict[str, Any]], tuple[str, list[Call]]]] = {
+    "chat": _chat_document,
+    "messages": _messages_document,
+    "responses": _responses_document,
+    "gemini": _gemini_document,
+}
 
 READERS: dict[str, Callable[[list[dict[str, Any]]], tuple[str, list[Call]]]] = {
     "chat": _read_chat,
@@ -226,12 +310,69 @@ def _gemini() -> Iterator[tuple[str, bytes]]:
     yield "text_and_calls", gemini.stream(*talk, mail, more, gemini.end())
 
 
+TALK = "Let me write, né to Ann."
+_MAIL = {"name": "send_mail", "arguments": EMAIL}
+_WEATHER = {"name": "get_weather", "arguments": chat.PARIS}
+WHOLE: dict[str, dict[str, Any]] = {
+    "chat": {
+        "object": "chat.completion",
+        "choices": [
+            {
+                "index": 0,
+                "message": {
+                    "role": "assistant",
+                    "content": TALK,
+                    "tool_calls": [
+                        {"id": "call_m", "type": "function", "function": _MAIL},
+                        {"id": "call_w", "type": "function", "function": _WEATHER},
+                    ],
+                },
+                "finish_reason": "tool_calls",
+            }
+        ],
+        "usage": chat.USAGE,
+    },
+    "messages": {
+        "type": "message",
+        "role": "assistant",
+        "content": [
+            {"type": "text", "text": TALK},
+            {"type": "tool_use", "id": "toolu_1", "name": "send_mail", "input": json.loads(EMAIL)},
+            {"type": "tool_use", "id": "toolu_2", "name": "get_weather", "input": {"city": "Paris"}},
+        ],
+        "stop_reason": "tool_use",
+        "usage": {"input_tokens": 3, "output_tokens": 5},
+    },
+    "responses": responses.response(
+        "completed", [responses.message(TALK), responses.call(EMAIL, "fc_m", "call_m", "send_mail"), responses.A]
+    ),
+    "gemini": {
+        "candidates": [
+            {
+                "content": {
+                    "role": "model",
+                    "parts": [
+                        {"text": TALK},
+                        gemini.call("send_mail", json.loads(EMAIL), "call_m"),
+                        gemini.call("get_weather", {"city": "Paris"}, "call_w"),
+                    ],
+                },
+                "finishReason": "STOP",
+            }
+        ],
+        "usageMetadata": gemini.USAGE,
+    },
+}
+"""The same answers in one document."""
+
+
 def recorded() -> list[Recorded]:
-    """Return the streams that are damaged, each with what it means."""
+    """Return the streams and documents that are damaged, each with what it means."""
     makers = {"chat": _chat, "messages": _messages, "responses": _responses, "gemini": _gemini}
     found: list[Recorded] = []
     for protocol, make in makers.items():
-        for name, body in make():
+        whole = json.dumps(WHOLE[protocol], ensure_ascii=False).encode()
+        for name, body in (*make(), ("whole", whole)):
             meant = heard(protocol, body)
             assert meant.is_whole
             found.append(Recorded(protocol, name, body, meant.text, meant.calls))

@@ -405,7 +405,7 @@ MORE_SHAPES: tuple[Shape, ...] = (
         0,
         "call_that_is_never_named",
         [args(PARIS), completed()],
-        Answer(error=BROKEN, notes=("call_without_id", "arguments_before_name")),
+        Answer(error=BROKEN),
     ),
     _shape(
         0,

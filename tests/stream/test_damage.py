@@ -22,7 +22,7 @@ def test_a_damaged_frame_invents_nothing(stream: Recorded) -> None:
     whole frames are gone of a protocol that numbers none, it is what the others say."""
     damages = list(frame_damages(stream.body, random.Random(SEED)))
     assert _found(stream, damages) == []
-    assert len({each.kind for each in damages}) == 13
+    assert len({each.kind for each in damages}) == (10 if stream.is_document else 13)
 
 
 @STREAMS
@@ -39,7 +39,7 @@ def test_damage_is_seen_however_the_bytes_are_cut(stream: Recorded) -> None:
     assert [each for each in damages if heard(stream.protocol, each.body, 1) != heard(stream.protocol, each.body)] == []
 
 
-@STREAMS
+@pytest.mark.parametrize("stream", [each for each in recorded() if not each.is_document], ids=lambda each: each.name)
 def test_what_cannot_be_read_breaks_the_answer(stream: Recorded) -> None:
     """Wherever it stands before the end: half a frame, plain text, a list, no UTF-8, two frames in one."""
     unreadable = ("halve", "plain_text", "plain_error", "detail", "list", "not_utf8", "merge_line")

@@ -394,6 +394,18 @@ class UpstreamsSection(Section, frozen=True, kw_only=True):
     queue_s: Annotated[float, Meta(gt=0, description="how long a call waits for a place where streams_max is set")] = (
         10.0
     )
+    answer_bytes_max: Annotated[
+        int,
+        Meta(ge=65_536, le=1_073_741_824, description="one answer of a model: texts, thoughts and arguments together"),
+    ] = 16_777_216
+    arguments_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=1_073_741_824,
+            description="arguments of one call in it; Treadle's tools take limits.arguments_bytes_max",
+        ),
+    ] = 4_194_304
     connections_max: Annotated[int, Meta(ge=1, description="connections to all of them together, one a call")] = 4_096
     env_proxies: Annotated[
         bool, Meta(description="ask through the proxies of HTTP_PROXY, HTTPS_PROXY and ALL_PROXY, except NO_PROXY")

@@ -315,7 +315,11 @@ _UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`")
 def _nearest(message: str) -> str | None:
     """Return the field that was probably meant."""
     unknown = _UNKNOWN.search(message)
-    near = difflib.get_close_matches(unknown["name"], sorted(set(_field_names(Scenario))), n=1) if unknown else []
+    if unknown is None:
+        return None
+    # A field of that name may stand elsewhere: it is not what was meant here.
+    names = sorted(set(_field_names(Scenario)) - {unknown["name"]})
+    near = difflib.get_close_matches(unknown["name"], names, n=1)
     return f"did you mean `{near[0]}`?" if near else None
 
 

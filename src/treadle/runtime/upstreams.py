@@ -15,7 +15,7 @@ from treadle.upstream.cassette import Cassette, Player, Recorder, Secrets, Taped
 from treadle.upstream.demo import DemoModel
 from treadle.upstream.direct import DIRECT_MODEL, DirectModel
 from treadle.upstream.endpoint import Endpoint, Secret
-from treadle.upstream.http import HttpClient
+from treadle.upstream.http import RESPONSE_BYTES_MAX, HttpClient
 from treadle.upstream.router import Route, Router, match_pattern
 from treadle.upstream.ward import BreakerRules, Meter, RetryRules, Ward, WardRules
 from treadle.wire.dialects.stage import RepairRules
@@ -78,6 +78,8 @@ def make_endpoint(
         connect_s=upstream.connect_s,
         idle_s=upstream.idle_s or settings.limits.idle_s,
         streams_max=upstream.streams_max,
+        answer_bytes_max=settings.upstreams.answer_bytes_max,
+        arguments_bytes_max=settings.upstreams.arguments_bytes_max,
     )
 
 
@@ -97,9 +99,14 @@ def make_client(
     settings: Settings, endpoints: Sequence[Endpoint], cassettes: Mapping[str, Cassette], clock: Clock
 ) -> HttpClient:
     """Return the client that asks the endpoints, plays the cassettes and records, as far as any of that is wanted."""
-    connections_max, env_proxies = settings.upstreams.connections_max, settings.upstreams.env_proxies
+    chosen = settings.upstreams
+    connections_max, env_proxies = chosen.connections_max, chosen.env_proxies
+    # Told piece by piece an answer is several times as long.
+    response_bytes_max = max(RESPONSE_BYTES_MAX, 4 * chosen.answer_bytes_max)
     if not cassettes and not settings.record:
-        return HttpClient(connections_max=connections_max, env_proxies=env_proxies)
+        return HttpClient(
+            connections_max=connections_max, env_proxies=env_proxies, response_bytes_max=response_bytes_max
+        )
     secrets = Secrets(endpoints)
     speeds = {upstream.name: upstream.cassette_speed for upstream in settings.upstream}
     players = {
@@ -108,7 +115,13 @@ def make_client(
     }
     folder = Path(settings.record).expanduser()
     recorder = Recorder(folder, secrets, now=clock.now, monotonic=clock.monotonic) if settings.record else None
-    return TapedClient(players=players, recorder=recorder, connections_max=connections_max, env_proxies=env_proxies)
+    return TapedClient(
+        players=players,
+        recorder=recorder,
+        connections_max=connections_max,
+        env_proxies=env_proxies,
+        response_bytes_max=response_bytes_max,
+    )
 
 
 def make_router(

@@ -16,6 +16,7 @@ import msgspec
 
 from treadle.canon.errors import ConfigError
 from treadle.upstream.quirks import QuirkProfile, check_quirks, profile_of
+from treadle.wire.answer.ledger import Bounds
 from treadle.wire.dialects.stage import RepairRules
 
 ProtocolName = Literal["chat", "responses", "messages", "gemini"]
@@ -80,6 +81,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     connect_s: float = 10.0
     idle_s: float = 120.0
     streams_max: int = 0
+    answer_bytes_max: int = 16_777_216
+    arguments_bytes_max: int = 4_194_304
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.
@@ -103,6 +106,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def __repr__(self) -> str:
         """Show what a log may show: neither the key nor headers, which may hold one."""
         return f"Endpoint(name={self.name!r}, protocol={self.protocol!r}, base_url={self.base_url!r})"
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """Return how much one answer may hold."""
+        return Bounds(text_bytes_max=self.answer_bytes_max, arguments_bytes_max=self.arguments_bytes_max)
 
     @cached_property
     def host(self) -> str:

@@ -44,6 +44,13 @@ _NO_TOOLS = "this model takes no tools there: ask another model, or send the req
 _TOKEN = re.compile(r"\S+")
 
 
+TOO_LARGE = "upstream_too_large"
+_BOUNDS = {
+    "the arguments of a call are over": "raise upstreams.arguments_bytes_max, if such calls are wanted",
+    "is over": "raise upstreams.answer_bytes_max, if such answers are wanted",
+}
+"""What of an answer was over its bound, and the setting that raises it."""
+
 LOADING = "upstream_loading"
 """The code for a local server that is up, and not done loading its model."""
 
@@ -143,6 +150,8 @@ def clean_failure(endpoint: Endpoint, error: ErrorInfo) -> ErrorInfo:
     hint = None if error.hint is None else _clean(endpoint, error.hint)
     if overflow := find_context_overflow({"code": error.code}, message):
         return ErrorInfo(code=CONTEXT_OVERFLOW, message=overflow.message(message), status=400, hint=hint)
+    if hint is None and error.code == TOO_LARGE:
+        hint = next((said for words, said in _BOUNDS.items() if words in message), None)
     code = _KEY_REFUSED if error.code in _KEY_CODES or error.status in (401, 403) else error.code
     return msgspec.structs.replace(error, message=message, code=code, hint=hint)
 

@@ -27,13 +27,22 @@ from treadle.upstream.http import HttpClient, drain, read_into
 from treadle.upstream.quirks import QuirkProfile, profile_of
 from treadle.upstream.quirks.edits import NO_EDITS, edit_body
 from treadle.wire.adapt import Adapted, RestoringDecoder, adapt, check_fidelity
+from treadle.wire.answer.ledger import Bounds
 from treadle.wire.carry import Bearer, BearingDecoder, carry_options
 from treadle.wire.codec import Decoder
 from treadle.wire.dialects.stage import RepairRules, scanner_of
 from treadle.wire.notes import Notes
 from treadle.wire.protocols import UPSTREAMS
 
-ARGUMENTS_BYTES_MAX = 4_194_304
+
+class AnswerRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How an answer is read: which calls are looked for in its text, if any are, and how much it may hold."""
+
+    repair: RepairRules | None = None
+    bounds: Bounds = Bounds(text_bytes_max=16_777_216, arguments_bytes_max=4_194_304)
+
+
+_USUAL = AnswerRules()
 """What is held of one call's arguments at most. The limit of a run is lower and becomes a result, not a failure."""
 
 log = logging.getLogger(__name__)
@@ -53,7 +62,14 @@ class DecoderMaker(Protocol):
     """What every protocol's decoder takes at birth: whose words it reads, its bound, and the ids already given."""
 
     def __call__(
-        self, ids: IdSource, *, provider: str, model: str, arguments_bytes_max: int, taken_call_ids: frozenset[str]
+        self,
+        ids: IdSource,
+        *,
+        provider: str,
+        model: str,
+        arguments_bytes_max: int,
+        text_bytes_max: int,
+        taken_call_ids: frozenset[str],
     ) -> Decoder:
         """Return a decoder for one model call."""
         ...
@@ -79,6 +95,7 @@ class UpstreamModel:
         self._ids = ids
         self.name = name
         self._profile = endpoint.profile(name) if name else None
+        self._rules = AnswerRules(repair=endpoint.repair, bounds=endpoint.bounds)
         self._clean = partial(clean_failure, endpoint)
 
     def stream(self, plan: Plan, run_id: str) -> "Answering":
@@ -98,7 +115,12 @@ class UpstreamModel:
             plan = msgspec.structs.replace(plan, model=self.name)
         profile = self._profile or endpoint.profile(plan.model)
         call = open_call(
-            endpoint.protocol, plan, self._ids.of(run_id, plan.fingerprint), endpoint.name, profile, endpoint.repair
+            endpoint.protocol,
+            plan,
+            self._ids.of(run_id, plan.fingerprint),
+            endpoint.name,
+            profile,
+            self._rules,
         )
         if plan.is_strict:
             check_fidelity(call.notes)
@@ -119,12 +141,9 @@ def open_call(
     ids: IdSource,
     provider: str,
     profile: QuirkProfile | None = None,
-    repair: RepairRules | None = None,
+    rules: AnswerRules = _USUAL,
 ) -> Call:
-    """Write the plan as a request of this protocol and of an upstream with this profile.
-
-    With `repair` rules, calls that the model writes as text are looked for in the answer.
-    """
+    """Write the plan as a request of this protocol and of an upstream with this profile."""
     profile = profile or profile_of(protocol, "")
     adapted = adapt(plan, profile.traits)
     fitted, notes = adapted.plan, adapted.notes
@@ -141,11 +160,12 @@ def open_call(
         ids,
         provider=provider,
         model=plan.model,
-        arguments_bytes_max=ARGUMENTS_BYTES_MAX,
+        arguments_bytes_max=rules.bounds.arguments_bytes_max,
+        text_bytes_max=rules.bounds.text_bytes_max,
         taken_call_ids=adapted.call_ids,
     )
     # An upstream without a choice `none` is offered no tools where none may be called, and their names still count.
-    scanner = scanner_of(plan if plan.is_closing else adapted.plan, repair)
+    scanner = scanner_of(plan if plan.is_closing else adapted.plan, rules.repair)
     restored: Decoder = RestoringDecoder(decoder, adapted.restorer, scanner)
     client = plan.options.extra_protocol
     if client not in ("", protocol):

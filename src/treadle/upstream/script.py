@@ -18,7 +18,7 @@ from treadle.canon.items import AnyItem, MessageItem, ResultItem, text_of
 from treadle.canon.plan import Plan
 from treadle.upstream.endpoint import Endpoint, ProtocolName
 from treadle.upstream.failure import read_failure
-from treadle.upstream.model import decode, open_call
+from treadle.upstream.model import AnswerRules, decode, open_call
 from treadle.upstream.render import cut, sent_reply, write_frames, write_refusal
 from treadle.upstream.reply import Reply
 from treadle.wire.adapt import Adapted
@@ -143,9 +143,9 @@ class ScriptedModel:
 
         Raises: ScriptMismatch, UpstreamError, before the first batch only.
         """
-        call = open_call(
-            self._protocol, plan, self._ids.of(run_id, plan.fingerprint), _ENDPOINT.name, repair=self.repair
-        )
+        rules = AnswerRules(repair=self.repair)
+        ids = self._ids.of(run_id, plan.fingerprint)
+        call = open_call(self._protocol, plan, ids, _ENDPOINT.name, rules=rules)
         return decode(self._play(plan, call.adapted), call.decoder, call.notes)
 
     async def _play(self, plan: Plan, adapted: Adapted) -> AsyncGenerator[bytes, None]:

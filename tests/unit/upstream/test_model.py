@@ -15,8 +15,11 @@ from treadle.canon.items import AnyItem, Blob, CallItem, text_message, text_resu
 from treadle.canon.plan import Plan, Planner
 from treadle.canon.request import Note, Options
 from treadle.canon.tools import AUTO, ToolSpec
-from treadle.upstream.model import Begun, Unguarded, decode, open_call
+from treadle.upstream.endpoint import Endpoint
+from treadle.upstream.failure import clean_failure
+from treadle.upstream.model import AnswerRules, Begun, Unguarded, decode, open_call
 from treadle.upstream.quirks import profile_of
+from treadle.wire.answer.ledger import Bounds
 from unit.canon import strategies
 
 NOTE = Note(code="dropped_field", action="dropped", message="a field", field="x")
@@ -51,6 +54,46 @@ async def batches(wire: Wire, *notes: Note) -> list[list[ModelEvent]]:
     """Decode what the wire gives as a Chat stream."""
     decoder = open_call("chat", PLAN, CountingIds(), "up").decoder
     return [batch async for batch in decode(wire(), decoder, notes)]
+
+
+@pytest.mark.parametrize(
+    ("answer_bytes_max", "arguments_bytes_max", "message", "hint"),
+    [
+        (4, 1024, "the answer is over 4 bytes", "raise upstreams.answer_bytes_max, if such answers are wanted"),
+        (
+            1024,
+            4,
+            "the arguments of a call are over 4 bytes",
+            "raise upstreams.arguments_bytes_max, if such calls are wanted",
+        ),
+    ],
+)
+async def test_an_answer_over_a_bound_names_the_setting_that_raises_it(
+    answer_bytes_max: int, arguments_bytes_max: int, message: str, hint: str
+):
+    """Both bounds are the endpoint's; asking again would give the same."""
+    where = Endpoint(
+        name="a",
+        base_url="http://127.0.0.1/v1",
+        answer_bytes_max=answer_bytes_max,
+        arguments_bytes_max=arguments_bytes_max,
+    )
+    decoder = open_call("chat", PLAN, CountingIds(), "up", rules=AnswerRules(bounds=where.bounds)).decoder
+    call = b'{"index":0,"id":"a","function":{"name":"f","arguments":"{\\"a\\":1}"}}'
+    body = b'data: {"choices":[{"index":0,"delta":{"tool_calls":[' + call + b"]}}]}\n\n"
+    failed = [event for event in decoder.feed(body) if isinstance(event, Failed)]
+    error = clean_failure(where, failed[0].error)
+    assert (error.code, error.retryable, error.hint) == ("upstream_too_large", False, hint)
+    assert error.message == f"The upstream sent too much: {message}."
+
+
+def test_a_whole_answer_may_be_as_long_as_its_bound_allows():
+    """A document is held until it ends, however long it is, as long as the answer in it may be."""
+    bounds = Bounds(text_bytes_max=40_000_000, arguments_bytes_max=4)
+    decoder = open_call("chat", PLAN, CountingIds(), "up", rules=AnswerRules(bounds=bounds)).decoder
+    body = b'{"choices":[{"index":0,"message":{"content":"' + b"x" * 20_000_000 + b'"},"finish_reason":"stop"}]}'
+    assert decoder.feed(body) == []
+    assert isinstance(decoder.finish()[-1], Finished)
 
 
 async def test_each_read_that_says_something_is_one_batch():

@@ -18,7 +18,7 @@ from treadle.evals.toml import write_toml
 from treadle.upstream.cassette.tape import Call, Cassette, data_of, load_cassette
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.loopback import plan_of
-from treadle.upstream.model import open_call
+from treadle.upstream.model import AnswerRules, open_call
 from treadle.upstream.quirks import QUIRKS
 from treadle.wire import gemini
 from treadle.wire.dialects.stage import RepairRules
@@ -128,7 +128,8 @@ def _notes(protocol: ProtocolName, call: Call) -> list[Note]:
             request = PROTOCOLS[protocol].read_request(call.body)
     except TreadleError:
         return []
-    decoder = open_call(protocol, plan_of(request), CountingIds(), "recorded", repair=RepairRules()).decoder
+    rules = AnswerRules(repair=RepairRules())
+    decoder = open_call(protocol, plan_of(request), CountingIds(), "recorded", rules=rules).decoder
     events: list[ModelEvent] = []
     for chunk in call.chunks:
         events += decoder.feed(data_of(chunk))

@@ -9,7 +9,7 @@ from treadle.canon.ids import CountingIds
 from treadle.canon.plan import Plan
 from treadle.evals.scenario import PROTOCOLS
 from treadle.upstream.endpoint import ProtocolName
-from treadle.upstream.model import open_call
+from treadle.upstream.model import AnswerRules, open_call
 from treadle.upstream.render import cut
 from treadle.wire.dialects.stage import RepairRules
 
@@ -55,7 +55,8 @@ class CutWatch:
         return [sizes[(start + step) % len(sizes)] for step in range(ROTATED)]
 
     def _read(self, plan: Plan, data: bytes, size: int | None) -> list[ModelEvent]:
-        decoder = open_call(self._protocol, plan, CountingIds(), "script", repair=self._repair).decoder
+        rules = AnswerRules(repair=self._repair)
+        decoder = open_call(self._protocol, plan, CountingIds(), "script", rules=rules).decoder
         events = [event for chunk in cut(data, size) for event in decoder.feed(chunk)]
         return merged([*events, *decoder.finish()])
 

@@ -7,7 +7,7 @@ from treadle.canon.json import write_json
 from treadle.upstream.cassette.play import Player
 from treadle.upstream.cassette.record import RecordedAnswer, Recorder
 from treadle.upstream.endpoint import Endpoint
-from treadle.upstream.http import Answer, HttpClient
+from treadle.upstream.http import RESPONSE_BYTES_MAX, Answer, HttpClient
 
 
 class TapedClient(HttpClient):
@@ -19,9 +19,12 @@ class TapedClient(HttpClient):
         players: Mapping[str, Player] | None = None,
         recorder: Recorder | None = None,
         connections_max: int = 1_000,
+        response_bytes_max: int = RESPONSE_BYTES_MAX,
         env_proxies: bool = False,
     ) -> None:
-        super().__init__(connections_max=connections_max, env_proxies=env_proxies)
+        super().__init__(
+            connections_max=connections_max, env_proxies=env_proxies, response_bytes_max=response_bytes_max
+        )
         self._players = dict(players or {})
         self._recorder = recorder
 

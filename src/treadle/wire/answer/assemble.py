@@ -317,8 +317,9 @@ class Assembly(Ledger):
             if call.is_left_out:
                 call.is_closed = True
                 continue
+            if not self._has_name(call.slot.name):
+                return
             if call.index < 0:
-                call.slot.name = call.slot.name or self._unnamed()
                 self._show_call(call)
             self._close_call(call)
         self._emit_done()

@@ -11,7 +11,7 @@ from treadle.canon.events import Failed, Finished, ModelEvent, TextDelta
 from treadle.wire.answer.intake import Intake, too_large
 from treadle.wire.answer.keepalives import is_keep_alive
 from treadle.wire.answer.ledger import Ledger
-from treadle.wire.sse import Frame
+from treadle.wire.sse import LINE_BYTES_MAX, Frame
 
 DONE = "[DONE]"
 """How a Chat stream says that it is over; gateways that translate from Chat send it in other protocols too."""
@@ -30,7 +30,8 @@ class AnswerDecoder(ABC):
     def __init__(self, ledger: Ledger) -> None:
         self._terminal: Finished | Failed | None = None
         self._ledger = ledger
-        self._intake = Intake()
+        # An answer may come in one line, or in one document.
+        self._intake = Intake(max(LINE_BYTES_MAX, ledger.meter.bytes_max))
         self._passed_over: tuple[str, tuple[int, ...]] | None = None
 
     def feed(self, data: bytes) -> list[ModelEvent]:

@@ -22,6 +22,9 @@ class Intake:
     _document: list[bytes] | None = None
     _document_bytes: int = 0
 
+    def __init__(self, line_bytes_max: int = LINE_BYTES_MAX) -> None:
+        self._line_bytes_max = line_bytes_max
+
     @property
     def is_document(self) -> bool:
         """Tell whether the answer is one JSON document."""
@@ -39,7 +42,7 @@ class Intake:
         if self.reader is None:
             if self._head or self._document is not None or not data.startswith(_DATA):
                 return None
-            self.reader = SseReader(is_begun=True, tells_damage=True)
+            self.reader = SseReader(self._line_bytes_max, is_begun=True, tells_damage=True)
         return self.reader.lines(data)
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -74,13 +77,13 @@ class Intake:
         elif head[:1] == b"<":
             self._failure = BrokenStream("The upstream answered with a page of HTML instead of a stream.").info
         elif head:
-            self.reader = SseReader(tells_damage=True)
+            self.reader = SseReader(self._line_bytes_max, tells_damage=True)
         return head
 
     def _hold(self, document: list[bytes], data: bytes) -> None:
         self._document_bytes += len(data)
         document.append(data)
-        if self._document_bytes > LINE_BYTES_MAX:
+        if self._document_bytes > self._line_bytes_max:
             self._failure = too_large("the answer is over the bound")
 
 

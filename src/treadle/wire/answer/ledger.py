@@ -160,10 +160,11 @@ class Ledger:
         said = cut_text(mend_text(name), NAME_BYTES_MAX) or "unknown"
         self.note("call_cut", "dropped", f"a call of {said!r} was cut off after {size} bytes of its arguments")
 
-    def _unnamed(self) -> str:
-        """Return a name for a call that has none, which nobody hears: it was lost, and with it the answer."""
-        self._meter.spoil("a call has no name")
-        return UNNAMED
+    def _has_name(self, name: str) -> bool:
+        """Tell whether a call has a name; where it was lost, so is the answer, and the call is not shown."""
+        if not name:
+            self._meter.spoil("a call has no name")
+        return bool(name)
 
     def _call_id(self, upstream_id: str, *, is_needed: bool = True) -> str:
         """Return an id that no other call has: the upstream's, if it can be used; without `is_needed` it may lack."""

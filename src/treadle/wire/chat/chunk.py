@@ -111,6 +111,9 @@ TEXT_CHUNK: msgspec.json.Decoder[TextChunkIn] = msgspec.json.Decoder(TextChunkIn
 _decoder: msgspec.json.Decoder[ChunkIn] = msgspec.json.Decoder(ChunkIn)
 _lists: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw])
 
+_PIECES = frozenset({"delta", "message", "content", "tool_calls", "function", "arguments", "reasoning_content"})
+"""Fields in which an answer comes."""
+
 _STATUS_OF_CODE = {
     "context_length_exceeded": 400,
     "invalid_request_error": 400,
@@ -212,6 +215,28 @@ def as_list(value: Any) -> list[Any]:
 def as_index(value: Any) -> Hashable:
     """Return an index as something to look up; anything but text and numbers is none."""
     return value if isinstance(value, int | str | float) and not isinstance(value, bool) else None
+
+
+def holds_piece(value: Any, depth: int = 4) -> bool:
+    """Tell whether a field that is not known holds what looks like a piece of an answer: its name was garbled."""
+    if isinstance(value, LIST):
+        return any(holds_piece(each, depth) for each in value)
+    if not isinstance(value, OBJECT) or not depth:
+        return False
+    fields: dict[str, Any] = value
+    return not _PIECES.isdisjoint(fields) or any(holds_piece(each, depth - 1) for each in fields.values())
+
+
+def hides_piece(data: str) -> bool:
+    """Tell whether a chunk without a piece has one under a name that is not known, itself or in a choice."""
+    try:
+        fields: dict[str, Any] = as_object(json.loads(data))
+    except (ValueError, RecursionError):
+        return False
+    choices = [as_object(choice) for choice in as_list(fields.get("choices"))]
+    known = _PIECES | {"choices", "usage"}
+    strange = [*fields.items(), *(field for choice in choices for field in choice.items())]
+    return any(holds_piece(value) for name, value in strange if name not in known)
 
 
 def _is_bounded(data: str) -> bool:

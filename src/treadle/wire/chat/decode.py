@@ -33,6 +33,8 @@ from treadle.wire.chat.chunk import (
     as_list,
     as_object,
     as_text,
+    hides_piece,
+    holds_piece,
     read_chunk,
     read_error,
     read_usage,
@@ -80,6 +82,8 @@ _NAMED = frozenset({"error", "ping"})
 _UNNAMED = frozenset({"", "message", "data", "error", "ping"})
 """Names under which nothing comes but chunks, errors and keep-alives."""
 
+_CALL_FIELDS = frozenset({"index", "id", "type", "function", "custom", CALL_STATE})
+_ARGUMENTS = frozenset({"arguments", "input"})
 _DONE_LINE = DONE.encode()
 _UNSAID = (None, None)
 
@@ -162,6 +166,9 @@ class Decoder(AnswerDecoder):
 
     def _read_data(self, data: str, name: str = "") -> None:
         chunk = read_chunk(data)
+        if chunk is not None and _is_bare(chunk) and hides_piece(data):
+            self._damage("a chunk has its piece under a name that is not known")
+            return
         if chunk is not None and (chunk.choices or chunk.choices == [] or chunk.error or chunk.object == "error"):
             self._read_chunk(chunk, is_error=name == "error")
         elif name == "error" or (chunk is not None and (chunk.detail or chunk.message)):
@@ -274,7 +281,9 @@ class Decoder(AnswerDecoder):
         legacy = [] if delta.get("function_call") is None or meter.is_over else [{"function": delta["function_call"]}]
         if legacy and self._has_deltas and _is_empty(legacy[0]):
             return
-        if legacy and (self._has_deltas or self._readable(legacy)):
+        if any(map(_is_garbled, legacy)):
+            meter.spoil("the arguments of a call are not where they should be")
+        elif legacy and (self._has_deltas or self._readable(legacy)):
             self._note_odd(self._odd().look_legacy())
             self._assembly.begin_calls()
             self._assembly.add_call(_piece({"index": LEGACY_INDEX, **legacy[0]}, 0, False))
@@ -308,6 +317,8 @@ class Decoder(AnswerDecoder):
             self._assembly.annotate([flat_annotation(as_object(entry)) for entry in annotations])
         elif annotations:
             unknown["annotations"] = annotations
+        if self._has_deltas and any(isinstance(value, LIST) and holds_piece(value) for value in unknown.values()):
+            self._assembly.meter.spoil("pieces of calls come under a name that is not known")
         if unknown:
             self._assembly.add_state(MESSAGE_STATE, unknown)
             for name in unknown:
@@ -361,6 +372,9 @@ class Decoder(AnswerDecoder):
             self._assembly.meter.spoil("what stands for a call is none")
             return
         if not self._has_deltas and not (calls := self._readable(calls)):
+            return
+        if any(map(_is_garbled, calls)):
+            self._assembly.meter.spoil("the arguments of a call are not where they should be")
             return
         if odd := self._odd().look(given):
             self._note_odd(odd)
@@ -476,6 +490,25 @@ def _is_empty(value: Any) -> bool:
     body: Any = call.get("function") or {}
     is_plain = isinstance(body, OBJECT) and body.keys() <= {"name", "arguments"}
     return is_plain and all(word in (None, "") for word in body.values())
+
+
+def _is_garbled(value: Any) -> bool:
+    """Tell whether a call has no arguments and a field that is not known: they may stand there."""
+    call = as_object(value)
+    body = call.get("custom") if call.get("custom") is not None else call.get("function")
+    if body is None:
+        return not call.keys() <= _CALL_FIELDS
+    fields = as_object(body)
+    return _ARGUMENTS.isdisjoint(fields) and not fields.keys() <= {"name"}
+
+
+def _is_bare(chunk: ChunkIn) -> bool:
+    """Tell whether a chunk has no choice, or one that says nothing at all."""
+    if not chunk.choices:
+        return chunk.choices is msgspec.UNSET and not chunk.error
+    return any(
+        choice.delta is None and choice.message is None and choice.finish_reason is None for choice in chunk.choices
+    )
 
 
 def _says_something(call: dict[str, Any]) -> bool:

@@ -34,15 +34,15 @@ def made(tool: Tool, arguments: dict[str, Any], ref: str = "") -> Call:
     return Call(name=tool.name, arguments=write_arguments(tool.from_json(arguments)), ref=ref)
 
 
-def object_of(text: str | None) -> dict[str, Any] | None:
-    """Return the object that a text is, or nearly is."""
+def object_of(text: str | None, *, is_sure: bool = False) -> dict[str, Any] | None:
+    """Return the object that a text is, or nearly is; with `is_sure` only where it can be no other."""
     if text is None:
         return None
     fenced = _FENCED.fullmatch(text)
     try:
-        value = read_tolerant(text if fenced is None else fenced[1])
+        value = read_tolerant(text if fenced is None else fenced[1], is_sure=is_sure)
         if isinstance(value, str):
-            value = read_tolerant(value)
+            value = read_tolerant(value, is_sure=is_sure)
     except Refused:
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None

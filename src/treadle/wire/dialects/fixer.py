@@ -3,6 +3,9 @@
 The tolerant reader goes through the text once. It takes single and typographic quotes, trailing commas, names of
 Python, keys without quotes, escapes that JSON does not know, quotes inside strings that nobody escaped, and closing
 brackets too many. It completes nothing: text that ends inside a value is refused, and so is what is not finite.
+
+What is taken for a quote inside a string, or for one comma too many, may also be where a piece of the text was lost or
+came twice. Whoever has to be sure takes neither.
 """
 
 import json
@@ -27,8 +30,8 @@ class Refused(ValueError):
     """The text can not be made JSON without inventing something."""
 
 
-def read_tolerant(text: str) -> Any:
-    """Return the value that a text of JSON, or nearly JSON, means.
+def read_tolerant(text: str, *, is_sure: bool = False) -> Any:
+    """Return the value that a text of JSON, or nearly JSON, means; with `is_sure` it can mean nothing else.
 
     Raises: Refused.
     """
@@ -40,7 +43,7 @@ def read_tolerant(text: str) -> Any:
     try:
         return _finite(json.loads(text, strict=False, parse_constant=_refuse))
     except (ValueError, RecursionError):
-        return Fixer(text).read()
+        return Fixer(text, is_sure=is_sure).read()
 
 
 def _refuse(word: str) -> Any:
@@ -67,8 +70,9 @@ def _finite(value: Any) -> Any:
 class Fixer:
     """Reads one value of a text, once through."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, is_sure: bool = False) -> None:
         self._text = text
+        self._is_sure = is_sure
         self._at = 0
         self._depth = 0
 
@@ -113,7 +117,7 @@ class Fixer:
         found: dict[str, Any] = {}
         while (char := self._peek()) != "}":
             if char == ",":
-                self._at += 1
+                self._comma()
                 continue
             key = self._key(char)
             if self._peek() != ":":
@@ -124,6 +128,12 @@ class Fixer:
                 raise Refused("a comma is missing")
         self._at += 1
         return found
+
+    def _comma(self) -> None:
+        """Pass a comma; two in a row stand around something that was lost."""
+        self._at += 1
+        if self._is_sure and self._peek() == ",":
+            raise Refused("something is missing between two commas")
 
     def _key(self, char: str) -> str:
         if char in _CLOSES:
@@ -138,7 +148,7 @@ class Fixer:
         found: list[Any] = []
         while (char := self._peek()) != "]":
             if char == ",":
-                self._at += 1
+                self._comma()
                 continue
             found.append(self._value())
             if self._peek() not in ",]":
@@ -176,6 +186,8 @@ class Fixer:
             elif self._ends(enders):
                 self._at += 1
                 return joined("".join(parts))
+            elif self._is_sure:
+                raise Refused("there is a quote inside a string")
             else:
                 parts.append(close)
                 self._at += 1

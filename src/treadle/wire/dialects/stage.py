@@ -412,9 +412,8 @@ class Scanner:
             self._late = None
         if self._thoughts is not None and not (self._found or self._calls or self._has_text):
             self._thought += [each for each in self._thoughts.finish() if isinstance(each, Found)]
-            self._found += [
-                (self._thought_id, each) for each in self._thought if each.calls and not self._is_heard(each.raw)
-            ]
+            called = [each for each in self._thought if each.calls and not self._is_heard(each.raw)]
+            self._found += [(self._thought_id, each) for each in called]
         if self._found:
             recovered = self._recovered()
             told += recovered
@@ -444,7 +443,8 @@ class Scanner:
                     raw=found.raw if place == 0 else None,
                     upstream_id=call.ref or None,
                 )
-                events.append(_noted(RECOVERED, "repaired", f"{call.name} was called in text ({found.dialect})", found))
+                said = f"{call.name} was called in text ({found.dialect})"
+                events.append(_noted(RECOVERED, "repaired", said, found))
                 events += self._called(item)
         return events
 
@@ -514,7 +514,8 @@ def mended_arguments(call: CallItem, tools: Tools) -> str | None:
         made = tool.from_json(right)
         if made is right or made == right:
             return None
-    given = object_of(call.arguments) if call.arguments.strip() else None
+    # A quote or a comma in the wrong place may come of a frame that was lost or came twice: that is not made right.
+    given = object_of(call.arguments, is_sure=True) if call.arguments.strip() else None
     made = None if given is None else tool.from_json(given)
     return None if made is None or made == right else write_arguments(made)
 

@@ -288,8 +288,8 @@ class Assembly(Ledger):
 
     def _show(self, call: _Call) -> None:
         self._fall_silent()
-        if not call.name:
-            call.name = self._unnamed()
+        if not self._has_name(call.name):
+            return
         final = call.arguments()
         if call.id and any(said.upstream_id == call.id and _is_alike(said, call, final) for said in self.calls):
             self.note("call_repeated", "dropped", "a call came twice, with its id")

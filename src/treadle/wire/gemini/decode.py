@@ -53,6 +53,7 @@ _ABOUT = (
 
 _ABOUT_NAMES = frozenset(_ABOUT)
 _SAYING = frozenset({"candidates", "promptFeedback", "usageMetadata"})
+_CALL_FIELDS = frozenset({"id", "name", "willContinue", "will_continue"})
 _QUIET = frozenset({"modelVersion", "responseId", "createTime", "modelStatus"})
 """What a response says beside its answer."""
 
@@ -180,7 +181,7 @@ class Decoder(AnswerDecoder):
             return
         blobs = self._blobs(as_word(pick(part, "thoughtSignature")))
         call = pick(part, "functionCall")
-        if isinstance(call, dict) and isinstance(as_object(call).get("args"), dict | str | None):
+        if isinstance(call, dict) and _is_call(as_object(call)):
             self._assembly.add_call(_piece(as_object(call), blobs))
         elif call is not None:
             self._drop_part()
@@ -242,6 +243,12 @@ class Decoder(AnswerDecoder):
     def _stop(self) -> Stop:
         stop = STOPS.get(self._reason or "", "done")
         return "calls" if stop == "done" and self._assembly.calls else stop
+
+
+def _is_call(call: dict[str, Any]) -> bool:
+    """Tell whether a call can be read; one without arguments may have them where nobody knows."""
+    has_none = "args" not in call and pick(call, "partialArgs") is None
+    return isinstance(call.get("args"), dict | str | None) and not (has_none and not call.keys() <= _CALL_FIELDS)
 
 
 def _piece(call: dict[str, Any], blobs: tuple[Blob, ...]) -> CallPiece:

@@ -27,6 +27,7 @@ ID_CHARS_MAX = 128
 
 _KINDS = {"text": "text", "thinking": "thinking", "redacted_thinking": "thinking", "tool_use": "call"}
 _CALL_FIELDS = frozenset({"type", "id", "name", "input"})
+_KNOWN_FIELDS = _CALL_FIELDS | {"caller", "toolset_name", "cache_control", "server_name"}
 _KIND_OF_DELTA = {
     "text_delta": "text",
     "citations_delta": "text",
@@ -193,6 +194,8 @@ class Assembly(Ledger):
         if not isinstance(block.type, str):
             self._meter.spoil("a block has no kind")
             return
+        if kind == "call" and not self._is_call(block, raw):
+            return
         if [key for key in self._open if key[0] == index and index is not None]:
             self._meter.spoil("a block begins where another one has not ended")
             return
@@ -271,6 +274,13 @@ class Assembly(Ledger):
                 draft.is_left_out = True
                 self._note_cut(draft.call.name, draft.arguments.size)
 
+    def _is_call(self, block: BlockIn, raw: msgspec.Raw) -> bool:
+        """Tell whether a call has all that it needs; one without an input may have it where nobody knows."""
+        if block.input == NOTHING and not OBJECT.decode(raw).keys() <= _KNOWN_FIELDS:
+            self._meter.spoil("the input of a call is not where it should be")
+            return False
+        return self._has_name(as_text(block.name))
+
     def _begin(self, kind: str, block: BlockIn, raw: msgspec.Raw, said_id: str) -> _Block:
         last = self._order[-1] if self._order else None
         if kind == "text" and isinstance(last, _Message) and not last.blocks:
@@ -295,7 +305,7 @@ class Assembly(Ledger):
 
     def _call(self, block: BlockIn, item_id: str, raw: msgspec.Raw) -> CallItem:
         upstream_id = as_text(block.id)
-        name = as_text(block.name) or self._unnamed()
+        name = as_text(block.name)
         call_id = self._call_id(upstream_id)
         rest = {key: value.copy() for key, value in OBJECT.decode(raw).items() if key not in _CALL_FIELDS}
         extra = Extra(protocol=PROTOCOL, fields=rest) if rest and self._has_room(json_text(rest)) else None

@@ -297,6 +297,9 @@ class CallWriter:
         told = "".join(self._told)
         if self._object.is_closed:
             self._end(msgspec.Raw(told.encode()) if told else {})
+        elif told:
+            # The SDKs make an object of any beginning of one, and a client would run that.
+            self.close()
         else:
             self._end({INVALID_JSON: final.arguments} if final.arguments.strip() else {})
 
@@ -304,6 +307,7 @@ class CallWriter:
         """Give up the block of a call that was cut off."""
         if self._is_open:
             self._out.abandon()
+            self._is_open = False
 
     def _say(self, text: str) -> None:
         if text:

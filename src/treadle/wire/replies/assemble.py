@@ -14,6 +14,7 @@ from treadle.canon.events import ItemAdded, ItemDone, ModelEvent
 from treadle.canon.ids import IdSource
 from treadle.canon.items import CallKind
 from treadle.wire.answer.ledger import Bounds, Ledger, Maker
+from treadle.wire.fields import OBJECT
 from treadle.wire.replies.drafts import (
     CallDraft,
     Draft,
@@ -24,7 +25,7 @@ from treadle.wire.replies.drafts import (
     Voice,
     kind_of,
 )
-from treadle.wire.replies.event import ITEM, NULL, ItemIn, is_object, read, word_of
+from treadle.wire.replies.event import ITEM, NULL, ItemIn, is_null, is_object, read, word_of
 from treadle.wire.replies.parts import PartKind, Spoken
 from treadle.wire.replies.register import Family, Named, Place, Register
 from treadle.wire.responses.tools import flat_name
@@ -38,6 +39,9 @@ FAMILIES: dict[str, Family] = {
     "custom_tool_call": "call",
 }
 _NAMELESS = Named()
+_CALL_FIELDS = frozenset(
+    {"type", "id", "call_id", "name", "namespace", "arguments", "input", "status", "caller", "async"}
+)
 _DIFFERS = "an item ends otherwise than it was streamed"
 _SPEAKERS: dict[PartKind, Family] = {
     "text": "message",
@@ -282,6 +286,9 @@ class Assembly(Ledger):
 
     def _end(self, family: Family, place: Place, draft: Draft | None, item: ItemIn, raw: msgspec.Raw) -> None:
         is_new = draft is None
+        if is_new and family == "call" and _is_garbled(item, raw):
+            self._meter.spoil("the arguments of a call are not where they should be")
+            return
         draft = draft or self._new(family, place, item, raw)
         if draft is None:
             return
@@ -306,8 +313,8 @@ class Assembly(Ledger):
         self._emit_done()
 
     def _close_call(self, call: CallDraft) -> None:
-        if not call.name:
-            call.name = self._unnamed()
+        if not self._has_name(call.name):
+            return
         if call.index < 0:
             self._show(call)
         call.close()
@@ -366,6 +373,11 @@ class Assembly(Ledger):
             return None
         free.remove(draft)
         return draft
+
+
+def _is_garbled(item: ItemIn, raw: msgspec.Raw) -> bool:
+    """Tell whether a whole call has no arguments and a field that is not known: they may stand there."""
+    return is_null(item.arguments) and is_null(item.input) and not OBJECT.decode(raw).keys() <= _CALL_FIELDS
 
 
 def _family(item: ItemIn) -> Family:

@@ -1,6 +1,5 @@
 import pytest
 
-from treadle.wire.answer import intake
 from treadle.wire.answer.intake import Intake
 from treadle.wire.sse import Frame
 
@@ -33,14 +32,13 @@ def test_nothing_at_all_is_no_frame() -> None:
     assert (source.feed(b""), source.finish(), source.failure) == ([], [], None)
 
 
-def test_bytes_over_the_bound_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_over_the_bound_are_a_failure() -> None:
     """Neither a document nor a line of a stream is held beyond it."""
-    monkeypatch.setattr(intake, "LINE_BYTES_MAX", 8)
-    document = Intake()
+    document = Intake(8)
     document.feed(b'{"a":"' + b"x" * 8)
     assert document.failure is not None
     assert document.failure.code == "upstream_too_large"
-    stream = Intake()
-    stream.feed(b"data: " + b"x" * (16 * 1024 * 1024 + 1))
+    stream = Intake(8)
+    stream.feed(b"data: " + b"x" * 9)
     assert stream.failure is not None
     assert stream.failure.code == "upstream_too_large"

@@ -8,7 +8,6 @@ from treadle.wire.answer.ledger import (
     NOTES_MAX,
     SEQUENCE_BYTES_MAX,
     STOPPED_BY,
-    UNNAMED,
     Bounds,
     Ledger,
     Maker,
@@ -47,9 +46,9 @@ class Open(Ledger):
         """Say what was not said."""
         self._note_left()
 
-    def unnamed(self) -> str:
+    def has_name(self, name: str) -> bool:
         """Name a call without a name."""
-        return self._unnamed()
+        return self._has_name(name)
 
     def mend(self, final: FinalArguments | None) -> None:
         """Say what was mended."""
@@ -141,7 +140,8 @@ def test_mended_arguments_are_told_and_a_call_without_a_name_is_damage() -> None
     ledger.mend(FinalArguments(text="{}", rest="", repair="quoted_arguments"))
     ledger.mend(FinalArguments(text="{}", rest="", repair="repeated_arguments"))
     assert ledger.codes() == ["quoted_arguments", "repeated_arguments"]
-    assert ledger.unnamed() == UNNAMED
+    assert (ledger.has_name("f"), ledger.meter.damage) == (True, None)
+    assert not ledger.has_name("")
     assert (ledger.meter.damage, ledger.meter.is_over) == ("a call has no name", True)
 
 

@@ -337,7 +337,21 @@ def test_arguments_that_are_nearly_right_are_made_right(arguments: str, made: st
 
 
 @pytest.mark.parametrize(
-    "arguments", ['{"ids": [1', '{"ids": [1, 2]', "", "{}", '{"text": "[1]"}', "[1]", '{ "ids" : [ ] }', "{'ids': [1"]
+    "arguments",
+    [
+        '{"text": "a{"text": "a"}',
+        '{"text": "say "hi""}',
+        '{"ids": [1],, "text": "a"}',
+        "{'ids': [1,,2]}",
+        '{"ids": [1',
+        '{"ids": [1, 2]',
+        "",
+        "{}",
+        '{"text": "[1]"}',
+        "[1]",
+        '{ "ids" : [ ] }',
+        "{'ids': [1",
+    ],
 )
 def test_arguments_that_are_cut_or_right_stay_as_they_are(arguments: str) -> None:
     """Nothing is completed, and nothing rewritten without need."""
