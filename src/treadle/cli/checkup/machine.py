@@ -58,7 +58,7 @@ def list_extras(settings: Settings) -> list[Extra]:
     has_mcp = "mcp" if settings.mcp else "server.mcp" if settings.server.mcp else ""
     table = (
         ("postgres", ("asyncpg",), "store.url" if is_postgres(settings.store.url) else ""),
-        ("redis", ("limits", "redis"), "rates.url" if settings.rates.url else ""),
+        ("redis", ("redis",), "rates.url" if settings.rates.url else ""),
         ("mcp", ("mcp",), has_mcp),
         ("wasm", ("wasmtime",), "guest" if settings.guest else ""),
         ("otel", OTEL, "telemetry.spans" if settings.telemetry.spans else ""),
