@@ -42,9 +42,7 @@ _TAKEN = "SELECT 1 FROM runs WHERE id = ?1 OR response_id = ?2"
 class MemoryStore(SqliteStore):
     """Fits `journal.Store`. Use it from one event loop, between `open` and `close`."""
 
-    def __init__(
-        self, *, clock: Callable[[], float] = time.time, monotonic: Callable[[], float] | None = None
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.time, monotonic: Callable[[], float] | None = None) -> None:
         super().__init__(MEMORY, clock=clock, monotonic=monotonic)
         self._held: dict[str, HeldRun] = {}
         self._unpaid: dict[str, str] = {}

@@ -380,7 +380,7 @@ async def connect(address: PostgresAddress, *, is_durable: bool = True) -> Any:
 async def begin_session(connection: Connection, *, address: PostgresAddress, is_durable: bool = True) -> None:
     """Set what all statements rely on: by a statement, as poolers refuse parameters that they do not know."""
     commit = "on" if is_durable else "off"
-    sql = f'SET search_path TO {address.quoted_schema}; SET synchronous_commit TO {commit}; SET jit TO off'
+    sql = f"SET search_path TO {address.quoted_schema}; SET synchronous_commit TO {commit}; SET jit TO off"
     await connection.execute(sql, timeout=CONNECT_S)
 
 

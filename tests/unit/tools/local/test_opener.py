@@ -299,9 +299,7 @@ GONE: dict[str, str] = {
 
 
 @pytest.mark.parametrize("what", GONE)
-def test_a_root_that_is_not_there_any_more_is_said_to_be_gone(
-    place: pathlib.Path, opener: Opener, what: str
-) -> None:
+def test_a_root_that_is_not_there_any_more_is_said_to_be_gone(place: pathlib.Path, opener: Opener, what: str) -> None:
     """Not that a file is missing: nothing is read, written or made, neither in the old folder nor in the new one."""
     root = Root(place, opener=opener)
     assert read(root, "src/a.txt") == "inside"
