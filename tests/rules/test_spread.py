@@ -34,7 +34,13 @@ def test_every_folder_of_the_suite_comes_in_its_turn(pytestconfig: pytest.Config
 
 def test_what_takes_long_is_handed_out_before_what_comes_last() -> None:
     """Else a worker begins it when the others have nothing left; all else stays in the order of the folders."""
-    found = ["tests/gateway/a.py::t", "tests/unit/canon/b.py::t", f"{LONG[0]}c.py::t", f"{LONG[0]}c.py::u", "tests/unit/d.py::t"]
+    found = [
+        "tests/gateway/a.py::t",
+        "tests/unit/canon/b.py::t",
+        f"{LONG[0]}c.py::t",
+        f"{LONG[0]}c.py::u",
+        "tests/unit/d.py::t",
+    ]
     assert long_first(found, str) == [found[0], found[2], found[3], found[1], found[4]]
     assert all(each.startswith(LAST) for each in LONG)
     assert all((ROOT / each).is_dir() for each in LONG)
