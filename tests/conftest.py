@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from left_out import left_out
 from person import VARIABLE
-from spread import ByFile
+from spread import ByFile, long_first
 
 settings.register_profile("default", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=100)
@@ -38,6 +38,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | Non
     """Spread the whole suite as `spread` says; a part of it may be torn as it comes."""
     is_whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS and config.option.markexpr == "not exhaustive"
     return ByFile(config, log) if is_whole else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes long before what does not."""
+    items[:] = long_first(items, lambda item: item.nodeid)
 
 
 def pytest_collection_finish() -> None:

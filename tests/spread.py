@@ -6,6 +6,9 @@ A file's tests share what its fixtures start, so a file that is cut starts it tw
 `testpaths` in pyproject.toml: what takes long goes first, so that no worker is left with it in the end.
 """
 
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 UNITS = {
@@ -15,6 +18,29 @@ UNITS = {
     "tests/rules/": "rules",
 }
 """What the files of a unit begin with; the first that fits counts."""
+
+
+LONG = (
+    "tests/unit/cli/checkup/",
+    "tests/unit/evals/",
+    "tests/unit/guests/sandbox/",
+    "tests/unit/server/crew/",
+    "tests/unit/wire/dialects/",
+)
+"""Where there are files that take long although most of those around them do not: they go before those."""
+LAST = "tests/unit/"
+"""The folder of which they are taken out: nothing comes behind it."""
+
+T = TypeVar("T")
+
+
+def long_first(items: Iterable[T], nodeid_of: Callable[[T], str]) -> list[T]:
+    """Return tests in the order in which they are handed out: of those that come last the long ones first."""
+    return sorted(items, key=lambda item: _turn(nodeid_of(item)))
+
+
+def _turn(nodeid: str) -> int:
+    return 0 if not nodeid.startswith(LAST) else 1 if nodeid.startswith(LONG) else 2
 
 
 def unit_of(nodeid: str) -> str:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from warm.start import Popen
+
 BOUND_S = 60.0
 TOOLS = '''
 import json, os, pathlib, time
@@ -95,7 +97,9 @@ class Server:
         start = ["-c", program] if program else ["-m", "treadle.cli.main"]
         command = [sys.executable, *start, "serve", "--port", "0"]
         self._log = (folder / "log").open("a")
-        self._process = subprocess.Popen(
+        # What is loaded before Python begins cannot be given to a process that is forked from another.
+        begin = subprocess.Popen if program or "LD_PRELOAD" in (env or {}) else Popen
+        self._process = begin(
             [*command, "--tools", str(folder / "tools.py"), "--store", store, *flags],
             cwd=folder,
             env={**os.environ, "NO_COLOR": "1", **(env or {})},

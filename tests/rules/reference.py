@@ -38,6 +38,7 @@ def write_events() -> str:
 
 def _event(kind: type[msgspec.Struct]) -> str:
     fields = [f"`{each.name}`{'' if each.required else '?'}" for each in msgspec.structs.fields(kind)]
+    fields += [f"`{name}`" for name, member in vars(kind).items() if isinstance(member, property)]
     tag = kind.__struct_config__.tag
     return f"| `{tag}` | `{kind.__name__}` | {_cell(_first(kind))} | {', '.join(fields)} |"
 

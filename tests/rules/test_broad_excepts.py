@@ -15,7 +15,7 @@ PLACES = {
     "src/treadle/runs/supervisor.py": "the supervisor of runs: a bug ends one run, not the process",
     "src/treadle/runs/feed.py": "what a reader of a run does wrong is told to that reader, not to the run",
     "src/treadle/runs/service.py": "the supervisor of runs, where it keeps their leases",
-    "src/treadle/runtime/replicas.py": "the look at the other processes: one that breaks is logged, and the next one is made",
+    "src/treadle/runtime/replicas.py": "the look at the others: one that breaks is logged, and the next one is made",
     "src/treadle/runtime/health.py": "the look at the store: one that breaks is a failure, and the next one is made",
 }
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rules.tree import TESTS
-from spread import unit_of
+from rules.tree import ROOT, TESTS
+from spread import LAST, LONG, long_first, unit_of
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,17 @@ def test_every_folder_of_the_suite_comes_in_its_turn(pytestconfig: pytest.Config
     named = [path.removeprefix("tests/") for path in pytestconfig.getini("testpaths")]
     assert len(set(named)) == len(named)
     assert set(named) | (folders & apart) == folders
+
+
+def test_what_takes_long_is_handed_out_before_what_comes_last() -> None:
+    """Else a worker begins it when the others have nothing left; all else stays in the order of the folders."""
+    found = [
+        "tests/gateway/a.py::t",
+        "tests/unit/canon/b.py::t",
+        f"{LONG[0]}c.py::t",
+        f"{LONG[0]}c.py::u",
+        "tests/unit/d.py::t",
+    ]
+    assert long_first(found, str) == [found[0], found[2], found[3], found[1], found[4]]
+    assert all(each.startswith(LAST) for each in LONG)
+    assert all((ROOT / each).is_dir() for each in LONG)

@@ -74,6 +74,12 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     is_talk: bool = False
 
 
+class _Remembered(msgspec.Struct):
+    """What the frame of a run says of the runs that were kept for it."""
+
+    rejoined: tuple[str, ...] = ()
+
+
 class History:
     """Joins requests with what the store remembers."""
 
@@ -109,11 +115,24 @@ class History:
             before=tuple(before),
             added=tuple(_not_stored(closed, before)),
             previous=previous,
-            rejoined=(*passing, *asked.passing, *kept_for_this),
+            rejoined=await self._with_earlier((*passing, *asked.passing, *kept_for_this)),
             notes=(*repairs, *_notes(len(closed) - len(before) - len(added))),
             waiting=waiting,
             repeated=frozenset([item.call_id for item in request.items if _is_question(item)]),
         )
+
+    async def _with_earlier(self, run_ids: Sequence[str]) -> tuple[str, ...]:
+        """Add to the runs that are kept for this one those that were kept for them: open turns may follow one another.
+
+        Each says in its frame which those were, so it is one look back for each.
+        """
+        found = dict.fromkeys(run_ids)
+        for run_id in run_ids:
+            for entry in await self._store.entries(run_id, for_next=True):
+                if entry.kind == "frame" and entry.data is not None:
+                    found |= dict.fromkeys(msgspec.json.decode(entry.data, type=_Remembered).rejoined)
+                    break
+        return tuple(found)
 
     async def _requests(self, previous: RunRow | None) -> dict[str, RequestRecord]:
         """Return what the run before left to be decided, by call."""

@@ -140,17 +140,14 @@ class LiveRun(msgspec.Struct, eq=False):
         """Return the runs whose content goes with this end: its own, where it is not to be stored, and those that were
         kept for this run alone.
 
-        A client asks again after a failure, so those wait for a better end or their expiry; so does the run that this
-        one continues, where the next one needs both.
+        A client asks again after a failure, so those wait for a better end or their expiry; so they do where this run
+        leaves calls open itself, for the next one needs all that the chain remembers.
         """
         rejoined = self.joined.rejoined
-        if self.row.store and not rejoined:
+        if (self.row.store and not rejoined) or self.leaves_memory(ended):
             return ()
-        is_open = self.leaves_memory(ended)
-        own = () if self.row.store or is_open else (self.row.id,)
-        if failure_of(ended) is not None:
-            return own
-        return (*own, *(each for each in rejoined if not (is_open and each == self.row.previous_id)))
+        own = () if self.row.store else (self.row.id,)
+        return own if failure_of(ended) is not None else (*own, *rejoined)
 
     def begin(self, error: BaseException | None = None) -> None:
         """Tell whoever starts the run that it has begun, or why it has not; they may be gone."""

@@ -39,9 +39,7 @@ class PostgresAddress:
         self.pool_size = _pool_size(ours.get("pool_size", str(POOL_SIZE)), self.shown)
         self.password = None if parts.password or "password" in dict(rest) else password or None
         if not _is_schema_name(self.schema):
-            raise _wrong(
-                self.shown, "schema must be 1 to 63 bytes of printable text, and begin neither with pg_ nor with $"
-            )
+            raise _wrong(self.shown, "schema must be 1 to 63 printable bytes, and begin neither with pg_ nor with $")
         if not parts.hostname and "host" not in dict(rest) and parts.netloc.rpartition("@")[2]:
             raise _wrong(self.shown, "the host is missing")
 

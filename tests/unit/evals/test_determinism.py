@@ -38,7 +38,7 @@ def run(folder: Path, place: dict[str, str], jobs: int, scenarios: str) -> Path:
 @pytest.mark.parametrize(
     ("scenarios", "files_min"),
     [
-        pytest.param("select.*,recover.*", 20, id="some"),
+        pytest.param("recover.*,parallel.*", 12, id="some"),
         pytest.param("*", 100, id="all", marks=pytest.mark.exhaustive),
     ],
 )

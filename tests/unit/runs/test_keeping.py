@@ -13,7 +13,7 @@ DAY_S = 86_400.0
 async def times(folder: Path, **section: object) -> tuple[float | None, float]:
     """Make a run and return when it may be forgotten, counted from its beginning, and what the store then forgets."""
     settings = Settings(store=StoreSection(url=f"sqlite:///{folder}/j.db", **section))
-    async with Runtime(settings, parts=Parts(env={})) as runtime:
+    async with Runtime(settings, parts=Parts(env={}, demo_delay_s=0.0)) as runtime:
         async for _ in runtime.run("hello"):
             pass
         [row] = await runtime.store.list_runs()

@@ -27,6 +27,8 @@ DOCUMENTED: dict[str, str] = {
     "session.started": "`session` (its id, or null where nothing is kept), `name`, `model`",
     "turn.started": "`run`, `model`",
     "text.delta": "`text`: more of the answer",
+    "text.withdrawn": "`chars`: so many characters at the end of the answer do not count: the model call was cut off "
+    "when its process died, and answers differently now",
     "reasoning.delta": "`text`: more of what the model thinks, where it shows that",
     "tool.started": "`id`, `name`, `args`: a tool begins to run",
     "tool.output.delta": "`text`: what a tool says of its progress",

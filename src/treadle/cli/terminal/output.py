@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import ItemAdded, Noted, RefusalDelta, RunEnded, RunEvent, RunStarted, TextDelta, ToolFinished
+from treadle.canon.events import (
+    ItemAdded,
+    Noted,
+    RefusalDelta,
+    RoundBroken,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+    ToolFinished,
+)
 from treadle.canon.items import MessageItem
 from treadle.canon.json import write_json
 from treadle.canon.messages import call_summary
@@ -18,7 +29,8 @@ from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.lines import finished_line, line_of
 from treadle.cli.terminal.look import look_of
 from treadle.cli.terminal.waiting import Waiting
-from treadle.cli.terminal.words import error_lines, limit_text, note_text
+from treadle.cli.terminal.words import ANSWERS_ANEW, error_lines, limit_text, note_text
+from treadle.wire.resume import Mend
 
 if TYPE_CHECKING:
     from treadle.cli.talk.host import SessionInfo
@@ -57,20 +69,36 @@ class Writer:
         self._ended: RunEnded | None = None
         self._is_denied = False
         self._pieces: list[str] = []
+        self._mend = Mend(closes=True)
+        self._round = self._round_at = self._withdrawable = 0
 
     def begin(self, session: "SessionInfo | None", model: str) -> None:
         """Learn in which conversation the turn is."""
         self._session = session
 
     def write(self, event: RunEvent) -> None:
-        """Take in one event."""
+        """Take in one event; what a model call that is made again repeats is taken once."""
         self.waiting.follow(event)
+        if isinstance(event, RunStarted):
+            self._mend = Mend(closes=True)
+        for each in self._mend.feed(event):
+            self._take(each)
+
+    def _take(self, event: RunEvent) -> None:
         match event:
             case RunStarted():
                 self._run_id = event.run_id
+            case RoundStarted() if event.round != self._round:
+                self._round, self._round_at, self._withdrawable = event.round, len(self._pieces), 0
+            case RoundBroken():
+                # What is said again goes on differently, and what was said before does not count.
+                del self._pieces[self._round_at :]
+                self._withdraw(self._withdrawable)
+                self._withdrawable = 0
             case ItemAdded() if self._pieces and isinstance(event.item, MessageItem):
                 self._say("\n\n")
             case TextDelta() | RefusalDelta():
+                self._withdrawable += len(event.text)
                 self._say(event.text)
             case ToolFinished():
                 self._is_denied = self._is_denied or event.result.rc == "denied"
@@ -170,13 +198,15 @@ class Writer:
     def _say(self, text: str) -> None:
         self._pieces.append(text)
 
+    def _withdraw(self, chars: int) -> None:
+        """Say that so much of the end of the answer does not count."""
+
 
 class TextWriter(Writer):
     """The answer as it streams; calls and trouble as notes."""
 
-    def write(self, event: RunEvent) -> None:
-        """Take in one event."""
-        super().write(event)
+    def _take(self, event: RunEvent) -> None:
+        super()._take(event)
         match event:
             case ToolFinished():
                 call = call_summary(event.call.name, event.call.arguments)
@@ -197,6 +227,11 @@ class TextWriter(Writer):
         super()._say(text)
         if text:
             self._put(clean(text))
+
+    def _withdraw(self, chars: int) -> None:
+        if chars:
+            self._put("\n")
+            self.note(ANSWERS_ANEW)
 
     def _put(self, text: str) -> None:
         """Write some of the answer; where it shares a screen with the notes, they must know of an open line."""
@@ -230,11 +265,14 @@ class JsonlWriter(Writer):
         about = {"session": None, "name": ""} if session is None else {"session": session.id, "name": session.name}
         self._line({"type": "session.started", **about, "model": model})
 
-    def write(self, event: RunEvent) -> None:
-        """Take in one event and write it."""
-        super().write(event)
+    def _take(self, event: RunEvent) -> None:
+        super()._take(event)
         if (line := line_of(event)) is not None:
             self._line(line)
+
+    def _withdraw(self, chars: int) -> None:
+        if chars:
+            self._line({"type": "text.withdrawn", "chars": chars})
 
     def fail(self, error: ErrorInfo) -> None:
         """Tell the error."""

@@ -18,6 +18,7 @@ from treadle.canon.events import (
     ReasoningDelta,
     RefusalDelta,
     RoundBroken,
+    RoundStarted,
     RunEnded,
     RunEvent,
     RunStarted,
@@ -33,7 +34,8 @@ from treadle.cli.terminal.card import Line
 from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.markdown import Block, Blocks, chop, render, wrap
 from treadle.cli.terminal.results import Folded, Folds, bounded, result_lines
-from treadle.cli.terminal.words import error_lines, limit_text, note_text, plural
+from treadle.cli.terminal.words import ANSWERS_ANEW, error_lines, limit_text, note_text, plural
+from treadle.wire.resume import Mend
 
 if TYPE_CHECKING:
     from treadle.cli.terminal.look import Look
@@ -59,13 +61,24 @@ class Screen:
         self._last_call = ""
         self._is_thinking = False
         self._is_line_open = False
+        self._mend = Mend(closes=True)
+        self._round = self._round_at = 0
 
     def show(self, event: RunEvent) -> None:
-        """Show what one event says."""
+        """Show what one event says; what a model call that is made again repeats is shown once."""
+        if isinstance(event, RunStarted):
+            self._mend = Mend(closes=True)
+        for each in self._mend.feed(event):
+            self._show(each)
+
+    def _show(self, event: RunEvent) -> None:
         match event:
             case RunStarted():
                 self._folded.clear()
                 self.answer = ""
+                self._round = self._round_at = 0
+            case RoundStarted() if event.round != self._round:
+                self._round, self._round_at = event.round, len(self.answer)
             case TextDelta() | RefusalDelta():
                 self.answer += event.text
                 self._text(clean(event.text))
@@ -82,7 +95,9 @@ class Screen:
                 self._decided(event)
             case RoundBroken():
                 self._close_text()
-                self._line("the model call was cut off when its process died; it is made again", "dim")
+                if len(self.answer) > self._round_at:
+                    self._line(ANSWERS_ANEW, "dim")
+                self.answer = self.answer[: self._round_at]
             case Noted():
                 self._line(f"note: {note_text(event.note)}", "dim")
             case RunEnded():

@@ -6,6 +6,10 @@ from treadle.canon.errors import ErrorInfo
 from treadle.canon.request import Note
 from treadle.cli.terminal.clean import clean
 
+ANSWERS_ANEW = (
+    "the model call was cut off when its process died, and answers differently now: "
+    "what it had said, just above, does not count"
+)
 MEANING_COLUMNS_MIN = 24
 _LIMIT_KEYS = {
     "max_iterations": "terminal.max_tool_turns",

@@ -15,6 +15,7 @@ from treadle.canon.events import (
     ReasoningDelta,
     RefusalDelta,
     RoundBroken,
+    RoundStarted,
     RunEnded,
     RunEvent,
     RunRecovered,
@@ -72,6 +73,7 @@ class Screen:
         self._parts: dict[int, Part] = {}
         self._sizes: dict[tuple[int, str], int] = {}
         self._tools: dict[int, Part] = {}
+        self._round: set[int] = set()
 
     @property
     def parts(self) -> list[Part]:
@@ -98,6 +100,9 @@ class Screen:
                 return self._ask(event)
             case ApprovalDecided():
                 return self._decided(event)
+            case RoundStarted():
+                self._round.clear()
+                return []
             case RoundBroken():
                 return self._break(event)
             case RunRecovered():
@@ -135,6 +140,8 @@ class Screen:
 
     def _put(self, index: int, part: Part) -> list[Op]:
         part["id"] = index
+        if index not in self._parts:
+            self._round.add(index)
         self._parts[index] = part
         self._sizes[index, "text"] = _units(part.get("text", ""))
         return [{"op": "part", "part": dict(part)}]
@@ -222,11 +229,13 @@ class Screen:
         return self._put(index, tool if self._mode == "cards" else _line(tool))
 
     def _break(self, event: RoundBroken) -> list[Op]:
-        """Take back what a model call said that was cut off and is made again."""
-        for index in event.indexes:
+        """Take back all that a model call said that was cut off and is made again, also what it had ended."""
+        ids = sorted(self._round.union(event.indexes))
+        self._round.clear()
+        for index in ids:
             self._parts.pop(index, None)
             self._tools.pop(index, None)
-        return [{"op": "drop", "ids": list(event.indexes)}] if event.indexes else []
+        return [{"op": "drop", "ids": ids}] if ids else []
 
     def _close(self) -> list[Op]:
         """End what never got an end of its own."""

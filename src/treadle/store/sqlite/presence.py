@@ -1,8 +1,9 @@
 """Tells whether any process has a database open, by a lock on a file beside it that ends with the process.
 
-Leases keep living processes apart. A process that finds itself alone need not wait for those of the dead. All that have
-the database open count leases by one time, which goes on steadily while the machine's clock is set: the first one writes
-into the file by how much that is ahead of the seconds since the machine started, which are the same for all.
+Leases keep living processes apart. A process that finds itself alone need not wait for those of the dead.
+
+All that have the database open count leases by one time, which goes on steadily while the machine's clock is set: the
+first one writes into the file by how much it is ahead of the seconds since the machine started, the same for all.
 """
 
 import math

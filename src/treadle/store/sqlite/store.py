@@ -72,8 +72,11 @@ class SqliteStore:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] | None = None,
     ) -> None:
-        """Keep the database at `path`. Leases count by `clock` as it was when the first process opened the database, and
-        on from there by `monotonic`, which all processes of a machine share; without one by `clock` alone."""
+        """Keep the database at `path`.
+
+        Leases count by `clock` as it was when the first process opened it, and on from there by `monotonic`, which all
+        processes of a machine share; without one by `clock` alone.
+        """
         self._path = path
         self._clock = clock
         self._steady = None if monotonic is None else SteadyClock(clock, monotonic)

@@ -16,7 +16,7 @@ from treadle.cli.checkup.journal_file import file_problems
 from treadle.cli.checkup.store import check_store
 from treadle.cli.main import main
 from treadle.config import Settings, StoreSection
-from treadle.runtime import Runtime
+from treadle.runtime import Parts, Runtime
 from warm.start import Popen
 
 USER = """
@@ -46,7 +46,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def _run(folder: Path) -> None:
-    async with Runtime(Settings(store=StoreSection(url=f"sqlite:///{folder}/treadle.db"))) as runtime:
+    settings = Settings(store=StoreSection(url=f"sqlite:///{folder}/treadle.db"))
+    async with Runtime(settings, parts=Parts(demo_delay_s=0.0)) as runtime:
         async for _ in runtime.run("hello"):
             pass
 

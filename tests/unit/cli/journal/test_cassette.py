@@ -34,7 +34,7 @@ async def replayed(here: Path, *prompts: str, **fields: Any) -> list[RunEvent]:
     upstream = Upstream(name="recorded", base_url=f"cassette:{here}/run.jsonl", **fields)
     settings = settings_in(here / "again", upstream=(upstream,))
     (here / "again").mkdir(exist_ok=True)
-    async with Runtime(settings, tools=[get_price, odd], parts=Parts(env={})) as runtime:
+    async with Runtime(settings, tools=[get_price, odd], parts=Parts(env={}, demo_delay_s=0.0)) as runtime:
         return [event for prompt in prompts async for event in runtime.run(prompt, model="script")]
 
 
@@ -70,7 +70,9 @@ def test_a_run_that_plays_again_is_equal(here: Path, capsys: Capture) -> None:
     upstream = Upstream(name="recorded", base_url=f"cassette:{here}/run.jsonl")
 
     async def again() -> list[str]:
-        async with Runtime(settings_in(here, upstream=(upstream,)), tools=[get_price], parts=Parts(env={})) as runtime:
+        async with Runtime(
+            settings_in(here, upstream=(upstream,)), tools=[get_price], parts=Parts(env={}, demo_delay_s=0.0)
+        ) as runtime:
             async for _ in runtime.run("What is A7?", model="script"):
                 pass
             return [row.id for row in await runtime.store.list_runs()]

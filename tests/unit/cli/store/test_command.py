@@ -28,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def say_hello(url: str) -> None:
     """Make one run with the demo model."""
     settings = Settings(store=StoreSection(url=url))
-    async with Runtime(settings, parts=Parts(env={})) as runtime:
+    async with Runtime(settings, parts=Parts(env={}, demo_delay_s=0.0)) as runtime:
         async for _ in runtime.run("hello"):
             pass
 

@@ -11,21 +11,26 @@ from treadle.canon.events import (
     ApprovalDecided,
     ApprovalRequested,
     ItemAdded,
+    ItemDone,
     Noted,
     ReasoningDelta,
+    RoundBroken,
+    RoundStarted,
     RunEnded,
     RunEvent,
+    RunRecovered,
     RunStarted,
     TextDelta,
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import CallItem, MessageItem, text_result
+from treadle.canon.items import CallItem, MessageItem, TextPart, text_result
 from treadle.canon.request import Note
 from treadle.canon.usage import Usage
 from treadle.cli.talk.host import SessionInfo
 from treadle.cli.terminal.lines import DOCUMENTED
 from treadle.cli.terminal.output import WRITERS, Writer
+from treadle.cli.terminal.words import ANSWERS_ANEW
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
 CALL = CallItem(call_id="call_1", name="add", arguments='{"a":1}', side="server")
@@ -63,6 +68,61 @@ def test_text_is_the_answer_and_nothing_else() -> None:
     )
     assert out == "Let me see.\n\nIt is 1.\n"
     assert notes == "treadle: add(a=1) → ok, 2 ms\ntreadle: left out x\n"
+
+
+ROUND = RoundStarted(round=1, fingerprint="f")
+BROKEN = (STARTED, ROUND, MESSAGE, TextDelta(index=0, text="Hel"), RunRecovered(), RoundBroken(round=1, indexes=(0,)))
+SAME = ("Hello", " world")
+OTHER = ("Good", " day")
+
+
+def _again(texts: tuple[str, ...]) -> list[RunEvent]:
+    """Return what the model says when its call was cut off and is made again."""
+    item = MessageItem(id="n", role="assistant", content=(TextPart(text="".join(texts)),))
+    begun = ItemAdded(index=1, item=MessageItem(id="n", role="assistant"))
+    said = [TextDelta(index=1, text=text) for text in texts]
+    return [*BROKEN, ROUND, begun, *said, ItemDone(index=1, item=item), RunEnded(status="completed")]
+
+
+def test_what_a_repeated_call_says_again_is_written_once() -> None:
+    """A run that was recovered reads like any other, as text and for programs."""
+    assert write("text", *_again(SAME))[:2] == ("Hello world\n", "")
+    assert msgspec.json.decode(write("json", *_again(SAME))[0])["result"] == "Hello world"
+    lines = [msgspec.json.decode(line) for line in write("jsonl", *_again(SAME))[0].splitlines()]
+    assert "".join(line["text"] for line in lines if line["type"] == "text.delta") == "Hello world"
+    assert not [line for line in lines if line["type"] == "text.withdrawn"]
+
+
+def test_what_was_said_before_another_answer_is_withdrawn() -> None:
+    """On a stream it is marked, and in what comes whole it is not there."""
+    out, notes, writer = write("text", *_again(OTHER))
+    assert (out, writer.text) == ("Hel\nGood day\n", "Good day")
+    assert notes == f"treadle: {ANSWERS_ANEW}\n"
+    assert msgspec.json.decode(write("json", *_again(OTHER))[0])["result"] == "Good day"
+    text = ""
+    for line in map(msgspec.json.decode, write("jsonl", *_again(OTHER))[0].splitlines()):
+        assert line["type"] in DOCUMENTED
+        if line["type"] == "text.delta":
+            text += line["text"]
+        elif line["type"] == "text.withdrawn":
+            text = text[: -line["chars"]]
+    assert text == "Good day"
+
+
+def test_what_was_said_in_the_rounds_before_stays() -> None:
+    """Only the call that was cut off is made again."""
+    before = [
+        STARTED,
+        ROUND,
+        MESSAGE,
+        TextDelta(index=0, text="Let me see."),
+        ToolStarted(index=5, call=CALL),
+        finished(),
+    ]
+    second = RoundStarted(round=2, fingerprint="f")
+    cut = [second, MESSAGE, TextDelta(index=0, text="Hel"), RoundBroken(round=2, indexes=(0,))]
+    _, _, writer = write("text", *before, *cut, second, *_again(OTHER)[7:])
+    assert writer.text == "Let me see.\n\nGood day"
 
 
 def test_text_is_harmless_for_a_terminal() -> None:
@@ -167,7 +227,7 @@ def test_jsonl_tells_the_documented_events_and_no_others() -> None:
         *("session.started", "turn.started", "reasoning.delta", "text.delta", "approval.requested"),
         *("approval.resolved", "tool.started", "tool.finished", "note", "tool.output.delta", "error", "turn.finished"),
     ]
-    assert {line["type"] for line in lines} == set(DOCUMENTED)
+    assert {*(line["type"] for line in lines), "text.withdrawn"} == set(DOCUMENTED)
     for line in lines:
         fields = re.findall(r"`(\w+)`", DOCUMENTED[line["type"]])
         assert set(fields) == set(line) - {"type"}, line

@@ -13,8 +13,11 @@ from treadle.canon.events import (
     ItemAdded,
     Noted,
     ReasoningDelta,
+    RoundBroken,
+    RoundStarted,
     RunEnded,
     RunEvent,
+    RunRecovered,
     RunStarted,
     TextDelta,
     ToolFinished,
@@ -27,6 +30,7 @@ from treadle.cli.terminal.look import Look
 from treadle.cli.terminal.results import Folds
 from treadle.cli.terminal.screen import Screen
 from treadle.cli.terminal.surface import Painter, Stream
+from treadle.cli.terminal.words import ANSWERS_ANEW
 
 CALL = CallItem(call_id="call_1", name="glob", arguments='{"pattern":"*.c","path":"src/"}', side="server")
 OTHER = CallItem(call_id="call_2", name="add", arguments="{}", side="server")
@@ -50,6 +54,30 @@ def finished(text: str, call: CallItem = CALL, *, rc: str = "ok", truncated: boo
 def test_text_streams_as_it_comes() -> None:
     """A plain screen writes each piece at once."""
     assert show(TextDelta(index=0, text="Hel"), TextDelta(index=0, text="lo")) == "Hello"
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (("Hello", " world"), "Hello world\n"),
+        (("Good", " day"), f"Hel\n{ANSWERS_ANEW}\nGood day\n"),
+    ],
+)
+def test_a_call_that_is_made_again_is_shown_once_or_marked(texts: tuple[str, ...], expected: str) -> None:
+    """Where it says the same the text goes on; else a line says that what stands above does not count."""
+    round_ = RoundStarted(round=1, fingerprint="f")
+    begun = [ItemAdded(index=n, item=MessageItem(id=f"m{n}", role="assistant")) for n in range(2)]
+    out = io.StringIO()
+    screen = Screen(Stream(out), Look())
+    for event in (
+        RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0),
+        *(round_, begun[0], TextDelta(index=0, text="Hel"), RunRecovered(), RoundBroken(round=1, indexes=(0,))),
+        *(round_, begun[1], *(TextDelta(index=1, text=text) for text in texts)),
+        RunEnded(status="completed"),
+    ):
+        screen.show(event)
+    assert out.getvalue() == expected
+    assert screen.answer.strip() == "".join(texts)
 
 
 def test_messages_of_several_rounds_begin_on_lines_of_their_own() -> None:

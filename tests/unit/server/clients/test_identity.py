@@ -217,7 +217,7 @@ async def test_keys_that_nobody_would_know_tomorrow_are_refused_at_the_start(
     """Without a journal that is a file the secret must come from the environment, and the error says so."""
     monkeypatch.delenv("TREADLE_SECRET", raising=False)
     store = StoreSection(url=f"sqlite:///{tmp_path}/t.db", persistence="off")
-    async with Runtime(Settings(store=store, keys=ALWAYS), parts=Parts(env={})) as runtime:
+    async with Runtime(Settings(store=store, keys=ALWAYS), parts=Parts(env={}, demo_delay_s=0.0)) as runtime:
         with pytest.raises(ConfigError, match="a secret that lasts") as caught:
             App(runtime)
         assert "TREADLE_SECRET" in (caught.value.hint or "")

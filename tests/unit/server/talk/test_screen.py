@@ -16,6 +16,7 @@ from treadle.canon.events import (
     Noted,
     ReasoningDelta,
     RoundBroken,
+    RoundStarted,
     RunEnded,
     RunEvent,
     RunRecovered,
@@ -188,6 +189,21 @@ def test_a_call_that_was_cut_off_is_taken_back() -> None:
     screen = _screen(*_said("half")[:2], *_called())
     assert screen.feed(RoundBroken(round=1, indexes=(0, 1))) == [{"op": "drop", "ids": [0, 1]}]
     assert screen.parts == []
+
+
+def test_of_a_call_that_was_cut_off_also_what_had_ended_is_taken_back() -> None:
+    """It is said again, and stood there twice; what was said in the rounds before stays."""
+    screen = _screen(
+        RoundStarted(round=1, fingerprint="f"),
+        *_said("before"),
+        RoundStarted(round=2, fingerprint="f"),
+        ItemAdded(index=1, item=MessageItem(role="assistant")),
+        TextDelta(index=1, text="whole"),
+        ItemDone(index=1, item=MessageItem(role="assistant", content=(TextPart(text="whole"),))),
+        ItemAdded(index=2, item=CALL),
+    )
+    assert screen.feed(RoundBroken(round=2, indexes=(2,))) == [{"op": "drop", "ids": [1, 2]}]
+    assert [part["text"] for part in screen.parts] == ["before"]
 
 
 def test_a_page_that_saw_more_than_the_journal_is_put_right() -> None:

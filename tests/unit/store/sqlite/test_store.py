@@ -18,10 +18,11 @@ from treadle.store.journal import RunJournal, RunRow, Store
 from treadle.store.keys.kept import Charge, Spent
 from treadle.store.sqlite import query
 from treadle.store.sqlite.run import SqliteRunJournal
-from treadle.store.sqlite.store import SqliteStore
+from treadle.store.sqlite.store import READERS, SqliteStore
 
 ROW = RunRow(id="run_1", response_id="resp_1", conversation_id="conv_1", protocol="chat", model="demo", created_at=1.0)
 NORMAL, FULL = 1, 2
+BOUND_S = 20.0
 SECRET = "tell nobody about the treadle"
 
 
@@ -47,6 +48,38 @@ async def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
             await store.open()
             await store.ping()
             await store.close()
+    await store.close()
+
+
+async def test_the_probe_has_a_connection_of_its_own(tmp_path: Path) -> None:
+    """Slow reads that hold all the others do not make a healthy store look as if it were away; a broken read does."""
+    store = SqliteStore(str(tmp_path / "a.db"))
+    await store.open()
+    released, reading = threading.Event(), threading.Semaphore(0)
+
+    def slow(_: apsw.Connection) -> None:
+        reading.release()
+        assert released.wait(BOUND_S)
+
+    reads = [asyncio.create_task(store._look(slow)) for _ in range(READERS)]
+    try:
+        await asyncio.to_thread(lambda: [reading.acquire(timeout=BOUND_S) for _ in reads])
+        waiting = asyncio.create_task(store.ping())
+        async with asyncio.timeout(BOUND_S):
+            for _ in range(3):
+                await store.probe()
+        assert not waiting.done()
+        assert [read.done() for read in reads] == [False] * READERS
+    finally:
+        released.set()
+        await asyncio.gather(*reads)
+    await waiting
+    probing = store._probing.get()
+    probing.close()
+    store._probing.put(probing)
+    with pytest.raises(StoreError):
+        await store.probe()
+    await store.ping()
     await store.close()
 
 
