@@ -65,6 +65,8 @@ async def test_nothing_that_a_repository_names_is_run(repository: Path) -> None:
         assert code == 0, out
     assert "+two and more" in (await run_git(str(repository), "diff", "HEAD"))[1]
     assert [name for name in os.listdir(repository.parent) if name.startswith("ran-")] == []
+    subprocess.run(["git", "diff", "HEAD"], cwd=repository, check=False, capture_output=True, timeout=60)
+    assert len([name for name in os.listdir(repository.parent) if name.startswith("ran-")]) >= 2
 
 
 async def test_settings_of_a_submodule_and_of_a_bare_repository_are_not_obeyed(repository: Path) -> None:
