@@ -87,7 +87,8 @@ class Guard:
         for top in self._tops:
             for name in held:
                 path = f"{top}/{name}"
-                if not is_allowed(path, order.allowed) and not _opens(path, order.allowed):
+                is_open = is_allowed(path, order.allowed) or _opens(path, order.allowed)
+                if not is_open and path not in order.pinned:
                     self._hold(path)
         fixed += self._own
         order.fixed.extend(path for path in (*self._own, *self._held) if path not in order.fixed)
@@ -122,6 +123,9 @@ class Guard:
                 continue
             except OSError:
                 return  # It is a file or a link, and was found already.
+            if os.listdir(fd):
+                os.close(fd)
+                return  # It is somebody's own, and was found already.
             if os.fstat(fd).st_mtime_ns != MARK_NS:
                 # Somebody's own, or another command makes it just now and has not marked it yet.
                 self._own += [path] if path not in self._own else []
