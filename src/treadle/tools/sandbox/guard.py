@@ -200,7 +200,7 @@ class Guard:
 
     def _is_covered(self, path: str) -> bool:
         while len(path) > 1:
-            folder = os.path.dirname(path)
+            folder: str = os.path.dirname(path)
             if path in self._covered and git_folders.ident_of(folder) == self._covered[path]:
                 return True
             path = folder
