@@ -30,6 +30,7 @@ from treadle.runtime import Runtime
 from treadle.server.app import App
 from treadle.telemetry.registry import Series
 from treadle.tools.policy.rules import TIGHTER
+from treadle.tools.sandbox.protected_paths import PROTECTED
 from treadle.upstream.quirks.profile import PRESETS, QUIRKS, Preset, Quirk
 from treadle.wire.adapt import Rule
 from treadle.wire.support import FEATURES, Support
@@ -39,6 +40,15 @@ _BLOCK = re.compile(r"<!-- generated: (?P<name>[a-z-]+) -->\n(?P<text>.*?)<!-- e
 
 def _config_example() -> str:
     return f"```toml\n{write_example().rstrip()}\n```\n"
+
+
+def _protected_paths() -> str:
+    """Write the protected paths, those with one reason together."""
+    reasons: dict[tuple[str, bool], list[str]] = {}
+    for row in PROTECTED:
+        reasons.setdefault((row.why, row.is_held), []).append(f"`{row.name}`")
+    rows = [f"| {', '.join(names)} | {why} | {'yes' if held else ''} |" for (why, held), names in reasons.items()]
+    return "\n".join(["| path | because | held |", "|---|---|---|", *rows, ""])
 
 
 def _commands() -> str:
@@ -240,6 +250,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "bad-inputs": _bad_inputs,
     "endings": endings,
     "policy-fields": _policy_fields,
+    "protected-paths": _protected_paths,
     "repository-keys": _repository_keys,
     "sandboxes": _sandboxes,
     "config-example": _config_example,

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.git_tricks import EVIL, PLAIN, TRICKS
+from sandbox.git_tricks import EVIL, NESTED, PLAIN, TRICKS
 from sandbox.stage import LEVELS, Stage, found_at, make_sandbox
-from treadle.tools.sandbox import Sandbox, find_level
-from treadle.tools.sandbox.guard import MARK_NS
+from treadle.tools.sandbox import Sandbox, find_level, git_folders
+from treadle.tools.sandbox.guard import MARK_NS, Guard
+from treadle.tools.sandbox.order import Order
 from treadle.tools.sandbox.places import GIT_WRITE_ENV
 from treadle.tools.sandbox.protected_paths import PROTECTED
 
@@ -152,6 +153,33 @@ async def test_an_ordinary_command_leaves_the_workspace_as_it_is(stage: Stage) -
             break
         await asyncio.sleep(0.01)
     assert below(stage.root) == before
+
+
+async def test_repositories_of_a_person_stay_where_they_are(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when a command could not be guarded, and those that could not be seen before."""
+    prepare(stage, f"{PLAIN} && {NESTED} && mkdir other && git init -q --bare other/bare")
+    top = str(stage.root.resolve())
+    unable = Guard(Order(argv=[], cwd=top, env={}, write=[top], guard=[top]))
+    with monkeypatch.context() as broken:
+        broken.setattr(git_folders, "named_by_settings", lambda *_: [][1])
+        with pytest.raises(IndexError):
+            unable.begin()
+    assert unable.end() == []
+    hidden = Guard(Order(argv=[], cwd=top, env={}, write=[top], guard=[top]))
+    look = git_folders._look
+
+    def closed(folder: str, found: git_folders.Found) -> list[str]:
+        if folder == f"{top}/other":
+            raise PermissionError(folder)
+        return look(folder, found)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(git_folders, "_look", closed)
+        hidden.begin()
+    assert hidden.end() == []
+    assert (stage.root / ".git" / "HEAD").exists()
+    assert (stage.root / "sub" / ".git" / "HEAD").exists()
+    assert (stage.root / "other" / "bare" / "HEAD").exists()
 
 
 async def test_a_name_that_a_killed_process_left_held_goes_with_the_next_command(stage: Stage) -> None:

@@ -214,3 +214,18 @@ def test_the_record_knows_how_long_was_waited(steps: list[tuple[str, str, float]
     """Open questions count together and up to now (100), decided ones up to their decision, deferred ones not."""
     past = Past(entries(*steps))
     assert past.waited_s(100.0) == waited_s
+
+
+async def test_a_local_call_that_names_what_is_protected_waits_whatever_its_policy_says() -> None:
+    """An exempted tool's other calls run at once."""
+    write = server("file_write", effect="write", approval="never")
+    offer = msgspec.structs.replace(write, source="local")
+    named = call("file_write", arguments='{"path": "AGENTS.md", "protected": true}')
+    plain = call("file_write", arguments='{"path": "a"}', call_id="call_2")
+    bench, counter = asking_bench(
+        FakeModel(ask_for(named, plain), say("ok")), FakeToolbox(file_write=ok()), offer, verdicts=[YES]
+    )
+    await bench.run()
+    assert [plea.call.call_id for plea in counter.pleas] == ["call_1"]
+    assert counter.pleas[0].reasons == ("it asks to write protected paths: AGENTS.md",)
+    assert sorted(bench.toolbox.ran) == ["call_1", "call_2"]

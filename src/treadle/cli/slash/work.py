@@ -1,10 +1,9 @@
 """Slash commands on what is done: changes in the folder, runs that go on, leaving."""
 
-import asyncio
-
 from treadle.canon.events import ENDED
 from treadle.cli.talk.chat import Chat
 from treadle.cli.terminal.card import styled_diff
+from treadle.tools.git import run_git
 
 DIFF_LINES_MAX = 400
 RUNS_LOOKED_AT = 50
@@ -12,13 +11,11 @@ RUNS_LOOKED_AT = 50
 
 async def diff(chat: Chat, argument: str) -> None:
     """Show what changed in the folder since the last commit, as git tells it."""
-    harmless = await _harmless(chat.root)
-    shown = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", *argument.split())
-    code, out = await _git(chat.root, *harmless, *shown)
+    code, out = await run_git(chat.root, "diff", "HEAD", *argument.split())
     if code != 0:
         chat.screen.say(out.strip().split("\n")[0] or "git can not tell")
         return
-    _, names = await _git(chat.root, *harmless, "ls-files", "--others", "--exclude-standard")
+    _, names = await run_git(chat.root, "ls-files", "--others", "--exclude-standard")
     lines = out.splitlines()
     chat.screen.lines(styled_diff(lines[:DIFF_LINES_MAX]))
     if len(lines) > DIFF_LINES_MAX:
@@ -27,32 +24,6 @@ async def diff(chat: Chat, argument: str) -> None:
         chat.screen.say(f"    new: {name}", "added")
     if not lines and not names.strip():
         chat.screen.say("nothing has changed")
-
-
-async def _harmless(root: str) -> list[str]:
-    """Return settings that keep git from running what the repository names: a tool may have written it there.
-
-    The command runs as the person, outside the sandbox.
-    """
-    _, names = await _git(root, "config", "--local", "--includes", "--name-only", "--get-regexp", r"^filter\.")
-    settings = ["core.fsmonitor=false", "core.hooksPath=/dev/null"]
-    settings += [f"{name}=" if not name.endswith(".required") else f"{name}=false" for name in names.splitlines()]
-    return [word for setting in settings for word in ("-c", setting)]
-
-
-async def _git(root: str, *words: str) -> tuple[int, str]:
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *("git", *words),
-            cwd=root,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-    except OSError as error:
-        return 127, f"git: {error.strerror}"
-    out, _ = await process.communicate()
-    return process.returncode or 0, out.decode("utf-8", "replace")
 
 
 async def ps(chat: Chat, argument: str) -> None:

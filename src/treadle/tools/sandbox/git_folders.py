@@ -46,12 +46,12 @@ _RUN_KEYS = frozenset(
 class Found:
     """The repositories below some folders: `markers` are `.git` entries, `bare` folders that look like one.
 
-    `unseen` counts the folders that could not be looked into.
+    `unseen` are the folders that could not be looked into.
     """
 
     markers: dict[str, Ident] = dataclasses.field(default_factory=dict[str, Ident])
     bare: dict[str, Ident] = dataclasses.field(default_factory=dict[str, Ident])
-    unseen: int = 0
+    unseen: set[str] = dataclasses.field(default_factory=set[str])
     _names: tuple[str, ...] = ()
     _parts: dict[Ident, dict[str, State]] = dataclasses.field(default_factory=dict[Ident, dict[str, State]])
     _files: dict[str, State] = dataclasses.field(default_factory=dict[str, State])
@@ -112,29 +112,34 @@ def parts_of(folder: str, *, is_writing: bool) -> list[str]:
     return [path for path in paths if os.path.lexists(path)]
 
 
-def find(tops: Iterable[str], *, is_opening: bool = False) -> Found:
-    """Look into every folder below the tops. With `is_opening` also into those that were closed to their owner."""
+def find(tops: Iterable[str], before: Found | None = None) -> Found:
+    """Look into every folder below the tops; into one that has been closed to its owner since `before` too."""
     found = Found()
     waiting = list(tops)
     while waiting:
         folder = waiting.pop()
         try:
             below = _look(folder, found)
-        except PermissionError:
-            below = []
-            if is_opening:
-                with contextlib.suppress(OSError):
-                    os.chmod(folder, 0o700)
-                    below = _look(folder, found)
-        except OSError:
-            # Gone since, or a path too long to be opened.
-            found.unseen += os.path.lexists(folder)
-            continue
+        except OSError as error:
+            # Gone since, closed, or a path too long to be opened.
+            is_new = before is not None and folder not in before.unseen and isinstance(error, PermissionError)
+            below = _opened(folder, found) if is_new else None
+            if below is None:
+                if not isinstance(error, FileNotFoundError):
+                    found.unseen.add(folder)
+                continue
         waiting += below
     for path in [*found.markers, *found.bare]:
         for inner in _inner(path) if os.path.isdir(path) else ():
             found.bare[inner] = ident_of(inner)
     return found
+
+
+def _opened(folder: str, found: Found) -> list[str] | None:
+    with contextlib.suppress(OSError):
+        os.chmod(folder, 0o700)
+        return _look(folder, found)
+    return None
 
 
 def _look(folder: str, found: Found) -> list[str]:

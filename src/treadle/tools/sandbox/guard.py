@@ -18,8 +18,8 @@ from treadle.tools.sandbox.protected_paths import BLOCKED, GIT, PROTECTED, is_al
 
 MARK_NS = 1_000_000_731
 """The time of change of an empty folder that holds a name. It is gone as soon as anything is made in it."""
-HOLD_TRIES = 20
-HOLD_PAUSE_S = 0.001
+LOCK_TRIES = 100
+LOCK_PAUSE_S = 0.01
 ASIDE_MAX = 1_000
 TOLD_MAX = 20
 SHOWN_CHARS_MAX = 200
@@ -31,13 +31,15 @@ class Guard:
     def __init__(self, order: Order) -> None:
         self._order = order
         self._tops = [os.path.realpath(top) for top in order.guard if top in order.write and os.path.isdir(top)]
-        self._held: dict[str, int] = {}
-        self._own: list[str] = []
+        self._held: list[str] = []
+        self._locks: dict[str, int] = {}
         self._names: list[str] = []
         self._states: dict[str, State] = {}
         self._covered: dict[str, git_folders.Ident] = {}
         self._found = git_folders.Found()
         self._told: list[str] = []
+        # Without knowing what was there, everything would be taken for new.
+        self._is_ready = False
 
     def begin(self) -> None:
         """Remember what there is, and say in the order what is to be mounted. Raises: OSError."""
@@ -49,11 +51,13 @@ class Guard:
         for path in self._names:
             if not self._is_covered(path) and (state := git_folders.state_of(path)) is not None:
                 self._states[path] = state
+        self._is_ready = True
 
     def end(self) -> list[str]:
         """Undo what must not stay, and say what that was."""
         try:
-            self._settle()
+            if self._is_ready:
+                self._settle()
         finally:
             self._release()
         left = len(self._told) - TOLD_MAX
@@ -76,21 +80,16 @@ class Guard:
         if order.git:
             pinned = [path for path in self._found.folders() if not os.path.islink(path)]
             order.pinned.extend(pinned)
-            for folder in pinned:
-                for name in git_folders.EMPTY_PARTS:
-                    self._hold(f"{folder}/{name}")
             there = [path for path in there if path not in pinned]
             there += [path for folder in pinned for path in git_folders.parts_of(folder, is_writing=True)]
         fixed = [place for path in there if (place := self._mountable(path))]
         order.fixed.extend(dict.fromkeys(fixed))
-        held = {row.name for row in PROTECTED if row.is_held}
-        for top in self._tops:
-            for name in held:
-                path = f"{top}/{name}"
-                if not is_allowed(path, order.allowed) and not _opens(path, order.allowed):
-                    self._hold(path)
-        fixed += self._own
-        order.fixed.extend(path for path in (*self._own, *self._held) if path not in order.fixed)
+        # Without the lock nothing is held, and what is made is moved aside afterwards.
+        for path in [path for top in self._tops if self._lock(top) for path in self._holdable(top)]:
+            is_open = is_allowed(path, order.allowed) or _opens(path, order.allowed)
+            if not is_open and path not in order.pinned:
+                self._hold(path)
+        order.fixed.extend(path for path in self._held if path not in order.fixed)
         # A person may replace what is mounted, and that stands; a command can only move the folder around it.
         self._covered = {path: git_folders.ident_of(os.path.dirname(path)) for path in (*fixed, *self._held)}
 
@@ -107,46 +106,52 @@ class Guard:
         return real if is_inside and os.path.exists(real) and not _opens(real, self._tops) else ""
 
     def _hold(self, path: str) -> None:
-        """Make an empty folder of an absent name; several commands may hold it at once."""
-        for _ in range(HOLD_TRIES):
-            try:
-                os.mkdir(path, 0o755)
-                os.utime(path, ns=(MARK_NS, MARK_NS))
-            except FileExistsError:
-                pass
-            except OSError:
-                return  # There is no folder for it, or none that may be written: the command cannot make it either.
-            try:
-                fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue
-            except OSError:
-                return  # It is a file or a link, and was found already.
-            if os.fstat(fd).st_mtime_ns != MARK_NS:
-                # Somebody's own, or another command makes it just now and has not marked it yet.
-                self._own += [path] if path not in self._own else []
-                os.close(fd)
-                time.sleep(HOLD_PAUSE_S)
-                continue
-            fcntl.flock(fd, fcntl.LOCK_SH)
-            if _is_open_at(path, fd):
-                self._held[path] = fd
-                return
-            os.close(fd)  # Removed by the one that ended meanwhile.
+        """Make an empty folder of an absent name. One that is there already holds it too, whoever made it."""
+        try:
+            os.mkdir(path, 0o755)
+            os.utime(path, ns=(MARK_NS, MARK_NS))
+        except FileExistsError:
+            if not _is_empty(path):
+                return  # It is somebody's own, and was found already.
+        except OSError:
+            return  # There is no folder for it, or none that may be written: the command cannot make it either.
+        self._held.append(path)
+
+    def _lock(self, top: str) -> bool:
+        """Share the lock of a folder whose names are held: whoever has it alone at the end lets go of them."""
+        with contextlib.suppress(OSError):
+            fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._locks[top] = fd
+            for _ in range(LOCK_TRIES):
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    time.sleep(LOCK_PAUSE_S)
+                else:
+                    return True
+        return False
 
     def _release(self) -> None:
-        """Remove the empty folders, unless another command holds them too or somebody put something there."""
-        for path, fd in reversed(self._held.items()):
+        """Remove the empty folders, unless another command runs here: then that one does it."""
+        for top, fd in self._locks.items():
             with contextlib.suppress(OSError):
-                if os.fstat(fd).st_mtime_ns == MARK_NS and _is_open_at(path, fd):
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    os.rmdir(path)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for path in self._holdable(top):
+                    with contextlib.suppress(OSError):
+                        if os.lstat(path).st_mtime_ns == MARK_NS:
+                            os.rmdir(path)
             os.close(fd)
 
+    def _holdable(self, top: str) -> list[str]:
+        inner = [f"{folder}/{name}" for folder in self._order.pinned for name in git_folders.EMPTY_PARTS]
+        return [*(f"{top}/{row.name}" for row in PROTECTED if row.is_held), *inner]
+
     def _settle(self) -> None:
-        found = git_folders.find(self._tops, is_opening=True)
+        found = git_folders.find(self._tops, before=self._found)
+        # What could not be seen before may have been there: it is a person's.
+        spared = [*self._order.allowed, *self._found.unseen]
         for path in sorted(found.everything(), key=len):
-            if not self._is_covered(path) and not self._found.knows(path) and not is_allowed(path, self._order.allowed):
+            if not self._is_covered(path) and not self._found.knows(path) and not is_allowed(path, spared):
                 self._move_repository(path)
         for path in self._names:
             if not self._is_covered(path):
@@ -154,8 +159,8 @@ class Guard:
         for path, state in self._found.changes(found):
             if not self._is_covered(path) and not is_allowed(path, self._order.allowed):
                 self._compare(path, state)
-        if found.unseen:
-            self._told.append(f"{found.unseen} folders could not be looked into for new repositories")
+        if unseen := found.unseen - self._found.unseen:
+            self._told.append(f"{len(unseen)} folders could not be looked into for new repositories")
 
     def _compare(self, top: str, before: State | None) -> None:
         """Put a protected path back as it was; what stands there now is moved aside."""
@@ -167,6 +172,8 @@ class Guard:
             if old is not None:
                 verb = "put back as it was" if git_folders.restore(path, old) else "could not be put back"
                 self._told.append(f"{self._shown(path)} is protected and was {verb}")
+        if before is None:
+            _remove_empty(top)
 
     def _move_repository(self, path: str) -> None:
         """Move a new repository aside; its HEAD too, since git takes any folder with one for a repository."""
@@ -192,10 +199,12 @@ class Guard:
                 return
 
     def _is_covered(self, path: str) -> bool:
-        return any(
-            _is_in(path, each) and git_folders.ident_of(os.path.dirname(each)) == around
-            for each, around in self._covered.items()
-        )
+        while len(path) > 1:
+            folder: str = os.path.dirname(path)
+            if path in self._covered and git_folders.ident_of(folder) == self._covered[path]:
+                return True
+            path = folder
+        return False
 
     def _shown(self, path: str) -> str:
         top = next((each for each in self._tops if _is_in(path, each)), "/")
@@ -212,11 +221,20 @@ def _opens(path: str, allowed: list[str]) -> bool:
     return any(_is_in(each, path) for each in allowed)
 
 
+def _remove_empty(path: str) -> None:
+    """Remove an empty folder that holds no name for another command."""
+    with contextlib.suppress(OSError):
+        if os.lstat(path).st_mtime_ns != MARK_NS:
+            os.rmdir(path)
+
+
 def _filled(state: State | None) -> State | None:
     """Return a state, and none for an empty folder: that is what holds a name for another command."""
     return None if state is not None and state[0] == "folder" and not state[2] else state
 
 
-def _is_open_at(path: str, fd: int) -> bool:
-    status = os.fstat(fd)
-    return git_folders.ident_of(path) == (status.st_dev, status.st_ino)
+def _is_empty(path: str) -> bool:
+    try:
+        return not os.path.islink(path) and not os.listdir(path)
+    except OSError:
+        return False

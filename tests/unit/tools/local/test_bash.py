@@ -1,7 +1,10 @@
 import asyncio
 import hashlib
+import os
 import pathlib
 import re
+import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -325,3 +328,28 @@ async def test_a_read_only_command_reads_no_secret_of_the_folder_at_any_level(
     assert "a-secret" not in done["output"]
     assert done["output"].endswith("texttextfile\n")
     await asyncio.to_thread(sandbox.close)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git on this machine")
+async def test_a_git_write_is_asked_for(tmp_path: pathlib.Path, shell: Shell) -> None:
+    """Without it the result says how; with it the repository is written, and what else was made is moved and told."""
+    await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(tmp_path)], check=True, timeout=30)
+    who = "git -c user.name=a -c user.email=a@b"
+    commit = f"echo x > f && {who} add f && {who} commit -qm first"
+    refused = await shell.run(commit)
+    if shell.sandbox.found.level > 2:
+        assert refused["exit_code"] != 0
+        assert [each for each in refused["warnings"] if "git=true" in each]
+    done = await shell.run(f"{commit}; git init -q made; echo x > AGENTS.md; git log --format=%s", git=True)
+    assert "first" in done["output"]
+    assert "made/.git is protected and was moved to .git.blocked" in done["warnings"]
+    assert sorted(os.listdir(tmp_path)) in ([".git", "f", "made"], [".git", "AGENTS.md.blocked", "f", "made"])
+
+
+async def test_protected_paths_are_named(tmp_path: pathlib.Path, shell: Shell) -> None:
+    """Those that a person allowed are written; a path outside is none."""
+    await shell.run("echo x > AGENTS.md; mkdir .vscode && echo x > .vscode/a", protected=["./AGENTS.md", ".vscode/"])
+    assert sorted(os.listdir(tmp_path)) == [".vscode", "AGENTS.md"]
+    with pytest.raises(ToolError) as caught:
+        await shell.run("true", protected=["../AGENTS.md"])
+    assert caught.value.info.code == "outside_root"
