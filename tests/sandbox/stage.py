@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from treadle.tools.local.answer import DEFAULT_CAPS
 from treadle.tools.local.bash import Bash
 from treadle.tools.local.opener import Root
 from treadle.tools.local.output import Shelf
@@ -75,8 +76,8 @@ class Stage:
         )
         order.env.update(self.env)
         if order.level > 2:
-            order.fixed.extend(Bash(Root(root), self.sandbox, Shelf()).fixed())
-            order.masked.extend(Bash(Root(root), self.sandbox, Shelf()).masked())
+            order.fixed.extend(Bash(Root(root), self.sandbox, Shelf(), DEFAULT_CAPS).fixed())
+            order.masked.extend(Bash(Root(root), self.sandbox, Shelf(), DEFAULT_CAPS).masked())
         written: list[bytes] = []
 
         def take(piece: bytes) -> bool:
