@@ -215,6 +215,7 @@ def test_a_file_that_is_no_toml_leaves_the_machine(clean_machine: Path, capsys: 
     (clean_machine / "treadle.toml").write_text("[server\n", encoding="utf-8")
     assert main(["doctor", "--json"]) == 1
     found = msgspec.json.decode(capsys.readouterr().out)["checks"]
-    assert [check["name"] for check in found] == ["config", "python", "packages", "kernel", "sandbox", "guarantees", "files"]
+    names = ["config", "python", "packages", "kernel", "sandbox", "guarantees", "files"]
+    assert [check["name"] for check in found] == names
     assert "is not TOML" in found[0]["detail"]
     assert "treadle config example" in found[0]["advice"]
