@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -140,7 +140,7 @@ def with_tool(api: str, schema: dict[str, Any], count: int) -> bytes:
 
 
 @contextmanager
-def probed(house: House) -> Iterator[list[float]]:
+def probed(house: House) -> Generator[list[float], None, None]:
     """Probe the server's health all the time and note how long each answer takes."""
     lasted: list[float] = []
     done = threading.Event()
