@@ -17,6 +17,7 @@ from rules.bounds import fixed_bounds
 from rules.endings import endings
 from rules.tree import ROOT, files, shown
 from treadle.canon.tools import SANDBOXES, ToolPolicy
+from treadle.cli.checkup.guarantees import GUARANTEES, NOT_GUARANTEED
 from treadle.cli.consent.policy import MODES
 from treadle.cli.inline.keys import BUILT_IN, KEYS
 from treadle.cli.main import COMMANDS
@@ -126,6 +127,19 @@ def _code(text: str) -> str:
     ticks = "`" * (4 if "```" in text else 1)
     pad = " " if "`" in text else ""
     return f"{ticks}{pad}{text}{pad}{ticks}".replace("|", "\\|")
+
+
+def _guarantees() -> str:
+    """Write every guarantee: its sentence, what enforces it, and the tests that show it."""
+    rows = [
+        f"| `{row.name}` | {row.says} | {row.by} | {', '.join(f'`{test}`' for test in row.tests)} |"
+        for row in GUARANTEES
+    ]
+    return "\n".join(["| name | what is guaranteed | enforced by | shown by |", "|---|---|---|---|", *rows, ""])
+
+
+def _not_guaranteed() -> str:
+    return "".join(f"- {words}\n" for words in NOT_GUARANTEED)
 
 
 def _policy_fields() -> str:
@@ -248,6 +262,8 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "terminal-events": _run_events,
     "terminal-policies": _terminal_policies,
     "bad-inputs": _bad_inputs,
+    "guarantees": _guarantees,
+    "not-guaranteed": _not_guaranteed,
     "endings": endings,
     "policy-fields": _policy_fields,
     "protected-paths": _protected_paths,

@@ -7,7 +7,7 @@ writing canonically makes equal values equal bytes, so that they can be fingerpr
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,6 +26,9 @@ NODES_MAX = 200_000
 FIELDS_MAX = 1_000
 """Of one object that is read field by field: clients send a few dozen, and each one unknown costs a note."""
 
+PIECE_BYTES = 262_144
+"""Of JSON that is looked at in one go."""
+
 LEVELS_MAX = 4
 """How many levels of an object are opened to see that what is inside cannot nest too deep."""
 
@@ -39,6 +42,7 @@ _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 _canonical = msgspec.json.Encoder(order="sorted")
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_REST = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
 _NOT_OPENING = bytes(set(range(256)) - set(b"[{"))
 _LIST = ord("[")
@@ -80,15 +84,35 @@ def check_bounds(raw: bytes, depth_max: int = DEPTH_MAX, nodes_max: int = NODES_
     openers = raw.count(b"[") + raw.count(b"{")
     if openers <= depth_max and openers + raw.count(b",") <= nodes_max:
         return
-    structure = _STRINGS.sub(b"", raw).translate(None, _NOT_STRUCTURE)
-    nodes = len(structure) - structure.count(b"]") - structure.count(b"}")
-    if nodes > nodes_max:
-        raise BadJson(f"JSON has more than {nodes_max} values")
-    depth = 0
-    for byte in structure.translate(None, b","):
-        depth += 1 if byte in b"[{" else -1
-        if depth > depth_max:
-            raise BadJson(f"JSON nests deeper than {depth_max} levels")
+    nodes = depth = 0
+    for piece in _pieces(raw):
+        structure = _STRINGS.sub(b"", piece).translate(None, _NOT_STRUCTURE)
+        nodes += len(structure) - structure.count(b"]") - structure.count(b"}")
+        if nodes > nodes_max:
+            raise BadJson(f"JSON has more than {nodes_max} values")
+        for byte in structure.translate(None, b","):
+            depth += 1 if byte in b"[{" else -1
+            if depth > depth_max:
+                raise BadJson(f"JSON nests deeper than {depth_max} levels")
+
+
+def _pieces(raw: bytes) -> Iterator[bytes]:
+    """Cut JSON outside of its strings: one look at 32 MB of short strings would hold the GIL for a second."""
+    start = 0
+    while start < len(raw):
+        end = raw.find(b'"', start + PIECE_BYTES)
+        if end < 0:
+            yield raw[start:]
+            return
+        piece = raw[start:end]
+        is_escaped = (len(piece) - len(piece.rstrip(b"\\"))) % 2 == 1
+        if piece.replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"') % 2:
+            # The quotation mark stands in a string, or ends it: the string belongs to this piece.
+            rest = _REST.match(raw, end - is_escaped)
+            end = rest.end() if rest else len(raw)
+            piece = raw[start:end]
+        yield piece
+        start = end
 
 
 def members_of(raw: bytes) -> dict[str, msgspec.Raw] | None:

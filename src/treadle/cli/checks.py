@@ -10,6 +10,7 @@ from treadle.cli.checkup.gateway import check_hosts as check_hosts
 from treadle.cli.checkup.gateway import check_keys as check_keys
 from treadle.cli.checkup.gateway import check_port as check_port
 from treadle.cli.checkup.gateway import check_tools as check_tools
+from treadle.cli.checkup.guarantees import check_guarantees as check_guarantees
 from treadle.cli.checkup.machine import check_extras as check_extras
 from treadle.cli.checkup.machine import check_files as check_files
 from treadle.cli.checkup.machine import check_kernel as check_kernel
@@ -26,7 +27,15 @@ from treadle.config import Settings
 
 def check_machine() -> list[Check]:
     """Look at what does not depend on any setting."""
-    return [check_python(), check_packages(), check_kernel(), check_sandbox(), check_read_only(), check_files()]
+    return [
+        check_python(),
+        check_packages(),
+        check_kernel(),
+        check_sandbox(),
+        check_read_only(),
+        check_guarantees(),
+        check_files(),
+    ]
 
 
 def check_settings(settings: Settings, env: Mapping[str, str], *, asking: Asking) -> list[Check]:

@@ -109,7 +109,7 @@ class Runner:
         own = self._own(call, context, bytes_max) if tool.takes_context else UNSEEN
         try:
             arguments = read_arguments(call.arguments, self._limits.arguments_bytes_max)
-            if not tool.validator.fits_now(arguments):
+            if not tool.validator.fits_now(arguments, len(call.arguments)):
                 await check_arguments(tool.validator, tool.name, arguments, self._threads)
             if policy.rate_per_min:
                 self._rates.take(tool.name, policy.rate_per_min, context.key_id, self._clock.monotonic())

@@ -140,6 +140,9 @@ class Validator:
         text = write_json(schema)
         written = max(1, sum(1 for _ in every(schema)))
         self._weight = len(text) * max(1.0, unfolded.nodes / written)
+        # A value takes at least two characters of JSON. A recursive schema may look at one in several ways.
+        steps_of_two = 2 * self._weight + self._nodes
+        self._short_max = 0 if self._recursions > 1 else int(STEPS_NEAR_MAX / steps_of_two)
         self._near = self._compile_near(schema, len(text))
         self._far = None if self._near is not None else WorkerSchema(text, is_recursive=self.is_recursive)
         self._text = text
@@ -149,9 +152,14 @@ class Validator:
         """Tell whether the schema is compiled in this process; the worker has the others."""
         return self._near is not None
 
-    def fits_now(self, value: object) -> bool | None:
-        """Tell at once whether the value fits; None when only the worker may find out."""
-        if self._near is None or not self._is_cheap(value, STEPS_NEAR_MAX):
+    def fits_now(self, value: object, size: int = 0) -> bool | None:
+        """Tell at once whether the value fits; None when only the worker may find out.
+
+        `size` is the length of its JSON where it is known: what is short is cheap, and need not be walked.
+        """
+        if self._near is None:
+            return None
+        if not 0 < size <= self._short_max and not self._is_cheap(value, STEPS_NEAR_MAX):
             return None
         return self._near.is_valid(value)
 

@@ -106,6 +106,18 @@ def test_values_are_counted_exactly(value: object):
             check_bounds(raw, nodes_max=count - 1)
 
 
+@given(JSON_VALUES | st.lists(st.text(alphabet='\\\\"[],a', max_size=6), max_size=8), st.integers(1, 12))
+def test_values_are_counted_exactly_wherever_the_text_is_cut(value: object, piece_bytes: int):
+    """Cuts fall outside of strings, whatever is escaped in them: counts and depth are those of the whole."""
+    raw, count = canonical_json(value), _values(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(canon_json, "PIECE_BYTES", piece_bytes)
+        check_bounds(raw, depth_max=0 if not count else 64, nodes_max=count)
+        if count:
+            with pytest.raises(BadJson, match=f"more than {count - 1} values"):
+                check_bounds(raw, nodes_max=count - 1)
+
+
 def test_the_bounds_are_those_that_are_documented():
     """Depth 64 passes and 65 does not; so many values, and so many fields of one object."""
     assert (DEPTH_MAX, NODES_MAX, FIELDS_MAX) == (64, 200_000, 1_000)

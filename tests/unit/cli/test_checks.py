@@ -193,7 +193,7 @@ def test_the_doctor_passes_a_fresh_machine(clean_machine: Path, capsys: pytest.C
     found = msgspec.json.decode(capsys.readouterr().out)
     assert found["ok"] is True
     names = [check["name"] for check in found["checks"]]
-    machine = ["python", "packages", "kernel", "sandbox", "readonly", "files"]
+    machine = ["python", "packages", "kernel", "sandbox", "readonly", "guarantees", "files"]
     gateway = ["routes", "tools", "port", "hosts", "keys"]
     assert names == ["config", *machine, "extras", "data", "store", "upstream", *gateway]
 
@@ -203,7 +203,7 @@ def test_the_doctor_fails_on_a_broken_configuration(clean_machine: Path, capsys:
     (clean_machine / "treadle.toml").write_text("[limts]\nx = 1\n", encoding="utf-8")
     assert main(["doctor", "--config", "treadle.toml"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "✗ config    treadle.toml:2: limts: unknown key; did you mean limits?"
+    assert lines[0] == "✗ config      treadle.toml:2: limts: unknown key; did you mean limits?"
     assert lines[1].strip().startswith("→ `treadle config example`")
     named = [line.split()[1] for line in lines if not line.startswith(" ")]
     assert named[:2] == ["config", "python"]
@@ -215,14 +215,7 @@ def test_a_file_that_is_no_toml_leaves_the_machine(clean_machine: Path, capsys: 
     (clean_machine / "treadle.toml").write_text("[server\n", encoding="utf-8")
     assert main(["doctor", "--json"]) == 1
     found = msgspec.json.decode(capsys.readouterr().out)["checks"]
-    assert [check["name"] for check in found] == [
-        "config",
-        "python",
-        "packages",
-        "kernel",
-        "sandbox",
-        "readonly",
-        "files",
-    ]
+    names = ["config", "python", "packages", "kernel", "sandbox", "readonly", "guarantees", "files"]
+    assert [check["name"] for check in found] == names
     assert "is not TOML" in found[0]["detail"]
     assert "treadle config example" in found[0]["advice"]

@@ -177,7 +177,8 @@ def test_all_scripts_of_all_pages_stay_small() -> None:
     assert {"login.js", "shared.js"} < pages["login.html"]
     every = set[str]().union(*pages.values())
     assert all(name in every for name in JOINED if name != HIGHLIGHTER)
-    assert 30_000 < _bytes(every) <= 60_000
+    # The review of MCP tools in the console took the last of 60,000.
+    assert 30_000 < _bytes(every) <= 61_000
 
 
 def test_the_highlighter_stays_small() -> None:

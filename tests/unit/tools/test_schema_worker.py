@@ -163,7 +163,7 @@ def test_a_check_that_is_late_ends_and_the_next_one_works() -> None:
     assert not late.is_valid([{"a": -1}])
 
 
-def testworkers_end_with_their_process() -> None:
+def test_workers_end_with_their_process() -> None:
     """A worker whose pipe is closed leaves by itself."""
     worker = schema_worker.Worker()
     schema = msgspec.json.encode({"wanted": "compile", "schema": "{}", "is_recursive": False, "value": None})

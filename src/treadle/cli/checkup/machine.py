@@ -18,7 +18,7 @@ FILES_WANTED = 4_096
 
 SANDBOX_WANTED = 2
 OTEL = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
-_OPENAT2 = 437
+OPENAT2 = 437
 _OPENAT2_SINCE = "5.6"
 
 
@@ -85,7 +85,7 @@ def check_extras(settings: Settings) -> Check:
 def check_kernel() -> Check:
     """Look whether the kernel can confine the file tools by itself."""
     release = platform.release()
-    if has_syscall(_OPENAT2):
+    if has_syscall(OPENAT2):
         return Check(name="kernel", state="ok", detail=f"{release} keeps file tools inside their folder (openat2)")
     detail = f"{release} has no openat2: file tools walk each path without following links"
     advice = f"Linux {_OPENAT2_SINCE} or newer has it; from 5.13 on commands are confined too (Landlock)"

@@ -4,7 +4,7 @@
 import { asTrouble, send } from "../shared/api.js";
 import { ago, count, duration, html, useEffect, useState } from "../shared/ui.js";
 import { address } from "./address.js";
-import { Code, Facts, Filters, Loading, State, Table, useLoaded } from "./parts.js";
+import { Code, Facts, Filters, Loading, Pane, State, Table, useLoaded } from "./parts.js";
 import { TextFilter } from "./runs.js";
 
 /** @typedef {import("./address.js").Place} Place */
@@ -56,36 +56,25 @@ function Tool({ tool, isOpen }) {
 /** MCP servers, and their tools that are new or changed: old and new side by side, and the decision. */
 function Servers() {
   const loaded = useFresh("/treadle/v1/mcp");
-  const [trouble, setTrouble] = useState(/** @type {any} */ (null));
-  const servers = loaded.data?.servers ?? [];
-  const decide = async (/** @type {any} */ server, /** @type {any} */ row, /** @type {boolean} */ accept) => {
-    setTrouble(null);
+  const [said, setSaid] = useState("");
+  const rows = loaded.data?.servers ?? [];
+  const decide = async (/** @type {any} */ row, /** @type {any} */ { tool, digest }, /** @type {boolean} */ accept) => {
     try {
-      await send("POST", `/treadle/v1/mcp/${encodeURIComponent(server.name)}`, { tool: row.tool, digest: row.digest, accept });
+      await send("POST", `/treadle/v1/mcp/${encodeURIComponent(row.name)}`, { tool, digest, accept });
+      setSaid("");
     } catch (error) {
-      setTrouble(asTrouble(error));
+      setSaid(asTrouble(error).message);
     }
     loaded.reload();
   };
-  if (servers.length === 0) return null;
-  return html`<h2>MCP servers</h2>
-    ${trouble && html`<p role="alert">${trouble.message}</p>`}
-    ${servers.map((/** @type {any} */ server) => html`<article class="card" key=${server.name} aria-label=${`MCP server ${server.name}`}>
-      <header><h3>${server.name} <${State} of=${server.state} mood=${server.state === "up" ? "good" : "bad"} /></h3><p class="small">${server.tools.length} tools${server.reason && ` · ${server.reason}`}</p></header>
-      ${server.waiting.map((/** @type {any} */ row) => html`<section key=${row.tool} aria-label=${`${row.tool} waits`}>
-        <h4><code>${row.tool}</code> <${State} of=${row.kind} mood=${row.kind === "refused" ? "bad" : "warn"} /> <span class="small">${row.reason}</span></h4>
-        <div class="sides"><div><span>Agreed to</span><pre>${row.before || (row.kind === "new" ? "(not there)" : "(not kept)")}</pre></div>
-          <div><span>Now</span><pre>${lines(row.before, row.now).map((one, n) => (one.isNew && row.before ? html`<mark key=${n}>${one.text}\n</mark>` : `${one.text}\n`))}</pre></div></div>
-        <div class="row actions"><button type="button" class="box" onClick=${() => decide(server, row, true)}>Accept ${row.tool}</button>
-          ${row.kind !== "refused" && html`<button type="button" class="box" onClick=${() => decide(server, row, false)}>Refuse ${row.tool}</button>`}</div>
-      </section>`)}
+  return rows.length > 0 && html`<h2>MCP servers</h2><p role="alert">${said}</p>
+    ${rows.map((/** @type {any} */ row) => html`<article class="card" key=${row.name} aria-label=${row.name}>
+      <header><h3>${row.name} <${State} of=${row.state} mood=${row.state === "up" ? "good" : "bad"} /></h3><p class="small">${row.reason}</p></header>
+      ${row.waiting.map((/** @type {any} */ one) => html`<h4><code>${one.tool}</code> <span class="small">${one.reason}</span></h4>
+        <div class="sides"><${Pane} name="as it was" of=${one.tool} text=${one.before} /><${Pane} name="now" of=${one.tool} text=${one.now} /></div>
+        <div class="row actions"><button type="button" class="box" onClick=${() => decide(row, one, true)}>Accept</button>
+          <button type="button" class="box" onClick=${() => decide(row, one, false)}>Refuse</button></div>`)}
     </article>`)}`;
-}
-
-/** Mark the lines that were not there before. @param {string} before @param {string} now */
-function lines(before, now) {
-  const known = new Set(before.split("\n"));
-  return now.split("\n").map((text) => ({ text, isNew: !known.has(text) }));
 }
 
 /** How every upstream does now. */
