@@ -35,6 +35,9 @@ ATTEMPTS = {
     "an abstract socket": "connect(AF_UNIX, '\\0' + ABSTRACT)",
     "sctp": "connect(AF_INET, '127.0.0.1', protocol=132)",
 }
+ONCE_MORE_REFUSED = {"multipath", "fast open by sendto", "fast open by sendmsg", "sctp", "a Unix socket", "an abstract socket"}
+"""What is refused with every network, whatever the port."""
+
 PRELUDE = """
 import os, select, subprocess, sys
 from socket import *
@@ -52,7 +55,6 @@ def connect(family, host, protocol=0, options=(), port=PORT):
 
 def sent(deed):
     with socket() as s:
-        s.settimeout(5)
         deed(s)
         return s.recv(9)
 
@@ -69,9 +71,9 @@ def shell(text):
     return subprocess.run(["/bin/bash", "-c", text], check=True, capture_output=True).stdout
 
 def served():
-    with socket() as s:
-        s.setsockopt(SOL_SOCKET, SO_REUSEPORT, 1)
-        s.bind(("127.0.0.9", PORT))
+    with socket(AF_INET6) as s:
+        s.setsockopt(IPPROTO_IPV6, IPV6_V6ONLY, 1)
+        s.bind(("::1", PORT))
         s.listen()
         return b"bound"
 
@@ -159,7 +161,7 @@ async def test_without_closed_ports_the_same_attempts_arrive(stage: Stage) -> No
     found = stage.box.found
     open_box = make_sandbox(found)
     try:
-        for name in ("its address", "a mapped address", "an address of the host", "a name", "another process"):
+        for name in ATTEMPTS.keys() - ONCE_MORE_REFUSED:
             root = str(stage.root.resolve())
             argv = [PYTHON, "-I", "-c", PRELUDE % ATTEMPTS[name], *stage.arguments]
             order = open_box.command(

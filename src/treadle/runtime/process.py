@@ -116,7 +116,7 @@ class Runtime:
             tracer=tracer,
         )
         self._add_tools(modules)
-        self.mcp = mcp.make_servers(self.settings, env, self.registry, self._know_tools)
+        self.mcp = mcp.make_servers(self.settings, env, self.registry, self._know_tools, self.own_ports.closed)
         client = make_client(self.settings, endpoints, cassettes, self.clock)
         self.router = make_router(self.settings, endpoints, client, model, parts, self.metrics)
         self.metrics.show_upstreams(self.router.health)
