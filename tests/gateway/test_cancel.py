@@ -200,7 +200,9 @@ def test_an_open_call_gets_its_result_and_the_run_one_end(tmp_path: Path) -> Non
 
 def _cancel_in_thread(gateway: Gateway, run_id: str) -> threading.Thread:
     url = f"{gateway.origin}/treadle/v1/runs/{run_id}/cancel"
-    thread = threading.Thread(target=httpx2.post, args=(url,), kwargs={"json": {}, "headers": person_headers(), "timeout": BOUND_S})
+    thread = threading.Thread(
+        target=httpx2.post, args=(url,), kwargs={"json": {}, "headers": person_headers(), "timeout": BOUND_S}
+    )
     thread.start()
     return thread
 

@@ -110,7 +110,9 @@ def alive(marker: str) -> bool:
 def post(gateway: Gateway, path: str, body: dict[str, Any]) -> Any:
     """Post JSON and read JSON."""
     data = json.dumps(body).encode()
-    request = urllib.request.Request(f"{gateway.origin}{path}", data, {"content-type": "application/json", **person_headers()})
+    request = urllib.request.Request(
+        f"{gateway.origin}{path}", data, {"content-type": "application/json", **person_headers()}
+    )
     with urllib.request.urlopen(request, timeout=WAIT_S) as response:
         return json.load(response)
 

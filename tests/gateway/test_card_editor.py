@@ -6,9 +6,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from person import person_headers
-
 from gateway.card_editor import started
+from person import person_headers
 
 CARD = {
     "spec": "chara_card_v3",

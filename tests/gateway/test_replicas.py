@@ -11,8 +11,8 @@ import httpx2
 import pytest
 
 from gateway.gateway import Gateway
-from postgres import postgres_server
 from person import person_headers
+from postgres import postgres_server
 from treadle import tool
 from treadle.canon.items import ResultItem
 from treadle.canon.plan import Plan
@@ -140,7 +140,9 @@ def test_either_decides_what_the_other_waits_for(pair: Pair) -> None:
     asked: list[dict[str, Any]] = []
     while not asked:
         asked = pair.right.get("/treadle/v1/approvals?status=pending").json()["approvals"]
-    decided = pair.right.post(f"/treadle/v1/approvals/{asked[0]['id']}", json={"approve": True}, headers=person_headers())
+    decided = pair.right.post(
+        f"/treadle/v1/approvals/{asked[0]['id']}", json={"approve": True}, headers=person_headers()
+    )
     assert decided.status_code == 200, decided.text
     assert events(pair.left, run_id)[-1]["status"] == "completed"
     assert pair.gate.wiped == ["x"]

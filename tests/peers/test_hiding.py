@@ -1,4 +1,4 @@
-"""A stdio server that looks for Treadle finds neither its files nor its processes nor its ports; the rest is as it was."""
+"""A stdio server that looks for Treadle finds no file, process or port of it; the rest is as it was."""
 
 import os
 import socket

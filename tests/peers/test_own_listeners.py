@@ -1,9 +1,10 @@
-"""`http_get` against this machine, live: a server counts who connects, and nobody does, by whatever spelling or detour."""
+"""`http_get` against this machine, live: a server counts who connects, and nobody does, by no spelling or detour."""
 
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from itertools import cycle
+from pathlib import Path
 
 import pytest
 
@@ -206,7 +207,7 @@ async def test_what_does_not_answer_in_http_is_not_read(treadle: Listener, site:
     assert "0.9" not in caught.value.message
 
 
-async def test_a_port_that_another_process_listens_at_is_known(treadle: Listener, tmp_path) -> None:  # type: ignore[no-untyped-def]
+async def test_a_port_that_another_process_listens_at_is_known(treadle: Listener, tmp_path: Path) -> None:
     """By the mark that it leaves for as long as it lives; what a dead process left is taken away."""
     server, tool = OwnPorts(tmp_path / "listeners"), OwnPorts(tmp_path / "listeners")
     stale = tmp_path / "listeners" / f"{2**22 + 1}-{treadle.port + 1}"

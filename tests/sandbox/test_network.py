@@ -1,4 +1,4 @@
-"""Commands with a network: they reach other servers, and neither Treadle's ports nor any Unix socket, however they try."""
+"""Commands with a network: they reach other servers, but neither Treadle's ports nor any Unix socket."""
 
 import os
 import socket
@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from sandbox.stage import found_at, listening, make_sandbox
-from treadle.canon.errors import ToolError
-from treadle.tools.sandbox import Found, Sandbox, find_level
+from treadle.canon.errors import ConfigError, ToolError
+from treadle.config import LocalSection, ToolsSection
+from treadle.runtime.toolset import make_local_tools
+from treadle.store.sqlite.store import SqliteStore
+from treadle.tools.own_ports import OwnPorts
+from treadle.tools.sandbox import Found, Rules, Sandbox, find_level
 from treadle.tools.sandbox.order import Ended, Order
 
 pytestmark = pytest.mark.skipif(find_level().level < 2, reason="a network needs L2")
@@ -35,7 +39,14 @@ ATTEMPTS = {
     "an abstract socket": "connect(AF_UNIX, '\\0' + ABSTRACT)",
     "sctp": "connect(AF_INET, '127.0.0.1', protocol=132)",
 }
-ONCE_MORE_REFUSED = {"multipath", "fast open by sendto", "fast open by sendmsg", "sctp", "a Unix socket", "an abstract socket"}
+ONCE_MORE_REFUSED = {
+    "multipath",
+    "fast open by sendto",
+    "fast open by sendmsg",
+    "sctp",
+    "a Unix socket",
+    "an abstract socket",
+}
 """What is refused with every network, whatever the port."""
 
 PRELUDE = """
@@ -120,6 +131,7 @@ class Stage:
 
 
 async def run(box: Sandbox, order: Order) -> tuple[str, Ended]:
+    """Run an order and return what it wrote, and how it ended."""
     written: list[bytes] = []
 
     def take(piece: bytes) -> bool:
@@ -178,9 +190,7 @@ async def test_where_the_kernel_has_no_ports_there_is_no_network(stage: Stage) -
     """It is refused in words, before anything is started."""
     box = make_sandbox(Found(level=1, abi=3))
     root = str(stage.root.resolve())
-    order = box.command(
-        ["/bin/true"], cwd=root, write=[root], place=box.scratch("old"), timeout_s=5, network=True
-    )
+    order = box.command(["/bin/true"], cwd=root, write=[root], place=box.scratch("old"), timeout_s=5, network=True)
     with pytest.raises(ToolError, match="Treadle's own ports") as caught:
         await run(box, order)
     assert caught.value.info.code == "network_unguarded"
@@ -205,3 +215,45 @@ async def test_ports_that_open_later_are_closed_to_the_next_command(tmp_path: Pa
             ports.add(server.getsockname()[1])
         box.close()
     assert seen == ["REACHED", "STOPPED"]
+
+
+@pytest.mark.skipif(find_level().level < 3, reason="a mask needs L3")
+async def test_treadles_own_files_read_as_empty_in_whatever_folder_they_lie(tmp_path: Path) -> None:
+    """Also in one that commands may read by the configuration."""
+    (tmp_path / "home" / "treadle").mkdir(parents=True)
+    secret = tmp_path / "home" / "treadle" / "secret.key"
+    secret.write_text("the-secret")
+    (tmp_path / "home" / "notes").write_text("notes")
+    (tmp_path / "root").mkdir()
+    box = Sandbox(Rules(read=(str(tmp_path / "home"),)), hidden=[str(secret.parent)])
+    root = str(tmp_path / "root")
+    argv = ["/bin/bash", "-c", f"cat {tmp_path}/home/notes; cat {secret} {secret.parent}/*; echo x > {secret}; true"]
+    order = box.command(argv, cwd=root, write=[root], place=box.scratch("hidden"), timeout_s=10)
+    written, _ = await run(box, order)
+    box.close()
+    assert "notes" in written
+    assert "the-secret" not in written
+    assert secret.read_text() == "the-secret"
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_where_nothing_can_be_hidden_the_journal_lies_elsewhere(tmp_path: Path, level: int) -> None:
+    """Or there are no commands: who writes the journal decides."""
+    section = ToolsSection(local=LocalSection(root=str(tmp_path), enabled=("bash",)))
+    box = Sandbox(found=Found(level=level, abi=level + 2))
+    own = [str(tmp_path / "treadle.db")]
+    with pytest.raises(ConfigError, match="Treadle's own") as caught:
+        make_local_tools(section, box, SqliteStore(":memory:"), OwnPorts(), own)
+    assert caught.value.param == "tools.local.root"
+    assert make_local_tools(section, box, SqliteStore(":memory:"), OwnPorts(), [str(tmp_path.parent / "treadle.db")])
+    box.close()
+
+
+def test_a_network_that_cannot_be_guarded_is_an_error_at_start(tmp_path: Path) -> None:
+    """It names the setting and says why."""
+    section = ToolsSection(local=LocalSection(root=str(tmp_path), enabled=("bash",), network=True))
+    box = Sandbox(found=Found(level=1, abi=3))
+    with pytest.raises(ConfigError, match="Landlock 3") as caught:
+        make_local_tools(section, box, SqliteStore(":memory:"), OwnPorts())
+    assert caught.value.param == "tools.local.network"
+    box.close()

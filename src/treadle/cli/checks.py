@@ -12,6 +12,7 @@ from treadle.cli.checkup.gateway import check_port as check_port
 from treadle.cli.checkup.gateway import check_tools as check_tools
 from treadle.cli.checkup.machine import check_extras as check_extras
 from treadle.cli.checkup.machine import check_files as check_files
+from treadle.cli.checkup.machine import check_isolation as check_isolation
 from treadle.cli.checkup.machine import check_kernel as check_kernel
 from treadle.cli.checkup.machine import check_packages as check_packages
 from treadle.cli.checkup.machine import check_python as check_python
@@ -25,7 +26,7 @@ from treadle.config import Settings
 
 def check_machine() -> list[Check]:
     """Look at what does not depend on any setting."""
-    return [check_python(), check_packages(), check_kernel(), check_sandbox(), check_files()]
+    return [check_python(), check_packages(), check_kernel(), check_sandbox(), check_isolation(), check_files()]
 
 
 def check_settings(settings: Settings, env: Mapping[str, str], *, asking: Asking) -> list[Check]:

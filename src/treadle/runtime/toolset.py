@@ -5,6 +5,7 @@ from pathlib import Path
 
 from treadle.canon.errors import ConfigError, RequestError
 from treadle.config import LocalSection, Settings, ToolsSection
+from treadle.config.mcp import PINS_NAME
 from treadle.config.reader import data_directory
 from treadle.config.settings import Guest
 from treadle.guests.modules import ToolGuest
@@ -19,8 +20,10 @@ from treadle.tools.load import load
 from treadle.tools.local import LocalCaps, Piece, Shelf, local_tools
 from treadle.tools.local.opener import Root
 from treadle.tools.own_ports import OwnPorts
+from treadle.tools.sandbox import Found, Sandbox, network_gap
 from treadle.tools.sandbox import Rules as SandboxRules
-from treadle.tools.sandbox import Sandbox, network_gap
+
+LEVEL_OF_MASKS = 3
 
 
 def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[Tool]) -> Registry:
@@ -33,15 +36,19 @@ def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[To
     return registry
 
 
-def make_sandbox(section: LocalSection, env: Mapping[str, str], own_ports: OwnPorts) -> Sandbox:
+def make_sandbox(
+    section: LocalSection, env: Mapping[str, str], own_ports: OwnPorts, own_paths: Sequence[str]
+) -> Sandbox:
     """Return the sandbox that local tools run their programs in."""
     rules = SandboxRules(
         level=section.sandbox, network=section.network, env=section.env, read=section.read, write=section.write
     )
-    return Sandbox(rules, environ=env, closed=own_ports.closed)
+    return Sandbox(rules, environ=env, closed=own_ports.closed, hidden=own_paths)
 
 
-def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store, own_ports: OwnPorts) -> list[Tool]:
+def make_local_tools(
+    section: ToolsSection, sandbox: Sandbox, store: Store, own_ports: OwnPorts, own_paths: Sequence[str] = ()
+) -> list[Tool]:
     """Return the tools on this machine's files and the web that the settings name.
 
     Raises: ConfigError, also for a shell that nothing would confine.
@@ -56,14 +63,8 @@ def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store, own_
                 hint="take bash out, or set tools.local.allow_unconfined = true",
             )
 
-        if "bash" in local.enabled and local.network and sandbox.found.level:
-            gap = network_gap(sandbox.found.level, sandbox.found.abi)
-            if gap is not None:
-                raise ConfigError(
-                    f"commands can have no network here: {gap}",
-                    param="tools.local.network",
-                    hint="take tools.local.network out, or run on a newer kernel; `treadle doctor` shows what there is",
-                )
+        if "bash" in local.enabled and sandbox.found.level:
+            _check_apart(local, sandbox.found, own_paths)
 
         async def put(data: bytes, run_id: str) -> str:
             return await store.put_blob(data, run_id=run_id)
@@ -91,12 +92,34 @@ def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store, own_
     return tools
 
 
+def _check_apart(local: LocalSection, found: Found, own_paths: Sequence[str]) -> None:
+    """Look whether commands can be kept from Treadle itself: who can write the journal, or ask the server, approves.
+
+    Raises: ConfigError.
+    """
+    gap = network_gap(found.level, found.abi) if local.network else None
+    if gap is not None:
+        raise ConfigError(
+            f"commands can have no network here: {gap}",
+            param="tools.local.network",
+            hint="take tools.local.network out, or run on a newer kernel; `treadle doctor` shows what there is",
+        )
+    folders = [Path(each).expanduser().resolve() for each in (local.root, *local.read, *local.write)]
+    for path in map(Path, own_paths) if found.level < LEVEL_OF_MASKS else ():
+        if any(path.resolve().is_relative_to(folder) for folder in folders):
+            raise ConfigError(
+                f"commands could read and write {path}, which is Treadle's own",
+                param="tools.local.root",
+                hint=f"keep the journal elsewhere (store.url); at {found.name} nothing in a folder can be hidden",
+            )
+
+
 def _journal_names(store: Store) -> tuple[str, ...]:
     """Return the names of the files that hold everybody's runs, as far as the journal is a file: no tool opens them."""
     if is_postgres(store.path):
         return ()
     name = "".join(f"[{each}]" if each in "*?[" else each for each in Path(store.path).name.casefold())
-    return (name, f"{name}-*")
+    return (name, f"{name}-*", PINS_NAME)
 
 
 def guest_modules(settings: Settings, env: Mapping[str, str]) -> list[GuestModule]:

@@ -22,9 +22,7 @@ _TRANSLATED = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/
 class OwnPorts:
     """The ports of this installation: `listeners` are Treadle's own, `services` what it keeps its state in."""
 
-    def __init__(
-        self, folder: Path | None = None, listeners: Iterable[int] = (), services: Iterable[int] = ()
-    ) -> None:
+    def __init__(self, folder: Path | None = None, listeners: Iterable[int] = (), services: Iterable[int] = ()) -> None:
         self._folder = folder
         self._listeners = frozenset(listeners) - {0}
         self._services = frozenset(services) - {0}

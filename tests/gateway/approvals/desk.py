@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import httpx2
 
 from gateway.gateway import Gateway
-from postgres import postgres_server
 from person import person_headers
+from postgres import postgres_server
 from treadle import tool
 from treadle.canon.items import CallItem, ResultItem, text_of
 from treadle.canon.plan import Plan

@@ -179,7 +179,10 @@ def test_a_remembered_rule_answers_the_next_time(tmp_path: Path, ran: Ran) -> No
         assert not asked(gateway, "messages", True).result().failed
         [rule] = httpx2.get(rules, timeout=BOUND_S).json()["rules"]
         assert (rule["rule"]["kind"], rule["rule"]["tool"], rule["session_id"]) == ("call", "wipe", None)
-        assert httpx2.delete(f"{rules}/{rule['id']}", headers=person_headers(), timeout=BOUND_S).json() == {"id": rule["id"], "deleted": True}
+        assert httpx2.delete(f"{rules}/{rule['id']}", headers=person_headers(), timeout=BOUND_S).json() == {
+            "id": rule["id"],
+            "deleted": True,
+        }
         assert httpx2.delete(f"{rules}/{rule['id']}", headers=person_headers(), timeout=BOUND_S).status_code == 404
         asking = asked(gateway, "chat", False)
         [again] = pending(gateway.origin)

@@ -26,9 +26,8 @@ async def opened_host(
     Raises: TreadleError.
     """
     if args.server:
-        from treadle.cli.remote.elsewhere import Elsewhere
-
         from treadle.cli.login.person import person_key
+        from treadle.cli.remote.elsewhere import Elsewhere
 
         async with Elsewhere(args.server, command.server_key(args), person_key(settings, args.server)) as far:
             yield far

@@ -35,9 +35,12 @@ class Hiding:
         _find(command[0], cwd, search_path)
         has_ports = await asyncio.to_thread(landlock.version) >= landlock.ABI_PORTS
         net_rules = await self._net_rules.of(self._closed()) if has_ports else -1
-        paths = [os.path.realpath(path) for path in self._paths() if os.path.exists(path)]
-        words = json.dumps({"paths": paths, "net_rules": net_rules})
+        words = json.dumps({"paths": self._existing(), "net_rules": net_rules})
         return [*bare_command(LAUNCHER), words, *command], (net_rules,) if has_ports else ()
+
+    def _existing(self) -> list[str]:
+        # A link to a folder is not what is to be hidden: the folder is.
+        return [os.path.realpath(path) for path in self._paths() if os.path.exists(path)]
 
     def close(self) -> None:
         """Let go of the rules."""

@@ -31,9 +31,7 @@ class Servers:
         self._hiding = hiding
         self._registry = registry
         self._told = told
-        self.all = [
-            Server(each, environ=environ, pins=pins, publish=self._publish, hiding=hiding) for each in options
-        ]
+        self.all = [Server(each, environ=environ, pins=pins, publish=self._publish, hiding=hiding) for each in options]
 
     async def open(self) -> None:
         """Connect to all at once, and wait until each was listed or its first attempt failed."""

@@ -160,7 +160,8 @@ DEFAULT_RULES = Rules()
 class Sandbox:
     """Makes orders by its rules and runs them. `found` is asked when the first command comes, unless it is known.
 
-    `closed` names the ports that no command may reach, at each command anew.
+    `closed` names the ports that no command may reach, at each command anew; `hidden` are Treadle's own files and
+    folders, which read as empty where a folder that a command may reach has them in it.
     """
 
     def __init__(
@@ -170,7 +171,9 @@ class Sandbox:
         found: Found | None = None,
         environ: Mapping[str, str] | None = None,
         closed: Callable[[], frozenset[int]] = frozenset,
+        hidden: Sequence[str] = (),
     ) -> None:
+        self._hidden = hidden
         self.rules = rules
         self._found = found
         self._environ = os.environ if environ is None else environ
@@ -214,6 +217,7 @@ class Sandbox:
             abi=self.found.abi,
             read=[*places.readable(env["PATH"], self.home, network=network), *self.rules.read],
             write=[*write, *self.rules.write, place, f"{place}/tmp"],
+            masked=[os.path.realpath(path) for path in self._hidden if os.path.exists(path)],
             scratch=f"{place}/tmp",
             network=network,
             timeout_s=timeout_s,

@@ -95,7 +95,9 @@ def _end_orphans(own: set[int]) -> None:
 def supervise(control: socket.socket, out_fd: int, net_rules: int = -1) -> None:
     """Read one order, run it, tell how it ended."""
     try:
-        order = Order(**{**read(control), "net_rules": net_rules})
+        given = read(control)
+        given["net_rules"] = net_rules
+        order = Order(**given)
     except (EOFError, OSError, ValueError, TypeError):
         return
     os.setsid()

@@ -1,7 +1,7 @@
 """Starts a program that is not a command: all it is kept from are Treadle's own files, processes and ports.
 
-An MCP server may need the person's home, the network and containers, so it is not confined as a command is. What hides
-Treadle from it: a mount namespace in which the journal's files read as empty, Landlock rules for TCP ports, and a filter
+An MCP server may need the person's home, the network and containers, so it is not confined as a command is. What
+hides Treadle from it: a mount namespace in which the journal's files read as empty, Landlock rules for TCP ports, and a filter
 for connections that Landlock does not see. In a Landlock domain and a user namespace it cannot look into the processes
 outside either. Standard library only; `main` becomes the program.
 """
@@ -10,13 +10,16 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from treadle.tools.sandbox import kernel, landlock, namespaces, seccomp
 
 
 def main() -> None:
-    """Hide what the first argument names, then become the program of the rest."""
+    """Hide what the first argument names and become the program of the rest; with `--gaps` say what cannot be hidden."""
+    if sys.argv[1:] == ["--gaps"]:
+        json.dump(gaps(landlock.version()), sys.stdout)
+        return
     words = json.loads(sys.argv[1])
     hide(words["paths"], words["net_rules"])
     try:
@@ -39,7 +42,7 @@ def hide(paths: Collection[str], net_rules: int) -> None:
             seccomp.restrict_connections()
 
 
-def gaps(abi: int) -> Sequence[str]:
+def gaps(abi: int) -> list[str]:
     """Say what cannot be hidden from such a program here; tried in a child."""
     found: list[str] = []
     if not _can_hide():
