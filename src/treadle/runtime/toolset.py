@@ -5,7 +5,7 @@ from pathlib import Path
 
 from treadle.canon.errors import ConfigError, RequestError
 from treadle.config import LocalSection, Settings, ToolsSection
-from treadle.config.mcp import PINS_NAME
+from treadle.config.mcp import PINS_NAME, own_paths
 from treadle.config.reader import data_directory
 from treadle.config.settings import Guest
 from treadle.guests.modules import ToolGuest
@@ -37,17 +37,17 @@ def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[To
 
 
 def make_sandbox(
-    section: LocalSection, env: Mapping[str, str], own_ports: OwnPorts, own_paths: Sequence[str]
+    section: LocalSection, env: Mapping[str, str], own_ports: OwnPorts, hidden: Sequence[str]
 ) -> Sandbox:
     """Return the sandbox that local tools run their programs in."""
     rules = SandboxRules(
         level=section.sandbox, network=section.network, env=section.env, read=section.read, write=section.write
     )
-    return Sandbox(rules, environ=env, closed=own_ports.closed, hidden=own_paths)
+    return Sandbox(rules, environ=env, closed=own_ports.closed, hidden=hidden)
 
 
 def make_local_tools(
-    section: ToolsSection, sandbox: Sandbox, store: Store, own_ports: OwnPorts, own_paths: Sequence[str] = ()
+    section: ToolsSection, sandbox: Sandbox, store: Store, own_ports: OwnPorts, hidden: Sequence[str] = ()
 ) -> list[Tool]:
     """Return the tools on this machine's files and the web that the settings name.
 
@@ -64,7 +64,7 @@ def make_local_tools(
             )
 
         if "bash" in local.enabled and sandbox.found.level:
-            _check_apart(local, sandbox.found, own_paths)
+            _check_apart(local, sandbox.found, hidden)
 
         async def put(data: bytes, run_id: str) -> str:
             return await store.put_blob(data, run_id=run_id)
@@ -92,7 +92,7 @@ def make_local_tools(
     return tools
 
 
-def _check_apart(local: LocalSection, found: Found, own_paths: Sequence[str]) -> None:
+def _check_apart(local: LocalSection, found: Found, hidden: Sequence[str]) -> None:
     """Look whether commands can be kept from Treadle itself: who can write the journal, or ask the server, approves.
 
     Raises: ConfigError.
@@ -105,7 +105,7 @@ def _check_apart(local: LocalSection, found: Found, own_paths: Sequence[str]) ->
             hint="take tools.local.network out, or run on a newer kernel; `treadle doctor` shows what there is",
         )
     folders = [Path(each).expanduser().resolve() for each in (local.root, *local.read, *local.write)]
-    for path in map(Path, own_paths) if found.level < LEVEL_OF_MASKS else ():
+    for path in map(Path, hidden) if found.level < LEVEL_OF_MASKS else ():
         if any(path.resolve().is_relative_to(folder) for folder in folders):
             raise ConfigError(
                 f"commands could read and write {path}, which is Treadle's own",
@@ -124,6 +124,7 @@ def _journal_names(store: Store) -> tuple[str, ...]:
 
 def guest_modules(settings: Settings, env: Mapping[str, str]) -> list[GuestModule]:
     """Return the configured WASM guests with the limits that hold for each. Raises: ConfigError."""
+    own = own_paths(settings, env)
     return [
         GuestModule(
             name=guest.name,
@@ -134,7 +135,7 @@ def guest_modules(settings: Settings, env: Mapping[str, str]) -> list[GuestModul
             limits=guest_limits(settings, is_tool=guest.kind == "tools"),
             model=guest.model,
             grants=guest.grants,
-            wasi=_guest_grant(guest, env),
+            wasi=_guest_grant(guest, env, own),
             effect=guest.effect,
             approval=guest.approval,
             schema=guest.schema,
@@ -143,10 +144,28 @@ def guest_modules(settings: Settings, env: Mapping[str, str]) -> list[GuestModul
     ]
 
 
-def _guest_grant(guest: Guest, env: Mapping[str, str]) -> Grant | None:
+def _check_granted(grant: Grant | None, hidden: Sequence[str]) -> None:
+    """Refuse a folder in which Treadle's own files lie, or that lies among them.
+
+    Raises: ConfigError.
+    """
+    for folder in () if grant is None else grant.folders:
+        host = Path(folder.host).resolve()
+        for own in (Path(each).resolve() for each in hidden):
+            if own.is_relative_to(host) or host.is_relative_to(own):
+                raise ConfigError(
+                    f"{folder.host} holds {own}, which is Treadle's own",
+                    param="wasi_write" if folder.is_writable else "wasi_read",
+                    hint="grant a folder beside it",
+                )
+
+
+def _guest_grant(guest: Guest, env: Mapping[str, str], hidden: Sequence[str]) -> Grant | None:
     words = GrantWords(read=guest.wasi_read, write=guest.wasi_write, env=guest.wasi_env, args=guest.wasi_args)
     try:
-        return read_grant(words, env)
+        grant = read_grant(words, env)
+        _check_granted(grant, hidden)
+        return grant
     except ConfigError as error:
         raise ConfigError(f"the guest {guest.name!r}: {error.message}", param=error.param, hint=error.hint) from None
 

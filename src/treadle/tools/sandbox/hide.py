@@ -1,9 +1,9 @@
 """Starts a program that is not a command: all it is kept from are Treadle's own files, processes and ports.
 
 An MCP server may need the person's home, the network and containers, so it is not confined as a command is. What
-hides Treadle from it: a mount namespace in which the journal's files read as empty, Landlock rules for TCP ports, and a filter
-for connections that Landlock does not see. In a Landlock domain and a user namespace it cannot look into the processes
-outside either. Standard library only; `main` becomes the program.
+hides Treadle from it: a mount namespace in which the journal's files read as empty, Landlock rules for TCP ports, and
+a filter for connections that Landlock does not see. In a Landlock domain and a user namespace it cannot look into the
+processes outside either. Standard library only; `main` becomes the program.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from treadle.tools.sandbox import kernel, landlock, namespaces, seccomp
 
 
 def main() -> None:
-    """Hide what the first argument names and become the program of the rest; with `--gaps` say what cannot be hidden."""
+    """Hide what the first argument names and become the program of the rest, or say what cannot be hidden."""
     if sys.argv[1:] == ["--gaps"]:
         json.dump(gaps(landlock.version()), sys.stdout)
         return

@@ -32,8 +32,8 @@ class Order:
 
     `read` and `write` are folders and files; `fixed` are read-only and `masked` unreadable although they lie in one
     that may be written. The last two need a mount namespace, as `scratch` does to be seen as /tmp. With a `network`
-    there must be `net_rules`, the descriptor of a Landlock ruleset that says which ports may be reached: it comes beside the
-    order and its number is known only where it arrived.
+    there must be `net_rules`, the descriptor of a Landlock ruleset that says which ports may be reached: it comes
+    beside the order, and its number is known only where it arrived.
     """
 
     argv: list[str]
