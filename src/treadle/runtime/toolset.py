@@ -36,9 +36,7 @@ def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[To
     return registry
 
 
-def make_sandbox(
-    section: LocalSection, env: Mapping[str, str], own_ports: OwnPorts, hidden: Sequence[str]
-) -> Sandbox:
+def make_sandbox(section: LocalSection, env: Mapping[str, str], own_ports: OwnPorts, hidden: Sequence[str]) -> Sandbox:
     """Return the sandbox that local tools run their programs in."""
     rules = SandboxRules(
         level=section.sandbox, network=section.network, env=section.env, read=section.read, write=section.write
