@@ -109,6 +109,6 @@ def test_what_is_hidden_is_the_journal_and_all_beside_it(tmp_path: Path) -> None
     data = str(tmp_path / "home" / "treadle")
     inside = Settings(store=StoreSection(url=f"sqlite:///{data}/treadle.db"))
     assert own_paths(inside, env) == [data]
-    outside = Settings(store=StoreSection(url=f"sqlite:///{tmp_path}/work/own.db"))
+    outside = Settings(store=StoreSection(url=f"sqlite:///{tmp_path}/elsewhere/own.db"))
     names = ["own.db", "own.db-wal", "own.db-shm", "own.db-journal", "secret.key", "mcp-tools.json"]
-    assert own_paths(outside, env) == [data, *(f"{tmp_path}/work/{name}" for name in names)]
+    assert own_paths(outside, env) == [data, *(f"{tmp_path}/elsewhere/{name}" for name in names)]
