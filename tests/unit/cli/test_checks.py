@@ -193,7 +193,7 @@ def test_the_doctor_passes_a_fresh_machine(clean_machine: Path, capsys: pytest.C
     found = msgspec.json.decode(capsys.readouterr().out)
     assert found["ok"] is True
     names = [check["name"] for check in found["checks"]]
-    machine = ["python", "packages", "kernel", "sandbox", "files"]
+    machine = ["python", "packages", "kernel", "sandbox", "isolated", "files"]
     gateway = ["routes", "tools", "port", "hosts", "keys"]
     assert names == ["config", *machine, "extras", "data", "store", "upstream", *gateway]
 
@@ -215,6 +215,14 @@ def test_a_file_that_is_no_toml_leaves_the_machine(clean_machine: Path, capsys: 
     (clean_machine / "treadle.toml").write_text("[server\n", encoding="utf-8")
     assert main(["doctor", "--json"]) == 1
     found = msgspec.json.decode(capsys.readouterr().out)["checks"]
-    assert [check["name"] for check in found] == ["config", "python", "packages", "kernel", "sandbox", "files"]
+    assert [check["name"] for check in found] == [
+        "config",
+        "python",
+        "packages",
+        "kernel",
+        "sandbox",
+        "isolated",
+        "files",
+    ]
     assert "is not TOML" in found[0]["detail"]
     assert "treadle config example" in found[0]["advice"]

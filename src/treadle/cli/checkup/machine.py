@@ -111,9 +111,9 @@ def check_isolation() -> Check:
     gaps = [*([refused] if refused else []), *(f"an untrusted MCP server on stdio: {each}" for each in hiding_gaps())]
     if not gaps:
         detail = "commands with a network and untrusted MCP servers reach neither Treadle's ports nor its journal"
-        return Check(name="isolation", state="ok", detail=detail)
+        return Check(name="isolated", state="ok", detail=detail)
     detail = "not everything that a tool starts can be kept from Treadle's ports and journal here"
-    return Check(name="isolation", state="note", detail=detail, advice="\n".join(gaps))
+    return Check(name="isolated", state="note", detail=detail, advice="\n".join(gaps))
 
 
 def check_files() -> Check:
